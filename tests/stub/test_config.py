@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from mochi_stub import Message, Prompt, StubServer
-from mochi_stub.config.loader import check, load
+from mochi_stub.config.loader import load, validate_config
 from mochi_stub.config.yaml_source import ConfigError
 from mochi_stub.replies.chunks import pieces, planned_end
 from mochi_stub.replies.resolver import resolve
@@ -33,7 +33,7 @@ def reply_message(stub: StubServer, model: str, text: str, **fields: Any) -> Any
 
 
 def test_example_of_the_specification_works() -> None:
-    assert check(DATA / "spec-config.yaml") == []
+    assert validate_config(DATA / "spec-config.yaml") == []
     with StubServer(config=DATA / "spec-config.yaml", speed=0) as stub:
         assert reply_message(stub, "echo", " hello\n")["content"] == " hello\n"
         weird = send_message(stub, "x", "weirdo", stream=False).json

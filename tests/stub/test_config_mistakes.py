@@ -11,7 +11,7 @@ import pytest
 
 from mochi_stub import StubServer
 from mochi_stub.config import yaml_source
-from mochi_stub.config.loader import check, load
+from mochi_stub.config.loader import load, validate_config
 from mochi_stub.config.yaml_source import ConfigError
 from tests.stub.requests import send_message, send_request
 
@@ -73,7 +73,7 @@ ENTRY = "models:\n  a:\n    - _default: "
         (f"{ENTRY}{{type: echo, jitter: 2}}", 3, "a number of at least 0 and at most 1, found 2"),
         (f"{ENTRY}{{type: echo, pause: 5}}", 3, "a mapping, found 5"),
         (f"{ENTRY}{{type: embedding, vector: []}}", 3, "zero or a list of numbers, found an empty list"),
-        ("models:\n  a:\n    - _model: {habit: good}", 3, "one of native, template, builtin, found 'good'"),
+        ("models:\n  a:\n    - _model: {template_style: good}", 3, "one of native, template, builtin, found 'good'"),
         ("models:\n  a:\n    - _model: {colour: red}", 3, "found 'colour'"),
         ("models:\n  a:\n    - _model: {embedding_length: 8}", 3, "a whole number of at least 256"),
         ("models:\n  a:\n    - _model: {capabilities: [fly]}", 3, "one of completion, tools"),
@@ -100,15 +100,15 @@ def test_mistake_is_reported_with_its_line(tmp_path: Path, text: str, line: int,
     assert message.startswith(f"{file}:{line}: expected ")
     assert expected in message
     assert "\n" not in message
-    assert message in check(file)
+    assert message in validate_config(file)
 
 
 def test_file_that_is_not_text_is_reported(tmp_path: Path) -> None:
     file = tmp_path / "config.yaml"
     file.write_bytes(b"models:\n  a: \xff\n")
-    assert check(file) == [f"{file}:2: expected UTF-8"]
+    assert validate_config(file) == [f"{file}:2: expected UTF-8"]
     file.write_bytes(b"models: \x00\n")
-    assert "expected YAML" in check(file)[0]
+    assert "expected YAML" in validate_config(file)[0]
 
 
 @pytest.mark.parametrize("limit", [20_000, pytest.param(yaml_source.MAX_VALUES, marks=pytest.mark.slow)])
@@ -118,7 +118,7 @@ def test_nested_anchors_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     lines += [f"a{n}: &a{n} [{', '.join([f'*a{n - 1}'] * 10)}]" for n in range(1, 12)]
     file = tmp_path / "config.yaml"
     file.write_text("\n".join(lines))
-    assert f"expected at most {limit} values" in check(file)[0]
+    assert f"expected at most {limit} values" in validate_config(file)[0]
 
 
 def test_check_reports_all_mistakes_and_recorded_files(tmp_path: Path) -> None:
@@ -131,7 +131,7 @@ def test_check_reports_all_mistakes_and_recorded_files(tmp_path: Path) -> None:
         "    - z: {type: file, path: other.json}\n    - v: {type: nothing}\n    - w: {}\n"
         "    - t: {type: file, path: tags.json}\n"
     )
-    found = check(file)
+    found = validate_config(file)
     assert [line.split(": expected")[0] for line in found] == [
         f"{file}:3",
         f"{tmp_path / 'broken.yaml'}:1",
@@ -145,7 +145,7 @@ def test_check_reports_all_mistakes_and_recorded_files(tmp_path: Path) -> None:
 def test_check_reports_mistakes_beside_and_in_the_models(tmp_path: Path) -> None:
     file = tmp_path / "config.yaml"
     file.write_text("model: {}\ninclude: all\nrecordings: gone\nmodels:\n  a: [_inherit: echo]\n  b: [x: {}]\n")
-    found = check(file)
+    found = validate_config(file)
     assert [int(line.removeprefix(f"{file}:").partition(":")[0]) for line in found] == [1, 2, 3, 6]
 
 

@@ -143,12 +143,15 @@ def test_invalid_part_of_a_model_is_refused(private_stub: StubServer, fields: An
     assert (refused.status, refused.json["error"].startswith(text)) == (status, True)
 
 
-@pytest.mark.parametrize("habit", ["template", "native", "builtin"])
-def test_generated_template_mentions_the_capabilities(habit: Any) -> None:
-    models = [Model("able", ("completion", "tools", "thinking"), habit=habit), Model("plain", habit=habit)]
+@pytest.mark.parametrize("template_style", ["template", "native", "builtin"])
+def test_generated_template_mentions_the_capabilities(template_style: Any) -> None:
+    models = [
+        Model("able", ("completion", "tools", "thinking"), template_style=template_style),
+        Model("plain", template_style=template_style),
+    ]
     with StubServer(models=models) as stub:
         able, plain = (send_request(stub, "POST", "/api/show", {"model": one.name}).json["template"] for one in models)
-    names = ("tools", "<think>") if habit == "native" else (".Tools", ".Thinking")
+    names = ("tools", "<think>") if template_style == "native" else (".Tools", ".Thinking")
     assert all(name in able and name not in plain for name in names)
 
 

@@ -149,9 +149,9 @@ def _status(options: argparse.Namespace) -> int:
 
 
 def _check(options: argparse.Namespace) -> int:
-    from mochi_stub.config.loader import check
+    from mochi_stub.config.loader import validate_config
 
-    problems = check(options.file)
+    problems = validate_config(options.file)
     for problem in problems:
         print(problem, file=sys.stderr)
     if not problems:

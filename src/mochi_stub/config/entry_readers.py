@@ -14,7 +14,7 @@ from mochi_stub.config.yaml_source import Item, Readers
 from mochi_stub.models.catalogue import MIN_CONTEXT, Model
 from mochi_stub.prompt import ToolCall
 from mochi_stub.recording.files import recorded
-from mochi_stub.recording.translation import wire_of
+from mochi_stub.recording.translation import api_of
 from mochi_stub.reply import Content, Failure, Usage
 
 CAPABILITIES = ("completion", "tools", "thinking", "vision", "insert", "embedding", "audio", "image")
@@ -57,7 +57,8 @@ def model_from_fields(name: str, fields: Mapping[str, Any], position: int) -> Mo
     modified_at = (LATEST_CHANGE - timedelta(minutes=position)).strftime("%Y-%m-%dT%H:%M:%SZ")
     least_context = None if "capabilities" in fields else MIN_CONTEXT  # default vision does not raise the minimum
     default = {"name": name, "modified_at": modified_at, "least_context": least_context}
-    return replace(_UNDECLARED, **{**default, **fields})
+    styled = {"template_style" if key == "habit" else key: value for key, value in fields.items()}
+    return replace(_UNDECLARED, **{**default, **styled})
 
 
 def pop_settings(fields: dict[str, Any]) -> ReplySettings:
@@ -112,7 +113,7 @@ def _recorded_file(item: Item) -> Path:
     if not path.exists():
         raise item.error(f"a recorded file, found none at {path}")
     recording = recorded(path)
-    if recording.status < 400 and not wire_of(recording.path):
+    if recording.status < 400 and not api_of(recording.path):
         raise item.error(f"a recorded reply of a model, found a response from {recording.url}")
     return path
 
@@ -188,7 +189,7 @@ MODEL: Readers = {  # the fields of Model that a configuration can declare
     "context_length": lambda item: item.whole(4),
     "embedding_length": lambda item: item.whole(MIN_EMBEDDING_LENGTH, 65536),
     "chars_per_token": lambda item: item.number(0, 1000, above=True),
-    "habit": lambda item: item.choice("native", "template", "builtin"),
+    **dict.fromkeys(("template_style", "habit"), lambda item: item.choice("native", "template", "builtin")),
     "family": Item.string,
     "parameter_size": _parameter_size,
     "quantization": Item.string,

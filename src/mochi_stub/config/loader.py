@@ -102,7 +102,7 @@ def reloading_config(path: Path) -> Callable[[], Config]:
     return current
 
 
-def check(path: Path) -> list[str]:
+def validate_config(path: Path) -> list[str]:
     """Return the error messages for a configuration and its recorded files. Each message is one line."""
     try:
         config, problems = WatchedFile(path, partial(_read, path)).current()

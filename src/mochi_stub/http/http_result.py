@@ -1,6 +1,6 @@
 """HTTP requests, and the results that request handlers return.
 
-A wire is the part of the stub for one provider's API. Its handlers parse a request and return a result. `app.py`
+The handlers of each provider parse a request and return a result. `app.py`
 sends each result at the configured pace, detects disconnects and writes the journal.
 """
 
@@ -47,20 +47,20 @@ class Request:
 
 
 class HttpResponse(NamedTuple):
-    """A complete response. If `declared` is false, the body is sent in chunks without `Content-Length`."""
+    """A complete response. If `has_length` is false, the body is sent in chunks without `Content-Length`."""
 
     status: int
     body: bytes = b""
     content_type: bytes = b""
     headers: Headers = ()
-    declared: bool = True
+    has_length: bool = True
 
 
 class Encoder(Protocol):
     """Encoder of one reply in the format of one provider's API.
 
-    A stream consists of the results of `chunk`, followed by the result of `end` or `error`. `whole` returns the
-    response to a request without streaming.
+    A stream consists of the results of `chunk`, followed by the result of `end` or `error`. `complete_response` returns
+    the response to a request without streaming.
     """
 
     content_type: bytes
@@ -68,33 +68,34 @@ class Encoder(Protocol):
     def chunk(self, pieces: list[Piece]) -> bytes: ...
     def end(self) -> bytes: ...
     def error(self, failure: Failure) -> bytes: ...
-    def whole(self) -> HttpResponse: ...
+    def complete_response(self) -> HttpResponse: ...
 
 
 class Generation(NamedTuple):
-    """A reply that is sent over time. `noted` holds additional fields for the journal entry of the request.
+    """A reply that is sent over time. `journal_fields` holds additional fields for the journal entry of the request.
 
-    `prompt_seconds` is the delay before the first piece, which simulates the evaluation of the prompt. `refused_type`
-    is the content type of an error before the first piece, if it differs from that of the API's other errors.
+    `prompt_seconds` is the delay before the first piece, which simulates the evaluation of the prompt.
+    `error_content_type` is the content type of an error before the first piece, if it differs from that of the API's
+    other errors.
     """
 
     reply: Reply
     encoder: Encoder
     stream: bool
-    noted: Mapping[str, Any] = {}
+    journal_fields: Mapping[str, Any] = {}
     evaluation: Evaluation | None = None
     prompt_seconds: float = 0.0
-    refused_type: bytes = b""
+    error_content_type: bytes = b""
 
 
 class ScheduledResult(NamedTuple):
     """A result that can be built only when a model is loaded.
 
-    `then` builds the result with a lease on the loaded model. The lease is released after the result was sent.
+    `build` builds the result with a lease on the loaded model. The lease is released after the result was sent.
     """
 
     load_request: LoadRequest
-    then: Callable[[Lease], HttpResponse | Generation]
+    build: Callable[[Lease], HttpResponse | Generation]
 
 
 Result: TypeAlias = "HttpResponse | Generation | ScheduledResult"

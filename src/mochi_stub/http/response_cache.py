@@ -18,10 +18,10 @@ OVERHEAD = 1024
 
 
 class CachedReply(NamedTuple):
-    """An encoded reply. `chunks` counts the pieces of a stream. `noted` holds fields for the journal entry."""
+    """An encoded reply. `chunks` counts the pieces of a stream. `journal_fields` holds fields for the journal entry."""
 
     answer: HttpResponse
-    noted: Mapping[str, Any]
+    journal_fields: Mapping[str, Any]
     chunks: int = 0
     evaluation: Evaluation | None = None
 

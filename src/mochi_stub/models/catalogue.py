@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, Literal
 
-Habit = Literal["native", "template", "builtin"]
+TemplateStyle = Literal["native", "template", "builtin"]
 
 DEFAULT_CONTEXT = 4096
 MIN_CONTEXT = 4
@@ -61,13 +61,13 @@ class Model:
         quantization: Quantization level in `/api/show`.
         size: Size in bytes.
         modified_at: Time of the last change, for example `2026-01-15T09:00:00Z`.
-        habit: How Ollama handles the tool calls and the thinking of the model. With `template` and `builtin`, a stream
-            has a separate line for each tool call. With `native`, the last line contains all tool calls.
+        template_style: How Ollama handles the tool calls and the thinking of the model. With `template` and `builtin`,
+            a stream has a separate line for each tool call. With `native`, the last line contains all tool calls.
         chars_per_token: Number of characters per token.
         parameters: Parameters of the Modelfile.
         system: System prompt of the Modelfile.
         template: Template of the Modelfile. The default template depends on the capabilities.
-        chat_template: Template of the GGUF file, for a model with the habit `native`.
+        chat_template: Template of the GGUF file, for a model with the template_style `native`.
         license: Text of the license.
         parent: Name of the model from which a client created this model.
         least_context: Minimum context in tokens. The default is 4, or 2048 for a model with vision.
@@ -87,7 +87,7 @@ class Model:
     size: int = 4_920_753_328
     modified_at: str = "2026-01-05T09:00:00Z"
     parent: str = ""
-    habit: Habit = "template"
+    template_style: TemplateStyle = "template"
     chars_per_token: float = 1
     parameters: Mapping[str, Any] = field(default_factory=dict)
     system: str = ""
@@ -103,7 +103,7 @@ class Model:
     weights: str = ""
     manifest: str = ""
 
-    def can(self, capability: str) -> bool:
+    def has_capability(self, capability: str) -> bool:
         return capability in self.capabilities
 
     @property
@@ -126,14 +126,14 @@ class Model:
 
     @cached_property
     def modelfile_template(self) -> str:
-        """Template of the Modelfile. If `template` is empty, the default depends on the habit and the capabilities."""
-        generated = "" if self.habit == "native" else _joined(_GO_TEMPLATES, self.capabilities)
+        """Template of the Modelfile. If `template` is empty, the default depends on the style and the capabilities."""
+        generated = "" if self.template_style == "native" else _joined(_GO_TEMPLATES, self.capabilities)
         return self.template or f"{generated}{PLAIN_TEMPLATE}"
 
     @cached_property
     def rendered_template(self) -> str:
         """Template with which Ollama renders prompts."""
-        generated = _joined(_JINJA_TEMPLATES, self.capabilities) if self.habit == "native" else ""
+        generated = _joined(_JINJA_TEMPLATES, self.capabilities) if self.template_style == "native" else ""
         return self.chat_template or generated or self.modelfile_template
 
     @cached_property
@@ -148,7 +148,7 @@ class Model:
             f"{self.family}.block_count": 32,
             f"{self.family}.context_length": self.context_length,
             f"{self.family}.embedding_length": self.embedding_length,
-            **({} if self.can("completion") else {f"{self.family}.pooling_type": 1}),
+            **({} if self.has_capability("completion") else {f"{self.family}.pooling_type": 1}),
             "tokenizer.ggml.model": "gpt2",
         }
         return dict(sorted((generated if self.info is None else self.info).items()))
@@ -170,6 +170,6 @@ def _count(parameter_size: str) -> int:
 
 def effective_context(model: Model, options: Mapping[str, Any], default: int = DEFAULT_CONTEXT) -> int:
     """Return the context length in tokens: `num_ctx` or `default`, adjusted to the limits of the model."""
-    minimum = model.least_context or (MIN_VISION_CONTEXT if model.can("vision") else MIN_CONTEXT)
+    minimum = model.least_context or (MIN_VISION_CONTEXT if model.has_capability("vision") else MIN_CONTEXT)
     requested = options.get("num_ctx")
     return min(max(default if requested is None else int(requested), minimum), model.context_length or sys.maxsize)

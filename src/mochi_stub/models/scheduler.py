@@ -235,7 +235,7 @@ class Scheduler:
         if context is None:
             raise HttpError(500, OUT_OF_MEMORY)
         parallel = self.machine.parallel
-        slots = 1 if parallel and not model.can("completion") else parallel or sys.maxsize
+        slots = 1 if parallel and not model.has_capability("completion") else parallel or sys.maxsize
         self._loaded[model.blob_digest] = loaded = LoadedModel(
             model,
             settings._replace(context=context),

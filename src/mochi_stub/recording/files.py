@@ -15,10 +15,10 @@ from urllib.parse import parse_qsl, unquote, urlsplit
 
 from mochi_stub.config.yaml_source import ConfigError, Item, WatchedFile, parse
 from mochi_stub.journal import masked_query, parsed_body
-from mochi_stub.recording.translation import get, translate, wire_of
+from mochi_stub.providers import json_encoding
+from mochi_stub.providers.ollama import go_json
+from mochi_stub.recording.translation import api_of, get, translate
 from mochi_stub.reply import Failure, Frames, Part, Pause, Reply
-from mochi_stub.wire import json_encoding
-from mochi_stub.wire.ollama import go_json
 
 MILLISECOND = 1_000_000
 ENDINGS = (".yaml", ".yml", ".json")
@@ -72,8 +72,8 @@ def request_key(method: str, path: str, query: str, data: bytes) -> RequestKey:
 class Recording:
     """Recorded request and response.
 
-    If the response is a stream, `body` lists the streamed objects. `at` has the time of each object, in nanoseconds
-    after the request. `request_path` is the path of the client's request if it differs from the path in `url`.
+    If the response is a stream, `body` lists the streamed objects. `timestamps` has the time of each object, in
+    nanoseconds after the request. `request_path` is the path of the client's request if it differs from that in `url`.
     """
 
     file: Path
@@ -84,7 +84,7 @@ class Recording:
     headers: Mapping[str, str]
     body: Any
     stream: bool
-    at: tuple[int, ...]
+    timestamps: tuple[int, ...]
     request_path: str | None = None
 
     @property
@@ -101,25 +101,25 @@ class Recording:
     def reply(self) -> Reply:
         """Recorded response as a reply that any API can send. Its `frames` are only valid for the recorded API."""
         if self.status >= 400:
-            wait: list[Part] = [Pause(self.at[-1] / 1e9)] if self.at and self.at[-1] else []
+            wait: list[Part] = [Pause(self.timestamps[-1] / 1e9)] if self.timestamps and self.timestamps[-1] else []
             reply = Reply([*wait, self._failure()])
-        elif wire_of(self.path) is None:
+        elif api_of(self.path) is None:
             reply = Reply([Failure(f"the response recorded at {self.path} is not the reply of a model", 500)])
         else:
-            reply = translate(self.path.rstrip("/"), self.body, self.at, stream=self.stream)
+            reply = translate(self.path.rstrip("/"), self.body, self.timestamps, stream=self.stream)
         return replace(reply, frames=self.frames)
 
     @cached_property
     def frames(self) -> Frames:
         """Recorded response as bytes. Only white space between JSON values can differ from the original."""
-        wire = wire_of(self.path) or self.request_path or self.path
-        complete = _with_index if wire in _WITH_CHOICES else lambda value: value
+        api = api_of(self.path) or self.request_path or self.path
+        complete = _with_index if api in _WITH_CHOICES else lambda value: value
         values, encode = (self.body, _frame) if self.stream else ([self.body], _body)
-        frames = tuple(encode(wire, complete(value)) for value in values)
-        kind = self.headers.get("content-type") or self._content_type(wire)
+        frames = tuple(encode(api, complete(value)) for value in values)
+        kind = self.headers.get("content-type") or self._content_type(api)
         encoded = [(name.encode(), text.encode("latin-1")) for name, text in self.headers.items()]
         headers = tuple(header for header in encoded if header[0] not in _NOT_REPLAYED)
-        return Frames(wire, self.stream, frames, self.at, self.status, kind.encode("latin-1"), headers)
+        return Frames(api, self.stream, frames, self.timestamps, self.status, kind.encode("latin-1"), headers)
 
     def _failure(self) -> Failure:
         error = get(self.body, "error")
@@ -127,9 +127,9 @@ class Recording:
         retry = [item for item in self.headers.items() if item[0].startswith(("retry-after", "x-ratelimit"))]
         return Failure(message if isinstance(message, str) else go_json.dumps(message), self.status, tuple(retry))
 
-    def _content_type(self, wire: str) -> str:
+    def _content_type(self, api: str) -> str:
         if self.stream:
-            return "application/x-ndjson" if wire.startswith(("ollama", "/")) else "text/event-stream"
+            return "application/x-ndjson" if api.startswith(("ollama", "/")) else "text/event-stream"
         if self.body is None:
             return ""
         return "text/plain; charset=utf-8" if isinstance(self.body, str) else "application/json"
@@ -180,7 +180,7 @@ def read_recording(path: Path, data: bytes) -> Recording:
         headers={name.lower(): value.header(name) for name, value in headers.items()},
         body=response["body"].plain(),
         stream=stream,
-        at=_times(entries, response, objects),
+        timestamps=_times(entries, response, objects),
         request_path=request["path"].string() if "path" in request else None,
     )
 
@@ -213,10 +213,10 @@ def _times(entries: Mapping[str, Item], response: Mapping[str, Item], objects: i
     return tuple(round(time.number(0) * MILLISECOND) for time in times)
 
 
-def _body(wire: str, body: Any) -> bytes:
+def _body(api: str, body: Any) -> bytes:
     if body is None or isinstance(body, str):
         return (body or "").encode()
-    dumps = go_json.dumps if wire.startswith(("ollama", "/api", "/ollama")) else json_encoding.dumps
+    dumps = go_json.dumps if api.startswith(("ollama", "/api", "/ollama")) else json_encoding.dumps
     return dumps(body).encode()
 
 
@@ -226,16 +226,16 @@ def _with_index(value: Any) -> Any:
     if not isinstance(choices, list) or all("index" in choice for choice in choices if isinstance(choice, dict)):
         return value
     numbered = enumerate(choices)
-    return {**value, "choices": [{"index": at, **one} if isinstance(one, dict) else one for at, one in numbered]}
+    return {**value, "choices": [{"index": index, **one} if isinstance(one, dict) else one for index, one in numbered]}
 
 
-def _frame(wire: str, value: Any) -> bytes:
-    if wire.startswith(("ollama", "/")):
-        return _body(wire, "null" if value is None else value) + b"\n"
+def _frame(api: str, value: Any) -> bytes:
+    if api.startswith(("ollama", "/")):
+        return _body(api, "null" if value is None else value) + b"\n"
     text = value.replace("\n", "\ndata: ") if isinstance(value, str) else json_encoding.one_line(value)
     if value == {"done": True}:
-        return b"data: [DONE]\n\n" if wire in _WITH_CHOICES else b""
-    if wire == "gemini":
+        return b"data: [DONE]\n\n" if api in _WITH_CHOICES else b""
+    if api == "gemini":
         return f"data: {text}\r\n\r\n".encode()
-    kind = None if wire in _WITH_CHOICES else get(value, "type")
+    kind = None if api in _WITH_CHOICES else get(value, "type")
     return f"event: {kind}\ndata: {text}\n\n".encode() if kind else f"data: {text}\n\n".encode()

@@ -76,7 +76,7 @@ def _block_reply(prompt: Prompt, passed_over: list[str]) -> Reply | None:
     ended = sum(bool(message.tool_calls) for message in later)  # each message with tool calls completes a round
     if rounds is not None and ended < len(rounds) and (is_latest or _continues(rounds[0], later, prompt)):
         rule = "instruction block" if is_latest else "instruction block of an earlier message"
-        return Reply(rounds[ended], rule=rule, unasked=True)
+        return Reply(rounds[ended], rule=rule, sends_unoffered_calls=True)
     problem = "no valid block" if rounds is None or not is_latest else "all rounds have ended"
     passed_over.append(f"instruction block: {problem}")
     return None
@@ -181,7 +181,7 @@ def _configured_reply(prompt: Prompt, model: ConfiguredModel | None, passed_over
             continue
         reply = with_requested_thinking(prompt, response.reply(prompt, model.model))
         reply = with_settings(reply, response.settings.merged_over(model.settings), model.model, prompt)
-        reply = replace(reply, unasked=True, rule=rule)
+        reply = replace(reply, sends_unoffered_calls=True, rule=rule)
         if not _is_answered(reply, prompt):
             return reply
         if reply.text:  # without tool calls, because the client would run them again and again

@@ -12,8 +12,7 @@ LOAD_DURATION = 1_500_000
 RELOAD_DURATION = 100_000_000  # nanoseconds that only reloads add: first loads must not depend on the order of requests
 NANOSECONDS_PER_PROMPT_TOKEN = 1_000
 
-LOWERCASE = ((string.ascii_lowercase + string.digits) * 8)[:256].encode()  # the character for each value of a byte
-ALPHANUMERIC = ((string.ascii_letters + string.digits) * 8)[:256].encode()
+ALPHABET = ((string.ascii_lowercase + string.digits) * 8)[:256].encode()  # the character for each value of a byte
 
 
 @dataclass(frozen=True)
@@ -32,7 +31,7 @@ class SeededIds:
         """Simulated arrival time of the request, in nanoseconds since 1970."""
         return FIRST_START + self.fingerprint % SPAN
 
-    def id(self, index: int, length: int, alphabet: bytes = LOWERCASE) -> str:
+    def id(self, index: int, length: int) -> str:
         """Return a pseudorandom ID of `length` characters. Each `index` gives a different ID."""
         digest = hashlib.blake2b(f"{self.fingerprint}/{index}".encode(), digest_size=length).digest()
-        return digest.translate(alphabet).decode()
+        return digest.translate(ALPHABET).decode()

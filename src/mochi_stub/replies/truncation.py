@@ -57,7 +57,7 @@ def fit_prompt(
     dropped = len(prompt.messages) - len(shorter.messages)
     if tokens <= context:
         return FittedPrompt(shorter, tokens, dropped, truncated=True)
-    if prompt.operation == "chat" and model.habit == "native":
+    if prompt.operation == "chat" and model.template_style == "native":
         raise TooLong(400, exceeds(tokens, context))
     if not shift:
         raise TooLong(400, TOO_LONG)

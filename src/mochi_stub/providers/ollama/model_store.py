@@ -8,11 +8,11 @@ from typing import Any
 
 from mochi_stub.http.http_result import Generation, HttpResponse, Stub
 from mochi_stub.models.catalogue import Model, sha256
+from mochi_stub.providers.ollama.go_json import dumps
+from mochi_stub.providers.ollama.model_names import Name, find
+from mochi_stub.providers.provider_pipeline import JSON
 from mochi_stub.replies.chunks import Piece
 from mochi_stub.reply import Failure, Part, Reply, Text
-from mochi_stub.wire.ollama.go_json import dumps
-from mochi_stub.wire.ollama.model_names import Name, find
-from mochi_stub.wire.provider_pipeline import JSON
 
 MODELS = "/usr/share/ollama/.ollama/models"
 
@@ -31,12 +31,12 @@ class ProgressLines:
         return "".join([piece.value for piece in pieces]).encode()
 
     def end(self) -> bytes:
-        return self.whole().body + b"\n"
+        return self.complete_response().body + b"\n"
 
     def error(self, failure: Failure) -> bytes:
         return f"{dumps({'error': failure.message})}\n".encode()
 
-    def whole(self) -> HttpResponse:
+    def complete_response(self) -> HttpResponse:
         self.finish()
         return HttpResponse(200, b'{"status":"success"}', JSON)
 
@@ -53,7 +53,7 @@ def progress(
     """
     parts: list[Part] = [Text([f"{dumps(step)}\n" for step in steps])] if steps else []
     parts += [failure] if failure else []
-    return Generation(Reply(parts), ProgressLines(finish), body.get("stream", True), refused_type=JSON)
+    return Generation(Reply(parts), ProgressLines(finish), body.get("stream", True), error_content_type=JSON)
 
 
 def layers(model: Model) -> list[tuple[str, int]]:

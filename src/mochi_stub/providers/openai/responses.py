@@ -9,14 +9,13 @@ from typing import Any
 from mochi_stub.http.http_result import HttpResponse, Request, Result, Stub
 from mochi_stub.models.catalogue import Model
 from mochi_stub.prompt import Message, Prompt, ToolCall
+from mochi_stub.providers import provider_pipeline as pipeline
+from mochi_stub.providers.body_validation import Location, integer, number, schema, string_or, tagged
+from mochi_stub.providers.json_encoding import dumps, event
+from mochi_stub.providers.openai import request_schema as requests
+from mochi_stub.providers.prompt_evaluation import EvaluatedPrompt
 from mochi_stub.replies.chunks import Piece
-from mochi_stub.replies.seeded_ids import ALPHANUMERIC
 from mochi_stub.reply import Failure, HttpError, Reasoning
-from mochi_stub.wire import provider_pipeline as pipeline
-from mochi_stub.wire.body_validation import Location, integer, number, schema, string_or, tagged
-from mochi_stub.wire.json_encoding import dumps, event
-from mochi_stub.wire.openai import request_schema as requests
-from mochi_stub.wire.prompt_evaluation import EvaluatedPrompt
 
 _PARTS = {
     "input_text": requests.TEXT,
@@ -102,7 +101,7 @@ def _prompt(body: Mapping[str, Any], model: Model) -> Prompt:
         tools=tools,
         required_tools=required_tools,
         think=think,
-        thinks=model.can("thinking") and think is not False,
+        thinks=model.has_capability("thinking") and think is not False,
         format=requests.reply_format(text_format.get("type"), text_format),
         options=pipeline.options(body),
         stream=body.get("stream", False),
@@ -171,11 +170,11 @@ class ResponseEvents:
         response = {**self._response("failed"), "error": {"code": code, "message": failure.message}, "usage": None}
         return (self._start() + self._event("response.failed", response=response)).encode()
 
-    def whole(self) -> HttpResponse:
+    def complete_response(self) -> HttpResponse:
         for piece in pipeline.blocks(self.evaluated.reply):
             self._piece(piece)
         self._close(self.status)
-        return pipeline.json_answer(self._response(self.status))
+        return pipeline.json_response(self._response(self.status))
 
     def _event(self, name: str, **fields: Any) -> str:
         number = self.sequence
@@ -245,7 +244,7 @@ class ResponseEvents:
             "id": self._id("fc"),
             "type": "function_call",
             "status": "completed",
-            "call_id": call.id or f"call_{self.ids.id(len(self.items) + 1, 24, ALPHANUMERIC)}",
+            "call_id": call.id or f"call_{self.ids.id(len(self.items) + 1, 24)}",
             "name": call.name,
             "arguments": dumps(call.arguments),
         }

@@ -10,11 +10,20 @@ from typing import Any
 from mochi_stub.http.http_result import Handler, Request, Result, Stub
 from mochi_stub.models.catalogue import Model
 from mochi_stub.prompt import Message, Operation, Prompt, ToolCall
+from mochi_stub.providers.body_validation import (
+    Check,
+    Location,
+    Schema,
+    ValidationError,
+    integer,
+    kind_of,
+    read,
+    schema,
+)
+from mochi_stub.providers.ollama.go_duration import duration
+from mochi_stub.providers.ollama.go_json import quoted
+from mochi_stub.providers.provider_pipeline import with_defaults
 from mochi_stub.reply import HttpError
-from mochi_stub.wire.body_validation import Check, Location, Schema, ValidationError, integer, kind_of, read, schema
-from mochi_stub.wire.ollama.go_duration import duration
-from mochi_stub.wire.ollama.go_json import quoted
-from mochi_stub.wire.provider_pipeline import with_defaults
 
 THINK_VALUES = '"high", "medium", "low", "max", true, or false'
 THINK_LEVELS = ("low", "medium", "high", "max")
@@ -212,7 +221,7 @@ def to_prompt(
         messages=_chat_messages(body) if operation == "chat" else _generate_messages(body),
         tools=tuple(body.get("tools", ())),
         think=think,
-        thinks=model.can("thinking") and think is not False,
+        thinks=model.has_capability("thinking") and think is not False,
         format=body.get("format") or None,
         options=options,
         raw=body.get("raw", False),

@@ -8,10 +8,10 @@ from typing import Any, TypeAlias
 
 from mochi_stub.models.catalogue import Model
 from mochi_stub.prompt import Message, Prompt, ToolCall
+from mochi_stub.providers.body_validation import Location, ValidationError, array, integer, number, schema
+from mochi_stub.providers.json_encoding import dumps
+from mochi_stub.providers.provider_pipeline import function_tool, options
 from mochi_stub.reply import HttpError
-from mochi_stub.wire.body_validation import Location, ValidationError, array, integer, number, schema
-from mochi_stub.wire.json_encoding import dumps
-from mochi_stub.wire.provider_pipeline import function_tool, options
 
 Tools: TypeAlias = "tuple[dict[str, Any], ...]"
 _PART_DATA = {
@@ -79,7 +79,7 @@ PAGE = schema({"pageSize": integer(0), "pageToken": integer(0)})
 def to_prompt(body: Mapping[str, Any], name: str, model: Model, *, stream: bool) -> Prompt:
     """Convert a request body to a prompt. Raises HttpError if the request has tools that the model does not support."""
     declarations = [item for tool in body.get("tools", ()) for item in tool.get("functionDeclarations", ())]
-    if declarations and not model.can("tools"):
+    if declarations and not model.has_capability("tools"):
         raise HttpError(400, f"Function calling is not enabled for models/{name}")
     config = body.get("generationConfig", {})
     think = _thinking(config.get("thinkingConfig", {}))
@@ -94,7 +94,7 @@ def to_prompt(body: Mapping[str, Any], name: str, model: Model, *, stream: bool)
         tools=tools,
         required_tools=required_tools,
         think=think,
-        thinks=model.can("thinking") and think is not False,
+        thinks=model.has_capability("thinking") and think is not False,
         format=_format(config),
         plain_text=config.get("responseMimeType") == "text/x.enum",
         options=options(config),

@@ -12,14 +12,20 @@ from mochi_stub.http.http_result import Generation, HttpResponse, Request, Resul
 from mochi_stub.models.catalogue import Model
 from mochi_stub.models.scheduler import Lease
 from mochi_stub.prompt import Message, Prompt, ToolCall
+from mochi_stub.providers import provider_pipeline as pipeline
+from mochi_stub.providers.json_encoding import dumps, event
+from mochi_stub.providers.openai.errors import failure_error
+from mochi_stub.providers.openai.request_schema import (
+    chat_model,
+    reply_format,
+    select_tools,
+    texts,
+    thinking,
+    to_message,
+)
+from mochi_stub.providers.prompt_evaluation import Counts, EvaluatedPrompt, evaluate_prompt
 from mochi_stub.replies.chunks import Piece
-from mochi_stub.replies.seeded_ids import ALPHANUMERIC
 from mochi_stub.reply import Choice, Failure, Part, Reasoning, Reply, Text, ToolCalls
-from mochi_stub.wire import provider_pipeline as pipeline
-from mochi_stub.wire.json_encoding import dumps, event
-from mochi_stub.wire.openai.errors import failure_error
-from mochi_stub.wire.openai.request_schema import chat_model, reply_format, select_tools, texts, thinking, to_message
-from mochi_stub.wire.prompt_evaluation import Counts, EvaluatedPrompt, evaluate_prompt
 
 NO_PROMPT = "<|endoftext|>"
 
@@ -69,7 +75,7 @@ def _chat_prompt(body: Mapping[str, Any], model: Model) -> Prompt:
         tools=tools,
         required_tools=required_tools,
         think=think,
-        thinks=model.can("thinking") and think is not False,
+        thinks=model.has_capability("thinking") and think is not False,
         format=reply_format(response_format.get("type"), response_format.get("json_schema", {})),
         options=pipeline.options(body),
         stream=body.get("stream", False),
@@ -90,7 +96,7 @@ class ChatChunks(ChunkEncoder):
         self.choices = self.finished_choices
         created = self.ids.start // 10**9
         common_fields = {
-            "id": f"gen-{created}-{self.ids.id(0, 20, ALPHANUMERIC)}",
+            "id": f"gen-{created}-{self.ids.id(0, 20)}",
             "object": "chat.completion.chunk",
             "model": evaluated.prompt.model,
             "created": created,
@@ -106,12 +112,12 @@ class ChatChunks(ChunkEncoder):
     def finish(self) -> str:
         return "".join([self._delta(index, "{}", f'"{self.reason}"') for index in self.finished_choices])
 
-    def whole(self) -> HttpResponse:
+    def complete_response(self) -> HttpResponse:
         choices = [
             {"index": index, "message": self._message(reply), "logprobs": None, "finish_reason": self.reason}
             for index, reply in self.replies.items()
         ]
-        return pipeline.json_answer(
+        return pipeline.json_response(
             {**self.common_fields, "object": "chat.completion", "choices": choices, "usage": self.usage}
         )
 
@@ -165,7 +171,7 @@ class ChatChunks(ChunkEncoder):
 
     def _call_id(self, call: ToolCall) -> str:
         self.calls += 1
-        return call.id or f"call_{self.ids.id(self.calls, 24, ALPHANUMERIC)}"
+        return call.id or f"call_{self.ids.id(self.calls, 24)}"
 
     def _role(self, index: int) -> str:
         """Return the field `role` for the first chunk of a choice, or an empty string for later chunks."""
@@ -239,7 +245,7 @@ class CompletionChunks(ChunkEncoder):
     def __init__(self, choices: list[EvaluatedPrompt], reply: Reply, body: Mapping[str, Any]) -> None:
         ids = choices[0].ids
         common_fields = {
-            "id": f"cmpl-{ids.id(0, 24, ALPHANUMERIC)}",
+            "id": f"cmpl-{ids.id(0, 24)}",
             "object": "text_completion",
             "created": ids.start // 10**9,
             "model": choices[0].prompt.model,
@@ -256,13 +262,13 @@ class CompletionChunks(ChunkEncoder):
     def finish(self) -> str:
         return "".join([self._line(index, '""', f'"{reason}"') for index, reason in enumerate(self.reasons)])
 
-    def whole(self) -> HttpResponse:
+    def complete_response(self) -> HttpResponse:
         replies = _by_choice([Choice(0), *self.reply.parts])
         choices = [
             {"text": reply.text, "index": index, "logprobs": None, "finish_reason": self.reasons[index]}
             for index, reply in replies.items()
         ]
-        return pipeline.json_answer({**self.common_fields, "choices": choices, "usage": self.usage})
+        return pipeline.json_response({**self.common_fields, "choices": choices, "usage": self.usage})
 
     def _line(self, index: int, text: str, reason: str) -> str:
         return f'{self.head}[{{"text":{text},"index":{index},"logprobs":null,"finish_reason":{reason}}}]{self.tail}'

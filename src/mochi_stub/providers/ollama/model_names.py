@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 from mochi_stub.models.catalogue import Model
+from mochi_stub.providers.ollama.go_json import quoted
 from mochi_stub.reply import HttpError
-from mochi_stub.wire.ollama.go_json import quoted
 
 _PART = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,79}")
 _NAMESPACE = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_-]{0,79}")

@@ -6,8 +6,8 @@ import re
 from math import inf
 from typing import Any
 
+from mochi_stub.providers.ollama.go_json import quoted
 from mochi_stub.reply import HttpError
-from mochi_stub.wire.ollama.go_json import quoted
 
 _DURATION = re.compile(r"(?P<number>\d+\.?\d*|\.\d+)(?P<unit>[^\d.]*)", re.ASCII)
 _LONGEST = 2**63 / 1e9

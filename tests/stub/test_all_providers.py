@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-import mochi_stub.wire
+import mochi_stub.providers
 from mochi_stub import Cut, Failure, Gate, Model, Prompt, Reasoning, Reply, StubServer, Text, ToolCall, ToolCalls, Usage
 from mochi_stub.recording.recorder import record
 from mochi_stub.replies.lorem import hash_sized, lorem
@@ -598,7 +598,7 @@ def test_clients_raise_an_error_for_a_missing_recording(tmp_path: Path, wire: st
 
 
 def test_provider_modules_do_not_import_each_other() -> None:
-    folder = Path(mochi_stub.wire.__file__).parent
+    folder = Path(mochi_stub.providers.__file__).parent
     names = [entry.name for entry in folder.iterdir() if (entry / "__init__.py").exists()]
     assert {"ollama", "openai", "anthropic", "gemini"} <= set(names)
     for name in names:

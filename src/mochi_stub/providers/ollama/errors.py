@@ -8,10 +8,10 @@ from typing import Any
 
 from mochi_stub.http.http_result import Headers, HttpResponse, Stub
 from mochi_stub.models.catalogue import Model
+from mochi_stub.providers.ollama.go_json import dumps, quoted
+from mochi_stub.providers.ollama.model_names import Name, find, parse_name, routed
+from mochi_stub.providers.provider_pipeline import headers_of
 from mochi_stub.reply import Failure, HttpError
-from mochi_stub.wire.ollama.go_json import dumps, quoted
-from mochi_stub.wire.ollama.model_names import Name, find, parse_name, routed
-from mochi_stub.wire.provider_pipeline import headers_of
 
 JSON = b"application/json; charset=utf-8"
 no_remote = partial(HttpError, 403, "ollama cloud is disabled: remote model is unavailable")
@@ -20,28 +20,30 @@ invalid_name = partial(HttpError, 400, "invalid model name")
 model_required = partial(HttpError, 400, "model is required")
 
 
-def json_answer(value: object, status: int = 200, headers: Headers = ()) -> HttpResponse:
+def json_response(value: object, status: int = 200, headers: Headers = ()) -> HttpResponse:
     return HttpResponse(status, dumps(value).encode(), JSON, headers)
 
 
-def failure_answer(failure: Failure, *_: object) -> HttpResponse:
-    return json_answer({"error": failure.message}, failure.status, headers_of(failure))
+def error_response(failure: Failure, *_: object) -> HttpResponse:
+    return json_response({"error": failure.message}, failure.status, headers_of(failure))
 
 
-def local_model(stub: Stub, name: str, *, empty: HttpError | None = None, missing: HttpError | None = None) -> Model:
+def local_model(
+    stub: Stub, name: str, *, error_if_empty: HttpError | None = None, error_if_missing: HttpError | None = None
+) -> Model:
     """Return the model with this name.
 
-    Raises `empty` (default: 400) for an empty name, `missing` (default: 404) for an unknown name, and other HttpErrors
-    for an invalid name (400) and a cloud model (403).
+    Raises `error_if_empty` (default: 400) for an empty name, `error_if_missing` (default: 404) for an unknown name, and
+    other HttpErrors for an invalid name (400) and a cloud model (403).
     """
     if not name:
-        raise empty or model_required()
+        raise error_if_empty or model_required()
     base_name, location = routed(name)
     if location == "cloud":
         raise no_remote()
     model = find(stub.models, valid_name(base_name))
     if model is None:
-        raise missing or not_found(name)
+        raise error_if_missing or not_found(name)
     return model
 
 

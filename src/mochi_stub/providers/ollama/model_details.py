@@ -6,11 +6,11 @@ from typing import Any
 
 from mochi_stub.http.http_result import Request, Result, Stub
 from mochi_stub.models.catalogue import Model
-from mochi_stub.wire.ollama import errors
-from mochi_stub.wire.ollama.go_json import dumps, quoted, timestamp
-from mochi_stub.wire.ollama.model_names import parse_name, routed, short_name
-from mochi_stub.wire.ollama.model_store import blob_path
-from mochi_stub.wire.provider_pipeline import list_models
+from mochi_stub.providers.ollama import errors
+from mochi_stub.providers.ollama.go_json import dumps, quoted, timestamp
+from mochi_stub.providers.ollama.model_names import parse_name, routed, short_name
+from mochi_stub.providers.ollama.model_store import blob_path
+from mochi_stub.providers.provider_pipeline import list_models
 
 NEVER = 292 * 365.25 * 24 * 3600
 """Seconds until `expires_at` in `/api/ps` for a model that stays loaded forever."""
@@ -19,7 +19,7 @@ NEVER = 292 * 365.25 * 24 * 3600
 def tags(stub: Stub, _request: Request) -> Result:
     """List the models (`GET /api/tags`), newest first. Models modified in the same second keep the configured order."""
     ordered = sorted(list_models(stub.models), key=lambda model: model.modified_at[:19], reverse=True)
-    return errors.json_answer({"models": [_list_entry(model) for model in ordered]})
+    return errors.json_response({"models": [_list_entry(model) for model in ordered]})
 
 
 def ps(stub: Stub, _request: Request) -> Result:
@@ -38,7 +38,7 @@ def ps(stub: Stub, _request: Request) -> Result:
         }
         for loaded in stub.scheduler.loaded()
     ]
-    return errors.json_answer({"models": models})
+    return errors.json_response({"models": models})
 
 
 def _list_entry(model: Model) -> dict[str, Any]:
@@ -46,7 +46,7 @@ def _list_entry(model: Model) -> dict[str, Any]:
     name = short_name(model)
     remote = {"remote_model": model.remote.model, "remote_host": model.remote.host} if model.remote else {}
     lengths = {"context_length": model.context_length, "embedding_length": model.embedding_length}
-    has_listed_capabilities = model.can("completion") and model.habit != "native"
+    has_listed_capabilities = model.has_capability("completion") and model.template_style != "native"
     return {
         "name": name,
         "model": name,
@@ -69,10 +69,10 @@ def show(stub: Stub, _request: Request, body: dict[str, Any]) -> Result:
     if location == "cloud":
         raise errors.no_remote_details()
     parsed = parse_name(base_name)
-    model = errors.local_model(stub, name, missing=errors.not_found(parsed.short) if parsed else None)
+    model = errors.local_model(stub, name, error_if_missing=errors.not_found(parsed.short) if parsed else None)
     if model.remote:
         raise errors.no_remote_details()
-    return errors.json_answer(_model_object(model, verbose=body.get("verbose", False)))
+    return errors.json_response(_model_object(model, verbose=body.get("verbose", False)))
 
 
 def _details(model: Model, quantization: str) -> dict[str, Any]:

@@ -6,9 +6,9 @@ from typing import Any
 
 from mochi_stub.http.http_result import Headers, HttpResponse, Stub
 from mochi_stub.models.catalogue import Model
+from mochi_stub.providers.body_validation import ValidationError, kind_of, quoted_list
+from mochi_stub.providers.provider_pipeline import find_declared, headers_of, json_response, list_models
 from mochi_stub.reply import Failure, HttpError
-from mochi_stub.wire.body_validation import ValidationError, kind_of, quoted_list
-from mochi_stub.wire.provider_pipeline import find_declared, headers_of, json_answer, list_models
 
 NOT_JSON = (
     "We could not parse the JSON body of your request. (HINT: This likely means you aren't using your HTTP library "
@@ -18,9 +18,9 @@ NOT_JSON = (
 _CODES = {401: "invalid_api_key", 404: "model_not_found", 429: "rate_limit_exceeded"}
 
 
-def failure_answer(failure: Failure, *_: object, **details: Any) -> HttpResponse:
+def error_response(failure: Failure, *_: object, **details: Any) -> HttpResponse:
     headers = (*_rate_limit_headers(failure), *headers_of(failure))
-    return json_answer({"error": failure_error(failure, **details)}, failure.status, headers)
+    return json_response({"error": failure_error(failure, **details)}, failure.status, headers)
 
 
 def failure_error(failure: Failure, **details: Any) -> dict[str, Any]:
@@ -41,7 +41,7 @@ def find_model(stub: Stub, name: str | None, capability: str) -> Model:
     Raises HttpError if there is no such model.
     """
     if name is None:
-        capable = [model for model in list_models(stub.models) if model.can(capability)]
+        capable = [model for model in list_models(stub.models) if model.has_capability(capability)]
         if not capable:
             raise HttpError(400, "you must provide a model parameter")
         return capable[0]

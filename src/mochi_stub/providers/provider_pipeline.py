@@ -27,12 +27,12 @@ from mochi_stub.http.http_result import (
 from mochi_stub.models.catalogue import Model
 from mochi_stub.models.scheduler import Lease, LoadRequest
 from mochi_stub.prompt import Message, Prompt, ToolCall, count_tokens
+from mochi_stub.providers.body_validation import Check, ValidationError, read, snake_case
+from mochi_stub.providers.json_encoding import dumps
+from mochi_stub.providers.prompt_evaluation import EvaluatedPrompt, evaluate_prompt
 from mochi_stub.replies.chunks import Piece
 from mochi_stub.replies.embedding import embed, normalised
 from mochi_stub.reply import Failure, HttpError, Reasoning, Reply, Text, ToolCalls, joined
-from mochi_stub.wire.body_validation import Check, ValidationError, read, snake_case
-from mochi_stub.wire.json_encoding import dumps
-from mochi_stub.wire.prompt_evaluation import EvaluatedPrompt, evaluate_prompt
 
 DEFAULT_TAG = ":latest"
 ARGUMENT_PIECE = 16
@@ -45,13 +45,13 @@ _INTEGER = re.compile(r"-?[0-9]{1,18}")
 class Api(NamedTuple):
     """API of one provider. Its paths begin with one of the prefixes.
 
-    The arguments of `failure_answer` are a failure, IDs for the response, the request, and the details of an HttpError
+    The arguments of `error_response` are a failure, IDs for the response, the request, and the details of an HttpError
     as keywords. `wrong_method` handles the HTTP methods for which a route has no handler.
     """
 
     prefixes: tuple[str, ...]
     routes: Routes
-    failure_answer: Callable[..., HttpResponse]
+    error_response: Callable[..., HttpResponse]
     wrong_method: Handler
 
 
@@ -188,5 +188,5 @@ def headers_of(failure: Failure) -> Headers:
     )
 
 
-def json_answer(value: Any, status: int = 200, headers: Headers = (), content_type: bytes = JSON) -> HttpResponse:
+def json_response(value: Any, status: int = 200, headers: Headers = (), content_type: bytes = JSON) -> HttpResponse:
     return HttpResponse(status, dumps(value).encode(), content_type, headers)

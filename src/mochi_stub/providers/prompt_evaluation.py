@@ -12,10 +12,10 @@ from mochi_stub.models.catalogue import Model
 from mochi_stub.models.prompt_slots import Evaluation
 from mochi_stub.models.scheduler import Lease, LoadRequest
 from mochi_stub.prompt import Prompt, count_tokens, render, render_message
+from mochi_stub.providers.json_encoding import dumps
 from mochi_stub.replies.seeded_ids import SeededIds
 from mochi_stub.replies.truncation import FittedPrompt, apply_stop_conditions, fit_prompt
 from mochi_stub.reply import Reply
-from mochi_stub.wire.json_encoding import dumps
 
 
 class Counts(NamedTuple):
@@ -60,14 +60,14 @@ class EvaluatedPrompt:
         counts = Counts(self.fit.tokens, count_tokens(output, per_token), count_tokens(reasoning, per_token))
         return counts._replace(**{name: count for name, count in vars(reply.usage).items() if count is not None})
 
-    def generation(self, encoder: Encoder, reply: Reply, **noted: Any) -> Generation:
-        """Return the response that sends `reply`. `noted` has additional fields for the request's journal entry."""
-        journal_fields = {
+    def generation(self, encoder: Encoder, reply: Reply, **journal_fields: Any) -> Generation:
+        """Return the response that sends `reply`. `journal_fields` are additional fields of the journal entry."""
+        fields = {
             **{"model": self.prompt.model, "truncated": self.fit.truncated, "dropped_messages": self.fit.dropped},
             **{"prompt_tokens": self.fit.tokens, "evaluated_tokens": self.evaluated_tokens},
-            **noted,
+            **journal_fields,
         }
-        return Generation(reply, encoder, self.prompt.stream, journal_fields, self.evaluation, self.seconds or 0.0)
+        return Generation(reply, encoder, self.prompt.stream, fields, self.evaluation, self.seconds or 0.0)
 
 
 def generated_characters(reply: Reply, encode: Callable[[Any], str] = dumps) -> int:

@@ -8,7 +8,7 @@ import orjson
 
 from mochi_stub.http.http_result import HttpResponse, Request, Result, Routes, Stub
 from mochi_stub.journal import Exchange
-from mochi_stub.wire.provider_pipeline import JSON
+from mochi_stub.providers.provider_pipeline import JSON
 
 
 def requests(stub: Stub, _request: Request) -> Result:

@@ -9,14 +9,14 @@ from typing import Any
 from mochi_stub.http.http_result import ANY, Headers, HttpResponse, Request, Result, Routes, Stub
 from mochi_stub.models.catalogue import Model
 from mochi_stub.prompt import ToolCall, prompt_tokens
+from mochi_stub.providers import provider_pipeline as pipeline
+from mochi_stub.providers.anthropic.request_schema import COUNT, MESSAGES, PAGE, to_prompt
+from mochi_stub.providers.body_validation import ValidationError, quoted_list
+from mochi_stub.providers.json_encoding import event
+from mochi_stub.providers.prompt_evaluation import EvaluatedPrompt
 from mochi_stub.replies.chunks import Piece
-from mochi_stub.replies.seeded_ids import ALPHANUMERIC, SeededIds
+from mochi_stub.replies.seeded_ids import SeededIds
 from mochi_stub.reply import Failure, HttpError, Reasoning, Text
-from mochi_stub.wire import provider_pipeline as pipeline
-from mochi_stub.wire.anthropic.request_schema import COUNT, MESSAGES, PAGE, to_prompt
-from mochi_stub.wire.body_validation import ValidationError, quoted_list
-from mochi_stub.wire.json_encoding import event
-from mochi_stub.wire.prompt_evaluation import EvaluatedPrompt
 
 PAGE_SIZE = 20
 SIGNATURE_LENGTH = 64
@@ -43,7 +43,7 @@ def messages(stub: Stub, request: Request, body: dict[str, Any]) -> Result:
 def count_tokens(stub: Stub, request: Request, body: dict[str, Any]) -> Result:
     model = find_model(stub, body["model"])
     prompt = pipeline.with_defaults(to_prompt(body, model), model)
-    return json_answer({"input_tokens": prompt_tokens(prompt, model.chars_per_token)}, stub.seeded_ids(request.body))
+    return json_response({"input_tokens": prompt_tokens(prompt, model.chars_per_token)}, stub.seeded_ids(request.body))
 
 
 def models(stub: Stub, request: Request) -> Result:
@@ -57,13 +57,13 @@ def models(stub: Stub, request: Request) -> Result:
     end = start + query.get("limit", PAGE_SIZE)
     listed = [_model_object(model) for model in models[start:end][::step]]
     ends = {"first_id": listed[0]["id"] if listed else None, "last_id": listed[-1]["id"] if listed else None}
-    return json_answer({"data": listed, "has_more": end < len(models), **ends}, stub.seeded_ids(request.body))
+    return json_response({"data": listed, "has_more": end < len(models), **ends}, stub.seeded_ids(request.body))
 
 
 def model(stub: Stub, request: Request) -> Result:
     """Handle `GET /v1/models/{id}` for Anthropic's clients."""
     found = find_model(stub, request.path.partition("/models/")[2])
-    return json_answer(_model_object(found), stub.seeded_ids(request.body))
+    return json_response(_model_object(found), stub.seeded_ids(request.body))
 
 
 def _model_object(model: Model) -> dict[str, Any]:
@@ -71,13 +71,13 @@ def _model_object(model: Model) -> dict[str, Any]:
     return {"type": "model", "id": model.name, "display_name": model.name, "created_at": created_at}
 
 
-def json_answer(value: Any, ids: SeededIds, status: int = 200, headers: Headers = ()) -> HttpResponse:
+def json_response(value: Any, ids: SeededIds, status: int = 200, headers: Headers = ()) -> HttpResponse:
     """Return a JSON response with the header `request-id`."""
-    return pipeline.json_answer(value, status, ((b"request-id", _request_id(ids).encode()), *headers))
+    return pipeline.json_response(value, status, ((b"request-id", _request_id(ids).encode()), *headers))
 
 
-def failure_answer(failure: Failure, ids: SeededIds, *_: object) -> HttpResponse:
-    return json_answer(error_body(failure, ids), ids, failure.status, pipeline.headers_of(failure))
+def error_response(failure: Failure, ids: SeededIds, *_: object) -> HttpResponse:
+    return json_response(error_body(failure, ids), ids, failure.status, pipeline.headers_of(failure))
 
 
 def error_body(failure: Failure, ids: SeededIds) -> dict[str, Any]:
@@ -87,7 +87,7 @@ def error_body(failure: Failure, ids: SeededIds) -> dict[str, Any]:
 
 
 def _request_id(ids: SeededIds) -> str:
-    return f"req_{ids.id(0, 24, ALPHANUMERIC)}"
+    return f"req_{ids.id(0, 24)}"
 
 
 def find_model(stub: Stub, name: str) -> Model:
@@ -129,7 +129,7 @@ class MessageEvents:
         self.open: type | None = None
         self.index = 0
         self.message: dict[str, Any] = {
-            "id": f"msg_{self.ids.id(1, 24, ALPHANUMERIC)}",
+            "id": f"msg_{self.ids.id(1, 24)}",
             "type": "message",
             "role": "assistant",
             "model": evaluated.prompt.model,
@@ -156,10 +156,10 @@ class MessageEvents:
     def error(self, failure: Failure) -> bytes:
         return event(error_body(failure, self.ids), "error").encode()
 
-    def whole(self) -> HttpResponse:
+    def complete_response(self) -> HttpResponse:
         blocks = enumerate(pipeline.blocks(self.reply))
         content = [self._block(piece.kind, piece.value, index) for index, piece in blocks]
-        return json_answer({**self.message, "content": content, **self._stop_fields(), "usage": self.usage}, self.ids)
+        return json_response({**self.message, "content": content, **self._stop_fields(), "usage": self.usage}, self.ids)
 
     def _stop_fields(self) -> dict[str, Any]:
         reply = self.reply
@@ -209,14 +209,14 @@ class MessageEvents:
 
     def _block(self, kind: type, value: Any, index: int) -> dict[str, Any]:
         if kind is ToolCall:
-            generated_id = f"toolu_{self.ids.id(10 + index, 24, ALPHANUMERIC)}"
+            generated_id = f"toolu_{self.ids.id(10 + index, 24)}"
             return {"type": "tool_use", "id": value.id or generated_id, "name": value.name, "input": value.arguments}
         if kind is Reasoning:
             return {"type": "thinking", "thinking": value, "signature": self._signature(index)}
         return {"type": "text", "text": value}
 
     def _signature(self, index: int) -> str:
-        return self.ids.id(1000 + index, SIGNATURE_LENGTH, ALPHANUMERIC)
+        return self.ids.id(1000 + index, SIGNATURE_LENGTH)
 
 
 _EMPTY = {Reasoning: {"type": "thinking", "thinking": "", "signature": ""}, Text: {"type": "text", "text": ""}}
@@ -236,4 +236,4 @@ _ROUTES: Routes = {
     "/models/*": {"GET": model},
     "/*": {ANY: _UNKNOWN_PATH},
 }
-API = pipeline.Api(("/v1",), _ROUTES, failure_answer, pipeline.refuse(405, "Method Not Allowed"))
+API = pipeline.Api(("/v1",), _ROUTES, error_response, pipeline.refuse(405, "Method Not Allowed"))

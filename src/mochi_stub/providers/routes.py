@@ -14,14 +14,14 @@ from typing import TypeAlias
 from urllib.parse import quote
 
 from mochi_stub.http.http_result import ANY, Handler, Headers, HttpResponse, Request, Result, Stub
+from mochi_stub.providers.anthropic.routes import API as ANTHROPIC
+from mochi_stub.providers.gemini.routes import API as GEMINI
+from mochi_stub.providers.ollama import errors as ollama_errors
+from mochi_stub.providers.ollama.routes import ROUTES as OLLAMA_ROUTES
+from mochi_stub.providers.openai.routes import API as OPENAI
+from mochi_stub.providers.provider_pipeline import Api
+from mochi_stub.providers.stub_api import OBSERVATION
 from mochi_stub.reply import HttpError
-from mochi_stub.wire.anthropic.routes import API as ANTHROPIC
-from mochi_stub.wire.gemini.routes import API as GEMINI
-from mochi_stub.wire.ollama import errors as ollama_errors
-from mochi_stub.wire.ollama.routes import ROUTES as OLLAMA_ROUTES
-from mochi_stub.wire.openai.routes import API as OPENAI
-from mochi_stub.wire.provider_pipeline import Api
-from mochi_stub.wire.stub_api import OBSERVATION
 
 PLAIN = b"text/plain"
 HTML = b"text/html; charset=utf-8"
@@ -36,7 +36,7 @@ def health(_stub: Stub, _request: Request) -> Result:
 def refusal(stub: Stub, request: Request, error: HttpError) -> HttpResponse:
     """Return the error response in the format of the provider to which the requested path belongs."""
     ids = stub.seeded_ids(request.body)
-    return _match(request)[0].failure_answer(error.failure, ids, request, **error.details)
+    return _match(request)[0].error_response(error.failure, ids, request, **error.details)
 
 
 def route(stub: Stub, request: Request) -> Result:
@@ -108,8 +108,8 @@ def _redirect(path: str, method: str, query: bytes, *, permanent: bool) -> HttpR
 
 
 _STUB_ROUTES = {"/health": {"HEAD": health, "GET": health}, "/*": {ANY: _unknown_path}, **OBSERVATION}
-_OLLAMA = Api(("", "/ollama"), OLLAMA_ROUTES, ollama_errors.failure_answer, _wrong_method)
-_STUB = Api(("",), _STUB_ROUTES, ollama_errors.failure_answer, _wrong_method)
+_OLLAMA = Api(("", "/ollama"), OLLAMA_ROUTES, ollama_errors.error_response, _wrong_method)
+_STUB = Api(("",), _STUB_ROUTES, ollama_errors.error_response, _wrong_method)
 
 
 def _route_table(*apis: Api) -> dict[str, list[Match]]:

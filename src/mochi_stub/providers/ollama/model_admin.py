@@ -13,12 +13,12 @@ from typing import Any
 
 from mochi_stub.http.http_result import HttpResponse, Request, Result, Stub
 from mochi_stub.models.catalogue import Model, sha256
+from mochi_stub.providers.ollama.errors import model_required, not_found, requested_name, valid_name
+from mochi_stub.providers.ollama.go_json import quoted, timestamp
+from mochi_stub.providers.ollama.model_names import Name, find, short_name
+from mochi_stub.providers.ollama.model_store import Step, layers, progress, store, stored_digests
+from mochi_stub.providers.ollama.request_schema import effective_options
 from mochi_stub.reply import Failure, HttpError
-from mochi_stub.wire.ollama.errors import model_required, not_found, requested_name, valid_name
-from mochi_stub.wire.ollama.go_json import quoted, timestamp
-from mochi_stub.wire.ollama.model_names import Name, find, short_name
-from mochi_stub.wire.ollama.model_store import Step, layers, progress, store, stored_digests
-from mochi_stub.wire.ollama.request_schema import effective_options
 
 REGISTRY = "registry.ollama.ai"
 PARTS = 4

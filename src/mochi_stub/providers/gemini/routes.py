@@ -10,14 +10,14 @@ from mochi_stub.http.http_result import ANY, HttpResponse, Request, Result, Rout
 from mochi_stub.models.catalogue import Model
 from mochi_stub.models.scheduler import Lease
 from mochi_stub.prompt import ToolCall, prompt_tokens
+from mochi_stub.providers import provider_pipeline as pipeline
+from mochi_stub.providers.body_validation import Check, ValidationError, read, snake_case
+from mochi_stub.providers.gemini.request_schema import BATCH, COUNT, EMBED, GENERATE, PAGE, content_text, to_prompt
+from mochi_stub.providers.json_encoding import dumps, one_line
+from mochi_stub.providers.prompt_evaluation import EvaluatedPrompt
 from mochi_stub.replies.chunks import Piece
-from mochi_stub.replies.seeded_ids import ALPHANUMERIC, SeededIds
+from mochi_stub.replies.seeded_ids import SeededIds
 from mochi_stub.reply import Failure, HttpError, Reasoning
-from mochi_stub.wire import provider_pipeline as pipeline
-from mochi_stub.wire.body_validation import Check, ValidationError, read, snake_case
-from mochi_stub.wire.gemini.request_schema import BATCH, COUNT, EMBED, GENERATE, PAGE, content_text, to_prompt
-from mochi_stub.wire.json_encoding import dumps, one_line
-from mochi_stub.wire.prompt_evaluation import EvaluatedPrompt
 
 EVENTS = b"text/event-stream"
 PAGE_SIZE, MAX_PAGE_SIZE = 50, 1000
@@ -25,7 +25,7 @@ Body: TypeAlias = "dict[str, Any]"
 _UNKNOWN_PATH = pipeline.refuse(404, "The requested URL {path} was not found on this server.")
 _FINISH = {"stop": "STOP", "length": "MAX_TOKENS", "content_filter": "SAFETY"}
 JSON = b"application/json; charset=UTF-8"
-json_answer = partial(pipeline.json_answer, content_type=JSON)
+json_response = partial(pipeline.json_response, content_type=JSON)
 
 _STATUSES = {
     400: "INVALID_ARGUMENT",
@@ -50,13 +50,13 @@ def models(stub: Stub, request: Request) -> Result:
     start = query.get("pageToken", 0)
     end = start + min(query.get("pageSize") or PAGE_SIZE, MAX_PAGE_SIZE)
     next_page = {"nextPageToken": str(end)} if end < len(models) else {}
-    return json_answer({"models": [_model_object(model) for model in models[start:end]], **next_page})
+    return json_response({"models": [_model_object(model) for model in models[start:end]], **next_page})
 
 
 def model(stub: Stub, request: Request) -> Result:
     version, name = _version_and_name(request)
     missing = HttpError(404, f"Model is not found: models/{name} for api version {version}")
-    return json_answer(_model_object(pipeline.find_declared(stub.models, name, missing)))
+    return json_response(_model_object(pipeline.find_declared(stub.models, name, missing)))
 
 
 def _verb(stub: Stub, request: Request) -> Result:
@@ -80,7 +80,7 @@ def _count(_stub: Stub, _request: Request, model: Model, name: str, body: Body) 
     if "contents" not in generate_request:
         raise format_error(ValidationError("missing", ("CountTokensRequest", "contents")))
     prompt = pipeline.with_defaults(to_prompt(generate_request, name, model, stream=False), model)
-    return json_answer({"totalTokens": prompt_tokens(prompt, model.chars_per_token)})
+    return json_response({"totalTokens": prompt_tokens(prompt, model.chars_per_token)})
 
 
 def _embed(stub: Stub, _request: Request, model: Model, _name: str, body: Body) -> Result:
@@ -88,8 +88,8 @@ def _embed(stub: Stub, _request: Request, model: Model, _name: str, body: Body) 
 
     def build_response(_lease: Lease) -> HttpResponse:
         if "requests" in body:
-            return json_answer({"embeddings": [_vector(stub, model, item) for item in body["requests"]]})
-        return json_answer({"embedding": _vector(stub, model, body)})
+            return json_response({"embeddings": [_vector(stub, model, item) for item in body["requests"]]})
+        return json_response({"embedding": _vector(stub, model, body)})
 
     return ScheduledResult(pipeline.usual_load(model), build_response)
 
@@ -116,8 +116,10 @@ def _version_and_name(request: Request) -> tuple[str, str]:
 
 
 def _model_object(model: Model) -> dict[str, Any]:
-    generating = ["generateContent", "streamGenerateContent", "countTokens"] if model.can("completion") else []
-    embedding = ["embedContent", "batchEmbedContents"] if model.can("embedding") else []
+    generating = (
+        ["generateContent", "streamGenerateContent", "countTokens"] if model.has_capability("completion") else []
+    )
+    embedding = ["embedContent", "batchEmbedContents"] if model.has_capability("embedding") else []
     return {
         "name": f"models/{model.name}",
         "version": "001",
@@ -126,14 +128,14 @@ def _model_object(model: Model) -> dict[str, Any]:
         "inputTokenLimit": model.context_length,
         "outputTokenLimit": model.context_length,
         "supportedGenerationMethods": generating + embedding,
-        **({"thinking": True} if model.can("thinking") else {}),
+        **({"thinking": True} if model.has_capability("thinking") else {}),
     }
 
 
-def failure_answer(failure: Failure, _ids: SeededIds, request: Request) -> HttpResponse:
+def error_response(failure: Failure, _ids: SeededIds, request: Request) -> HttpResponse:
     body = error_body(failure)
     is_list = request.method == "POST" and is_streaming(request) and not sends_events(request)
-    return json_answer([body] if is_list else body, failure.status, pipeline.headers_of(failure))
+    return json_response([body] if is_list else body, failure.status, pipeline.headers_of(failure))
 
 
 def is_streaming(request: Request) -> bool:
@@ -160,7 +162,7 @@ def find_model(stub: Stub, name: str, version: str, verb: str) -> Model:
     message = f"models/{name} is not found for API version {version}, or is not supported for {verb}. {_LIST_MODELS}"
     missing = HttpError(404, message)
     model = pipeline.find_declared(stub.models, name.removeprefix("models/"), missing)
-    if verb in ("generateContent", "streamGenerateContent") and not model.can("completion"):
+    if verb in ("generateContent", "streamGenerateContent") and not model.has_capability("completion"):
         raise missing
     return model
 
@@ -195,7 +197,7 @@ class Candidates:
         self.content_type = EVENTS if self.events else JSON
         self.calls = 0
         self.has_sent = False
-        self.common_fields = {"modelVersion": evaluated.prompt.model, "responseId": self.ids.id(0, 22, ALPHANUMERIC)}
+        self.common_fields = {"modelVersion": evaluated.prompt.model, "responseId": self.ids.id(0, 22)}
 
     def chunk(self, pieces: list[Piece]) -> bytes:
         return "".join([self._framed(self._response([part])) for part in self._parts(pieces)]).encode()
@@ -207,9 +209,9 @@ class Candidates:
     def error(self, failure: Failure) -> bytes:
         return f"{self._framed(error_body(failure))}{'' if self.events else ']'}".encode()
 
-    def whole(self) -> HttpResponse:
+    def complete_response(self) -> HttpResponse:
         parts = self._parts(pipeline.blocks(self.evaluated.reply)) or [{"text": ""}]
-        return json_answer(self._response(parts, is_last=True))
+        return json_response(self._response(parts, is_last=True))
 
     def _framed(self, response: dict[str, Any]) -> str:
         if self.events:
@@ -247,4 +249,4 @@ class Candidates:
 
 _ROUTES: Routes = {"/models": {"GET": models}, "/models/*": {"GET": model, "POST": _verb}, "/*": {ANY: _UNKNOWN_PATH}}
 _WRONG_METHOD = pipeline.refuse(405, "The request method {method} is inappropriate for the URL {path}.")
-API = pipeline.Api(("/v1", "/v1beta", "/v1alpha"), _ROUTES, failure_answer, _WRONG_METHOD)
+API = pipeline.Api(("/v1", "/v1beta", "/v1alpha"), _ROUTES, error_response, _WRONG_METHOD)

@@ -7,9 +7,18 @@ from typing import Any
 
 from mochi_stub.models.catalogue import Model
 from mochi_stub.prompt import Message, Prompt, ToolCall
+from mochi_stub.providers.body_validation import (
+    Location,
+    ValidationError,
+    array,
+    integer,
+    number,
+    schema,
+    string_or,
+    tagged,
+)
+from mochi_stub.providers.provider_pipeline import function_tool, options
 from mochi_stub.reply import HttpError
-from mochi_stub.wire.body_validation import Location, ValidationError, array, integer, number, schema, string_or, tagged
-from mochi_stub.wire.provider_pipeline import function_tool, options
 
 _TEXT = {"text!": str}
 _SOURCE = {"source!": dict}
@@ -90,7 +99,7 @@ def to_prompt(body: Mapping[str, Any], model: Model) -> Prompt:
         tools=tools,
         required_tools=required_tools,
         think=None if thinking is None else thinking != "disabled",
-        thinks=model.can("thinking") and thinking != "disabled",
+        thinks=model.has_capability("thinking") and thinking != "disabled",
         format=body.get("output_config", {}).get("format", {}).get("schema"),
         options=options(body),
         stream=body.get("stream", False),
@@ -117,9 +126,9 @@ def _tools(body: Mapping[str, Any]) -> tuple[tuple[dict[str, Any], ...], tuple[d
 
 
 def _check_support(body: Mapping[str, Any], model: Model) -> None:
-    if not model.can("completion"):
+    if not model.has_capability("completion"):
         raise HttpError(400, f"'{body['model']}' does not support the Messages API.")
-    if body.get("tools") and not model.can("tools"):
+    if body.get("tools") and not model.has_capability("tools"):
         raise HttpError(400, f"'{body['model']}' does not support tool use.")
     thinking = body.get("thinking", {})
     budget = thinking.get("budget_tokens", 0)

@@ -10,17 +10,17 @@ from mochi_stub.http.http_result import Generation, HttpResponse, Request, Resul
 from mochi_stub.models.catalogue import Model
 from mochi_stub.models.scheduler import Lease, LoadRequest
 from mochi_stub.prompt import Operation, Prompt, render
+from mochi_stub.providers import json_encoding
+from mochi_stub.providers.ollama import errors
+from mochi_stub.providers.ollama.go_json import dumps, number, numbers32, quoted, text, timestamp
+from mochi_stub.providers.ollama.model_names import split_name
+from mochi_stub.providers.ollama.request_schema import effective_options, to_prompt
+from mochi_stub.providers.ollama.response_encoding import STREAM_ERROR, ChatLines, GenerateLines
+from mochi_stub.providers.prompt_evaluation import evaluate_prompt
+from mochi_stub.providers.provider_pipeline import embed_text, shorten_vector
 from mochi_stub.replies.seeded_ids import NANOSECONDS_PER_PROMPT_TOKEN
 from mochi_stub.replies.truncation import TOO_LONG, TooLong
 from mochi_stub.reply import Failure, HttpError, Part, Reasoning, Reply, Text
-from mochi_stub.wire import json_encoding
-from mochi_stub.wire.ollama import errors
-from mochi_stub.wire.ollama.go_json import dumps, number, numbers32, quoted, text, timestamp
-from mochi_stub.wire.ollama.model_names import split_name
-from mochi_stub.wire.ollama.request_schema import effective_options, to_prompt
-from mochi_stub.wire.ollama.response_encoding import STREAM_ERROR, ChatLines, GenerateLines
-from mochi_stub.wire.prompt_evaluation import evaluate_prompt
-from mochi_stub.wire.provider_pipeline import embed_text, shorten_vector
 
 INPUT_TOO_LONG = "the input length exceeds the context length"
 
@@ -34,7 +34,7 @@ def chat(stub: Stub, request: Request, body: dict[str, Any]) -> Result:
 def generate(stub: Stub, request: Request, body: dict[str, Any]) -> Result:
     """Handle `POST /api/generate`."""
     _check_logprobs(body)
-    model = errors.local_model(stub, body.get("model", ""), empty=errors.not_found(""))
+    model = errors.local_model(stub, body.get("model", ""), error_if_empty=errors.not_found(""))
     if body.get("raw") and any(body.get(key) for key in ("template", "system", "context")):
         raise HttpError(400, "raw mode does not support template, system, or context")
     return _run(stub, request, body, model, "generate")
@@ -52,19 +52,19 @@ def _run(stub: Stub, request: Request, body: Mapping[str, Any], model: Model, op
     loaded = {**head, **_empty_content("assistant", operation), "done": True, "done_reason": "load"}
     if is_empty and body.get("keep_alive") == 0:
         stub.scheduler.unload(model)
-        return errors.json_answer({**loaded, "done_reason": "unload"})
+        return errors.json_response({**loaded, "done_reason": "unload"})
     _check_capabilities(body, model, operation)
     options = effective_options(model, body.get("options", {}))
     load = LoadRequest(model, options, body.get("keep_alive"), body.get("shift", model.shifts_context))
     if is_empty:
-        return ScheduledResult(load, lambda _: errors.json_answer(loaded))
+        return ScheduledResult(load, lambda _: errors.json_response(loaded))
     format_error = _format_error(body.get("format"))
     prompt = to_prompt({**body, "format": None} if format_error else body, operation, model, options, request.body)
 
     def build_result(lease: Lease) -> HttpResponse | Generation:
         if body.get("_debug_render_only"):
             debug = {"done": False, "_debug_info": {"rendered_template": render(prompt)}}
-            return errors.json_answer({**head, **_empty_content("", operation), **debug})
+            return errors.json_response({**head, **_empty_content("", operation), **debug})
         truncate, context_tokens = body.get("truncate", True), len(body.get("context", ()))
         try:
             done = evaluate_prompt(stub, load, lease, prompt, truncate=truncate, context_tokens=context_tokens)
@@ -73,11 +73,11 @@ def _run(stub: Stub, request: Request, body: Mapping[str, Any], model: Model, op
                 raise
             # llama-server refuses the prompt after Ollama has started the stream.
             message = dumps({"error": error.failure.message}).encode()
-            return HttpResponse(400, message, STREAM_ERROR, declared=False)
+            return HttpResponse(400, message, STREAM_ERROR, has_length=False)
         reply = _with_format_error(done.reply, format_error, model, prompt) if format_error else done.reply
         encoder_class = ChatLines if operation == "chat" else GenerateLines
         generation = done.generation(encoder_class(done, reply, ids, body, lease.load_duration), reply)
-        return generation._replace(refused_type=STREAM_ERROR) if prompt.stream else generation
+        return generation._replace(error_content_type=STREAM_ERROR) if prompt.stream else generation
 
     return ScheduledResult(load, build_result)
 
@@ -86,12 +86,12 @@ def _check_capabilities(body: Mapping[str, Any], model: Model, operation: Operat
     name = body["model"]
     if model.remote:
         raise errors.no_remote()
-    if body.get("think") and not model.can("thinking"):
+    if body.get("think") and not model.has_capability("thinking"):
         raise HttpError(400, f"{quoted(name)} does not support thinking")
-    if not model.can("completion"):
+    if not model.has_capability("completion"):
         raise HttpError(400, f"{quoted(name)} does not support {operation}")
     for field, capability in (("tools", "tools"), ("suffix", "insert")):
-        if body.get(field) and not model.can(capability):
+        if body.get(field) and not model.has_capability(capability):
             raise HttpError(400, f"{split_name(model.name).full} does not support {capability}")
 
 
@@ -104,7 +104,7 @@ def _format_error(format_: Any) -> Failure | None:
 
 def _with_format_error(reply: Reply, problem: Failure, model: Model, prompt: Prompt) -> Reply:
     """Return the reply to a request with an invalid `format`. In a chat, the thinking precedes the error."""
-    if prompt.operation == "chat" and model.habit == "native":  # Ollama then sends no thinking
+    if prompt.operation == "chat" and model.template_style == "native":  # Ollama then sends no thinking
         raise HttpError(problem.status, problem.message)
     thinking: list[Part] = [part for part in reply.parts if isinstance(part, Reasoning) and part.content]
     if prompt.operation != "chat" or not prompt.thinks or not thinking:
@@ -123,7 +123,7 @@ def embed(stub: Stub, _request: Request, body: dict[str, Any]) -> Result:
     if not all(isinstance(item, str) for item in inputs):
         raise HttpError(400, "invalid input type")
     name = body.get("model", "")
-    load = _load_request(stub, body, empty=errors.not_found(""))
+    load = _load_request(stub, body, error_if_empty=errors.not_found(""))
 
     def build_response(lease: Lease) -> HttpResponse:
         model = load.model
@@ -159,10 +159,10 @@ def embeddings(stub: Stub, _request: Request, body: dict[str, Any]) -> Result:
     return ScheduledResult(load, build_response)
 
 
-def _load_request(stub: Stub, body: Mapping[str, Any], *, empty: HttpError | None = None) -> LoadRequest:
+def _load_request(stub: Stub, body: Mapping[str, Any], *, error_if_empty: HttpError | None = None) -> LoadRequest:
     name = body.get("model", "")
     not_pulled = HttpError(404, f"model {quoted(name)} not found, try pulling it first")
-    model = errors.local_model(stub, name, empty=empty, missing=not_pulled)
+    model = errors.local_model(stub, name, error_if_empty=error_if_empty, error_if_missing=not_pulled)
     if model.remote:
         raise errors.no_remote()
     return LoadRequest(model, effective_options(model, body.get("options", {})), body.get("keep_alive"))

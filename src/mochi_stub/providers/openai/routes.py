@@ -11,18 +11,18 @@ from typing import Any
 from mochi_stub.http.http_result import ANY, HttpResponse, Request, Result, Routes, ScheduledResult, Stub
 from mochi_stub.models.catalogue import Model
 from mochi_stub.models.scheduler import Lease
+from mochi_stub.providers import provider_pipeline as pipeline
+from mochi_stub.providers.openai import request_schema as schema
+from mochi_stub.providers.openai.completions import chat, completions
+from mochi_stub.providers.openai.errors import error_response, find_model, format_error
+from mochi_stub.providers.openai.responses import RESPONSE, responses
 from mochi_stub.reply import HttpError
-from mochi_stub.wire import provider_pipeline as pipeline
-from mochi_stub.wire.openai import request_schema as schema
-from mochi_stub.wire.openai.completions import chat, completions
-from mochi_stub.wire.openai.errors import failure_answer, find_model, format_error
-from mochi_stub.wire.openai.responses import RESPONSE, responses
 
 OWNER = "mochi-stub"
 
 
 def models(stub: Stub, _request: Request) -> Result:
-    return pipeline.json_answer(
+    return pipeline.json_response(
         {"object": "list", "data": [_model_object(model) for model in pipeline.list_models(stub.models)]}
     )
 
@@ -30,7 +30,7 @@ def models(stub: Stub, _request: Request) -> Result:
 def model(stub: Stub, request: Request) -> Result:
     name = request.path.partition("/models/")[2]
     missing = HttpError(404, f"The model '{name}' does not exist", param="model")
-    return pipeline.json_answer(_model_object(pipeline.find_declared(stub.models, name, missing)))
+    return pipeline.json_response(_model_object(pipeline.find_declared(stub.models, name, missing)))
 
 
 def embeddings(stub: Stub, _request: Request, body: dict[str, Any]) -> Result:
@@ -46,7 +46,7 @@ def embeddings(stub: Stub, _request: Request, body: dict[str, Any]) -> Result:
             data.append({"object": "embedding", "index": index, "embedding": encoded})
         usage = {"prompt_tokens": tokens, "total_tokens": tokens}
         name = body.get("model", model.name)
-        return pipeline.json_answer({"object": "list", "data": data, "model": name, "usage": usage})
+        return pipeline.json_response({"object": "list", "data": data, "model": name, "usage": usage})
 
     return ScheduledResult(pipeline.usual_load(model), build_response)
 
@@ -67,4 +67,4 @@ _ROUTES: Routes = {
     "/*": {ANY: pipeline.refuse(404, "Invalid URL ({method} {path})", code=None)},
 }
 _WRONG_METHOD = pipeline.refuse(405, "Not allowed to {method} on {path}.", code="method_not_supported")
-API = pipeline.Api(("/v1",), _ROUTES, failure_answer, _WRONG_METHOD)
+API = pipeline.Api(("/v1",), _ROUTES, error_response, _WRONG_METHOD)

@@ -10,9 +10,19 @@ import orjson
 from mochi_stub.http.http_result import Stub
 from mochi_stub.models.catalogue import Model
 from mochi_stub.prompt import Message, ToolCall
+from mochi_stub.providers.body_validation import (
+    Check,
+    Location,
+    Schema,
+    array,
+    integer,
+    number,
+    schema,
+    string_or,
+    tagged,
+)
+from mochi_stub.providers.openai.errors import find_model
 from mochi_stub.reply import HttpError
-from mochi_stub.wire.body_validation import Check, Location, Schema, array, integer, number, schema, string_or, tagged
-from mochi_stub.wire.openai.errors import find_model
 
 Tools: TypeAlias = "tuple[Mapping[str, Any], ...]"
 TEXT = {"text!": str}
@@ -151,11 +161,11 @@ def thinking(effort: str | None, summary: str | None = None) -> bool | str | Non
 def chat_model(stub: Stub, body: Mapping[str, Any], endpoint: str) -> Model:
     """Return the requested model. Raises HttpError if that model does not support text generation or tools."""
     model = find_model(stub, body.get("model"), "completion")
-    if not model.can("completion"):
+    if not model.has_capability("completion"):
         kind = "completion" if endpoint == "v1/completions" else "chat"
         message = f"This is not a {kind} model and thus not supported in the {endpoint} endpoint."
         raise HttpError(404, message, param="model", code=None)
-    if body.get("tools") and not model.can("tools"):
+    if body.get("tools") and not model.has_capability("tools"):
         raise HttpError(400, "tools is not supported in this model.", param="tools", code="unsupported_parameter")
     return model
 

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from mochi_stub.http.http_result import ANY, Handler, HttpResponse, Routes
-from mochi_stub.wire.ollama import errors
-from mochi_stub.wire.ollama import model_admin as admin
-from mochi_stub.wire.ollama import request_schema as schema
-from mochi_stub.wire.ollama.generation import chat, embed, embeddings, generate
-from mochi_stub.wire.ollama.model_details import ps, show, tags
-from mochi_stub.wire.ollama.request_schema import checked
+from mochi_stub.providers.ollama import errors
+from mochi_stub.providers.ollama import model_admin as admin
+from mochi_stub.providers.ollama import request_schema as schema
+from mochi_stub.providers.ollama.generation import chat, embed, embeddings, generate
+from mochi_stub.providers.ollama.model_details import ps, show, tags
+from mochi_stub.providers.ollama.request_schema import checked
 
 VERSION = "0.33.0"
 NO_CLOUD = {"cloud": {"disabled": True, "source": "env"}}
@@ -20,7 +20,7 @@ def _always(answer: HttpResponse) -> Handler:
 
 
 def _error(status: int, message: str) -> Handler:
-    return _always(errors.json_answer({"error": message}, status))
+    return _always(errors.json_response({"error": message}, status))
 
 
 def _get_and_head(handler: Handler) -> dict[str, Handler]:
@@ -30,8 +30,8 @@ def _get_and_head(handler: Handler) -> dict[str, Handler]:
 _SIGN_OUT = _error(500, "there was an error signing out")
 ROUTES: Routes = {
     "/": _get_and_head(_always(HttpResponse(200, b"Ollama is running", b"text/plain; charset=utf-8"))),
-    "/api/version": _get_and_head(_always(errors.json_answer({"version": VERSION}))),
-    "/api/status": {"GET": _always(errors.json_answer(NO_CLOUD))},
+    "/api/version": _get_and_head(_always(errors.json_response({"version": VERSION}))),
+    "/api/status": {"GET": _always(errors.json_response(NO_CLOUD))},
     "/api/tags": _get_and_head(tags),
     "/api/ps": {"GET": ps},
     "/api/show": {"POST": checked("ShowRequest", schema.SHOW, show)},
@@ -50,5 +50,5 @@ ROUTES: Routes = {
     "/api/user/keys/*": {"DELETE": _SIGN_OUT},
     "/api/experimental/web_search": {"POST": _error(403, f"{NO_WEB} web search is unavailable")},
     "/api/experimental/web_fetch": {"POST": _error(403, f"{NO_WEB} web fetch is unavailable")},
-    "/api/experimental/model-recommendations": {"GET": _always(errors.json_answer({"recommendations": []}))},
+    "/api/experimental/model-recommendations": {"GET": _always(errors.json_response({"recommendations": []}))},
 }

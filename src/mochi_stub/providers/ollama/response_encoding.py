@@ -1,6 +1,7 @@
 """Encoders of replies for `/api/chat` and `/api/generate`, as lines of a stream or as one object.
 
-The habit of a model (see `catalogue.Model`) determines which line contains tool calls and how thinking is returned.
+The template style of a model (see `catalogue.Model`) determines which line contains tool calls and how thinking is
+returned.
 """
 
 from __future__ import annotations
@@ -14,13 +15,13 @@ from typing import Any
 
 from mochi_stub.http.http_result import HttpResponse
 from mochi_stub.prompt import ToolCall, count_tokens, counted_text
+from mochi_stub.providers.ollama.errors import JSON
+from mochi_stub.providers.ollama.go_json import dumps, text, timestamp
+from mochi_stub.providers.prompt_evaluation import EvaluatedPrompt, generated_characters
 from mochi_stub.replies.chunks import Piece, pieces, planned_end
 from mochi_stub.replies.lorem import WORDS, stable_hash
-from mochi_stub.replies.seeded_ids import ALPHANUMERIC, NANOSECONDS_PER_PROMPT_TOKEN, SeededIds
+from mochi_stub.replies.seeded_ids import NANOSECONDS_PER_PROMPT_TOKEN, SeededIds
 from mochi_stub.reply import Failure, Logprob, Reasoning, Reply, Text
-from mochi_stub.wire.ollama.errors import JSON
-from mochi_stub.wire.ollama.go_json import dumps, text, timestamp
-from mochi_stub.wire.prompt_evaluation import EvaluatedPrompt, generated_characters
 
 STREAM_ERROR = b"application/json"
 NDJSON = b"application/x-ndjson"
@@ -42,7 +43,7 @@ class ChatLines:
         self.prompt, self.model, self.start = self.evaluated.prompt, self.evaluated.model, self.ids.start
         self.top_logprobs = self.body.get("top_logprobs", 0) if self.body.get("logprobs") else None
         self.head = f'{{"model":{text(self.prompt.model)},"created_at":"'
-        self.native = self.model.habit == "native"
+        self.native = self.model.template_style == "native"
         self.limited = self.reply.finish == "length" or self.reply.stop_sequence is not None  # perhaps in its thinking
         self.thinking = False
         self.calls = 0
@@ -59,13 +60,13 @@ class ChatLines:
     def error(self, failure: Failure) -> bytes:
         return f'{{"error":{text(failure.message)}}}\n'.encode()
 
-    def whole(self) -> HttpResponse:
+    def complete_response(self) -> HttpResponse:
         """Return the reply as one object.
 
-        If the request has no tools, tool calls are included only if they are scripted or the model's habit is `native`.
+        If the request has no tools, tool calls are included only if scripted or if the template style is `native`.
         """
         reply = self.reply
-        calls = reply.tool_calls if self.prompt.tools or self.native or reply.unasked else []
+        calls = reply.tool_calls if self.prompt.tools or self.native or reply.sends_unoffered_calls else []
         has_logprobs = self.top_logprobs is not None
         text_pieces = [piece for piece in pieces(reply) if piece.kind in (Reasoning, Text)] if has_logprobs else []
         return HttpResponse(200, self._final(reply.text, reply.reasoning, calls, text_pieces).rstrip().encode(), JSON)
@@ -113,7 +114,7 @@ class ChatLines:
             return ""
         items = []
         for index, call in enumerate(calls, start=self.calls):
-            generated_id = self.ids.id(index, 32, ALPHANUMERIC) if self.native else f"call_{self.ids.id(index, 8)}"
+            generated_id = self.ids.id(index, 32) if self.native else f"call_{self.ids.id(index, 8)}"
             function = {"index": index, "name": call.name, "arguments": call.arguments}
             items.append(f'{{"id":{text(call.id or generated_id)},"function":{dumps(function)}}}')
         return f',"tool_calls":[{",".join(items)}]'
@@ -159,7 +160,7 @@ class ChatLines:
 
     def _boundary_contents(self, *, opens: bool) -> tuple[str, ...]:
         """Return the contents of the lines that Ollama sends when thinking begins or ends."""
-        # With `format`, Ollama starts a second generation after the thinking, unless the habit is `native`.
+        # With `format`, Ollama starts a second generation after the thinking, unless the template style is `native`.
         return () if opens or self.native or self.prompt.format is None else ("",)
 
     def _call_fields(self, calls: list[ToolCall]) -> str:
@@ -173,7 +174,7 @@ class ChatLines:
 
 
 class GenerateLines(ChatLines):
-    """Encoder of replies for `/api/generate`. If the habit of a model is `native`, the text contains the thinking."""
+    """Encoder of replies for `/api/generate`. If the template style is `native`, the text contains the thinking."""
 
     def _frame(self, *, thinking: bool) -> tuple[str, str]:
         key = '"response":"","thinking":' if thinking and not self.native else '"response":'
@@ -181,7 +182,7 @@ class GenerateLines(ChatLines):
 
     def _boundary_contents(self, *, opens: bool) -> tuple[str, ...]:
         tags = ("<think>",) if opens else ("</think>", "\n\n")
-        return {"native": tags, "template": ("",) * len(tags), "builtin": ()}[self.model.habit]
+        return {"native": tags, "template": ("",) * len(tags), "builtin": ()}[self.model.template_style]
 
     def _call_fields(self, calls: list[ToolCall]) -> str:
         return f'","response":"","done":false{self._calls(calls)}'
