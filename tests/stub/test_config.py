@@ -11,9 +11,9 @@ import pytest
 
 from mochi_stub import Message, Prompt, StubServer
 from mochi_stub.config.loader import load, validate_config
-from mochi_stub.config.yaml_source import ConfigError
 from mochi_stub.replies.chunks import pieces, planned_end
 from mochi_stub.replies.resolver import resolve
+from mochi_stub.yaml_file import ConfigError
 from tests.stub.requests import send_message, send_request
 
 DATA = Path(__file__).parent / "data"
@@ -320,7 +320,7 @@ def test_recorded_paths_are_relative_to_the_config_file(tmp_path: Path, monkeypa
 
 
 def test_invalid_config_does_not_start_a_server(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match=r"config\.yaml:1: expected models as a mapping"):
+    with pytest.raises(ConfigError, match=r"config\.yaml:1: expected a mapping as models"):
         stub_with_config(tmp_path, "models: 5")
     with pytest.raises(ConfigError, match=r"none\.yaml:1: expected a readable file"):
         load(tmp_path / "none.yaml")

@@ -10,17 +10,20 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any, TypeAlias
 from urllib.parse import parse_qsl, unquote, urlsplit
 
-from mochi_stub.config.yaml_source import ConfigError, Item, WatchedFile, parse
+from pydantic import AfterValidator, BaseModel, BeforeValidator, Field
+
 from mochi_stub.journal import masked_query, parsed_body
 from mochi_stub.providers import json_encoding
 from mochi_stub.providers.ollama import go_json
 from mochi_stub.recording.translation import api_of, get, translate
 from mochi_stub.reply import Failure, Frames, Part, Pause, Reply
+from mochi_stub.yaml_file import ConfigError, Headers, WatchedFile, parse, plain
 
 MILLISECOND = 1_000_000
+Milliseconds: TypeAlias = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 ENDINGS = (".yaml", ".yml", ".json")
 PREFIX = "/ollama"
 _WITH_CHOICES = ("openai.chat", "openai.completions")
@@ -159,58 +162,64 @@ def _watched(path: Path) -> WatchedFile[Recording]:
     return WatchedFile(path, lambda data: read_recording(path, data))
 
 
+def _checked_url(text: str) -> str:
+    try:
+        urlsplit(text)
+    except ValueError as error:
+        raise ValueError(f"a url, found {text!r} ({error})") from None
+    return text
+
+
+class _Request(BaseModel):
+    method: str = "POST"
+    url: Annotated[str, AfterValidator(_checked_url)]
+    path: str | None = None
+    body: Annotated[Any, BeforeValidator(plain)] = None
+
+
+class _Response(BaseModel):
+    status: Annotated[int, Field(ge=200, le=599)] = 200
+    headers: Headers = Field(default_factory=dict)
+    body: Annotated[Any, BeforeValidator(plain)]
+    is_streaming: bool | None = None
+    at_ms: list[Milliseconds] | None = None
+
+
+class _Exchange(BaseModel):
+    """Content of a recorded file. Other keys are ignored."""
+
+    duration_ms: Milliseconds = 0.0
+    request: _Request
+    response: _Response
+
+
 def read_recording(path: Path, data: bytes) -> Recording:
     """Parse the bytes of a recorded file. Raises ConfigError."""
-    item = parse(data, str(path))
-    entries = item.mapping("a recorded exchange: a mapping with request and response")
-    request, response = _section(entries, item, "request", "url"), _section(entries, item, "response", "body")
-    request_body = request["body"].plain() if "body" in request else None
-    if "is_streaming" in response:
-        stream = response["is_streaming"].flag()
-    else:
-        stream = get(request_body, "stream") is not False and isinstance(response["body"].value, list)
-    objects = len(response["body"].items("a list of objects as the body of a stream")) if stream else 1
-    headers = response["headers"].mapping("headers as a mapping") if "headers" in response else {}
+    document = parse(data, str(path))
+    exchange = document.validate(_Exchange, document.data)
+    request, response = exchange.request, exchange.response
+    stream = response.is_streaming
+    if stream is None:
+        stream = get(request.body, "stream") is not False and isinstance(response.body, list)
+    if stream and not isinstance(response.body, list):
+        raise document.error("a list of objects as the body of a stream", "response", "body")
+    objects = len(response.body) if stream else 1
+    times = response.at_ms or [exchange.duration_ms * (index + 1) / objects for index in range(objects)]
+    if len(times) != objects:
+        expected = f"{objects} times, one for each object of the body, found {len(times)}"
+        raise document.error(expected, "response", "at_ms")
     return Recording(
         file=path,
-        method=request["method"].string() if "method" in request else "POST",
-        url=_url(request["url"]),
-        request=request_body,
-        status=response["status"].whole(200, 599) if "status" in response else 200,
-        headers={name.lower(): value.header(name) for name, value in headers.items()},
-        body=response["body"].plain(),
+        method=request.method,
+        url=request.url,
+        request=request.body,
+        status=response.status,
+        headers=response.headers,
+        body=response.body,
         stream=stream,
-        timestamps=_times(entries, response, objects),
-        request_path=request["path"].string() if "path" in request else None,
+        timestamps=tuple(round(time * MILLISECOND) for time in times),
+        request_path=request.path,
     )
-
-
-def _url(item: Item) -> str:
-    url = item.string("a url")
-    try:
-        urlsplit(url)
-    except ValueError as error:
-        raise item.error(f"a url, found {item.found} ({error})") from None
-    return url
-
-
-def _section(entries: Mapping[str, Item], item: Item, name: str, required: str) -> Mapping[str, Item]:
-    if name not in entries:
-        raise item.error(f"a {name} in the recorded exchange")
-    section = entries[name].mapping(f"{name} as a mapping")
-    if required not in section:
-        raise entries[name].error(f"a {required} in {name}")
-    return section
-
-
-def _times(entries: Mapping[str, Item], response: Mapping[str, Item], objects: int) -> tuple[int, ...]:
-    duration = entries["duration_ms"].number(0) if "duration_ms" in entries else 0.0
-    if "at_ms" not in response:
-        return tuple(round(duration * (index + 1) / objects * MILLISECOND) for index in range(objects))
-    times = response["at_ms"].items("a list of milliseconds")
-    if len(times) != objects:
-        raise response["at_ms"].error(f"{objects} times, one for each object of the body, found {len(times)}")
-    return tuple(round(time.number(0) * MILLISECOND) for time in times)
 
 
 def _body(api: str, body: Any) -> bytes:

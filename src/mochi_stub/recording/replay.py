@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from typing import Any
 
-from mochi_stub.config.entry_readers import model_from_fields
+from mochi_stub.config.loader import model_from_properties
 from mochi_stub.config.model_registry import ModelRegistry
 from mochi_stub.http.http_result import Generation, HttpResponse, Request, Result, Stub
 from mochi_stub.providers.routes import route
@@ -51,7 +51,7 @@ def _translated(stub: Stub, request: Request, key: RequestKey, reply: Reply) -> 
     if api_of(request.path) is None and not request.path.endswith(_EMBEDDING):
         failure = next(part for part in reply.parts if isinstance(part, Failure))
         raise HttpError(failure.status, failure.message, failure.headers)
-    registry = ModelRegistry([model_from_fields(key.model or "recorded", {}, 0)])
+    registry = ModelRegistry([model_from_properties(key.model or "recorded", {}, 0)])
     return route(
         replace(stub, registry=registry, resolve=lambda _: replace(reply, sends_unoffered_calls=True)), request
     )

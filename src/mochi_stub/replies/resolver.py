@@ -14,12 +14,12 @@ from typing import Any
 
 import orjson
 
+from mochi_stub.config.entries import EmbeddingResponse, ErrorResponse, Response
 from mochi_stub.config.loader import Config, ConfiguredModel
-from mochi_stub.config.response_types import Response, with_pace, with_settings
 from mochi_stub.prompt import Message, Prompt, ToolCall
 from mochi_stub.replies.default_reply import default_reply, requests_summary
 from mochi_stub.replies.lorem import lorem
-from mochi_stub.replies.requested_parts import with_requested_thinking, with_required_call
+from mochi_stub.replies.reply_changes import with_pace, with_requested_thinking, with_required_call, with_settings
 from mochi_stub.replies.tool_choice import functions
 from mochi_stub.reply import Choice, Failure, Part, Reasoning, Reply, Scripted, Text, ToolCalls, as_reply
 
@@ -173,10 +173,10 @@ def _configured_reply(prompt: Prompt, model: ConfiguredModel | None, passed_over
         return None
     answered = ""
     for rule, response in _candidates(prompt, model, passed_over):
-        if prompt.operation == "embed" and response.kind not in ("embedding", "error"):
+        if prompt.operation == "embed" and not isinstance(response, (EmbeddingResponse, ErrorResponse)):
             passed_over.append(f"{rule}: no response to embedding requests")
             continue
-        if prompt.operation != "embed" and response.kind == "embedding":
+        if prompt.operation != "embed" and isinstance(response, EmbeddingResponse):
             passed_over.append(f"{rule}: only for embedding requests")
             continue
         reply = with_requested_thinking(prompt, response.reply(prompt, model.model))
