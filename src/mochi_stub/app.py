@@ -8,16 +8,17 @@ from collections.abc import Hashable
 from contextlib import aclosing
 from dataclasses import dataclass, field
 
+from mochi_stub.handlers import Encoder, Generation, Result, ScheduledResult, Stub
 from mochi_stub.http.access import Access
 from mochi_stub.http.connection import ResponseWriter
-from mochi_stub.http.http_result import Encoder, Generation, HttpResponse, Request, Result, ScheduledResult, Stub
-from mochi_stub.http.response_cache import CachedReply, RequestEntries, ResponseCache
+from mochi_stub.http.messages import HttpResponse, Request
 from mochi_stub.journal import JournalEntry, Outcome
 from mochi_stub.models.scheduler import Lease
 from mochi_stub.providers.routes import allowed_methods, refusal, route
 from mochi_stub.recording.replay import recorded_playback, replay
 from mochi_stub.replies.chunks import Piece, has_interruptions, paced, pieces, planned_end
 from mochi_stub.reply import Cut, Failure, HttpError
+from mochi_stub.response_cache import CachedReply, RequestEntries, ResponseCache
 
 logger = logging.getLogger("mochi_stub")
 

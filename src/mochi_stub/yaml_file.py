@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from difflib import get_close_matches
 from functools import lru_cache
 from pathlib import Path
-from typing import Annotated, Any, Generic, TypeAlias, TypeVar
+from typing import Annotated, Any, Generic, TypeAlias, TypeVar, cast
 
 import yaml
 from pydantic import AfterValidator, BaseModel, ConfigDict, TypeAdapter, ValidationError, model_validator
@@ -106,8 +106,9 @@ class Document:
 
     def validate(self, schema: type[_T], value: Any, *path: str | int) -> _T:
         """Return the value at `path`, validated. Raises ConfigError for the first error."""
+        adapter: TypeAdapter[_T] = _adapter(cast(Any, schema))
         try:
-            return _adapter(schema).validate_python(value, context=Path(self.file).parent)
+            return adapter.validate_python(value, context=Path(self.file).parent)
         except ValidationError as error:
             first = error.errors(include_url=False)[0]
         except RecursionError:

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from mochi_stub import Gate, Logprob, Model, Reasoning, Reply, StubServer, Text
-from mochi_stub.providers.ollama.go_json import dumps, number, numbers32, quoted, text, timestamp
+from mochi_stub.json_encoding import go_dumps, go_text, number, numbers32, quoted, timestamp
 from mochi_stub.providers.ollama.model_names import parse_name, routed
 from mochi_stub.reply import HttpError
 from tests.stub.requests import send_message, send_request
@@ -42,10 +42,10 @@ def test_float32_has_the_fewest_digits_that_round_trip() -> None:
 
 
 def test_strings_are_escaped_like_in_go() -> None:
-    assert text('<a href="x">&\u2028\u2029\x00\x7f\b\f\t é\U0001f361\\') == (
+    assert go_text('<a href="x">&\u2028\u2029\x00\x7f\b\f\t é\U0001f361\\') == (
         '"\\u003ca href=\\"x\\"\\u003e\\u0026\\u2028\\u2029\\u0000\x7f\\b\\f\\t é\U0001f361\\\\"'
     )
-    assert dumps({"<": [True, None, 1, {}, []]}) == '{"\\u003c":[true,null,1,{},[]]}'
+    assert go_dumps({"<": [True, None, 1, {}, []]}) == '{"\\u003c":[true,null,1,{},[]]}'
 
 
 def test_strings_are_quoted_like_in_go() -> None:

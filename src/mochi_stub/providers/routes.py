@@ -1,4 +1,4 @@
-"""Route table of all provider APIs, and the responses of Ollama's Go web server for unknown paths and methods.
+"""Route table of all provider APIs and of the stub, and the responses of Ollama's server for unknown paths and methods.
 
 OpenAI, Anthropic and Gemini share paths below `/v1`. A header, or the query parameter `key`, identifies the clients of
 Gemini and Anthropic. All other clients get OpenAI's responses.
@@ -6,6 +6,7 @@ Gemini and Anthropic. All other clients get OpenAI's responses.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from html import escape
 from itertools import product
@@ -13,15 +14,63 @@ from posixpath import normpath
 from typing import TypeAlias
 from urllib.parse import quote
 
-from mochi_stub.http.http_result import ANY, Handler, Headers, HttpResponse, Request, Result, Stub
+import orjson
+
+from mochi_stub.handlers import ANY, Handler, Result, Routes, Stub
+from mochi_stub.http.messages import Headers, HttpResponse, Request
+from mochi_stub.journal import Exchange
 from mochi_stub.providers.anthropic.routes import API as ANTHROPIC
 from mochi_stub.providers.gemini.routes import API as GEMINI
-from mochi_stub.providers.ollama import errors as ollama_errors
+from mochi_stub.providers.ollama.response_encoding import error_response
 from mochi_stub.providers.ollama.routes import ROUTES as OLLAMA_ROUTES
 from mochi_stub.providers.openai.routes import API as OPENAI
-from mochi_stub.providers.provider_pipeline import Api
-from mochi_stub.providers.stub_api import OBSERVATION
+from mochi_stub.providers.provider_pipeline import JSON, Api
 from mochi_stub.reply import HttpError
+
+
+def requests(stub: Stub, _request: Request) -> Result:
+    """Handle `GET /stub/requests`: return the journal, newest request last."""
+    rows = b",".join(_row(exchange) for exchange in stub.journal.exchanges())
+    return HttpResponse(200, b'{"requests":[' + rows + b"]}", JSON)
+
+
+def clear(stub: Stub, _request: Request) -> Result:
+    stub.journal.clear()
+    return HttpResponse(204)
+
+
+def state(stub: Stub, _request: Request) -> Result:
+    """Handle `GET /stub/state`: return the loaded models, latest expiry first, and counters.
+
+    `loads`, `reloads` and `truncations` count all events since the start. `in_flight` counts all unfinished
+    requests. `queued` counts the requests that wait until their model is loaded, and `waiting` counts the requests that
+    wait for a slot of a loaded model. `keep_alive` is in seconds; null means forever.
+    """
+    scheduler = stub.scheduler
+    models = [
+        {
+            "name": loaded.model.name,
+            "context_length": loaded.settings.context,
+            "keep_alive": None if math.isinf(loaded.keep_alive) else loaded.keep_alive,
+            "requests": loaded.users,
+        }
+        for loaded in scheduler.loaded()
+    ]
+    counters = {name: getattr(scheduler, name) for name in ("loads", "reloads", "truncations", "queued", "waiting")}
+    return HttpResponse(200, orjson.dumps({"models": models, **counters, "in_flight": stub.journal.running}), JSON)
+
+
+def _row(exchange: Exchange) -> bytes:
+    row = {**vars(exchange), "duration_ms": round(exchange.duration * 1000, 3)}
+    del row["duration"]
+    try:
+        return orjson.dumps(row)
+    except orjson.JSONEncodeError:  # the body is nested too deeply for orjson
+        return orjson.dumps({**row, "body": None})
+
+
+OBSERVATION: Routes = {"/stub/requests": {"GET": requests, "DELETE": clear}, "/stub/state": {"GET": state}}
+
 
 PLAIN = b"text/plain"
 HTML = b"text/html; charset=utf-8"
@@ -108,8 +157,8 @@ def _redirect(path: str, method: str, query: bytes, *, permanent: bool) -> HttpR
 
 
 _STUB_ROUTES = {"/health": {"HEAD": health, "GET": health}, "/*": {ANY: _unknown_path}, **OBSERVATION}
-_OLLAMA = Api(("", "/ollama"), OLLAMA_ROUTES, ollama_errors.error_response, _wrong_method)
-_STUB = Api(("",), _STUB_ROUTES, ollama_errors.error_response, _wrong_method)
+_OLLAMA = Api(("", "/ollama"), OLLAMA_ROUTES, error_response, _wrong_method)
+_STUB = Api(("",), _STUB_ROUTES, error_response, _wrong_method)
 
 
 def _route_table(*apis: Api) -> dict[str, list[Match]]:

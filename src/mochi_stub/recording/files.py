@@ -16,8 +16,7 @@ from urllib.parse import parse_qsl, unquote, urlsplit
 from pydantic import AfterValidator, BaseModel, BeforeValidator, Field
 
 from mochi_stub.journal import masked_query, parsed_body
-from mochi_stub.providers import json_encoding
-from mochi_stub.providers.ollama import go_json
+from mochi_stub.json_encoding import dumps, go_dumps, one_line
 from mochi_stub.recording.translation import api_of, get, translate
 from mochi_stub.reply import Failure, Frames, Part, Pause, Reply
 from mochi_stub.yaml_file import ConfigError, Headers, WatchedFile, parse, plain
@@ -128,7 +127,7 @@ class Recording:
         error = get(self.body, "error")
         message = get(error, "message") or error or get(self.body, "message") or f"error {self.status}"
         retry = [item for item in self.headers.items() if item[0].startswith(("retry-after", "x-ratelimit"))]
-        return Failure(message if isinstance(message, str) else go_json.dumps(message), self.status, tuple(retry))
+        return Failure(message if isinstance(message, str) else go_dumps(message), self.status, tuple(retry))
 
     def _content_type(self, api: str) -> str:
         if self.stream:
@@ -225,8 +224,8 @@ def read_recording(path: Path, data: bytes) -> Recording:
 def _body(api: str, body: Any) -> bytes:
     if body is None or isinstance(body, str):
         return (body or "").encode()
-    dumps = go_json.dumps if api.startswith(("ollama", "/api", "/ollama")) else json_encoding.dumps
-    return dumps(body).encode()
+    encode = go_dumps if api.startswith(("ollama", "/api", "/ollama")) else dumps
+    return encode(body).encode()
 
 
 def _with_index(value: Any) -> Any:
@@ -241,7 +240,7 @@ def _with_index(value: Any) -> Any:
 def _frame(api: str, value: Any) -> bytes:
     if api.startswith(("ollama", "/")):
         return _body(api, "null" if value is None else value) + b"\n"
-    text = value.replace("\n", "\ndata: ") if isinstance(value, str) else json_encoding.one_line(value)
+    text = value.replace("\n", "\ndata: ") if isinstance(value, str) else one_line(value)
     if value == {"done": True}:
         return b"data: [DONE]\n\n" if api in _WITH_CHOICES else b""
     if api == "gemini":

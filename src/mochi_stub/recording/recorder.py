@@ -22,7 +22,7 @@ import yaml
 from mochi_stub.app import App, ExchangeHandler, log_request
 from mochi_stub.http.access import Access
 from mochi_stub.http.connection import Application, ResponseWriter
-from mochi_stub.http.http_result import Request
+from mochi_stub.http.messages import Request
 from mochi_stub.journal import JournalEntry, masked_headers, masked_query, parsed_body
 from mochi_stub.providers.routes import refusal
 from mochi_stub.recording.files import PREFIX, STUB_ROUTES, read_recording, request_key

@@ -7,9 +7,9 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from typing import Any
 
-from mochi_stub.config.loader import model_from_properties
-from mochi_stub.config.model_registry import ModelRegistry
-from mochi_stub.http.http_result import Generation, HttpResponse, Request, Result, Stub
+from mochi_stub.config.loader import ModelRegistry, model_from_properties
+from mochi_stub.handlers import Generation, Result, Stub
+from mochi_stub.http.messages import HttpResponse, Request
 from mochi_stub.providers.routes import route
 from mochi_stub.recording.files import STUB_ROUTES, Recording, RequestKey, recordings_below, request_key
 from mochi_stub.recording.translation import api_of

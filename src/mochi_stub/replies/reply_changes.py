@@ -8,7 +8,7 @@ from mochi_stub.config.entries import STREAM, ReplySettings
 from mochi_stub.models.catalogue import Model
 from mochi_stub.prompt import Prompt
 from mochi_stub.replies.chunks import chunked
-from mochi_stub.replies.lorem import lorem, stable_hash
+from mochi_stub.replies.seeded_values import lorem, stable_hash
 from mochi_stub.replies.tool_choice import Function, call_of, functions
 from mochi_stub.reply import Cut, Failure, Pace, Part, Pause, Reasoning, Reply, Text, ToolCalls
 

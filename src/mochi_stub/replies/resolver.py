@@ -18,8 +18,8 @@ from mochi_stub.config.entries import EmbeddingResponse, ErrorResponse, Response
 from mochi_stub.config.loader import Config, ConfiguredModel
 from mochi_stub.prompt import Message, Prompt, ToolCall
 from mochi_stub.replies.default_reply import default_reply, requests_summary
-from mochi_stub.replies.lorem import lorem
 from mochi_stub.replies.reply_changes import with_pace, with_requested_thinking, with_required_call, with_settings
+from mochi_stub.replies.seeded_values import lorem
 from mochi_stub.replies.tool_choice import functions
 from mochi_stub.reply import Choice, Failure, Part, Reasoning, Reply, Scripted, Text, ToolCalls, as_reply
 

@@ -6,16 +6,17 @@ from collections.abc import Mapping
 from functools import partial
 from typing import Any
 
-from mochi_stub.http.http_result import ANY, Headers, HttpResponse, Request, Result, Routes, Stub
+from mochi_stub.handlers import ANY, Result, Routes, Stub
+from mochi_stub.http.messages import Headers, HttpResponse, Request
+from mochi_stub.json_encoding import event
 from mochi_stub.models.catalogue import Model
 from mochi_stub.prompt import ToolCall, prompt_tokens
 from mochi_stub.providers import provider_pipeline as pipeline
 from mochi_stub.providers.anthropic.request_schema import COUNT, MESSAGES, PAGE, to_prompt
 from mochi_stub.providers.body_validation import ValidationError, quoted_list
-from mochi_stub.providers.json_encoding import event
 from mochi_stub.providers.prompt_evaluation import EvaluatedPrompt
 from mochi_stub.replies.chunks import Piece
-from mochi_stub.replies.seeded_ids import SeededIds
+from mochi_stub.replies.seeded_values import SeededIds
 from mochi_stub.reply import Failure, HttpError, Reasoning, Text
 
 PAGE_SIZE = 20

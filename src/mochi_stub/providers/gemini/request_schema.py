@@ -6,10 +6,10 @@ import re
 from collections.abc import Iterable, Mapping
 from typing import Any, TypeAlias
 
+from mochi_stub.json_encoding import dumps
 from mochi_stub.models.catalogue import Model
 from mochi_stub.prompt import Message, Prompt, ToolCall
 from mochi_stub.providers.body_validation import Location, ValidationError, array, integer, number, schema
-from mochi_stub.providers.json_encoding import dumps
 from mochi_stub.providers.provider_pipeline import function_tool, options
 from mochi_stub.reply import HttpError
 

@@ -6,17 +6,18 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any, TypeAlias
 
-from mochi_stub.http.http_result import ANY, HttpResponse, Request, Result, Routes, ScheduledResult, Stub
+from mochi_stub.handlers import ANY, Result, Routes, ScheduledResult, Stub
+from mochi_stub.http.messages import HttpResponse, Request
+from mochi_stub.json_encoding import dumps, one_line
 from mochi_stub.models.catalogue import Model
 from mochi_stub.models.scheduler import Lease
 from mochi_stub.prompt import ToolCall, prompt_tokens
 from mochi_stub.providers import provider_pipeline as pipeline
 from mochi_stub.providers.body_validation import Check, ValidationError, read, snake_case
 from mochi_stub.providers.gemini.request_schema import BATCH, COUNT, EMBED, GENERATE, PAGE, content_text, to_prompt
-from mochi_stub.providers.json_encoding import dumps, one_line
 from mochi_stub.providers.prompt_evaluation import EvaluatedPrompt
 from mochi_stub.replies.chunks import Piece
-from mochi_stub.replies.seeded_ids import SeededIds
+from mochi_stub.replies.seeded_values import SeededIds
 from mochi_stub.reply import Failure, HttpError, Reasoning
 
 EVENTS = b"text/event-stream"

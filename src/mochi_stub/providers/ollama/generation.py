@@ -6,20 +6,18 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from mochi_stub.http.http_result import Generation, HttpResponse, Request, Result, ScheduledResult, Stub
+from mochi_stub.handlers import Generation, Result, ScheduledResult, Stub
+from mochi_stub.http.messages import HttpResponse, Request
+from mochi_stub.json_encoding import dumps, go_dumps, go_text, number, numbers32, quoted, timestamp
 from mochi_stub.models.catalogue import Model
 from mochi_stub.models.scheduler import Lease, LoadRequest
 from mochi_stub.prompt import Operation, Prompt, render
-from mochi_stub.providers import json_encoding
-from mochi_stub.providers.ollama import errors
-from mochi_stub.providers.ollama.go_json import dumps, number, numbers32, quoted, text, timestamp
-from mochi_stub.providers.ollama.model_names import split_name
+from mochi_stub.providers.ollama.model_names import local_model, no_remote, not_found, split_name
 from mochi_stub.providers.ollama.request_schema import effective_options, to_prompt
-from mochi_stub.providers.ollama.response_encoding import STREAM_ERROR, ChatLines, GenerateLines
-from mochi_stub.providers.prompt_evaluation import evaluate_prompt
+from mochi_stub.providers.ollama.response_encoding import JSON, STREAM_ERROR, ChatLines, GenerateLines, json_response
+from mochi_stub.providers.prompt_evaluation import TOO_LONG, TooLong, evaluate_prompt
 from mochi_stub.providers.provider_pipeline import embed_text, shorten_vector
-from mochi_stub.replies.seeded_ids import NANOSECONDS_PER_PROMPT_TOKEN
-from mochi_stub.replies.truncation import TOO_LONG, TooLong
+from mochi_stub.replies.seeded_values import NANOSECONDS_PER_PROMPT_TOKEN
 from mochi_stub.reply import Failure, HttpError, Part, Reasoning, Reply, Text
 
 INPUT_TOO_LONG = "the input length exceeds the context length"
@@ -28,13 +26,13 @@ INPUT_TOO_LONG = "the input length exceeds the context length"
 def chat(stub: Stub, request: Request, body: dict[str, Any]) -> Result:
     """Handle `POST /api/chat`."""
     _check_logprobs(body)
-    return _run(stub, request, body, errors.local_model(stub, body.get("model", "")), "chat")
+    return _run(stub, request, body, local_model(stub, body.get("model", "")), "chat")
 
 
 def generate(stub: Stub, request: Request, body: dict[str, Any]) -> Result:
     """Handle `POST /api/generate`."""
     _check_logprobs(body)
-    model = errors.local_model(stub, body.get("model", ""), error_if_empty=errors.not_found(""))
+    model = local_model(stub, body.get("model", ""), error_if_empty=not_found(""))
     if body.get("raw") and any(body.get(key) for key in ("template", "system", "context")):
         raise HttpError(400, "raw mode does not support template, system, or context")
     return _run(stub, request, body, model, "generate")
@@ -52,19 +50,19 @@ def _run(stub: Stub, request: Request, body: Mapping[str, Any], model: Model, op
     loaded = {**head, **_empty_content("assistant", operation), "done": True, "done_reason": "load"}
     if is_empty and body.get("keep_alive") == 0:
         stub.scheduler.unload(model)
-        return errors.json_response({**loaded, "done_reason": "unload"})
+        return json_response({**loaded, "done_reason": "unload"})
     _check_capabilities(body, model, operation)
     options = effective_options(model, body.get("options", {}))
     load = LoadRequest(model, options, body.get("keep_alive"), body.get("shift", model.shifts_context))
     if is_empty:
-        return ScheduledResult(load, lambda _: errors.json_response(loaded))
+        return ScheduledResult(load, lambda _: json_response(loaded))
     format_error = _format_error(body.get("format"))
     prompt = to_prompt({**body, "format": None} if format_error else body, operation, model, options, request.body)
 
     def build_result(lease: Lease) -> HttpResponse | Generation:
         if body.get("_debug_render_only"):
             debug = {"done": False, "_debug_info": {"rendered_template": render(prompt)}}
-            return errors.json_response({**head, **_empty_content("", operation), **debug})
+            return json_response({**head, **_empty_content("", operation), **debug})
         truncate, context_tokens = body.get("truncate", True), len(body.get("context", ()))
         try:
             done = evaluate_prompt(stub, load, lease, prompt, truncate=truncate, context_tokens=context_tokens)
@@ -72,7 +70,7 @@ def _run(stub: Stub, request: Request, body: Mapping[str, Any], model: Model, op
             if not prompt.stream or error.failure.message == TOO_LONG:
                 raise
             # llama-server refuses the prompt after Ollama has started the stream.
-            message = dumps({"error": error.failure.message}).encode()
+            message = go_dumps({"error": error.failure.message}).encode()
             return HttpResponse(400, message, STREAM_ERROR, has_length=False)
         reply = _with_format_error(done.reply, format_error, model, prompt) if format_error else done.reply
         encoder_class = ChatLines if operation == "chat" else GenerateLines
@@ -85,7 +83,7 @@ def _run(stub: Stub, request: Request, body: Mapping[str, Any], model: Model, op
 def _check_capabilities(body: Mapping[str, Any], model: Model, operation: Operation) -> None:
     name = body["model"]
     if model.remote:
-        raise errors.no_remote()
+        raise no_remote()
     if body.get("think") and not model.has_capability("thinking"):
         raise HttpError(400, f"{quoted(name)} does not support thinking")
     if not model.has_capability("completion"):
@@ -98,7 +96,7 @@ def _check_capabilities(body: Mapping[str, Any], model: Model, operation: Operat
 def _format_error(format_: Any) -> Failure | None:
     if format_ in (None, "", "json") or isinstance(format_, dict):
         return None
-    found = quoted(json_encoding.dumps(format_))
+    found = quoted(dumps(format_))
     return Failure(f'invalid format: {found}; expected "json" or a valid JSON Schema object')
 
 
@@ -123,7 +121,7 @@ def embed(stub: Stub, _request: Request, body: dict[str, Any]) -> Result:
     if not all(isinstance(item, str) for item in inputs):
         raise HttpError(400, "invalid input type")
     name = body.get("model", "")
-    load = _load_request(stub, body, error_if_empty=errors.not_found(""))
+    load = _load_request(stub, body, error_if_empty=not_found(""))
 
     def build_response(lease: Lease) -> HttpResponse:
         model = load.model
@@ -139,7 +137,7 @@ def embed(stub: Stub, _request: Request, body: dict[str, Any]) -> Result:
         total = lease.load_duration + tokens * NANOSECONDS_PER_PROMPT_TOKEN
         counters = f',"total_duration":{total},"load_duration":{lease.load_duration},"prompt_eval_count":{tokens}'
         return HttpResponse(
-            200, f'{{"model":{text(name)},"embeddings":[{arrays}]{counters if vectors else ""}}}'.encode(), errors.JSON
+            200, f'{{"model":{go_text(name)},"embeddings":[{arrays}]{counters if vectors else ""}}}'.encode(), JSON
         )
 
     return ScheduledResult(load, build_response)
@@ -154,7 +152,7 @@ def embeddings(stub: Stub, _request: Request, body: dict[str, Any]) -> Result:
         if len(prompt) > lease.context * load.model.chars_per_token:
             raise HttpError(500, INPUT_TOO_LONG)
         vector = embed_text(stub, load.model, name, prompt)[0] if prompt else []
-        return HttpResponse(200, f'{{"embedding":[{",".join(map(number, vector))}]}}'.encode(), errors.JSON)
+        return HttpResponse(200, f'{{"embedding":[{",".join(map(number, vector))}]}}'.encode(), JSON)
 
     return ScheduledResult(load, build_response)
 
@@ -162,7 +160,7 @@ def embeddings(stub: Stub, _request: Request, body: dict[str, Any]) -> Result:
 def _load_request(stub: Stub, body: Mapping[str, Any], *, error_if_empty: HttpError | None = None) -> LoadRequest:
     name = body.get("model", "")
     not_pulled = HttpError(404, f"model {quoted(name)} not found, try pulling it first")
-    model = errors.local_model(stub, name, error_if_empty=error_if_empty, error_if_missing=not_pulled)
+    model = local_model(stub, name, error_if_empty=error_if_empty, error_if_missing=not_pulled)
     if model.remote:
-        raise errors.no_remote()
+        raise no_remote()
     return LoadRequest(model, effective_options(model, body.get("options", {})), body.get("keep_alive"))

@@ -1,4 +1,4 @@
-"""Encoders of replies for `/api/chat` and `/api/generate`, as lines of a stream or as one object.
+"""Encoders of JSON responses, and of replies for `/api/chat` and `/api/generate` as a stream or as one object.
 
 The template style of a model (see `catalogue.Model`) determines which line contains tool calls and how thinking is
 returned.
@@ -13,18 +13,26 @@ from itertools import groupby, pairwise
 from operator import itemgetter
 from typing import Any
 
-from mochi_stub.http.http_result import HttpResponse
+from mochi_stub.http.messages import Headers, HttpResponse
+from mochi_stub.json_encoding import go_dumps, go_text, timestamp
 from mochi_stub.prompt import ToolCall, count_tokens, counted_text
-from mochi_stub.providers.ollama.errors import JSON
-from mochi_stub.providers.ollama.go_json import dumps, text, timestamp
 from mochi_stub.providers.prompt_evaluation import EvaluatedPrompt, generated_characters
+from mochi_stub.providers.provider_pipeline import headers_of
 from mochi_stub.replies.chunks import Piece, pieces, planned_end
-from mochi_stub.replies.lorem import WORDS, stable_hash
-from mochi_stub.replies.seeded_ids import NANOSECONDS_PER_PROMPT_TOKEN, SeededIds
+from mochi_stub.replies.seeded_values import NANOSECONDS_PER_PROMPT_TOKEN, WORDS, SeededIds, stable_hash
 from mochi_stub.reply import Failure, Logprob, Reasoning, Reply, Text
 
+JSON = b"application/json; charset=utf-8"
 STREAM_ERROR = b"application/json"
 NDJSON = b"application/x-ndjson"
+
+
+def json_response(value: object, status: int = 200, headers: Headers = ()) -> HttpResponse:
+    return HttpResponse(status, go_dumps(value).encode(), JSON, headers)
+
+
+def error_response(failure: Failure, *_: object) -> HttpResponse:
+    return json_response({"error": failure.message}, failure.status, headers_of(failure))
 
 
 @dataclass
@@ -42,7 +50,7 @@ class ChatLines:
     def __post_init__(self) -> None:
         self.prompt, self.model, self.start = self.evaluated.prompt, self.evaluated.model, self.ids.start
         self.top_logprobs = self.body.get("top_logprobs", 0) if self.body.get("logprobs") else None
-        self.head = f'{{"model":{text(self.prompt.model)},"created_at":"'
+        self.head = f'{{"model":{go_text(self.prompt.model)},"created_at":"'
         self.native = self.model.template_style == "native"
         self.limited = self.reply.finish == "length" or self.reply.stop_sequence is not None  # perhaps in its thinking
         self.thinking = False
@@ -58,7 +66,7 @@ class ChatLines:
         return (transition + self._final("", "", self.pending_calls, [])).encode()
 
     def error(self, failure: Failure) -> bytes:
-        return f'{{"error":{text(failure.message)}}}\n'.encode()
+        return f'{{"error":{go_text(failure.message)}}}\n'.encode()
 
     def complete_response(self) -> HttpResponse:
         """Return the reply as one object.
@@ -82,11 +90,11 @@ class ChatLines:
         before, after = self._frame(thinking=kind is Reasoning)
         if self.top_logprobs is not None:
             lines = [
-                self._line(piece.due, before + text(piece.value), after + self._logprobs([piece])) for piece in group
+                self._line(piece.due, before + go_text(piece.value), after + self._logprobs([piece])) for piece in group
             ]
         else:  # hot path, therefore without `_line`
             head, start = self.head, self.start
-            lines = [f"{head}{timestamp(start + due)}{before}{text(value)}{after}}}\n" for _, value, due, _ in group]
+            lines = [f"{head}{timestamp(start + due)}{before}{go_text(value)}{after}}}\n" for _, value, due, _ in group]
         return transition + "".join(lines)
 
     def _line(self, due: int, *fields: str) -> str:
@@ -98,7 +106,9 @@ class ChatLines:
             return ""
         self.thinking = thinking
         before, after = self._frame(thinking=False)
-        return "".join(self._line(due, before, text(part), after) for part in self._boundary_contents(opens=thinking))
+        return "".join(
+            self._line(due, before, go_text(part), after) for part in self._boundary_contents(opens=thinking)
+        )
 
     def _call(self, call: ToolCall, due: int) -> str:
         if self.native:
@@ -116,7 +126,7 @@ class ChatLines:
         for index, call in enumerate(calls, start=self.calls):
             generated_id = self.ids.id(index, 32) if self.native else f"call_{self.ids.id(index, 8)}"
             function = {"index": index, "name": call.name, "arguments": call.arguments}
-            items.append(f'{{"id":{text(call.id or generated_id)},"function":{dumps(function)}}}')
+            items.append(f'{{"id":{go_text(call.id or generated_id)},"function":{go_dumps(function)}}}')
         return f',"tool_calls":[{",".join(items)}]'
 
     def _logprobs(self, pieces: list[Piece]) -> str:
@@ -138,7 +148,7 @@ class ChatLines:
 
     def _counters(self) -> str:
         usage, times, seconds = self.reply.usage, self.reply.durations, self.evaluated.seconds
-        length = generated_characters(self.reply, dumps)
+        length = generated_characters(self.reply, go_dumps)
         prompt_tokens = max(self.evaluated.fit.tokens, 1) if usage.input is None else usage.input
         eval_time = self.planned_end if times.eval is None else times.eval
         planned = prompt_tokens * NANOSECONDS_PER_PROMPT_TOKEN if seconds is None else round(seconds * 1e9)
@@ -167,8 +177,8 @@ class ChatLines:
         return f'","message":{{"role":"assistant","content":""{self._calls(calls)}}},"done":false'
 
     def _final(self, content: str, thinking: str, calls: list[ToolCall], logprobs: list[Piece]) -> str:
-        thinking_field = f',"thinking":{text(thinking)}' if thinking else ""
-        message = f'{{"role":"assistant","content":{text(content)}{thinking_field}{self._calls(calls)}}}'
+        thinking_field = f',"thinking":{go_text(thinking)}' if thinking else ""
+        message = f'{{"role":"assistant","content":{go_text(content)}{thinking_field}{self._calls(calls)}}}'
         done = f',"done":true,"done_reason":"{self.reply.finish}"{self._logprobs(logprobs)}{self._counters()}'
         return self._line(self.planned_end, f'","message":{message}', done)
 
@@ -191,9 +201,9 @@ class GenerateLines(ChatLines):
         if thinking and self.native:
             closing = "</think>\n\n" if content or not self.limited else ""
             content, thinking = f"<think>{thinking}{closing}{content}", ""
-        thinking_field = f',"thinking":{text(thinking)}' if thinking else ""
+        thinking_field = f',"thinking":{go_text(thinking)}' if thinking else ""
         done = f',"done":true,"done_reason":"{self.reply.finish}"{self._context()}{self._counters()}'
-        response = f'","response":{text(content)}{thinking_field}'
+        response = f'","response":{go_text(content)}{thinking_field}'
         return self._line(self.planned_end, response, done, self._calls(calls), self._logprobs(logprobs))
 
     def _context(self) -> str:
@@ -213,7 +223,7 @@ def _logprob(entry: Logprob, top: int) -> str:
 
 def _token(token: str, logprob: float) -> str:
     encoded = ",".join(map(str, token.encode(errors="replace")))
-    return f'"token":{text(token)},"logprob":{dumps(logprob)}' + (f',"bytes":[{encoded}]' if encoded else "")
+    return f'"token":{go_text(token)},"logprob":{go_dumps(logprob)}' + (f',"bytes":[{encoded}]' if encoded else "")
 
 
 def _default_logprob(token: str) -> Logprob:

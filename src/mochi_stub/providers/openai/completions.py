@@ -8,15 +8,16 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
-from mochi_stub.http.http_result import Generation, HttpResponse, Request, Result, ScheduledResult, Stub
+from mochi_stub.handlers import Generation, Result, ScheduledResult, Stub
+from mochi_stub.http.messages import HttpResponse, Request
+from mochi_stub.json_encoding import dumps, event
 from mochi_stub.models.catalogue import Model
 from mochi_stub.models.scheduler import Lease
 from mochi_stub.prompt import Message, Prompt, ToolCall
 from mochi_stub.providers import provider_pipeline as pipeline
-from mochi_stub.providers.json_encoding import dumps, event
-from mochi_stub.providers.openai.errors import failure_error
 from mochi_stub.providers.openai.request_schema import (
     chat_model,
+    failure_error,
     reply_format,
     select_tools,
     texts,

@@ -8,13 +8,14 @@ from datetime import datetime, timezone
 from functools import partial
 from typing import Any
 
-from mochi_stub.http.http_result import ANY, HttpResponse, Request, Result, Routes, ScheduledResult, Stub
+from mochi_stub.handlers import ANY, Result, Routes, ScheduledResult, Stub
+from mochi_stub.http.messages import HttpResponse, Request
 from mochi_stub.models.catalogue import Model
 from mochi_stub.models.scheduler import Lease
 from mochi_stub.providers import provider_pipeline as pipeline
 from mochi_stub.providers.openai import request_schema as schema
 from mochi_stub.providers.openai.completions import chat, completions
-from mochi_stub.providers.openai.errors import error_response, find_model, format_error
+from mochi_stub.providers.openai.request_schema import error_response, find_model, format_error
 from mochi_stub.providers.openai.responses import RESPONSE, responses
 from mochi_stub.reply import HttpError
 

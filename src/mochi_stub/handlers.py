@@ -1,59 +1,24 @@
-"""HTTP requests, and the results that request handlers return.
+"""Request handlers: the state that they share, and the results that they return.
 
-The handlers of each provider parse a request and return a result. `app.py`
-sends each result at the configured pace, detects disconnects and writes the journal.
+The handlers of each provider parse a request and return a result. `app.py` sends each result at the configured pace,
+detects disconnects and writes the journal.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from functools import cached_property
 from typing import Any, NamedTuple, Protocol, TypeAlias
-from urllib.parse import parse_qsl
 
-from mochi_stub.config.model_registry import ModelRegistry
+from mochi_stub.config.loader import ModelRegistry
+from mochi_stub.http.messages import HttpResponse, Request
 from mochi_stub.journal import Journal
 from mochi_stub.models.catalogue import Model
-from mochi_stub.models.prompt_slots import Evaluation
-from mochi_stub.models.scheduler import Lease, LoadRequest, Scheduler
+from mochi_stub.models.scheduler import Evaluation, Lease, LoadRequest, Scheduler
 from mochi_stub.prompt import Prompt
 from mochi_stub.replies.chunks import Piece
-from mochi_stub.replies.seeded_ids import SeededIds
+from mochi_stub.replies.seeded_values import SeededIds
 from mochi_stub.reply import Failure, Reply
-
-Headers: TypeAlias = "tuple[tuple[bytes, bytes], ...]"
-
-
-@dataclass  # not frozen: frozen instances take three times as long to create
-class Request:
-    """A complete HTTP request. `path` is percent-decoded; the query string and the `raw_` fields are not decoded."""
-
-    method: str
-    path: str
-    body: bytes = b""
-    query_string: bytes = b""
-    raw_headers: Headers = ()
-    raw_path: bytes = b""
-
-    @cached_property
-    def headers(self) -> Mapping[str, str]:
-        """Header values by lower-case name. The last value of a repeated header wins."""
-        return {name.decode("latin-1").lower(): value.decode("latin-1") for name, value in self.raw_headers}
-
-    @cached_property
-    def query(self) -> Mapping[str, str]:
-        return dict(parse_qsl(self.query_string.decode("latin-1"), keep_blank_values=True))
-
-
-class HttpResponse(NamedTuple):
-    """A complete response. If `has_length` is false, the body is sent in chunks without `Content-Length`."""
-
-    status: int
-    body: bytes = b""
-    content_type: bytes = b""
-    headers: Headers = ()
-    has_length: bool = True
 
 
 class Encoder(Protocol):

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable, Mapping
 from typing import Any, NamedTuple
 
-from mochi_stub.http.http_result import HttpResponse, Request, ScheduledResult
-from mochi_stub.models.prompt_slots import Evaluation
+from mochi_stub.handlers import ScheduledResult
+from mochi_stub.http.messages import HttpResponse, Request
+from mochi_stub.models.scheduler import Evaluation
 
 MAX_BYTES = 64 * 1024
 """Maximum total size of a request and its reply in bytes. Longer requests are rarely repeated."""

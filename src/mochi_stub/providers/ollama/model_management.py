@@ -1,4 +1,4 @@
-"""Handlers of `/api/pull`, `create`, `copy` and `delete`.
+"""Handlers of `/api/pull`, `create`, `copy` and `delete`, and their progress lines.
 
 The stub contacts no registry. Clients can pull only models that are stored or declared (see `ModelRegistry`).
 For any other model, the stub sends Ollama's error for an unknown model or for an unreachable registry.
@@ -7,18 +7,98 @@ For any other model, the stub sends Ollama's error for an unknown model or for a
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from mochi_stub.http.http_result import HttpResponse, Request, Result, Stub
+from mochi_stub.handlers import Generation, Result, Stub
+from mochi_stub.http.messages import HttpResponse, Request
+from mochi_stub.json_encoding import go_dumps, quoted, timestamp
 from mochi_stub.models.catalogue import Model, sha256
-from mochi_stub.providers.ollama.errors import model_required, not_found, requested_name, valid_name
-from mochi_stub.providers.ollama.go_json import quoted, timestamp
-from mochi_stub.providers.ollama.model_names import Name, find, short_name
-from mochi_stub.providers.ollama.model_store import Step, layers, progress, store, stored_digests
+from mochi_stub.providers.ollama.model_names import (
+    Name,
+    find,
+    model_required,
+    not_found,
+    requested_name,
+    short_name,
+    valid_name,
+)
 from mochi_stub.providers.ollama.request_schema import effective_options
-from mochi_stub.reply import Failure, HttpError
+from mochi_stub.providers.provider_pipeline import JSON
+from mochi_stub.replies.chunks import Piece
+from mochi_stub.reply import Failure, HttpError, Part, Reply, Text
+
+MODELS = "/usr/share/ollama/.ollama/models"
+
+Step = Mapping[str, Any]
+
+
+class ProgressLines:
+    """Encoder of progress steps as lines. `finish` is called after the last step, unless the client disconnects."""
+
+    content_type = b"application/x-ndjson"
+
+    def __init__(self, finish: Callable[[], None]) -> None:
+        self.finish = finish
+
+    def chunk(self, pieces: list[Piece]) -> bytes:
+        return "".join([piece.value for piece in pieces]).encode()
+
+    def end(self) -> bytes:
+        return self.complete_response().body + b"\n"
+
+    def error(self, failure: Failure) -> bytes:
+        return f"{go_dumps({'error': failure.message})}\n".encode()
+
+    def complete_response(self) -> HttpResponse:
+        self.finish()
+        return HttpResponse(200, b'{"status":"success"}', JSON)
+
+
+def progress(
+    body: Mapping[str, Any],
+    steps: Sequence[Step],
+    failure: Failure | None = None,
+    finish: Callable[[], None] = lambda: None,
+) -> Generation:
+    """Return a response that sends `steps` as progress lines and then the error `failure`.
+
+    If `failure` is None, `finish` is called after the steps, and the response ends with the status `success`.
+    """
+    parts: list[Part] = [Text([f"{go_dumps(step)}\n" for step in steps])] if steps else []
+    parts += [failure] if failure else []
+    return Generation(Reply(parts), ProgressLines(finish), body.get("stream", True), error_content_type=JSON)
+
+
+def layers(model: Model) -> list[tuple[str, int]]:
+    """Return the digest and the size in bytes of each layer, weights first."""
+    texts = {
+        "template": model.template,
+        "license": model.license,
+        "system": model.system,
+        "params": go_dumps(dict(model.parameters)) if model.parameters else "",
+    }
+    encoded = [f"{kind} {text}".encode() for kind, text in texts.items() if text]
+    return [(model.blob_digest, model.size), *((sha256(text), len(text)) for text in encoded)]
+
+
+def store(stub: Stub, model: Model, name: Name) -> None:
+    """Store a model under a name. A model that has this name is replaced."""
+    if existing := find(stub.models, name):
+        stub.registry.remove(existing)
+    stub.registry.add(replace(model, name=name.short))
+
+
+def stored_digests(stub: Stub) -> set[str]:
+    """Return the digests of the layers of all models."""
+    return {digest for model in stub.models for digest, _ in layers(model)}
+
+
+def blob_path(digest: str) -> str:
+    """Return the path at which a real Ollama server stores a blob."""
+    return f"{MODELS}/blobs/sha256-{digest}"
+
 
 REGISTRY = "registry.ollama.ai"
 PARTS = 4

@@ -1,7 +1,8 @@
-"""Encoders of JSON, numbers, times and quoted strings that return exactly the same characters as Go."""
+"""Compact JSON, server-sent events, and the JSON, numbers, times and quoted texts of Ollama, which is written in Go."""
 
 from __future__ import annotations
 
+import json
 import re
 import struct
 from collections.abc import Mapping, Sequence
@@ -12,14 +13,41 @@ from math import isfinite
 from time import gmtime, strftime
 from typing import Any
 
+import orjson
+
+
+def dumps(value: Any) -> str:
+    """Return compact JSON. Lone surrogates, huge numbers and deep nesting, which orjson rejects, are supported."""
+    try:
+        return orjson.dumps(value).decode()
+    except (TypeError, orjson.JSONEncodeError):
+        # `default` converts mappings and sequences other than dict, list and tuple
+        return json.dumps(
+            value, separators=(",", ":"), default=lambda item: dict(item) if hasattr(item, "keys") else list(item)
+        )
+
+
+def event(value: Any, name: str = "") -> str:
+    """Return a server-sent event whose data is the value as JSON."""
+    return f"event: {name}\ndata: {one_line(value)}\n\n" if name else f"data: {one_line(value)}\n\n"
+
+
+def one_line(value: Any) -> str:
+    """Return compact JSON on one line. Unicode separators that some clients treat as line ends are escaped."""
+    return dumps(value).translate(_SEPARATORS)
+
+
+_SEPARATORS = {code: f"\\u{code:04x}" for code in (0x85, 0x2028, 0x2029)}
+
+
 _FLOAT = struct.Struct("f")
 _SURROGATE = re.compile("[\ud800-\udfff]")
 
 
-def dumps(value: Any) -> str:
+def go_dumps(value: Any) -> str:
     """Return compact JSON like Go's `encoding/json`, with `<`, `>` and `&` escaped. Keys keep their order."""
     if isinstance(value, str):
-        return text(value)
+        return go_text(value)
     if isinstance(value, bool) or value is None:
         return {True: "true", False: "false", None: "null"}[value]
     if isinstance(value, int):
@@ -27,11 +55,11 @@ def dumps(value: Any) -> str:
     if isinstance(value, float):
         return number(value)
     if isinstance(value, Mapping):
-        return "{" + ",".join(f"{text(str(key))}:{dumps(item)}" for key, item in value.items()) + "}"
-    return "[" + ",".join(map(dumps, value)) + "]"
+        return "{" + ",".join(f"{go_text(str(key))}:{go_dumps(item)}" for key, item in value.items()) + "}"
+    return "[" + ",".join(map(go_dumps, value)) + "]"
 
 
-def text(value: str) -> str:
+def go_text(value: str) -> str:
     """Encode a string as JSON. Non-ASCII characters are not escaped, except U+2028 and U+2029.
 
     Lone surrogates become U+FFFD, like invalid UTF-8 in Go.
