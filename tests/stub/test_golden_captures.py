@@ -95,7 +95,7 @@ def test_all_captures_are_read() -> None:
 
 
 def test_table_names_only_existing_captures() -> None:
-    titles = {capture.title for capture in (*CAPTURES, *ALL_PARTIAL)}
+    titles = {capture.title for capture in CAPTURES} | {capture.title for capture in ALL_PARTIAL}
     assert set(DIFFERENT) <= titles
     assert {title for title, _ in BEFORE} <= titles
 

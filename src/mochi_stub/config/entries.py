@@ -65,7 +65,7 @@ def _checked_parameters(parameters: dict[str, Any]) -> dict[str, Any]:
 def _recorded_path(text: Any, info: ValidationInfo) -> Path:
     if not isinstance(text, str):
         raise ValueError("a path to a recorded file")
-    path: Path = info.context / text
+    path = Path(info.context or "", text)
     if not path.exists():
         raise ValueError(f"a recorded file, found none at {path}")
     recording = recorded(path)

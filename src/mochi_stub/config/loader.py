@@ -39,7 +39,7 @@ _SPECIAL = ("_inherit", "_model", "_default")
 
 
 def _folder(text: Any, info: ValidationInfo) -> Path:
-    folder: Path = info.context / str(text)
+    folder = Path(info.context or "", str(text))
     if not folder.is_dir():
         raise ValueError(f"a folder of recordings, found none at {folder}")
     return folder
