@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING
 from typing_extensions import Self
 
 from mochi_stub.app import App
-from mochi_stub.config.loader import Config, ModelRegistry, packaged_config, reloading_config
-from mochi_stub.handlers import Stub
+from mochi_stub.config.loader import Config, packaged_config, reloading_config
+from mochi_stub.handlers import ModelRegistry, Stub
 from mochi_stub.http.access import Access
 from mochi_stub.http.connection import Application, HttpConnection
 from mochi_stub.journal import Exchange, Journal

@@ -162,7 +162,8 @@ def _expected(error: Any, key: str) -> str:
 def found(value: Any) -> str:
     """Return a value as error messages show it."""
     names: dict[type, str] = {dict: "a mapping", list: "a list", type(None): "nothing"}
-    shown = str(value) if isinstance(value, Scalar) else repr(value)
+    value = plain(value)
+    shown = repr(value)
     return names.get(type(value)) or (shown if len(shown) <= 60 else f"{shown[:57]}...")
 
 

@@ -297,6 +297,19 @@ def test_keys_are_the_texts_as_written(tmp_path: Path) -> None:
             assert reply_message(stub, "4", trigger)["content"] == answer
 
 
+def test_numbers_and_truth_values_are_texts_as_written(tmp_path: Path) -> None:
+    text = "models: {a: [{one: 1.10, two: yes, three: {type: message, content: [007, off]}}]}"
+    with stub_with_config(tmp_path, text) as stub:
+        for trigger, answer in (("one", "1.10"), ("two", "yes"), ("three", "007off")):
+            assert reply_message(stub, "a", trigger)["content"] == answer
+
+
+@pytest.mark.parametrize("key", ["template_style", "habit"])
+def test_template_style_has_an_earlier_name(tmp_path: Path, key: str) -> None:
+    (tmp_path / "config.yaml").write_text(f"models: {{a: [{{_model: {{{key}: native}}}}], b: [{{_inherit: a}}]}}")
+    assert [model.template_style for model in load(tmp_path / "config.yaml").models] == ["native", "native"]
+
+
 def test_anchors_and_merges_work(tmp_path: Path) -> None:
     text = """
 models:

@@ -15,7 +15,7 @@ from urllib.parse import parse_qsl, unquote, urlsplit
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, Field
 
-from mochi_stub.journal import masked_query, parsed_body
+from mochi_stub.journal import STUB_ROUTES, masked_query, parsed_body
 from mochi_stub.json_encoding import dumps, go_dumps, one_line
 from mochi_stub.recording.translation import api_of, get, translate
 from mochi_stub.reply import Failure, Frames, Part, Pause, Reply
@@ -26,7 +26,7 @@ Milliseconds: TypeAlias = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 ENDINGS = (".yaml", ".yml", ".json")
 PREFIX = "/ollama"
 _WITH_CHOICES = ("openai.chat", "openai.completions")
-STUB_ROUTES = ("/health", "/stub/")  # requests to these routes are neither recorded nor replayed
+LOCAL_ROUTES = ("/health", STUB_ROUTES)  # requests to these routes are neither recorded nor replayed
 _STREAMED = re.compile(r"/(chat|generate|completions|responses|messages)$")
 _NOT_REPLAYED = {
     *(b"content-length", b"content-type", b"content-encoding", b"transfer-encoding", b"connection", b"keep-alive"),

@@ -25,7 +25,7 @@ from mochi_stub.http.connection import Application, ResponseWriter
 from mochi_stub.http.messages import Request
 from mochi_stub.journal import JournalEntry, masked_headers, masked_query, parsed_body
 from mochi_stub.providers.routes import refusal
-from mochi_stub.recording.files import PREFIX, STUB_ROUTES, read_recording, request_key
+from mochi_stub.recording.files import LOCAL_ROUTES, PREFIX, read_recording, request_key
 from mochi_stub.reply import HttpError
 
 logger = logging.getLogger("mochi_stub")
@@ -73,7 +73,7 @@ class Recorder:
 
         async def recording(writer: ResponseWriter) -> None:
             request = writer.request
-            if request.path.startswith(STUB_ROUTES) or app.access.response(request) or request.method == "OPTIONS":
+            if request.path.startswith(LOCAL_ROUTES) or app.access.response(request) or request.method == "OPTIONS":
                 return await app(writer)
             record = app.stub.journal.open(request)
             record.update(mode="recording")

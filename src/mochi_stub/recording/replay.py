@@ -7,11 +7,11 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from typing import Any
 
-from mochi_stub.config.loader import ModelRegistry, model_from_properties
-from mochi_stub.handlers import Generation, Result, Stub
+from mochi_stub.config.loader import model_from_properties
+from mochi_stub.handlers import Generation, ModelRegistry, Result, Stub
 from mochi_stub.http.messages import HttpResponse, Request
 from mochi_stub.providers.routes import route
-from mochi_stub.recording.files import STUB_ROUTES, Recording, RequestKey, recordings_below, request_key
+from mochi_stub.recording.files import LOCAL_ROUTES, Recording, RequestKey, recordings_below, request_key
 from mochi_stub.recording.translation import api_of
 from mochi_stub.replies.chunks import Piece
 from mochi_stub.reply import Failure, Frames, HttpError, Pace, Part, Pause, Reply, Text
@@ -27,7 +27,7 @@ def replay(stub: Stub, request: Request) -> Result | None:
     the same request without streaming, and vice versa.
     """
     config = stub.registry.config
-    if config is None or config.recordings is None or request.path.startswith(STUB_ROUTES):
+    if config is None or config.recordings is None or request.path.startswith(LOCAL_ROUTES):
         return None
     key = request_key(request.method, request.path, request.query_string.decode("latin-1"), request.body)
     other = replace(key, stream=not key.stream)
