@@ -6,7 +6,6 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from mochi_stub.config.yaml_source import ConfigError
     from mochi_stub.journal import Exchange
     from mochi_stub.models.catalogue import Model, Remote
     from mochi_stub.models.scheduler import Machine
@@ -27,9 +26,10 @@ if TYPE_CHECKING:
         Usage,
     )
     from mochi_stub.server import StubServer
+    from mochi_stub.yaml_file import ConfigError
 
 # The modules that define the exported names. The first ones load fastest.
-_MODULES = ("prompt", "reply", "models.catalogue", "models.scheduler", "config.yaml_source", "journal", "server")
+_MODULES = ("prompt", "reply", "models.catalogue", "models.scheduler", "yaml_file", "journal", "server")
 
 __all__ = ["ConfigError", "Exchange", "Machine", "Message", "Model", "Prompt", "Remote", "StubServer"]
 __all__ += ["Choice", "Cut", "Durations", "Failure", "Gate", "Logprob", "Pace", "Pause", "Reasoning", "Reply", "Text"]

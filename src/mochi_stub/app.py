@@ -8,16 +8,17 @@ from collections.abc import Hashable
 from contextlib import aclosing
 from dataclasses import dataclass, field
 
+from mochi_stub.handlers import Encoder, Generation, Result, ScheduledResult, Stub
 from mochi_stub.http.access import Access
 from mochi_stub.http.connection import ResponseWriter
-from mochi_stub.http.http_result import Encoder, Generation, HttpResponse, Request, Result, ScheduledResult, Stub
-from mochi_stub.http.response_cache import CachedReply, RequestEntries, ResponseCache
+from mochi_stub.http.messages import HttpResponse, Request
 from mochi_stub.journal import JournalEntry, Outcome
 from mochi_stub.models.scheduler import Lease
+from mochi_stub.providers.routes import allowed_methods, refusal, route
 from mochi_stub.recording.replay import recorded_playback, replay
 from mochi_stub.replies.chunks import Piece, has_interruptions, paced, pieces, planned_end
 from mochi_stub.reply import Cut, Failure, HttpError
-from mochi_stub.wire.routes import allowed_methods, refusal, route
+from mochi_stub.response_cache import CachedReply, RequestEntries, ResponseCache
 
 logger = logging.getLogger("mochi_stub")
 
@@ -79,10 +80,10 @@ class ExchangeHandler:
             if isinstance(result, ScheduledResult):
                 result = await self._after_load(result)
             if isinstance(result, CachedReply):
-                noted = dict(result.noted)
+                journal_fields = dict(result.journal_fields)
                 if result.evaluation is not None and self.lease is not None:
-                    noted["evaluated_tokens"] = self.lease.prompt_cache.evaluate(result.evaluation)
-                self.record.update(chunks=result.chunks, **noted)
+                    journal_fields["evaluated_tokens"] = self.lease.prompt_cache.evaluate(result.evaluation)
+                self.record.update(chunks=result.chunks, **journal_fields)
                 result = result.answer
             if isinstance(result, HttpResponse):
                 await self._answer(result)
@@ -90,8 +91,8 @@ class ExchangeHandler:
                 await self._generate(recorded_playback(result, request))
         except HttpError as error:
             answer = refusal(self.app.stub, request, error)
-            if isinstance(result, Generation) and result.refused_type:
-                answer = answer._replace(content_type=result.refused_type, declared=not result.stream)
+            if isinstance(result, Generation) and result.error_content_type:
+                answer = answer._replace(content_type=result.error_content_type, has_length=not result.stream)
             await self._answer(answer)
         except Exception as error:
             if self.record.status:  # the response has started
@@ -106,15 +107,15 @@ class ExchangeHandler:
         self.lease = lease = await self.app.stub.scheduler.acquire(scheduled.load_request)
         self.record.update(num_ctx=lease.context, reload=lease.reload)
         if self.entries is None:
-            return scheduled.then(lease)
+            return scheduled.build(lease)
         self.entries.add(scheduled)
         self.cache_key = (lease.context, lease.limit, lease.load_duration)
         cached = self.entries.get(*self.cache_key)
-        return cached if isinstance(cached, CachedReply) else scheduled.then(lease)
+        return cached if isinstance(cached, CachedReply) else scheduled.build(lease)
 
     async def _generate(self, generation: Generation) -> None:
         reply, encoder = generation.reply, generation.encoder
-        fields = {"rule": reply.rule, "mode": reply.mode, "passed_over": reply.passed_over, **generation.noted}
+        fields = {"rule": reply.rule, "mode": reply.mode, "passed_over": reply.passed_over, **generation.journal_fields}
         self.record.update(**fields)
         if self.app.speed and generation.prompt_seconds:
             await asyncio.sleep(generation.prompt_seconds / self.app.speed)
@@ -122,11 +123,11 @@ class ExchangeHandler:
         if not immediate or fields.get("truncated"):  # truncations are counted while the reply is built
             self.entries = None
         if immediate and not generation.stream:
-            answer = encoder.whole()
+            answer = encoder.complete_response()
             await self._answer(answer)
         else:
             await self._play(generation)
-            answer = HttpResponse(200, b"".join(self.parts), encoder.content_type, declared=False)
+            answer = HttpResponse(200, b"".join(self.parts), encoder.content_type, has_length=False)
         if self.entries is not None:
             self.entries.add(CachedReply(answer, fields, self.record.chunks, generation.evaluation), *self.cache_key)
 
@@ -145,14 +146,14 @@ class ExchangeHandler:
                 if stream:
                     await self._chunks(encoder, batch)
         if not stream:
-            return await self._answer(encoder.whole())
+            return await self._answer(encoder.complete_response())
         end_of_stream = encoder.end()
         if not self.record.status:
             self._start(200, encoder.content_type)
         return await self._end(end_of_stream, "finished")
 
     async def _answer(self, answer: HttpResponse) -> None:
-        declared = answer.declared and len(answer.body) <= MAX_DECLARED_BYTES
+        declared = answer.has_length and len(answer.body) <= MAX_DECLARED_BYTES
         length = ((b"content-length", b"%d" % len(answer.body)),) if declared else ()
         self._start(answer.status, answer.content_type, *answer.headers, *length)
         await self._end(answer.body, "finished" if answer.status < 400 else "failed")

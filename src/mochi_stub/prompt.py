@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, Literal
 
-from mochi_stub.wire.json_encoding import dumps
+from mochi_stub.json_encoding import dumps
 
 Operation = Literal["chat", "generate", "embed"]
 

@@ -132,7 +132,7 @@ class Pace:
 class Frames:
     """Recorded stream or body. `due` has the send time of each frame in nanoseconds after the start of the reply."""
 
-    wire: str
+    api: str
     stream: bool
     frames: tuple[bytes, ...]
     due: tuple[int, ...]
@@ -170,7 +170,7 @@ class Reply:
         context: Token IDs for the field `context` of `/api/generate`.
         embedding: Vector for the response to an embedding request.
         stop_sequence: Stop sequence at which the text ended, or None.
-        unasked: Whether tool calls are sent even if the request offers no tools.
+        sends_unoffered_calls: Whether tool calls are sent even if the request offers no tools.
         rule: Name of the rule that selected the reply.
         passed_over: Rules that were tried before `rule`, each with the reason why it did not apply.
     """
@@ -183,7 +183,7 @@ class Reply:
     embedding: Sequence[float] | None = None
     stop_sequence: str | None = None
     pace: Pace | None = None
-    unasked: bool = False
+    sends_unoffered_calls: bool = False
     frames: Frames | None = None
     rule: str = ""
     passed_over: tuple[str, ...] = ()
@@ -231,7 +231,7 @@ def as_reply(value: object) -> Reply:
     if isinstance(value, str):
         return Reply.of(value)
     if isinstance(value, ToolCall):
-        value = Reply([ToolCalls([value])], unasked=True)
+        value = Reply([ToolCalls([value])], sends_unoffered_calls=True)
     if not isinstance(value, Reply):
         raise TypeError(f"a reply must be a text, a ToolCall or a Reply, not {value!r}")
     for part in value.parts:

@@ -1,4 +1,7 @@
-"""Official clients of all providers, connected to a stub, and a common form of their replies."""
+"""Official clients of all providers, connected to a stub, and readers of replies in a common form.
+
+The readers use plain HTTP, because the import of the official clients takes seconds.
+"""
 
 from __future__ import annotations
 
@@ -9,6 +12,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from mochi_stub import Prompt, Reply, StubServer
+from tests.stub.requests import send_request
 from tests.support.lazy import LazyModule
 
 if TYPE_CHECKING:
@@ -85,116 +89,114 @@ def ollama_reply(stub: StubServer, text: str, *, stream: bool, **options: Any) -
         client._client.close()
 
 
+def _send(stub: StubServer, path: str, request: Mapping[str, Any]) -> list[Any]:
+    """Return the objects of a response: of the stream if there is one, else the whole body."""
+    answer = send_request(stub, "POST", path, request)
+    assert answer.status == 200, answer.body
+    if not answer.headers["content-type"].startswith("text/event-stream"):
+        return [answer.json]
+    lines = [line.removeprefix(b"data: ") for line in answer.body.splitlines() if line.startswith(b"data: ")]
+    return [json.loads(line) for line in lines if line != b"[DONE]"]
+
+
 def chat_reply(stub: StubServer, text: str, *, stream: bool, **options: Any) -> ClientReply:
     """Return the reply of OpenAI's chat completions."""
-    request: dict[str, Any] = {"model": MODEL, "messages": [{"role": "user", "content": text}], **options}
-    with openai_client(stub) as client:
-        if not stream:
-            return _whole_chat(client.chat.completions.create(**request))
-        received = ClientReply()
-        calls: dict[int, tuple[str, str]] = {}
-        for chunk in client.chat.completions.create(**request, stream=True, stream_options={"include_usage": True}):
-            if chunk.usage:
-                received.usage = (chunk.usage.prompt_tokens, chunk.usage.completion_tokens)
-            for choice in chunk.choices:
-                received.text += choice.delta.content or ""
-                received.reasoning += getattr(choice.delta, "reasoning", "")
-                received.finish = choice.finish_reason
-                for call in choice.delta.tool_calls or ():
-                    name, arguments = calls.get(call.index, ("", ""))
-                    calls[call.index] = (name + (call.function.name or ""), arguments + call.function.arguments)
-        received.calls = [(name, json.loads(arguments)) for name, arguments in calls.values()]
-        return received
-
-
-def _whole_chat(answer: Any) -> ClientReply:
-    (choice,) = answer.choices
-    calls = [(c.function.name, json.loads(c.function.arguments)) for c in choice.message.tool_calls or ()]
-    reasoning = getattr(choice.message, "reasoning", "")
-    assert reasoning == getattr(choice.message, "reasoning_content", "")
-    usage = (answer.usage.prompt_tokens, answer.usage.completion_tokens)
-    return ClientReply(choice.message.content or "", reasoning, calls, choice.finish_reason, usage)
+    request: dict[str, Any] = {"model": MODEL, "messages": [{"role": "user", "content": text}], "stream": stream}
+    received = ClientReply()
+    calls: dict[int, tuple[str, str]] = {}
+    for chunk in _send(stub, "/v1/chat/completions", {**request, "stream_options": {"include_usage": True}, **options}):
+        if usage := chunk["usage"]:
+            received.usage = (usage["prompt_tokens"], usage["completion_tokens"])
+        for choice in chunk["choices"]:
+            message = choice["delta" if stream else "message"]
+            assert message.get("reasoning") == message.get("reasoning_content")
+            received.text += message.get("content") or ""
+            received.reasoning += message.get("reasoning") or ""
+            received.finish = choice["finish_reason"]
+            for position, call in enumerate(message.get("tool_calls", ())):
+                index = call["index"] if stream else position
+                name, arguments = calls.get(index, ("", ""))
+                function = call["function"]
+                calls[index] = (name + function.get("name", ""), arguments + function["arguments"])
+    received.calls = [(name, json.loads(arguments)) for name, arguments in calls.values()]
+    return received
 
 
 def response_reply(stub: StubServer, text: str, *, stream: bool, **options: Any) -> ClientReply:
     """Return the reply of OpenAI's Responses API. A stream is assembled from its deltas."""
-    request: dict[str, Any] = {"model": MODEL, "input": text, **options}
-    with openai_client(stub) as client:
-        if not stream:
-            return _whole_response(client.responses.create(**request))
-        received, arguments = ClientReply(), ""
-        for event in client.responses.create(**request, stream=True):
-            if event.type == "response.output_text.delta":
-                received.text += event.delta
-            elif event.type == "response.reasoning_summary_text.delta":
-                received.reasoning += event.delta
-            elif event.type == "response.function_call_arguments.delta":
-                arguments += event.delta
-            elif event.type == "response.output_item.done" and event.item.type == "function_call":
-                received.calls.append((event.item.name, json.loads(arguments)))
-                arguments = ""
-            elif event.type in ("response.completed", "response.incomplete"):
-                end = _whole_response(event.response)
-                assert (end.text, end.reasoning, end.calls) == (received.text, received.reasoning, received.calls)
-                received.finish, received.usage = end.finish, end.usage
-        return received
+    objects = _send(stub, "/v1/responses", {"model": MODEL, "input": text, "stream": stream, **options})
+    whole = _whole_response(objects[-1]["response"] if stream else objects[0])
+    if not stream:
+        return whole
+    received, arguments = ClientReply(finish=whole.finish, usage=whole.usage), ""
+    for event in objects:
+        if event["type"] == "response.output_text.delta":
+            received.text += event["delta"]
+        elif event["type"] == "response.reasoning_summary_text.delta":
+            received.reasoning += event["delta"]
+        elif event["type"] == "response.function_call_arguments.delta":
+            arguments += event["delta"]
+        elif event["type"] == "response.output_item.done" and event["item"]["type"] == "function_call":
+            received.calls.append((event["item"]["name"], json.loads(arguments)))
+            arguments = ""
+    assert received == whole
+    return received
 
 
 def _whole_response(answer: Any) -> ClientReply:
-    received = ClientReply(answer.output_text, usage=(answer.usage.input_tokens, answer.usage.output_tokens))
-    for item in answer.output:
-        if item.type == "reasoning":
-            received.reasoning += "".join(part.text for part in item.summary)
-        elif item.type == "function_call":
-            received.calls.append((item.name, json.loads(item.arguments)))
-    received.finish = answer.incomplete_details.reason if answer.incomplete_details else answer.status
+    received = ClientReply(usage=(answer["usage"]["input_tokens"], answer["usage"]["output_tokens"]))
+    for item in answer["output"]:
+        if item["type"] == "reasoning":
+            received.reasoning += "".join(part["text"] for part in item["summary"])
+        elif item["type"] == "function_call":
+            received.calls.append((item["name"], json.loads(item["arguments"])))
+        else:
+            received.text += "".join(part["text"] for part in item["content"])
+    details = answer["incomplete_details"]
+    received.finish = details["reason"] if details else answer["status"]
     return received
 
 
 def message_reply(stub: StubServer, text: str, *, stream: bool, **options: Any) -> ClientReply:
     """Return the reply of Anthropic's Messages API."""
-    request: dict[str, Any] = {
-        "model": MODEL,
-        "messages": [{"role": "user", "content": text}],
-        "max_tokens": 10_000,
-        **options,
-    }
-    with anthropic_client(stub) as client:
-        if stream:
-            with client.messages.stream(**request) as events:
-                message: Any = events.get_final_message()
-        else:
-            message = client.messages.create(**request)
-    received = ClientReply(finish=message.stop_reason, usage=(message.usage.input_tokens, message.usage.output_tokens))
-    for block in message.content:
-        if block.type == "text":
-            received.text += block.text
-        elif block.type == "thinking":
-            received.reasoning += block.thinking
-        else:
-            received.calls.append((block.name, block.input))
+    request: dict[str, Any] = {"model": MODEL, "messages": [{"role": "user", "content": text}], "max_tokens": 10_000}
+    objects = _send(stub, "/v1/messages", {**request, "stream": stream, **options})
+    blocks: list[Any] = [] if stream else objects[0]["content"]
+    ends = [event for event in objects if event["type"] == "message_delta"] if stream else objects
+    for event in objects if stream else ():
+        if event["type"] == "content_block_start":
+            blocks.append({**event["content_block"], "json": ""})
+        elif event["type"] == "content_block_delta":
+            delta, block = event["delta"], blocks[event["index"]]
+            for name, field_name in (("text", "text"), ("thinking", "thinking"), ("partial_json", "json")):
+                block[field_name] = block.get(field_name, "") + delta.get(name, "")
+    (end,) = ends
+    finish = (end["delta"] if stream else end)["stop_reason"]
+    received = ClientReply(finish=finish, usage=(end["usage"]["input_tokens"], end["usage"]["output_tokens"]))
+    for block in blocks:
+        if block["type"] == "tool_use":
+            received.calls.append((block["name"], json.loads(block["json"]) if stream else block["input"]))
+        received.text += block["text"] if block["type"] == "text" else ""
+        received.reasoning += block["thinking"] if block["type"] == "thinking" else ""
     return received
 
 
 def gemini_reply(stub: StubServer, text: str, *, stream: bool, **options: Any) -> ClientReply:
     """Return the reply of Gemini, with thoughts requested."""
-    config = types.GenerateContentConfig(thinking_config=types.ThinkingConfig(include_thoughts=True), **options)
-    with gemini_client(stub) as client:
-        if stream:
-            answers = list(client.models.generate_content_stream(model=MODEL, contents=text, config=config))
-        else:
-            answers = [client.models.generate_content(model=MODEL, contents=text, config=config)]
+    config = {"thinkingConfig": {"includeThoughts": True}, **options}
+    request = {"contents": [{"parts": [{"text": text}]}], "generationConfig": config}
+    verb = "streamGenerateContent?alt=sse" if stream else "generateContent"
     received = ClientReply()
-    for answer in answers:
-        (candidate,) = answer.candidates or []
-        for part in (candidate.content and candidate.content.parts) or ():
-            if part.function_call:
-                received.calls.append((part.function_call.name or "", part.function_call.args or {}))
-            elif part.thought:
-                received.reasoning += part.text or ""
+    for answer in _send(stub, f"/v1beta/models/{MODEL}:{verb}", request):
+        (candidate,) = answer["candidates"]
+        for part in candidate["content"]["parts"]:
+            if call := part.get("functionCall"):
+                received.calls.append((call["name"], call["args"]))
+            elif part.get("thought"):
+                received.reasoning += part["text"]
             else:
-                received.text += part.text or ""
-        received.finish = candidate.finish_reason.value if candidate.finish_reason else None
-        usage = answer.usage_metadata
-        received.usage = (usage.prompt_token_count or 0, usage.candidates_token_count or 0) if usage else None
+                received.text += part["text"]
+        received.finish = candidate.get("finishReason")
+        usage = answer.get("usageMetadata")
+        received.usage = (usage["promptTokenCount"], usage["candidatesTokenCount"]) if usage else None
     return received

@@ -71,7 +71,7 @@ ONE_LINE = "{% for m in messages %}{{ m.role }}: {{ m.content }}"
 
 MODELS = (
     model("gotool", "17:50.141859836", capabilities=("completion", "tools")),
-    model("coder", "17:50.236845535", capabilities=ALL, habit="builtin"),
+    model("coder", "17:50.236845535", capabilities=ALL, template_style="builtin"),
     model("plain3", "16:57.939527844", parent="plain:latest"),
     Model(
         "rem",
@@ -88,7 +88,7 @@ MODELS = (
     model(
         "plain",
         "16:34.122423194",
-        habit="native",
+        template_style="native",
         system="You are plain.",
         parameters={"num_ctx": 4096, "stop": ["</s>"], "temperature": 0.5},
         license="MIT",
@@ -98,7 +98,7 @@ MODELS = (
         "full",
         "16:34.241665693",
         capabilities=("tools", "thinking", "completion"),
-        habit="native",
+        template_style="native",
         info=info("llama", 9),
         chat_template=(
             f"{{% if tools %}}{{{{ tools }}}}{{% endif %}}{ONE_LINE}{{% if m.tool_calls %}}x{{% endif %}}\n"
@@ -181,11 +181,11 @@ def generate_parts(prompt: Prompt) -> list[Any]:
 
 PARTIAL_MODELS = (
     model("plain", "16:34.1"),
-    model("full", "16:34.2", capabilities=("tools", "thinking", "completion"), habit="native"),
+    model("full", "16:34.2", capabilities=("tools", "thinking", "completion"), template_style="native"),
     model("gotool", "16:34.3", capabilities=("completion", "tools")),
     model("emb", "16:34.4", capabilities=("embedding",)),
     model("gosuf", "16:34.5", capabilities=("completion", "insert")),
-    model("vis", "16:34.6", capabilities=("tools", "thinking", "completion", "vision"), habit="native"),
+    model("vis", "16:34.6", capabilities=("tools", "thinking", "completion", "vision"), template_style="native"),
     model(
         "gothink",
         "16:34.7",

@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 
 from mochi_stub import Message, Prompt, StubServer
-from mochi_stub.config.loader import check, load
-from mochi_stub.config.yaml_source import ConfigError
+from mochi_stub.config.loader import load, validate_config
 from mochi_stub.replies.chunks import pieces, planned_end
 from mochi_stub.replies.resolver import resolve
+from mochi_stub.yaml_file import ConfigError
 from tests.stub.requests import send_message, send_request
 
 DATA = Path(__file__).parent / "data"
@@ -33,7 +33,7 @@ def reply_message(stub: StubServer, model: str, text: str, **fields: Any) -> Any
 
 
 def test_example_of_the_specification_works() -> None:
-    assert check(DATA / "spec-config.yaml") == []
+    assert validate_config(DATA / "spec-config.yaml") == []
     with StubServer(config=DATA / "spec-config.yaml", speed=0) as stub:
         assert reply_message(stub, "echo", " hello\n")["content"] == " hello\n"
         weird = send_message(stub, "x", "weirdo", stream=False).json
@@ -297,6 +297,19 @@ def test_keys_are_the_texts_as_written(tmp_path: Path) -> None:
             assert reply_message(stub, "4", trigger)["content"] == answer
 
 
+def test_numbers_and_truth_values_are_texts_as_written(tmp_path: Path) -> None:
+    text = "models: {a: [{one: 1.10, two: yes, three: {type: message, content: [007, off]}}]}"
+    with stub_with_config(tmp_path, text) as stub:
+        for trigger, answer in (("one", "1.10"), ("two", "yes"), ("three", "007off")):
+            assert reply_message(stub, "a", trigger)["content"] == answer
+
+
+@pytest.mark.parametrize("key", ["template_style", "habit"])
+def test_template_style_has_an_earlier_name(tmp_path: Path, key: str) -> None:
+    (tmp_path / "config.yaml").write_text(f"models: {{a: [{{_model: {{{key}: native}}}}], b: [{{_inherit: a}}]}}")
+    assert [model.template_style for model in load(tmp_path / "config.yaml").models] == ["native", "native"]
+
+
 def test_anchors_and_merges_work(tmp_path: Path) -> None:
     text = """
 models:
@@ -320,7 +333,7 @@ def test_recorded_paths_are_relative_to_the_config_file(tmp_path: Path, monkeypa
 
 
 def test_invalid_config_does_not_start_a_server(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match=r"config\.yaml:1: expected models as a mapping"):
+    with pytest.raises(ConfigError, match=r"config\.yaml:1: expected a mapping as models"):
         stub_with_config(tmp_path, "models: 5")
     with pytest.raises(ConfigError, match=r"none\.yaml:1: expected a readable file"):
         load(tmp_path / "none.yaml")

@@ -108,41 +108,33 @@ def test_restart_with_invalid_config_keeps_the_server(port: str, tmp_path: Path)
     assert is_healthy(port)
 
 
-def test_restart_replaces_the_process_and_stop_ends_it(own_folder: Path) -> None:
+def test_restart_replaces_the_process_and_keeps_its_options(own_folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (own_folder / "config.yaml").write_text(CONFIG)
+    (own_folder / "elsewhere").mkdir()
+    monkeypatch.chdir(own_folder)
     port = free_port()
-    first = call_command("restart", "--port", port)  # no server runs, so restart starts one
+    first = call_command("restart", "--port", port, "--config", "config.yaml", "--speed", "0")  # starts a server
     assert (first.returncode, port_of(first)) == (0, port)
     before = call_command("status", "--port", port).stdout
-    restarted = call_command("restart", "--port", port)
+    monkeypatch.chdir(own_folder / "elsewhere")
+    restarted = call_command("restart", "--port", port, "--seed", "7")
     assert (restarted.returncode, port_of(restarted)) == (0, port)
     assert call_command("status", "--port", port).stdout != before
+    with urlopen(f"http://127.0.0.1:{port}/api/tags") as response:
+        assert [model["name"] for model in json.load(response)["models"]] == ["mine:latest"]
+    (pid_url,) = own_folder.rglob("*.pid.url")
+    address, *arguments = pid_url.read_text().splitlines()
+    assert address == f"http://127.0.0.1:{port}"
+    assert {f"--config={own_folder / 'config.yaml'}", "--speed=0.0", "--seed=7"} <= set(arguments)
+    (own_folder / "config.yaml").write_text("models: 5\n")
+    refused = call_command("restart", "--port", port)
+    assert (refused.returncode, "config.yaml:1: expected" in refused.stderr) == (1, True)
     assert is_healthy(port)
     stopped = call_command("stop", "--port", port)
     assert (stopped.returncode, stopped.stdout) == (0, f"mochi-stub on http://127.0.0.1:{port} has stopped\n")
     assert not is_healthy(port)
     assert call_command("status", "--port", port).returncode == 3
-    assert [file.name for file in own_folder.rglob("*.*")] == [f"{port}.log"]
-
-
-def test_restart_keeps_the_options_of_the_server(own_folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    (own_folder / "config.yaml").write_text(CONFIG)
-    monkeypatch.chdir(own_folder)
-    place = ("--pid-file", "mine.pid")
-    port = port_of(call_command("start", "--port", "0", *place, "--config", "config.yaml", "--speed", "0"))
-    (own_folder / "elsewhere").mkdir()
-    monkeypatch.chdir(own_folder / "elsewhere")
-    place = ("--pid-file", str(own_folder / "mine.pid"))
-    restarted = call_command("restart", *place, "--seed", "7")
-    assert (port_of(restarted), restarted.returncode) == (port, 0)
-    with urlopen(f"http://127.0.0.1:{port}/api/tags") as response:
-        assert [model["name"] for model in json.load(response)["models"]] == ["mine:latest"]
-    address, *arguments = (own_folder / "mine.pid.url").read_text().splitlines()
-    assert address == f"http://127.0.0.1:{port}"
-    assert {f"--config={own_folder / 'config.yaml'}", "--speed=0.0", "--seed=7"} <= set(arguments)
-    (own_folder / "config.yaml").write_text("models: 5\n")
-    refused = call_command("restart", *place)
-    assert (refused.returncode, "config.yaml:1: expected" in refused.stderr) == (1, True)
-    assert is_healthy(port)
+    assert [file.name for file in pid_url.parent.glob("*.*")] == [f"{port}.log"]
 
 
 @pytest.mark.slow

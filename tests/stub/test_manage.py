@@ -1,4 +1,4 @@
-"""`pull`, `push`, `create`, `copy`, `delete` and `blobs`, beyond the captures."""
+"""`pull`, `create`, `copy` and `delete`, beyond the captures."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from mochi_stub import StubServer
+from mochi_stub import Model, StubServer
 from tests.stub.requests import open_stream, send_request
 
 
@@ -74,7 +74,7 @@ def test_pull_of_an_unknown_model_fails_in_the_stream(private_stub: StubServer, 
     assert (whole.status, whole.json) == (500, {"error": text})
 
 
-@pytest.mark.parametrize("path", ["/api/pull", "/api/push", "/api/create", "/api/copy"])
+@pytest.mark.parametrize("path", ["/api/pull", "/api/create", "/api/copy"])
 @pytest.mark.parametrize("body", [b"", b"{", b"[]", b'{"model":5}', b'{"source":"a","destination":"/"}'])
 def test_invalid_bodies_are_400(private_stub: StubServer, path: str, body: bytes) -> None:
     refused = send_request(private_stub, "POST", path, body)
@@ -88,34 +88,10 @@ def test_delete_needs_a_valid_name(private_stub: StubServer) -> None:
     assert send_request(private_stub, "DELETE", "/api/delete").status == 400
 
 
-def test_push_needs_a_model_and_a_namespace(private_stub: StubServer) -> None:
-    assert "not authorized" in statuses(private_stub, "/api/push", {"model": "mochi"})[-1]
-    send_request(private_stub, "POST", "/api/copy", {"source": "mochi", "destination": "me/mine"})
-    pushed = statuses(private_stub, "/api/push", {"model": "me/mine"})
-    assert (pushed[0], pushed[-2:]) == ("retrieving manifest", ["pushing manifest", "success"])
-    assert send_request(private_stub, "POST", "/api/push", {"model": "me/mine", "stream": False}).json == {
-        "status": "success"
-    }
-
-
-@pytest.mark.parametrize(
-    ("name", "text"),
-    [
-        ("nope", "open {}/registry.ollama.ai/library/nope/latest: no such file or directory"),
-        ("me/none:7b", "open {}/registry.ollama.ai/me/none/7b: no such file or directory"),
-        ("a b", "unqualified name: registry.ollama.ai/library/a b:latest"),
-        ("a/b/c/d", "unqualified name: a/b/c/d:latest"),
-    ],
-)
-def test_push_of_a_missing_model_fails_in_the_stream(private_stub: StubServer, name: str, text: str) -> None:
-    text = text.format("/usr/share/ollama/.ollama/models/manifests")
-    failed = send_request(private_stub, "POST", "/api/push", {"model": name})
-    assert (failed.status, failed.headers["content-type"]) == (200, "application/x-ndjson")
-    assert failed.lines == [
-        *({"status": "retrieving manifest"}, {"status": "couldn't retrieve manifest"}, {"error": text}),
-    ]
-    whole = send_request(private_stub, "POST", "/api/push", {"model": name, "stream": False})
-    assert (whole.status, whole.json) == (500, {"error": text})
+@pytest.mark.parametrize(("method", "path"), [("POST", "/api/push"), ("POST", "/api/blobs/sha256:0")])
+def test_files_and_push_are_refused(stub: StubServer, method: str, path: str) -> None:
+    refused = send_request(stub, method, path, {"model": "mochi"})
+    assert (refused.status, refused.json) == (400, {"error": "mochi-stub stores no files and pushes no models"})
 
 
 @pytest.mark.parametrize("path", ["/api/pull", "/api/create"])
@@ -125,24 +101,58 @@ def test_names_with_spaces_are_refused(private_stub: StubServer, path: str) -> N
 
 
 def test_created_model_has_the_given_parts(private_stub: StubServer) -> None:
-    body = {"model": "mine", "from": "mochi", "system": "S", "parameters": {"num_ctx": 512}, "license": ["L1", "L2"]}
-    created = statuses(private_stub, "/api/create", body)
+    body = {"model": "mine", "from": "mochi-native:4b", "system": "S", "parameters": {"num_ctx": 512}}
+    created = statuses(private_stub, "/api/create", {**body, "template": "{{ .Tools }}{{ if"})
     assert [line.partition(" sha256")[0] for line in created] == [
         *("using existing layer", "creating new layer", "creating new layer", "creating new layer"),
         *("writing manifest", "success"),
     ]
     shown = send_request(private_stub, "POST", "/api/show", {"model": "mine"}).json
-    assert (shown["system"], shown["license"], shown["details"]["parent_model"]) == ("S", "L1\nL2", "mochi:latest")
+    assert (shown["system"], shown["details"]["parent_model"]) == ("S", "mochi-native:4b")
     assert "num_ctx                        512" in shown["parameters"].split("\n")
-    assert "thinking" in shown["capabilities"]
+    assert "\nTEMPLATE {{ .Tools }}{{ if\n" in shown["modelfile"]
+    assert shown["capabilities"] == ["tools", "thinking", "completion"]
     send_request(private_stub, "POST", "/api/chat", {"model": "mine", "messages": []})
     assert send_request(private_stub, "GET", "/api/ps").json["models"][0]["context_length"] == 512
 
 
-def test_template_error_names_its_line(private_stub: StubServer) -> None:
-    body = {"model": "z", "from": "mochi", "template": "{{ .System }}\n{{ .Bad"}
-    assert statuses(private_stub, "/api/create", body) == ["template error: template: :2: unclosed action"]
-    assert send_request(private_stub, "POST", "/api/create", {**body, "stream": False}).status == 400
+def test_texts_of_several_lines_are_quoted_as_in_ollama(private_stub: StubServer) -> None:
+    parts = {"system": 'Say "x".\nThen stop.', "parameters": {"stop": ["\n\n", '"']}}
+    send_request(private_stub, "POST", "/api/create", {"model": "mine", "from": "mochi-chat", **parts})
+    shown = send_request(private_stub, "POST", "/api/show", {"model": "mine"}).json
+    assert 'SYSTEM """Say "x".\nThen stop."""\nPARAMETER stop "\n\n"\nPARAMETER stop "\n' in shown["modelfile"]
+    assert [line.split() for line in shown["parameters"].split("\n")] == [["stop", r'"\n\n"'], ["stop", r'"\""']]
+
+
+@pytest.mark.parametrize(
+    ("fields", "status", "text"),
+    [
+        ({"from": "a b"}, 400, "invalid model name"),
+        ({"parameters": {"num_ctx": "x"}}, 500, 'option "num_ctx" must be of type integer'),
+        (
+            {"files": {"a.gguf": "sha256:0"}, "quantize": "q4_K_M"},
+            400,
+            "mochi-stub creates models only with from, system, parameters, template; remove files, quantize",
+        ),
+        ({"license": ["MIT"], "stream": False, "adapters": None}, 400, "mochi-stub creates models only with"),
+    ],
+)
+def test_invalid_part_of_a_model_is_refused(private_stub: StubServer, fields: Any, status: int, text: str) -> None:
+    body = {"model": "mine", "from": "mochi", **fields}
+    refused = send_request(private_stub, "POST", "/api/create", body)
+    assert (refused.status, refused.json["error"].startswith(text)) == (status, True)
+
+
+@pytest.mark.parametrize("template_style", ["template", "native", "builtin"])
+def test_generated_template_mentions_the_capabilities(template_style: Any) -> None:
+    models = [
+        Model("able", ("completion", "tools", "thinking"), template_style=template_style),
+        Model("plain", template_style=template_style),
+    ]
+    with StubServer(models=models) as stub:
+        able, plain = (send_request(stub, "POST", "/api/show", {"model": one.name}).json["template"] for one in models)
+    names = ("tools", "<think>") if template_style == "native" else (".Tools", ".Thinking")
+    assert all(name in able and name not in plain for name in names)
 
 
 def test_create_from_an_unknown_model_tries_to_pull_it(private_stub: StubServer) -> None:

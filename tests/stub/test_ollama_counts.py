@@ -72,7 +72,7 @@ def test_shortened_embedding_is_dense_and_of_unit_length(stub: StubServer, text:
 
 
 @pytest.mark.parametrize(
-    ("habit", "stream", "status", "content_type", "lines"),
+    ("template_style", "stream", "status", "content_type", "lines"),
     [
         ("template", True, 200, "application/x-ndjson", 3),
         ("builtin", True, 200, "application/x-ndjson", 3),
@@ -81,9 +81,9 @@ def test_shortened_embedding_is_dense_and_of_unit_length(stub: StubServer, text:
     ],
 )
 def test_wrong_format_fails_after_the_thinking(
-    habit: Any, stream: bool, status: int, content_type: str, lines: int
+    template_style: Any, stream: bool, status: int, content_type: str, lines: int
 ) -> None:
-    model = Model("thinker", ("completion", "thinking"), habit=habit)
+    model = Model("thinker", ("completion", "thinking"), template_style=template_style)
     reply = Reply([Reasoning(("hm",)), Text(("yes",))])
     with StubServer(models=[model], resolve=lambda _: reply, speed=0) as stub:
         answer = send_message(stub, "hello", "thinker", format="xml", stream=stream)

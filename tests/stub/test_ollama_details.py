@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 
 from mochi_stub import Gate, Logprob, Model, Reasoning, Reply, StubServer, Text
+from mochi_stub.json_encoding import go_dumps, go_text, number, numbers32, quoted, timestamp
+from mochi_stub.providers.ollama.model_names import parse_name, routed
 from mochi_stub.reply import HttpError
-from mochi_stub.wire.ollama.go_json import dumps, number, numbers32, quoted, text, timestamp
-from mochi_stub.wire.ollama.model_names import parse_name, routed
 from tests.stub.requests import send_message, send_request
 
 
@@ -42,10 +42,10 @@ def test_float32_has_the_fewest_digits_that_round_trip() -> None:
 
 
 def test_strings_are_escaped_like_in_go() -> None:
-    assert text('<a href="x">&\u2028\u2029\x00\x7f\b\f\t é\U0001f361\\') == (
+    assert go_text('<a href="x">&\u2028\u2029\x00\x7f\b\f\t é\U0001f361\\') == (
         '"\\u003ca href=\\"x\\"\\u003e\\u0026\\u2028\\u2029\\u0000\x7f\\b\\f\\t é\U0001f361\\\\"'
     )
-    assert dumps({"<": [True, None, 1, {}, []]}) == '{"\\u003c":[true,null,1,{},[]]}'
+    assert go_dumps({"<": [True, None, 1, {}, []]}) == '{"\\u003c":[true,null,1,{},[]]}'
 
 
 def test_strings_are_quoted_like_in_go() -> None:
@@ -91,7 +91,7 @@ def test_name_suffixes_select_local_or_cloud() -> None:
 
 
 @pytest.mark.parametrize(
-    ("habit", "streamed", "whole"),
+    ("template_style", "streamed", "whole"),
     [
         (
             "template",
@@ -107,9 +107,9 @@ def test_name_suffixes_select_local_or_cloud() -> None:
     ],
 )
 def test_thinking_in_generate_depends_on_the_habit(
-    habit: Any, streamed: list[tuple[str, str | None]], whole: dict[str, str]
+    template_style: Any, streamed: list[tuple[str, str | None]], whole: dict[str, str]
 ) -> None:
-    model = Model("thinker", ("completion", "thinking"), habit=habit)
+    model = Model("thinker", ("completion", "thinking"), template_style=template_style)
     reply = Reply([Reasoning("hm"), Text("yes")])
     with StubServer(models=[model], resolve=lambda _: reply, speed=0) as stub:
         lines = send_request(stub, "POST", "/api/generate", {"model": "thinker", "prompt": "x"}).lines
@@ -120,7 +120,7 @@ def test_thinking_in_generate_depends_on_the_habit(
 
 @pytest.mark.parametrize("options", [{"num_predict": 3}, {"stop": ["der"]}])
 def test_limited_thinking_is_not_closed(options: dict[str, Any]) -> None:
-    model = Model("thinker", ("completion", "thinking"), habit="native")
+    model = Model("thinker", ("completion", "thinking"), template_style="native")
     reply = Reply([Reasoning(("pon", "der")), Text("Answer")])
     request = {"model": "thinker", "prompt": "x", "options": options}
     with StubServer(models=[model], resolve=lambda _: reply, speed=0) as stub:

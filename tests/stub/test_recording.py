@@ -15,7 +15,7 @@ import pytest
 import yaml
 
 from mochi_stub import Gate, Pause, Reply, StubServer, Text
-from mochi_stub.config.loader import check
+from mochi_stub.config.loader import validate_config
 from mochi_stub.recording.files import request_key
 from mochi_stub.recording.recorder import ResponseCapture, record
 from mochi_stub.recording.replay import describe_nearest
@@ -212,7 +212,7 @@ def test_miss_names_unreadable_recordings(tmp_path: Path, stub: StubServer) -> N
     with replay_stub(tmp_path) as replay:
         assert f"{tmp_path / 'below' / 'broken.yaml'}:1: expected YAML" in send_message(replay, "other").json["error"]
         assert send_message(replay, "recorded").status == 200
-    (problem,) = check(tmp_path / "config.yaml")
+    (problem,) = validate_config(tmp_path / "config.yaml")
     assert "broken.yaml:1: expected YAML" in problem
 
 

@@ -326,11 +326,15 @@ def test_error_in_a_recorded_stream_has_a_status(tmp_path: Path, url: str, last:
 @pytest.mark.parametrize(
     ("text", "line", "expected"),
     [
-        ("[]", 1, "a recorded exchange"),
-        ("response: {body: {}}", 1, "a request in the recorded exchange"),
-        ("request: {url: http://x/api/chat}\nresponse: 5", 2, "response as a mapping"),
-        ("request: {}\nresponse: {body: {}}", 1, "a url in request"),
-        ("request: {url: http://x/api/chat}\nresponse: {status: 101, body: {}}", 2, "a whole number of at least 200"),
+        ("[]", 1, "a mapping, found a list"),
+        ("response: {body: {}}", 1, "the key request"),
+        ("request: {url: http://x/api/chat}\nresponse: 5", 2, "a mapping as response"),
+        ("request: {}\nresponse: {body: {}}", 1, "the key url in request"),
+        (
+            "request: {url: http://x/api/chat}\nresponse: {status: 101, body: {}}",
+            2,
+            "a number greater than or equal to 200 as status",
+        ),
         ("request:\n  url: http://[::1\nresponse: {body: {}}", 2, "a url, found 'http://[::1'"),
         ("request: {url: http://x/api/chat}\nresponse:\n  body: {}\n  headers: {a b: c}", 4, "a valid header name"),
         (
@@ -338,9 +342,13 @@ def test_error_in_a_recorded_stream_has_a_status(tmp_path: Path, url: str, last:
             2,
             "a list of objects as the body of a stream",
         ),
-        ("request: {url: http://x/api/chat}\nresponse: {body: {}, status: x}", 2, "a whole number"),
+        ("request: {url: http://x/api/chat}\nresponse: {body: {}, status: x}", 2, "a valid integer as status"),
         ("request: {url: http://x/api/chat}\nresponse: {body: [1], at_ms: [1, 2]}", 2, "1 times"),
-        ("duration_ms: -1\nrequest: {url: http://x/api/chat}\nresponse: {body: {}}", 1, "a number of at least 0"),
+        (
+            "duration_ms: -1\nrequest: {url: http://x/api/chat}\nresponse: {body: {}}",
+            1,
+            "a number greater than or equal to 0 as duration_ms",
+        ),
     ],
 )
 def test_malformed_recording_is_reported_with_its_line(

@@ -11,8 +11,8 @@ import httpx
 import pytest
 
 from mochi_stub import Exchange, StubServer
-from mochi_stub.http.http_result import HttpResponse, Request
-from mochi_stub.http.response_cache import (
+from mochi_stub.http.messages import HttpResponse, Request
+from mochi_stub.response_cache import (
     MAX_BYTES,
     MAX_BYTES_IN_ALL,
     MAX_SEEN,

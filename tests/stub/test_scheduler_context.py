@@ -14,7 +14,7 @@ from tests.stub.requests import RawResponse, send_request
 MODELS = [
     Model("go", ("completion", "tools", "vision")),
     Model("plain", ("completion", "tools")),
-    Model("native", habit="native"),
+    Model("native", template_style="native"),
     Model("counted", chars_per_token=4),
     Model("set", parameters={"num_ctx": 50}),
 ]

@@ -273,7 +273,10 @@ def test_choices_have_the_same_text_with_and_without_streaming() -> None:
 
 @pytest.mark.parametrize("stream", [True, False])
 def test_lone_surrogates_become_replacement_characters(stream: bool) -> None:
-    reply = Reply([Reasoning("r\ud800"), Text("a\udfffb"), ToolCalls([ToolCall("f", {"x": "\ud83d"})])], unasked=True)
+    reply = Reply(
+        [Reasoning("r\ud800"), Text("a\udfffb"), ToolCalls([ToolCall("f", {"x": "\ud83d"})])],
+        sends_unoffered_calls=True,
+    )
     with scripted_stub(reply) as stub:
         lines = send_message(stub, "hello", stream=stream, logprobs=True).lines
     assert (contents(lines, "thinking"), contents(lines)) == ("r\ufffd", "a\ufffdb")

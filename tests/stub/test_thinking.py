@@ -10,7 +10,7 @@ import pytest
 
 from mochi_stub import StubServer
 from tests.stub.requests import send_request
-from tests.stub.test_all_wires import PATHS, body
+from tests.stub.test_all_providers import PATHS, body
 
 ENABLED: list[tuple[str, dict[str, Any]]] = [
     *(("ollama", {"think": think, "stream": False}) for think in (True, "low", "max")),

@@ -34,7 +34,7 @@ GRACE = 5.0  # seconds for running replies to end after a signal
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command and return its exit code. Invalid arguments end the process with exit code 2.
 
-    The exit code is 0 after success, 1 after a failure, and 3 if `status` finds no server. `verify` has its own codes.
+    The exit code is 0 after success, 1 after a failure, and 3 if `status` finds no server.
     """
     arguments = list(sys.argv[1:] if argv is None else argv)
     if not arguments or (arguments[0].startswith("-") and arguments[0] not in ("-h", "--help", "--version")):
@@ -149,20 +149,14 @@ def _status(options: argparse.Namespace) -> int:
 
 
 def _check(options: argparse.Namespace) -> int:
-    from mochi_stub.config.loader import check
+    from mochi_stub.config.loader import validate_config
 
-    problems = check(options.file)
+    problems = validate_config(options.file)
     for problem in problems:
         print(problem, file=sys.stderr)
     if not problems:
         print(f"{options.file}: no errors found")
     return 1 if problems else 0
-
-
-def _verify(options: argparse.Namespace) -> int:
-    from mochi_stub.cli.conformance import verify
-
-    return verify(options.url, options.model, options.stub_model, _machine(_server_options().parse_args([])))
 
 
 def _pid_file(options: argparse.Namespace) -> Path:
@@ -218,10 +212,6 @@ def _parse(argv: Sequence[str]) -> argparse.Namespace:
     add("status", _status, "show whether the server runs (exit code 0) or not (exit code 3)", common)
     checking = add("check", _check, "check a configuration for errors")
     checking.add_argument("file", type=Path, metavar="FILE", help="configuration to check")
-    verifying = add("verify", _verify, "compare a real Ollama with the stub")
-    verifying.add_argument("url", metavar="URL", help="URL of Ollama, such as http://127.0.0.1:11434")
-    verifying.add_argument("--model", required=True, metavar="NAME", help="model of that server")
-    verifying.add_argument("--stub-model", metavar="NAME", help="model of the stub (default: the most similar one)")
     if command := commands.choices.get(argv[0]):
         command.check_options(argv[1:])
     options = parser.parse_args(argv)

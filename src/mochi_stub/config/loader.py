@@ -3,24 +3,54 @@
 from __future__ import annotations
 
 import logging
+import re
 from collections import ChainMap
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
+from datetime import datetime, timedelta, timezone
 from difflib import get_close_matches
 from functools import cached_property, lru_cache, partial
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any, Literal, get_args
 
-from mochi_stub.config import entry_readers
-from mochi_stub.config.response_types import ReplySettings, Response
-from mochi_stub.config.yaml_source import ConfigError, Item, Readers, WatchedFile, parse
-from mochi_stub.models.catalogue import Model
+from pydantic import BeforeValidator, Field, ValidationInfo
+
+from mochi_stub.config.entries import (
+    RESPONSES,
+    STREAM,
+    Capability,
+    FileResponse,
+    MessageResponse,
+    ModelEntry,
+    ReplySettings,
+    Response,
+)
+from mochi_stub.models.catalogue import MIN_CONTEXT, Model
 from mochi_stub.recording.files import recordings_below
+from mochi_stub.yaml_file import ConfigError, Document, Entry, Scalar, WatchedFile, found, parse
 
 logger = logging.getLogger("mochi_stub")
 
 PACKAGED = Path(__file__).parent / "default.yaml"
+LATEST_CHANGE = datetime(2026, 1, 15, tzinfo=timezone.utc)
+_UNDECLARED = Model("", get_args(Capability)[:6], context_length=131072, embedding_length=768)
+_SPECIAL = ("_inherit", "_model", "_default")
+
+
+def _folder(text: Any, info: ValidationInfo) -> Path:
+    folder = Path(info.context or "", str(text))
+    if not folder.is_dir():
+        raise ValueError(f"a folder of recordings, found none at {folder}")
+    return folder
+
+
+class ConfigFile(Entry):
+    """Top level of a configuration."""
+
+    models: dict[str, Any] = Field(default_factory=dict)
+    include: Literal["default"] | None = None
+    recordings: Annotated[Path, BeforeValidator(_folder)] | None = None
 
 
 @dataclass
@@ -28,10 +58,11 @@ class Script:
     """Configuration entries of one model: responses by trigger, a default response, and the fields of `_model`."""
 
     name: str
-    source: Item
+    document: Document
     triggers: dict[str, Response] = field(default_factory=dict)
     default: Response | None = None
-    parent: Item | None = None
+    parent: str = ""
+    parent_path: tuple[str | int, ...] = ()
     properties: dict[str, Any] = field(default_factory=dict)
 
     def matching(self, message: str) -> Iterator[tuple[str, Response]]:
@@ -66,7 +97,7 @@ class Config:
         scripts = [configured.scripts[0] for configured in self.by_name.values()]
         responses = [response for script in scripts for response in script.triggers.values()]
         responses += [script.default for script in scripts if script.default]
-        return self.recordings is not None or any(response.path for response in responses)
+        return self.recordings is not None or any(isinstance(response, FileResponse) for response in responses)
 
     def find(self, model: str) -> ConfiguredModel | None:
         """Return the model with this name, or None if it is not configured. Case is ignored."""
@@ -102,7 +133,7 @@ def reloading_config(path: Path) -> Callable[[], Config]:
     return current
 
 
-def check(path: Path) -> list[str]:
+def validate_config(path: Path) -> list[str]:
     """Return the error messages for a configuration and its recorded files. Each message is one line."""
     try:
         config, problems = WatchedFile(path, partial(_read, path)).current()
@@ -142,67 +173,99 @@ def _watched(path: Path) -> WatchedFile[Config]:
 def _read(path: Path, data: bytes) -> tuple[Config, list[ConfigError]]:
     """Return the valid entries as a configuration, and the errors of the others. Raises ConfigError for bad YAML."""
     problems: list[ConfigError] = []
-    root = parse(data, str(path))
-    entries = root.mapping("the configuration as a mapping")
+    document = parse(data, str(path))
     top: dict[str, Any] = {}
-    for key, item in entries.items():
+    keys = document.validate(dict[str, Any], document.data)
+    for key, value in keys.items():
         with _collected(problems):
-            top |= replace(root, value={key: item}).fields(_TOP, "the configuration")
-    own = {name: _script(name, item, problems) for name, item in top.get("models", {}).items()}
-    scripts = {**(_packaged_scripts(own) if "include" in entries else {}), **own}
+            entry = document.validate(ConfigFile, {key: value})
+            top |= {name: getattr(entry, name) for name in entry.model_fields_set}
+    own = {name: _script(name, value, document, problems) for name, value in top.get("models", {}).items()}
+    scripts = {**(_packaged_scripts(own) if "include" in keys else {}), **own}
     by_name: dict[str, ConfiguredModel] = {}
     for position, (name, script) in enumerate(scripts.items()):
         with _collected(problems):
             chain = _with_parents(script, scripts)
             if normalized_name(name) in by_name:
-                raise script.source.error(f"unique model names, found {name!r} again")
+                raise document.error(f"unique model names, found {name!r} again", "models", name)
             properties = dict(ChainMap(*(ancestor.properties for ancestor in chain)))
-            settings = entry_readers.pop_settings(properties)
-            model = entry_readers.model_from_fields(name, properties, position)
+            settings = ReplySettings(**{key: properties.pop(key) for key in STREAM if key in properties})
+            model = model_from_properties(name, properties, position)
             by_name[normalized_name(name)] = ConfiguredModel(model, settings, chain)
     return Config(path, by_name, top.get("recordings")), problems
 
 
+def model_from_properties(name: str, properties: Mapping[str, Any], position: int) -> Model:
+    """Return a model. The first model of the file (`position` 0) has the latest default modification time."""
+    modified_at = (LATEST_CHANGE - timedelta(minutes=position)).strftime("%Y-%m-%dT%H:%M:%SZ")
+    least_context = None if "capabilities" in properties else MIN_CONTEXT  # default vision does not raise the minimum
+    default = {"name": name, "modified_at": modified_at, "least_context": least_context}
+    return replace(_UNDECLARED, **{**default, **properties})
+
+
 def _with_parents(script: Script, scripts: Mapping[str, Script]) -> tuple[Script, ...]:
     chain = [script]
-    while (parent := chain[-1].parent) is not None:
-        if parent.text not in scripts:
-            raise parent.error(f"a model of this file in _inherit, found {parent.text!r}")
-        if scripts[parent.text] in chain:
-            names = " -> ".join([*(ancestor.name for ancestor in chain), parent.text])
-            raise parent.error(f"_inherit without a cycle, found {names}")
-        chain.append(scripts[parent.text])
+    while parent := chain[-1].parent:
+        if parent not in scripts:
+            expected = f"a model of this file in _inherit, found {parent!r}"
+            raise chain[-1].document.error(expected, *chain[-1].parent_path)
+        if scripts[parent] in chain:
+            names = " -> ".join([*(ancestor.name for ancestor in chain), parent])
+            raise chain[-1].document.error(f"_inherit without a cycle, found {names}", *chain[-1].parent_path)
+        chain.append(scripts[parent])
     return tuple(chain)
 
 
-def _script(name: str, item: Item, problems: list[ConfigError]) -> Script:
-    script = Script(name, item)
+def _script(name: str, value: Any, document: Document, problems: list[ConfigError]) -> Script:
+    script, path = Script(name, document), ("models", name)
     triggers: set[str] = set()
     with _collected(problems):
         if not name or len(name) > 500:
-            raise item.error("a model name of 1 to 500 characters")
-        for entry in item.items("a list of triggers") if item.value is not None else ():
+            raise document.error("a model name of 1 to 500 characters", *path)
+        if isinstance(value, Scalar) and value.value is None:
+            return script
+        for index, entry in enumerate(document.validate(list[Any], value, *path)):
             with _collected(problems):
-                for trigger, reply in entry.mapping('an entry like - "hello": "Hi there!"').items():
+                for trigger, reply in document.validate(dict[str, Any], entry, *path, index).items():
                     if trigger in triggers:
-                        raise reply.key_error(f"unique triggers, found {trigger!r} again")
+                        raise document.key_error(f"unique triggers, found {trigger!r} again", *path, index, trigger)
                     triggers.add(trigger)
-                    _add_entry(script, trigger, reply)
+                    _add_entry(script, trigger, reply, (*path, index, trigger))
     return script
 
 
-def _add_entry(script: Script, trigger: str, item: Item) -> None:
+def _add_entry(script: Script, trigger: str, value: Any, path: tuple[str | int, ...]) -> None:
+    document = script.document
     if trigger == "_inherit":
-        item.string("the name of another model")
-        script.parent = item
+        script.parent, script.parent_path = document.validate(str, value, *path), path
     elif trigger == "_model":
-        script.properties = item.fields({**entry_readers.MODEL, **entry_readers.STREAM}, "_model")
+        script.properties = document.validate(ModelEntry, value, *path).properties
     elif trigger == "_default":
-        script.default = entry_readers.response(item)
-    elif trigger.startswith("_") and (close := get_close_matches(trigger, ("_inherit", "_model", "_default"), 1, 0.8)):
-        raise item.key_error(f"{close[0]}, found {trigger!r}")
+        script.default = _response(value, document, path)
+        if "match" in script.default.model_fields_set:
+            raise document.key_error("match only in the response of a trigger, found 'match'", *path, "match")
+    elif trigger.startswith("_") and (close := get_close_matches(trigger, _SPECIAL, 1, 0.8)):
+        raise document.key_error(f"{close[0]}, found {trigger!r}", *path)
     else:
-        script.triggers[trigger] = entry_readers.triggered_response(trigger, item)
+        script.triggers[trigger] = response = _response(value, document, path)
+        if response.match == "regex":
+            try:
+                re.compile(trigger)
+            except (re.error, OverflowError) as error:
+                raise document.key_error(f"a regular expression, found {trigger!r} ({error})", *path) from None
+
+
+def _response(value: Any, document: Document, path: tuple[str | int, ...]) -> Response:
+    """Validate a response: a text, or a mapping with a type. Raises ConfigError."""
+    if isinstance(value, str) and not (isinstance(value, Scalar) and value.value is None):
+        return MessageResponse(type="message", content=str(value))
+    if not isinstance(value, dict):
+        raise document.error(f"a text or a mapping with a type, found {found(value)}", *path)
+    schema = RESPONSES.get(str(value.get("type")))
+    if schema is None:
+        suffix = f"; found {found(value['type'])}" if "type" in value else ""
+        raise document.error(f"a type: {', '.join(RESPONSES)}{suffix}", *path, "type")
+    return document.validate(schema, value, *path)
 
 
 @contextmanager
@@ -211,17 +274,3 @@ def _collected(problems: list[ConfigError]) -> Iterator[None]:
         yield
     except ConfigError as error:
         problems.append(error)
-
-
-def _folder(item: Item) -> Path:
-    folder = item.path("a folder of recordings")
-    if not folder.is_dir():
-        raise item.error(f"a folder of recordings, found none at {folder}")
-    return folder
-
-
-_TOP: Readers = {
-    "models": lambda item: item.mapping("models as a mapping"),
-    "include": lambda item: item.choice("default"),
-    "recordings": _folder,
-}

@@ -1,1 +1,1 @@
-"""HTTP server of the stub: connections, requests, results and the response cache."""
+"""HTTP server of the stub: connections, requests and responses, and access control."""

@@ -11,7 +11,7 @@ import socket
 from functools import lru_cache
 from ipaddress import ip_address, ip_network
 
-from mochi_stub.http.http_result import Headers, HttpResponse, Request
+from mochi_stub.http.messages import Headers, HttpResponse, Request
 
 DEFAULT_ORIGINS = (
     *(
@@ -68,7 +68,7 @@ class Access:
                 return self._preflight(request)
         if self._checks_host and not (_is_local_address(host) or _is_local_name(host)):
             return HttpResponse(403)
-        return HttpResponse(204, declared=False) if request.method == "OPTIONS" and _is_local_name(host) else None
+        return HttpResponse(204, has_length=False) if request.method == "OPTIONS" and _is_local_name(host) else None
 
     def headers(self, request: Request) -> Headers:
         """Return the CORS headers of a response."""
@@ -91,7 +91,7 @@ class Access:
         if self.open or request.path.startswith(PROVIDER_PATHS):
             names = request.headers.get("access-control-request-headers", "*").encode("latin-1")
         allowed = ((b"access-control-allow-methods", METHODS), (b"access-control-allow-headers", names))
-        return HttpResponse(204, headers=(*allowed, (b"access-control-max-age", b"43200")), declared=False)
+        return HttpResponse(204, headers=(*allowed, (b"access-control-max-age", b"43200")), has_length=False)
 
 
 def _foreign_origin(request: Request) -> str:

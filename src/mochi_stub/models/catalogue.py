@@ -9,9 +9,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, Literal
 
-from mochi_stub.models.generated_metadata import PLAIN_TEMPLATE, TOKENIZER_ARRAYS, go_template, jinja_template, tensors
-
-Habit = Literal["native", "template", "builtin"]
+TemplateStyle = Literal["native", "template", "builtin"]
 
 DEFAULT_CONTEXT = 4096
 MIN_CONTEXT = 4
@@ -26,7 +24,17 @@ LOAD_OPTIONS: Mapping[str, Any] = {  # default values; a request with another va
     "num_thread": 0,
     "draft_num_predict": 4,
 }
-BLOCKS = 32  # layers of a model that does not declare its metadata
+PLAIN_TEMPLATE = "{{ .Prompt }}"  # Ollama's default for a Modelfile without TEMPLATE
+_GO_TEMPLATES = {  # clients such as LiteLLM search the template for these names
+    "tools": "{{ if .Tools }}{{ json .Tools }}{{ end }}",
+    "thinking": "{{ if .Thinking }}<think>{{ .Thinking }}</think>{{ end }}",
+    "insert": "{{ if .Suffix }}<prefix>{{ .Prompt }}<suffix>{{ .Suffix }}<middle>{{ end }}",
+}
+_JINJA_TEMPLATES = {
+    "tools": "{% if tools %}{{ tools | tojson }}{% endif %}",
+    "thinking": "{% if enable_thinking %}<think>{% endif %}",
+    "completion": "{% for m in messages %}{{ m.role }}: {{ m.content }}\n{% endfor %}",
+}
 
 
 @dataclass(frozen=True)
@@ -41,8 +49,7 @@ class Remote:
 class Model:
     """Model of the stub.
 
-    If `info`, `tensors`, `listed_quantization`, `weights` or `manifest` is set, it replaces a value that is otherwise
-    generated.
+    If `info`, `listed_quantization`, `weights` or `manifest` is set, it replaces a value that is otherwise generated.
 
     Attributes:
         capabilities: Capabilities in the order of `/api/show`: `completion`, `tools`, `thinking`, `vision`, `insert`,
@@ -54,15 +61,13 @@ class Model:
         quantization: Quantization level in `/api/show`.
         size: Size in bytes.
         modified_at: Time of the last change, for example `2026-01-15T09:00:00Z`.
-        habit: How Ollama handles the tool calls and the thinking of the model. With `template` and `builtin`, a stream
-            has a separate line for each tool call. With `native`, the last line contains all tool calls.
+        template_style: How Ollama handles the tool calls and the thinking of the model. With `template` and `builtin`,
+            a stream has a separate line for each tool call. With `native`, the last line contains all tool calls.
         chars_per_token: Number of characters per token.
         parameters: Parameters of the Modelfile.
         system: System prompt of the Modelfile.
         template: Template of the Modelfile. The default template depends on the capabilities.
-        chat_template: Template of the GGUF file, for a model with the habit `native`.
-        messages: Messages of the Modelfile, which precede each conversation, with `role` and `content`.
-        adapters: Digests of the adapters of the Modelfile.
+        chat_template: Template of the GGUF file, for a model with the template_style `native`.
         license: Text of the license.
         parent: Name of the model from which a client created this model.
         least_context: Minimum context in tokens. The default is 4, or 2048 for a model with vision.
@@ -82,15 +87,13 @@ class Model:
     size: int = 4_920_753_328
     modified_at: str = "2026-01-05T09:00:00Z"
     parent: str = ""
-    habit: Habit = "template"
+    template_style: TemplateStyle = "template"
     chars_per_token: float = 1
     parameters: Mapping[str, Any] = field(default_factory=dict)
     system: str = ""
     template: str = ""
     chat_template: str = ""
     license: str = ""
-    messages: Sequence[Mapping[str, str]] = ()
-    adapters: Sequence[str] = ()
     info: Mapping[str, Any] | None = None
     tensors: Sequence[Mapping[str, Any]] = ()
     remote: Remote | None = None
@@ -100,7 +103,7 @@ class Model:
     weights: str = ""
     manifest: str = ""
 
-    def can(self, capability: str) -> bool:
+    def has_capability(self, capability: str) -> bool:
         return capability in self.capabilities
 
     @property
@@ -123,42 +126,40 @@ class Model:
 
     @cached_property
     def modelfile_template(self) -> str:
-        """Template of the Modelfile. If `template` is empty, the default depends on the habit and the capabilities."""
-        return self.template or (PLAIN_TEMPLATE if self.habit == "native" else go_template(self.capabilities))
+        """Template of the Modelfile. If `template` is empty, the default depends on the style and the capabilities."""
+        generated = "" if self.template_style == "native" else _joined(_GO_TEMPLATES, self.capabilities)
+        return self.template or f"{generated}{PLAIN_TEMPLATE}"
 
     @cached_property
     def rendered_template(self) -> str:
         """Template with which Ollama renders prompts."""
-        generated = jinja_template(self.capabilities) if self.habit == "native" else ""
+        generated = _joined(_JINJA_TEMPLATES, self.capabilities) if self.template_style == "native" else ""
         return self.chat_template or generated or self.modelfile_template
 
     @cached_property
-    def all_tensors(self) -> Sequence[Mapping[str, Any]]:
-        """Tensors of the weights. Models without weights have none."""
-        has_weights = self.format == "gguf" and self.info is None
-        return self.tensors or (tensors(BLOCKS, self.embedding_length, self.quantization) if has_weights else ())
-
-    @cached_property
     def model_info(self) -> Mapping[str, Any]:
-        """GGUF metadata, sorted by key. Arrays of the tokenizer are included."""
+        """Metadata of the weights, sorted by key."""
         generated = {
             "general.architecture": self.family,
             "general.file_type": 15,
             "general.parameter_count": _count(self.parameter_size),
             f"{self.family}.attention.head_count": 32,
             f"{self.family}.attention.head_count_kv": 8,
-            f"{self.family}.block_count": BLOCKS,
+            f"{self.family}.block_count": 32,
             f"{self.family}.context_length": self.context_length,
             f"{self.family}.embedding_length": self.embedding_length,
-            **({} if self.can("completion") else {f"{self.family}.pooling_type": 1}),
+            **({} if self.has_capability("completion") else {f"{self.family}.pooling_type": 1}),
             "tokenizer.ggml.model": "gpt2",
-            **TOKENIZER_ARRAYS,
         }
         return dict(sorted((generated if self.info is None else self.info).items()))
 
 
 def sha256(data: bytes) -> str:
     return hashlib.sha256(data).hexdigest()
+
+
+def _joined(templates: Mapping[str, str], capabilities: Sequence[str]) -> str:
+    return "".join(template for capability, template in templates.items() if capability in capabilities)
 
 
 def _count(parameter_size: str) -> int:
@@ -169,6 +170,6 @@ def _count(parameter_size: str) -> int:
 
 def effective_context(model: Model, options: Mapping[str, Any], default: int = DEFAULT_CONTEXT) -> int:
     """Return the context length in tokens: `num_ctx` or `default`, adjusted to the limits of the model."""
-    minimum = model.least_context or (MIN_VISION_CONTEXT if model.can("vision") else MIN_CONTEXT)
+    minimum = model.least_context or (MIN_VISION_CONTEXT if model.has_capability("vision") else MIN_CONTEXT)
     requested = options.get("num_ctx")
     return min(max(default if requested is None else int(requested), minimum), model.context_length or sys.maxsize)

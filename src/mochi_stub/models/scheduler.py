@@ -1,6 +1,7 @@
-"""Simulated Ollama scheduler, which loads no real models. It is not thread-safe: use it in the event loop only.
+"""Simulated Ollama scheduler, which loads no real models, and the prompt cache of each loaded model.
 
 Requests whose model must be loaded wait in one queue of limited length. Other requests wait for a slot of their model.
+The scheduler is not thread-safe: use it in the event loop only.
 """
 
 from __future__ import annotations
@@ -14,9 +15,54 @@ from functools import partial
 from typing import Any, NamedTuple
 
 from mochi_stub.models.catalogue import DEFAULT_CONTEXT, LOAD_OPTIONS, LOWERED_CONTEXTS, Model, effective_context
-from mochi_stub.models.prompt_slots import PromptSlots
-from mochi_stub.replies.seeded_ids import LOAD_DURATION, RELOAD_DURATION
+from mochi_stub.replies.seeded_values import LOAD_DURATION, RELOAD_DURATION
 from mochi_stub.reply import HttpError
+
+_LEAST_SIMILARITY = 0.1  # share of a prompt that must be in a slot; otherwise it takes the least recently used slot
+
+
+class Evaluation(NamedTuple):
+    """Prompt and reply as text. `tokens` is the number of tokens in the prompt."""
+
+    prompt: str
+    reply: str
+    tokens: int
+
+
+@dataclass
+class PromptSlots:
+    """Prompt cache slots of a model. `count` is the number of parallel requests, or 1 if that number is unlimited."""
+
+    count: int = 1
+    _texts: list[str] = field(default_factory=list)  # texts of the used slots, the least recently used first
+
+    def evaluate(self, evaluation: Evaluation) -> int:
+        """Put a prompt and its reply into a slot. Return the number of uncached prompt tokens, at least 1."""
+        prompt, reply, tokens = evaluation
+        best = max(self._texts, key=lambda text: _common_prefix(text, prompt), default="")
+        prefix = _common_prefix(best, prompt)
+        if best and prefix >= len(prompt) * _LEAST_SIMILARITY:
+            self._texts.remove(best)
+        else:
+            prefix = 0
+            if len(self._texts) == self.count:
+                del self._texts[0]
+        self._texts.append(prompt + reply)
+        return max(tokens - tokens * prefix // max(len(prompt), 1), 1)
+
+
+def _common_prefix(first: str, second: str) -> int:
+    if first.startswith(second):  # a repeated prompt
+        return len(second)
+    low, high = 0, min(len(first), len(second))
+    while low < high:
+        middle = (low + high + 1) // 2
+        if first[low:middle] == second[low:middle]:
+            low = middle
+        else:
+            high = middle - 1
+    return low
+
 
 BUSY = "server busy, please try again.  maximum pending requests exceeded"
 OUT_OF_MEMORY = "llama-server process has terminated: cudaMalloc failed: out of memory"
@@ -235,7 +281,7 @@ class Scheduler:
         if context is None:
             raise HttpError(500, OUT_OF_MEMORY)
         parallel = self.machine.parallel
-        slots = 1 if parallel and not model.can("completion") else parallel or sys.maxsize
+        slots = 1 if parallel and not model.has_capability("completion") else parallel or sys.maxsize
         self._loaded[model.blob_digest] = loaded = LoadedModel(
             model,
             settings._replace(context=context),

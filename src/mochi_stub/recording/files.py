@@ -10,21 +10,23 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any, TypeAlias
 from urllib.parse import parse_qsl, unquote, urlsplit
 
-from mochi_stub.config.yaml_source import ConfigError, Item, WatchedFile, parse
-from mochi_stub.journal import masked_query, parsed_body
-from mochi_stub.recording.translation import get, translate, wire_of
+from pydantic import AfterValidator, BaseModel, BeforeValidator, Field
+
+from mochi_stub.journal import STUB_ROUTES, masked_query, parsed_body
+from mochi_stub.json_encoding import dumps, go_dumps, one_line
+from mochi_stub.recording.translation import api_of, get, translate
 from mochi_stub.reply import Failure, Frames, Part, Pause, Reply
-from mochi_stub.wire import json_encoding
-from mochi_stub.wire.ollama import go_json
+from mochi_stub.yaml_file import ConfigError, Headers, WatchedFile, parse, plain
 
 MILLISECOND = 1_000_000
+Milliseconds: TypeAlias = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 ENDINGS = (".yaml", ".yml", ".json")
 PREFIX = "/ollama"
 _WITH_CHOICES = ("openai.chat", "openai.completions")
-STUB_ROUTES = ("/health", "/stub/")  # requests to these routes are neither recorded nor replayed
+LOCAL_ROUTES = ("/health", STUB_ROUTES)  # requests to these routes are neither recorded nor replayed
 _STREAMED = re.compile(r"/(chat|generate|completions|responses|messages)$")
 _NOT_REPLAYED = {
     *(b"content-length", b"content-type", b"content-encoding", b"transfer-encoding", b"connection", b"keep-alive"),
@@ -72,8 +74,8 @@ def request_key(method: str, path: str, query: str, data: bytes) -> RequestKey:
 class Recording:
     """Recorded request and response.
 
-    If the response is a stream, `body` lists the streamed objects. `at` has the time of each object, in nanoseconds
-    after the request. `request_path` is the path of the client's request if it differs from the path in `url`.
+    If the response is a stream, `body` lists the streamed objects. `timestamps` has the time of each object, in
+    nanoseconds after the request. `request_path` is the path of the client's request if it differs from that in `url`.
     """
 
     file: Path
@@ -84,7 +86,7 @@ class Recording:
     headers: Mapping[str, str]
     body: Any
     stream: bool
-    at: tuple[int, ...]
+    timestamps: tuple[int, ...]
     request_path: str | None = None
 
     @property
@@ -101,35 +103,35 @@ class Recording:
     def reply(self) -> Reply:
         """Recorded response as a reply that any API can send. Its `frames` are only valid for the recorded API."""
         if self.status >= 400:
-            wait: list[Part] = [Pause(self.at[-1] / 1e9)] if self.at and self.at[-1] else []
+            wait: list[Part] = [Pause(self.timestamps[-1] / 1e9)] if self.timestamps and self.timestamps[-1] else []
             reply = Reply([*wait, self._failure()])
-        elif wire_of(self.path) is None:
+        elif api_of(self.path) is None:
             reply = Reply([Failure(f"the response recorded at {self.path} is not the reply of a model", 500)])
         else:
-            reply = translate(self.path.rstrip("/"), self.body, self.at, stream=self.stream)
+            reply = translate(self.path.rstrip("/"), self.body, self.timestamps, stream=self.stream)
         return replace(reply, frames=self.frames)
 
     @cached_property
     def frames(self) -> Frames:
         """Recorded response as bytes. Only white space between JSON values can differ from the original."""
-        wire = wire_of(self.path) or self.request_path or self.path
-        complete = _with_index if wire in _WITH_CHOICES else lambda value: value
+        api = api_of(self.path) or self.request_path or self.path
+        complete = _with_index if api in _WITH_CHOICES else lambda value: value
         values, encode = (self.body, _frame) if self.stream else ([self.body], _body)
-        frames = tuple(encode(wire, complete(value)) for value in values)
-        kind = self.headers.get("content-type") or self._content_type(wire)
+        frames = tuple(encode(api, complete(value)) for value in values)
+        kind = self.headers.get("content-type") or self._content_type(api)
         encoded = [(name.encode(), text.encode("latin-1")) for name, text in self.headers.items()]
         headers = tuple(header for header in encoded if header[0] not in _NOT_REPLAYED)
-        return Frames(wire, self.stream, frames, self.at, self.status, kind.encode("latin-1"), headers)
+        return Frames(api, self.stream, frames, self.timestamps, self.status, kind.encode("latin-1"), headers)
 
     def _failure(self) -> Failure:
         error = get(self.body, "error")
         message = get(error, "message") or error or get(self.body, "message") or f"error {self.status}"
         retry = [item for item in self.headers.items() if item[0].startswith(("retry-after", "x-ratelimit"))]
-        return Failure(message if isinstance(message, str) else go_json.dumps(message), self.status, tuple(retry))
+        return Failure(message if isinstance(message, str) else go_dumps(message), self.status, tuple(retry))
 
-    def _content_type(self, wire: str) -> str:
+    def _content_type(self, api: str) -> str:
         if self.stream:
-            return "application/x-ndjson" if wire.startswith(("ollama", "/")) else "text/event-stream"
+            return "application/x-ndjson" if api.startswith(("ollama", "/")) else "text/event-stream"
         if self.body is None:
             return ""
         return "text/plain; charset=utf-8" if isinstance(self.body, str) else "application/json"
@@ -159,65 +161,71 @@ def _watched(path: Path) -> WatchedFile[Recording]:
     return WatchedFile(path, lambda data: read_recording(path, data))
 
 
+def _checked_url(text: str) -> str:
+    try:
+        urlsplit(text)
+    except ValueError as error:
+        raise ValueError(f"a url, found {text!r} ({error})") from None
+    return text
+
+
+class _Request(BaseModel):
+    method: str = "POST"
+    url: Annotated[str, AfterValidator(_checked_url)]
+    path: str | None = None
+    body: Annotated[Any, BeforeValidator(plain)] = None
+
+
+class _Response(BaseModel):
+    status: Annotated[int, Field(ge=200, le=599)] = 200
+    headers: Headers = Field(default_factory=dict)
+    body: Annotated[Any, BeforeValidator(plain)]
+    is_streaming: bool | None = None
+    at_ms: list[Milliseconds] | None = None
+
+
+class _Exchange(BaseModel):
+    """Content of a recorded file. Other keys are ignored."""
+
+    duration_ms: Milliseconds = 0.0
+    request: _Request
+    response: _Response
+
+
 def read_recording(path: Path, data: bytes) -> Recording:
     """Parse the bytes of a recorded file. Raises ConfigError."""
-    item = parse(data, str(path))
-    entries = item.mapping("a recorded exchange: a mapping with request and response")
-    request, response = _section(entries, item, "request", "url"), _section(entries, item, "response", "body")
-    request_body = request["body"].plain() if "body" in request else None
-    if "is_streaming" in response:
-        stream = response["is_streaming"].flag()
-    else:
-        stream = get(request_body, "stream") is not False and isinstance(response["body"].value, list)
-    objects = len(response["body"].items("a list of objects as the body of a stream")) if stream else 1
-    headers = response["headers"].mapping("headers as a mapping") if "headers" in response else {}
+    document = parse(data, str(path))
+    exchange = document.validate(_Exchange, document.data)
+    request, response = exchange.request, exchange.response
+    stream = response.is_streaming
+    if stream is None:
+        stream = get(request.body, "stream") is not False and isinstance(response.body, list)
+    if stream and not isinstance(response.body, list):
+        raise document.error("a list of objects as the body of a stream", "response", "body")
+    objects = len(response.body) if stream else 1
+    times = response.at_ms or [exchange.duration_ms * (index + 1) / objects for index in range(objects)]
+    if len(times) != objects:
+        expected = f"{objects} times, one for each object of the body, found {len(times)}"
+        raise document.error(expected, "response", "at_ms")
     return Recording(
         file=path,
-        method=request["method"].string() if "method" in request else "POST",
-        url=_url(request["url"]),
-        request=request_body,
-        status=response["status"].whole(200, 599) if "status" in response else 200,
-        headers={name.lower(): value.header(name) for name, value in headers.items()},
-        body=response["body"].plain(),
+        method=request.method,
+        url=request.url,
+        request=request.body,
+        status=response.status,
+        headers=response.headers,
+        body=response.body,
         stream=stream,
-        at=_times(entries, response, objects),
-        request_path=request["path"].string() if "path" in request else None,
+        timestamps=tuple(round(time * MILLISECOND) for time in times),
+        request_path=request.path,
     )
 
 
-def _url(item: Item) -> str:
-    url = item.string("a url")
-    try:
-        urlsplit(url)
-    except ValueError as error:
-        raise item.error(f"a url, found {item.found} ({error})") from None
-    return url
-
-
-def _section(entries: Mapping[str, Item], item: Item, name: str, required: str) -> Mapping[str, Item]:
-    if name not in entries:
-        raise item.error(f"a {name} in the recorded exchange")
-    section = entries[name].mapping(f"{name} as a mapping")
-    if required not in section:
-        raise entries[name].error(f"a {required} in {name}")
-    return section
-
-
-def _times(entries: Mapping[str, Item], response: Mapping[str, Item], objects: int) -> tuple[int, ...]:
-    duration = entries["duration_ms"].number(0) if "duration_ms" in entries else 0.0
-    if "at_ms" not in response:
-        return tuple(round(duration * (index + 1) / objects * MILLISECOND) for index in range(objects))
-    times = response["at_ms"].items("a list of milliseconds")
-    if len(times) != objects:
-        raise response["at_ms"].error(f"{objects} times, one for each object of the body, found {len(times)}")
-    return tuple(round(time.number(0) * MILLISECOND) for time in times)
-
-
-def _body(wire: str, body: Any) -> bytes:
+def _body(api: str, body: Any) -> bytes:
     if body is None or isinstance(body, str):
         return (body or "").encode()
-    dumps = go_json.dumps if wire.startswith(("ollama", "/api", "/ollama")) else json_encoding.dumps
-    return dumps(body).encode()
+    encode = go_dumps if api.startswith(("ollama", "/api", "/ollama")) else dumps
+    return encode(body).encode()
 
 
 def _with_index(value: Any) -> Any:
@@ -226,16 +234,16 @@ def _with_index(value: Any) -> Any:
     if not isinstance(choices, list) or all("index" in choice for choice in choices if isinstance(choice, dict)):
         return value
     numbered = enumerate(choices)
-    return {**value, "choices": [{"index": at, **one} if isinstance(one, dict) else one for at, one in numbered]}
+    return {**value, "choices": [{"index": index, **one} if isinstance(one, dict) else one for index, one in numbered]}
 
 
-def _frame(wire: str, value: Any) -> bytes:
-    if wire.startswith(("ollama", "/")):
-        return _body(wire, "null" if value is None else value) + b"\n"
-    text = value.replace("\n", "\ndata: ") if isinstance(value, str) else json_encoding.one_line(value)
+def _frame(api: str, value: Any) -> bytes:
+    if api.startswith(("ollama", "/")):
+        return _body(api, "null" if value is None else value) + b"\n"
+    text = value.replace("\n", "\ndata: ") if isinstance(value, str) else one_line(value)
     if value == {"done": True}:
-        return b"data: [DONE]\n\n" if wire in _WITH_CHOICES else b""
-    if wire == "gemini":
+        return b"data: [DONE]\n\n" if api in _WITH_CHOICES else b""
+    if api == "gemini":
         return f"data: {text}\r\n\r\n".encode()
-    kind = None if wire in _WITH_CHOICES else get(value, "type")
+    kind = None if api in _WITH_CHOICES else get(value, "type")
     return f"event: {kind}\ndata: {text}\n\n".encode() if kind else f"data: {text}\n\n".encode()

@@ -22,11 +22,11 @@ import yaml
 from mochi_stub.app import App, ExchangeHandler, log_request
 from mochi_stub.http.access import Access
 from mochi_stub.http.connection import Application, ResponseWriter
-from mochi_stub.http.http_result import Request
+from mochi_stub.http.messages import Request
 from mochi_stub.journal import JournalEntry, masked_headers, masked_query, parsed_body
-from mochi_stub.recording.files import PREFIX, STUB_ROUTES, read_recording, request_key
+from mochi_stub.providers.routes import refusal
+from mochi_stub.recording.files import LOCAL_ROUTES, PREFIX, read_recording, request_key
 from mochi_stub.reply import HttpError
-from mochi_stub.wire.routes import refusal
 
 logger = logging.getLogger("mochi_stub")
 
@@ -73,7 +73,7 @@ class Recorder:
 
         async def recording(writer: ResponseWriter) -> None:
             request = writer.request
-            if request.path.startswith(STUB_ROUTES) or app.access.response(request) or request.method == "OPTIONS":
+            if request.path.startswith(LOCAL_ROUTES) or app.access.response(request) or request.method == "OPTIONS":
                 return await app(writer)
             record = app.stub.journal.open(request)
             record.update(mode="recording")
@@ -120,7 +120,7 @@ class Recorder:
         self, request: Request, response: httpx.Response, received: ResponseCapture, started: datetime, seconds: float
     ) -> None:
         """Write the recording atomically. Log errors instead of raising them: the client already has its response."""
-        body, at = received.finished(seconds)
+        body, timestamps = received.finished(seconds)
         path, question_mark, query = _target(request).partition("?")
         value = parsed_body(request.body)
         recording = {
@@ -138,7 +138,7 @@ class Recorder:
                 "headers": masked_headers((name.lower(), value) for name, value in response.headers.raw),
                 "body": body,
                 "is_streaming": received.is_stream,
-                **({"at_ms": at} if received.is_stream else {}),
+                **({"at_ms": timestamps} if received.is_stream else {}),
             },
         }
         key = request_key(request.method, request.path, query, request.body)
@@ -171,7 +171,7 @@ class ResponseCapture:
         self._rest = b""
         self._data: list[bytes] = []
         self._objects: list[Any] = []
-        self._at: list[float] = []
+        self._timestamps: list[float] = []
 
     def add(self, data: bytes, seconds: float) -> int:
         """Add `data`, received `seconds` after the request. Return the number of objects that `data` completes."""
@@ -195,12 +195,12 @@ class ResponseCapture:
         if not self.is_stream:
             return _read(self._rest), [round(seconds * 1000, 3)]
         self.add(b"\n\n", seconds)
-        return self._objects, self._at
+        return self._objects, self._timestamps
 
     def _object(self, data: bytes, seconds: float) -> None:
         if data:
             self._objects.append({"done": True} if data == b"[DONE]" else _read(data))
-            self._at.append(round(seconds * 1000, 3))
+            self._timestamps.append(round(seconds * 1000, 3))
 
 
 def _read(data: bytes) -> Any:

@@ -7,14 +7,14 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from typing import Any
 
-from mochi_stub.config.entry_readers import model_from_fields
-from mochi_stub.config.model_registry import ModelRegistry
-from mochi_stub.http.http_result import Generation, HttpResponse, Request, Result, Stub
-from mochi_stub.recording.files import STUB_ROUTES, Recording, RequestKey, recordings_below, request_key
-from mochi_stub.recording.translation import wire_of
+from mochi_stub.config.loader import model_from_properties
+from mochi_stub.handlers import Generation, ModelRegistry, Result, Stub
+from mochi_stub.http.messages import HttpResponse, Request
+from mochi_stub.providers.routes import route
+from mochi_stub.recording.files import LOCAL_ROUTES, Recording, RequestKey, recordings_below, request_key
+from mochi_stub.recording.translation import api_of
 from mochi_stub.replies.chunks import Piece
 from mochi_stub.reply import Failure, Frames, HttpError, Pace, Part, Pause, Reply, Text
-from mochi_stub.wire.routes import route
 
 MAX_SHOWN = 5
 _EMBEDDING = ("/embed", "/embeddings", ":embedContent", ":batchEmbedContents")
@@ -27,7 +27,7 @@ def replay(stub: Stub, request: Request) -> Result | None:
     the same request without streaming, and vice versa.
     """
     config = stub.registry.config
-    if config is None or config.recordings is None or request.path.startswith(STUB_ROUTES):
+    if config is None or config.recordings is None or request.path.startswith(LOCAL_ROUTES):
         return None
     key = request_key(request.method, request.path, request.query_string.decode("latin-1"), request.body)
     other = replace(key, stream=not key.stream)
@@ -48,11 +48,13 @@ def replay(stub: Stub, request: Request) -> Result | None:
 
 def _translated(stub: Stub, request: Request, key: RequestKey, reply: Reply) -> Result:
     """Encode the reply in the format of the requested API, as the reply of a temporary model with all capabilities."""
-    if wire_of(request.path) is None and not request.path.endswith(_EMBEDDING):
+    if api_of(request.path) is None and not request.path.endswith(_EMBEDDING):
         failure = next(part for part in reply.parts if isinstance(part, Failure))
         raise HttpError(failure.status, failure.message, failure.headers)
-    registry = ModelRegistry([model_from_fields(key.model or "recorded", {}, 0)])
-    return route(replace(stub, registry=registry, resolve=lambda _: replace(reply, unasked=True)), request)
+    registry = ModelRegistry([model_from_properties(key.model or "recorded", {}, 0)])
+    return route(
+        replace(stub, registry=registry, resolve=lambda _: replace(reply, sends_unoffered_calls=True)), request
+    )
 
 
 def describe_nearest(key: RequestKey, recordings: Iterable[Recording]) -> str:
@@ -99,15 +101,15 @@ def _leaves(value: Any, path: str = "") -> Iterator[tuple[str, str]]:
 def recorded_playback(generation: Generation, request: Request) -> Generation:
     """Return a generation that sends the recorded bytes, or `generation` if they do not fit the API and mode."""
     frames = generation.reply.frames
-    if frames is None or frames.stream is not generation.stream or frames.wire != wire_of(request.path):
+    if frames is None or frames.stream is not generation.stream or frames.api != api_of(request.path):
         return generation
     listed = b"alt=sse" not in request.query_string if frames.stream else frames.frames[0].startswith(b"[")
-    if frames.wire == "gemini" and listed:  # either the request or the recording has a JSON list instead of events
+    if frames.api == "gemini" and listed:  # either the request or the recording has a JSON list instead of events
         return generation
-    return _frame_playback(frames, generation.reply, generation.noted)
+    return _frame_playback(frames, generation.reply, generation.journal_fields)
 
 
-def _frame_playback(frames: Frames, reply: Reply, noted: Mapping[str, Any]) -> Generation:
+def _frame_playback(frames: Frames, reply: Reply, journal_fields: Mapping[str, Any]) -> Generation:
     parts: list[Part] = []
     before = 0
     for frame, due in zip(frames.frames, frames.due, strict=True):
@@ -116,7 +118,7 @@ def _frame_playback(frames: Frames, reply: Reply, noted: Mapping[str, Any]) -> G
             before = due
         parts.append(Text((frame.decode(errors="surrogateescape") if frames.stream else "",)))
     reply = replace(reply, parts=parts, pace=Pace(characters_per_second=math.inf))
-    return Generation(reply, FrameEncoder(frames), frames.stream, {"mode": "recorded", **noted})
+    return Generation(reply, FrameEncoder(frames), frames.stream, {"mode": "recorded", **journal_fields})
 
 
 class FrameEncoder:
@@ -135,6 +137,6 @@ class FrameEncoder:
     def error(self, failure: Failure) -> bytes:
         return failure.message.encode()
 
-    def whole(self) -> HttpResponse:
+    def complete_response(self) -> HttpResponse:
         frames = self.frames
         return HttpResponse(frames.status, b"".join(frames.frames), frames.content_type, frames.headers)

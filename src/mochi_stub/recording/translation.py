@@ -36,24 +36,24 @@ _DELTAS: Mapping[Any, type[Reasoning] | type[Text]] = {
 }
 
 
-def translate(path: str, body: Any, at: Sequence[int], *, stream: bool) -> Reply:
-    """Convert a response body to a reply. `at` has the times of the streamed objects in nanoseconds."""
+def translate(path: str, body: Any, timestamps: Sequence[int], *, stream: bool) -> Reply:
+    """Convert a response body to a reply. `timestamps` has the times of the streamed objects in nanoseconds."""
     _, read = next(reader for end, reader in _READERS.items() if path.endswith(end))
     builder = _ReplyBuilder(stream)
     objects = body if isinstance(body, list) else [body]  # without alt=sse, Gemini sends a list
-    for time, item in zip(at if stream else [0] * len(objects), objects, strict=True):
-        builder.at = time
+    for time, item in zip(timestamps if stream else [0] * len(objects), objects, strict=True):
+        builder.timestamp = time
         error = get(item, "error")
         if error is None:
             read(item, builder)
         else:
             builder.fail(get(error, "message") or error, error)
-    return builder.reply() if stream else _spread(builder.reply(), at[-1])
+    return builder.reply() if stream else _spread(builder.reply(), timestamps[-1])
 
 
-def wire_of(path: str) -> str | None:
+def api_of(path: str) -> str | None:
     """Return the API of a path, such as "ollama.chat", or None if its responses are not replies of a model."""
-    return next((wire for end, (wire, _) in _READERS.items() if path.rstrip("/").endswith(end)), None)
+    return next((api for end, (api, _) in _READERS.items() if path.rstrip("/").endswith(end)), None)
 
 
 def get(value: Any, *path: str | int) -> Any:
@@ -96,10 +96,10 @@ class _Call:
 
 @dataclass
 class _ReplyBuilder:
-    """Builder of a reply from response objects. `at` is the time of the current object in nanoseconds."""
+    """Builder of a reply from response objects. `timestamp` is the time of the current object in nanoseconds."""
 
     stream: bool
-    at: int = 0
+    timestamp: int = 0
     last: int = 0
     parts: list[Part] = field(default_factory=list)
     calls: dict[Any, _Call] = field(default_factory=dict)
@@ -150,9 +150,9 @@ class _ReplyBuilder:
         )
 
     def _wait(self) -> None:
-        if self.at > self.last:
-            self.parts.append(Pause((self.at - self.last) / 1e9))
-        self.last = self.at
+        if self.timestamp > self.last:
+            self.parts.append(Pause((self.timestamp - self.last) / 1e9))
+        self.last = self.timestamp
 
 
 def _listed(value: Any, *path: str | int) -> list[Any]:
@@ -181,9 +181,9 @@ def _openai(body: Any, builder: _ReplyBuilder) -> None:
         builder.add(Reasoning, get(message, "reasoning_content") or get(message, "reasoning"))
         builder.add(Text, get(message, "content"))
         builder.add(Text, get(choice, "text"))
-        for at, call in enumerate(_listed(message, "tool_calls")):
+        for position, call in enumerate(_listed(message, "tool_calls")):
             index = get(call, "index")
-            builder.call(at if index is None else index, get(call, "function"), get(call, "id"))
+            builder.call(position if index is None else index, get(call, "function"), get(call, "id"))
         builder.end(get(choice, "finish_reason"))
 
 

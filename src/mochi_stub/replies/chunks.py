@@ -12,10 +12,10 @@ from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Itera
 from itertools import chain, pairwise, repeat
 from typing import Any, NamedTuple
 
+from mochi_stub.json_encoding import dumps
 from mochi_stub.prompt import ToolCall
-from mochi_stub.replies.lorem import stable_hash
+from mochi_stub.replies.seeded_values import stable_hash
 from mochi_stub.reply import Content, Cut, Failure, Gate, Logprob, Pace, Part, Pause, Reasoning, Reply, Text, ToolCalls
-from mochi_stub.wire.json_encoding import dumps
 
 NANOSECONDS_PER_WORD = 1_000_000_000 // 50
 WORDS_PER_CALL = 5

@@ -8,8 +8,8 @@ from collections import Counter
 from typing import Any
 
 from mochi_stub.prompt import Prompt
-from mochi_stub.replies.lorem import hash_sized, lorem, stable_hash
 from mochi_stub.replies.schema_sample import schema_sample
+from mochi_stub.replies.seeded_values import hash_sized, lorem, stable_hash
 from mochi_stub.replies.tool_choice import call_of, functions, functions_to_call
 from mochi_stub.reply import Part, Reasoning, Reply, Text
 

@@ -14,12 +14,12 @@ from typing import Any
 
 import orjson
 
+from mochi_stub.config.entries import EmbeddingResponse, ErrorResponse, Response
 from mochi_stub.config.loader import Config, ConfiguredModel
-from mochi_stub.config.response_types import Response, with_pace, with_settings
 from mochi_stub.prompt import Message, Prompt, ToolCall
 from mochi_stub.replies.default_reply import default_reply, requests_summary
-from mochi_stub.replies.lorem import lorem
-from mochi_stub.replies.requested_parts import with_requested_thinking, with_required_call
+from mochi_stub.replies.reply_changes import with_pace, with_requested_thinking, with_required_call, with_settings
+from mochi_stub.replies.seeded_values import lorem
 from mochi_stub.replies.tool_choice import functions
 from mochi_stub.reply import Choice, Failure, Part, Reasoning, Reply, Scripted, Text, ToolCalls, as_reply
 
@@ -76,7 +76,7 @@ def _block_reply(prompt: Prompt, passed_over: list[str]) -> Reply | None:
     ended = sum(bool(message.tool_calls) for message in later)  # each message with tool calls completes a round
     if rounds is not None and ended < len(rounds) and (is_latest or _continues(rounds[0], later, prompt)):
         rule = "instruction block" if is_latest else "instruction block of an earlier message"
-        return Reply(rounds[ended], rule=rule, unasked=True)
+        return Reply(rounds[ended], rule=rule, sends_unoffered_calls=True)
     problem = "no valid block" if rounds is None or not is_latest else "all rounds have ended"
     passed_over.append(f"instruction block: {problem}")
     return None
@@ -173,15 +173,15 @@ def _configured_reply(prompt: Prompt, model: ConfiguredModel | None, passed_over
         return None
     answered = ""
     for rule, response in _candidates(prompt, model, passed_over):
-        if prompt.operation == "embed" and response.kind not in ("embedding", "error"):
+        if prompt.operation == "embed" and not isinstance(response, (EmbeddingResponse, ErrorResponse)):
             passed_over.append(f"{rule}: no response to embedding requests")
             continue
-        if prompt.operation != "embed" and response.kind == "embedding":
+        if prompt.operation != "embed" and isinstance(response, EmbeddingResponse):
             passed_over.append(f"{rule}: only for embedding requests")
             continue
         reply = with_requested_thinking(prompt, response.reply(prompt, model.model))
         reply = with_settings(reply, response.settings.merged_over(model.settings), model.model, prompt)
-        reply = replace(reply, unasked=True, rule=rule)
+        reply = replace(reply, sends_unoffered_calls=True, rule=rule)
         if not _is_answered(reply, prompt):
             return reply
         if reply.text:  # without tool calls, because the client would run them again and again

@@ -10,8 +10,8 @@ from itertools import chain, count, cycle, islice
 from typing import Any, TypeGuard
 from urllib.parse import unquote
 
-from mochi_stub.replies.lorem import WORDS, stable_hash
 from mochi_stub.replies.regex_sample import Pick, sample
+from mochi_stub.replies.seeded_values import WORDS, stable_hash
 
 MAX_VALUES = 10_000
 MAX_LENGTH = 1_000_000

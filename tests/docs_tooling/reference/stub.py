@@ -6,7 +6,8 @@ from dataclasses import fields
 import docstring_parser
 
 from mochi_stub import Machine, Model
-from mochi_stub.config.entry_readers import MESSAGE, MODEL, RESPONSES, STREAM, model_from_fields
+from mochi_stub.config.entries import RESPONSES, STREAM, GeneratedResponse, ModelEntry, Response
+from mochi_stub.config.loader import model_from_properties
 from tests.docs_tooling.reference.markdown import page, prose
 
 INTRODUCTION = """
@@ -24,6 +25,10 @@ models:
 `mochi-stub check config.yaml` prints each error with its line.
 """
 
+MESSAGE = [
+    *("content", *(name for name in GeneratedResponse.model_fields if name not in {*STREAM, *Response.model_fields})),
+]
+MODEL = [name for name in ModelEntry.model_fields if name not in STREAM]
 TOP = {
     "models": "A mapping from the name of each model to a list of its entries. Models whose names begin with `_` are "
     "not listed. Use them as parents for `_inherit`.",
@@ -124,7 +129,7 @@ def _groups() -> Iterator[str]:
     )
     yield from _described(STREAMING)
     yield "## Describe a model\n\nThese keys of `_model` are optional and inherited."
-    default = model_from_fields("", {}, 0)
+    default = model_from_properties("", {}, 0)
     yield from _described({name: f"{text}{_default(default, name)}" for name, text in _model().items()})
     yield (
         "## Limits of the machine\n\nThese are not keys of the file. They are arguments of `Machine` in Python and "
@@ -136,7 +141,8 @@ def _groups() -> Iterator[str]:
 
 def _model() -> dict[str, str]:
     attributes = _attributes(Model)
-    return {name: attributes[name] for name in MODEL}
+    former = " An earlier name of this key, `habit`, also works."
+    return {name: attributes[name] + (former if name == "template_style" else "") for name in MODEL}
 
 
 def _default(made: object, name: str) -> str:

@@ -1,0 +1,137 @@
+"""Request handlers: the state that they share, and the results that they return.
+
+The handlers of each provider parse a request and return a result. `app.py` sends each result at the configured pace,
+detects disconnects and writes the journal.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any, NamedTuple, Protocol, TypeAlias
+
+from mochi_stub.config.loader import Config
+from mochi_stub.http.messages import HttpResponse, Request
+from mochi_stub.journal import Journal
+from mochi_stub.models.catalogue import Model
+from mochi_stub.models.scheduler import Evaluation, Lease, LoadRequest, Scheduler
+from mochi_stub.prompt import Prompt
+from mochi_stub.replies.chunks import Piece
+from mochi_stub.replies.seeded_values import SeededIds
+from mochi_stub.reply import Failure, Reply
+
+
+class Encoder(Protocol):
+    """Encoder of one reply in the format of one provider's API.
+
+    A stream consists of the results of `chunk`, followed by the result of `end` or `error`. `complete_response` returns
+    the response to a request without streaming.
+    """
+
+    content_type: bytes
+
+    def chunk(self, pieces: list[Piece]) -> bytes: ...
+    def end(self) -> bytes: ...
+    def error(self, failure: Failure) -> bytes: ...
+    def complete_response(self) -> HttpResponse: ...
+
+
+class Generation(NamedTuple):
+    """A reply that is sent over time. `journal_fields` holds additional fields for the journal entry of the request.
+
+    `prompt_seconds` is the delay before the first piece, which simulates the evaluation of the prompt.
+    `error_content_type` is the content type of an error before the first piece, if it differs from that of the API's
+    other errors.
+    """
+
+    reply: Reply
+    encoder: Encoder
+    stream: bool
+    journal_fields: Mapping[str, Any] = {}
+    evaluation: Evaluation | None = None
+    prompt_seconds: float = 0.0
+    error_content_type: bytes = b""
+
+
+class ScheduledResult(NamedTuple):
+    """A result that can be built only when a model is loaded.
+
+    `build` builds the result with a lease on the loaded model. The lease is released after the result was sent.
+    """
+
+    load_request: LoadRequest
+    build: Callable[[Lease], HttpResponse | Generation]
+
+
+Result: TypeAlias = "HttpResponse | Generation | ScheduledResult"
+
+
+class ModelRegistry:
+    """Registry of models. It is not thread-safe: use it from the event loop only.
+
+    `declared` contains the models in `fixed` and the models of `config`, the configuration in use. After a client
+    deletes a declared model, clients can pull this model again.
+    """
+
+    def __init__(self, fixed: Iterable[Model], load: Callable[[], Config | None] = lambda: None) -> None:
+        self._fixed = tuple(fixed)
+        self._load = load
+        self._models: dict[str, Model] = {}
+        self.declared: tuple[Model, ...] = ()
+        self.changes = 0
+        self._declare(load())
+
+    @property
+    def models(self) -> tuple[Model, ...]:
+        return tuple(self._models.values())
+
+    def refresh(self) -> None:
+        """Replace the declared models if the configuration has changed."""
+        if (config := self._load()) is not self.config:
+            self._declare(config)
+
+    def add(self, model: Model) -> None:
+        self.changes += 1
+        self._models[model.name] = model
+
+    def remove(self, model: Model) -> None:
+        self.changes += 1
+        self._models.pop(model.name, None)
+
+    def _declare(self, config: Config | None) -> None:
+        """Replace the declared models by those of `config`. Models that client requests added remain."""
+        self.config = config
+        self.changes += 1
+        for model in self.declared:
+            if self._models.get(model.name) is model:
+                del self._models[model.name]
+        self.declared = (*self._fixed, *(config.models if config else ()))
+        self._models = {model.name: model for model in self.declared} | self._models
+
+
+@dataclass(frozen=True)
+class Stub:
+    """State of the stub that all request handlers share. `resolve` returns the reply to a prompt."""
+
+    registry: ModelRegistry
+    resolve: Callable[[Prompt], Reply]
+    scheduler: Scheduler
+    journal: Journal
+    seed: int
+
+    @property
+    def models(self) -> tuple[Model, ...]:
+        return self.registry.models
+
+    def seeded_ids(self, request: bytes) -> SeededIds:
+        return SeededIds.of(self.seed, request)
+
+
+Handler = Callable[[Stub, Request], Result]
+ANY = "*"
+Routes = Mapping[str, Mapping[str, Handler]]
+"""Handlers by path and method. The `Allow` header lists the methods in the order of the mapping.
+
+A path that ends in `/*` matches all paths below it that have no entry of their own. `ANY` matches all methods that have
+no entry.
+"""

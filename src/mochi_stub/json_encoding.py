@@ -1,0 +1,129 @@
+"""Compact JSON, server-sent events, and the JSON, numbers, times and quoted texts of Ollama, which is written in Go."""
+
+from __future__ import annotations
+
+import json
+import re
+import struct
+from collections.abc import Mapping, Sequence
+from decimal import Decimal
+from functools import lru_cache
+from json.encoder import encode_basestring
+from math import isfinite
+from time import gmtime, strftime
+from typing import Any
+
+import orjson
+
+
+def dumps(value: Any) -> str:
+    """Return compact JSON. Lone surrogates, huge numbers and deep nesting, which orjson rejects, are supported."""
+    try:
+        return orjson.dumps(value).decode()
+    except (TypeError, orjson.JSONEncodeError):
+        # `default` converts mappings and sequences other than dict, list and tuple
+        return json.dumps(
+            value, separators=(",", ":"), default=lambda item: dict(item) if hasattr(item, "keys") else list(item)
+        )
+
+
+def event(value: Any, name: str = "") -> str:
+    """Return a server-sent event whose data is the value as JSON."""
+    return f"event: {name}\ndata: {one_line(value)}\n\n" if name else f"data: {one_line(value)}\n\n"
+
+
+def one_line(value: Any) -> str:
+    """Return compact JSON on one line. Unicode separators that some clients treat as line ends are escaped."""
+    return dumps(value).translate(_SEPARATORS)
+
+
+_SEPARATORS = {code: f"\\u{code:04x}" for code in (0x85, 0x2028, 0x2029)}
+
+
+_FLOAT = struct.Struct("f")
+_SURROGATE = re.compile("[\ud800-\udfff]")
+
+
+def go_dumps(value: Any) -> str:
+    """Return compact JSON like Go's `encoding/json`, with `<`, `>` and `&` escaped. Keys keep their order."""
+    if isinstance(value, str):
+        return go_text(value)
+    if isinstance(value, bool) or value is None:
+        return {True: "true", False: "false", None: "null"}[value]
+    if isinstance(value, int):
+        return str(value)
+    if isinstance(value, float):
+        return number(value)
+    if isinstance(value, Mapping):
+        return "{" + ",".join(f"{go_text(str(key))}:{go_dumps(item)}" for key, item in value.items()) + "}"
+    return "[" + ",".join(map(go_dumps, value)) + "]"
+
+
+def go_text(value: str) -> str:
+    """Encode a string as JSON. Non-ASCII characters are not escaped, except U+2028 and U+2029.
+
+    Lone surrogates become U+FFFD, like invalid UTF-8 in Go.
+    """
+    escaped = encode_basestring(value).replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026")
+    if escaped.isascii():  # fast path, because this runs for every chunk
+        return escaped
+    return _SURROGATE.sub(r"\\ufffd", escaped.replace("\u2028", "\\u2028").replace("\u2029", "\\u2029"))
+
+
+def number(value: float) -> str:
+    """Encode a 64-bit float with as few digits as possible. Values between 1e-6 and 1e21 have no exponent."""
+    return _notation(value, repr(value)) if isfinite(value) else "null"
+
+
+def numbers32(values: Sequence[float]) -> list[str]:
+    """Round numbers to 32-bit floats, and encode each with as few digits as possible."""
+    form = f"{len(values)}f"
+    return list(map(_number32, struct.unpack(form, struct.pack(form, *values))))
+
+
+def _number32(single: float) -> str:
+    for digits in (6, 7, 8):
+        shorter = f"{single:.{digits}g}"
+        if _FLOAT.unpack(_FLOAT.pack(float(shorter)))[0] == single:
+            return _notation(single, shorter)
+    return _notation(single, f"{single:.9g}")
+
+
+def _notation(value: float, shortest: str) -> str:
+    """Return a number as Go prints it, with or without an exponent. `shortest` is the number as Python prints it."""
+    if value and not 1e-6 <= abs(value) < 1e21:
+        return shortest.replace("e-0", "e-")
+    fixed = f"{Decimal(shortest):f}" if "e" in shortest else shortest
+    return fixed.removesuffix(".0")
+
+
+def timestamp(nanoseconds: int) -> str:
+    """Return nanoseconds since 1970 as an RFC 3339 time in UTC, without trailing zeros in the fraction."""
+    seconds, fraction = divmod(nanoseconds, 1_000_000_000)
+    if not fraction:
+        return f"{_second(seconds)}Z"
+    return f"{_second(seconds)}.{fraction:09d}".rstrip("0") + "Z"
+
+
+@lru_cache(maxsize=256)
+def _second(seconds: int) -> str:
+    return strftime("%Y-%m-%dT%H:%M:%S", gmtime(seconds))
+
+
+def quoted(value: str) -> str:
+    """Return the string in quotes, as Go's `%q` prints it."""
+    return '"' + "".join(_quoted_character(character) for character in value) + '"'
+
+
+_SHORT_ESCAPES = {"\a": "\\a", "\b": "\\b", "\f": "\\f", "\n": "\\n", "\r": "\\r", "\t": "\\t", "\v": "\\v"}
+
+
+def _quoted_character(character: str) -> str:
+    if character in '"\\':
+        return f"\\{character}"
+    if character.isprintable():
+        return character
+    code = ord(character)
+    if code < 0x80:
+        return _SHORT_ESCAPES.get(character, f"\\x{code:02x}")
+    return f"\\u{code:04x}" if code < 0x10000 else f"\\U{code:08x}"

@@ -1,0 +1,240 @@
+"""Routes of Anthropic's API below `/v1`, its error responses, and the encoder of replies."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import partial
+from typing import Any
+
+from mochi_stub.handlers import ANY, Result, Routes, Stub
+from mochi_stub.http.messages import Headers, HttpResponse, Request
+from mochi_stub.json_encoding import event
+from mochi_stub.models.catalogue import Model
+from mochi_stub.prompt import ToolCall, prompt_tokens
+from mochi_stub.providers import provider_pipeline as pipeline
+from mochi_stub.providers.anthropic.request_schema import COUNT, MESSAGES, PAGE, to_prompt
+from mochi_stub.providers.body_validation import ValidationError, quoted_list
+from mochi_stub.providers.prompt_evaluation import EvaluatedPrompt
+from mochi_stub.replies.chunks import Piece
+from mochi_stub.replies.seeded_values import SeededIds
+from mochi_stub.reply import Failure, HttpError, Reasoning, Text
+
+PAGE_SIZE = 20
+SIGNATURE_LENGTH = 64
+_STOP_REASONS = {"length": "max_tokens", "content_filter": "refusal"}
+_TYPES = {
+    401: "authentication_error",
+    402: "billing_error",
+    403: "permission_error",
+    404: "not_found_error",
+    413: "request_too_large",
+    429: "rate_limit_error",
+    503: "overloaded_error",
+    504: "timeout_error",
+    529: "overloaded_error",
+}
+_KINDS = {"array": "list", "object": "dictionary", "decimal": "number"}
+
+
+def messages(stub: Stub, request: Request, body: dict[str, Any]) -> Result:
+    model = find_model(stub, body["model"])
+    return pipeline.generate(stub, model, to_prompt(body, model), request, MessageEvents)
+
+
+def count_tokens(stub: Stub, request: Request, body: dict[str, Any]) -> Result:
+    model = find_model(stub, body["model"])
+    prompt = pipeline.with_defaults(to_prompt(body, model), model)
+    return json_response({"input_tokens": prompt_tokens(prompt, model.chars_per_token)}, stub.seeded_ids(request.body))
+
+
+def models(stub: Stub, request: Request) -> Result:
+    """Handle `GET /v1/models` for Anthropic's clients: return the page after `after_id` or before `before_id`."""
+    query = pipeline.read_query(request, PAGE, format_error)
+    step = -1 if "before_id" in query else 1
+    models, start = pipeline.list_models(stub.models)[::step], 0
+    if cursor := str(query.get("before_id", query.get("after_id", ""))):
+        unknown = HttpError(400, f"there is no model {cursor}")
+        start = models.index(pipeline.find_declared(models, cursor, unknown)) + 1
+    end = start + query.get("limit", PAGE_SIZE)
+    listed = [_model_object(model) for model in models[start:end][::step]]
+    ends = {"first_id": listed[0]["id"] if listed else None, "last_id": listed[-1]["id"] if listed else None}
+    return json_response({"data": listed, "has_more": end < len(models), **ends}, stub.seeded_ids(request.body))
+
+
+def model(stub: Stub, request: Request) -> Result:
+    """Handle `GET /v1/models/{id}` for Anthropic's clients."""
+    found = find_model(stub, request.path.partition("/models/")[2])
+    return json_response(_model_object(found), stub.seeded_ids(request.body))
+
+
+def _model_object(model: Model) -> dict[str, Any]:
+    created_at = f"{model.modified_at[:19]}Z"
+    return {"type": "model", "id": model.name, "display_name": model.name, "created_at": created_at}
+
+
+def json_response(value: Any, ids: SeededIds, status: int = 200, headers: Headers = ()) -> HttpResponse:
+    """Return a JSON response with the header `request-id`."""
+    return pipeline.json_response(value, status, ((b"request-id", _request_id(ids).encode()), *headers))
+
+
+def error_response(failure: Failure, ids: SeededIds, *_: object) -> HttpResponse:
+    return json_response(error_body(failure, ids), ids, failure.status, pipeline.headers_of(failure))
+
+
+def error_body(failure: Failure, ids: SeededIds) -> dict[str, Any]:
+    """Return the error object for a response body or a stream event."""
+    kind = _TYPES.get(failure.status, "api_error" if failure.status >= 500 else "invalid_request_error")
+    return {"type": "error", "error": {"type": kind, "message": failure.message}, "request_id": _request_id(ids)}
+
+
+def _request_id(ids: SeededIds) -> str:
+    return f"req_{ids.id(0, 24)}"
+
+
+def find_model(stub: Stub, name: str) -> Model:
+    """Return the model with this name. Raises HttpError for an unknown name."""
+    return pipeline.find_declared(stub.models, name, HttpError(404, f"model: {name}"))
+
+
+def format_error(error: ValidationError) -> HttpError:
+    """Return the HTTP error for an invalid body, in Anthropic's wording."""
+    expected, message = error.expected, "Field required"
+    match error.kind:
+        case "syntax":
+            message = f"The request body is not valid JSON: {error.found}"
+        case "type":
+            message = f"Input should be a valid {_KINDS.get(expected, expected)}"
+        case "value":
+            message = f"Input should be {quoted_list(expected, ' or ')}"
+        case "tag":
+            found = f"Input tag '{error.found}' found using '{error.location[-1]}'"
+            message = f"{found} does not match any of the expected tags: {quoted_list(expected, ', ')}"
+        case "empty":
+            message = "at least one message is required"
+        case "low":
+            message = f"Input should be greater than or equal to {expected:g}"
+        case "high":
+            message = f"Input should be less than or equal to {expected:g}"
+    path = ".".join(map(str, error.location))
+    return HttpError(400, f"{path}: {message}" if path else message)
+
+
+class MessageEvents:
+    """Encoder of a reply. `open` is the kind of the current content block, and `index` is the block's position."""
+
+    content_type = pipeline.EVENTS
+
+    def __init__(self, evaluated: EvaluatedPrompt) -> None:
+        self.reply, self.ids = evaluated.reply, evaluated.ids
+        self.started = False
+        self.open: type | None = None
+        self.index = 0
+        self.message: dict[str, Any] = {
+            "id": f"msg_{self.ids.id(1, 24)}",
+            "type": "message",
+            "role": "assistant",
+            "model": evaluated.prompt.model,
+            "content": [],
+            "stop_reason": None,
+            "stop_sequence": None,
+        }
+        self.usage: dict[str, Any] = {
+            "input_tokens": evaluated.usage.input,
+            "cache_creation_input_tokens": evaluated.usage.cache_creation,
+            "cache_read_input_tokens": evaluated.usage.cache_read,
+            "output_tokens": evaluated.usage.output,
+        }
+        if evaluated.usage.reasoning:
+            self.usage["output_tokens_details"] = {"thinking_tokens": evaluated.usage.reasoning}
+
+    def chunk(self, pieces: list[Piece]) -> bytes:
+        return (self._start() + "".join([self._piece(piece) for piece in pieces])).encode()
+
+    def end(self) -> bytes:
+        delta = _event("message_delta", delta=self._stop_fields(), usage=self.usage)
+        return (self._start() + self._close() + delta + _event("message_stop")).encode()
+
+    def error(self, failure: Failure) -> bytes:
+        return event(error_body(failure, self.ids), "error").encode()
+
+    def complete_response(self) -> HttpResponse:
+        blocks = enumerate(pipeline.blocks(self.reply))
+        content = [self._block(piece.kind, piece.value, index) for index, piece in blocks]
+        return json_response({**self.message, "content": content, **self._stop_fields(), "usage": self.usage}, self.ids)
+
+    def _stop_fields(self) -> dict[str, Any]:
+        reply = self.reply
+        reason = _STOP_REASONS.get(reply.finish) or ("tool_use" if reply.tool_calls else "end_turn")
+        if reply.stop_sequence is not None:
+            reason = "stop_sequence"
+        return {"stop_reason": reason, "stop_sequence": reply.stop_sequence}
+
+    def _start(self) -> str:
+        if self.started:
+            return ""
+        self.started = True
+        usage = {**self.usage, "output_tokens": min(1, self.usage["output_tokens"])}
+        usage.pop("output_tokens_details", None)  # only the last event has the final counts
+        return _event("message_start", message={**self.message, "usage": usage}) + _event("ping")
+
+    def _piece(self, piece: Piece) -> str:
+        if piece.kind is ToolCall:
+            return self._close() + self._call(piece.value)
+        opening = "" if self.open is piece.kind else self._close() + self._begin(piece.kind, _EMPTY[piece.kind])
+        kind = "thinking" if piece.kind is Reasoning else "text"
+        return opening + self._delta({"type": f"{kind}_delta", kind: piece.value})
+
+    def _call(self, call: ToolCall) -> str:
+        start = self._begin(ToolCall, {**self._block(ToolCall, call, self.index), "input": {}})
+        pieces = ["", *pipeline.argument_pieces(call)]
+        deltas = [self._delta({"type": "input_json_delta", "partial_json": piece}) for piece in pieces]
+        return start + "".join(deltas) + self._close()
+
+    def _begin(self, kind: type, block: Mapping[str, Any]) -> str:
+        self.open = kind
+        return _event("content_block_start", index=self.index, content_block=block)
+
+    def _delta(self, delta: dict[str, Any]) -> str:
+        return _event("content_block_delta", index=self.index, delta=delta)
+
+    def _close(self) -> str:
+        """Return the events that end the current block, if a block is open. A thinking block gets a signature."""
+        if self.open is None:
+            return ""
+        signature = {"type": "signature_delta", "signature": self._signature(self.index)}
+        ending = self._delta(signature) if self.open is Reasoning else ""
+        ending += _event("content_block_stop", index=self.index)
+        self.open = None
+        self.index += 1
+        return ending
+
+    def _block(self, kind: type, value: Any, index: int) -> dict[str, Any]:
+        if kind is ToolCall:
+            generated_id = f"toolu_{self.ids.id(10 + index, 24)}"
+            return {"type": "tool_use", "id": value.id or generated_id, "name": value.name, "input": value.arguments}
+        if kind is Reasoning:
+            return {"type": "thinking", "thinking": value, "signature": self._signature(index)}
+        return {"type": "text", "text": value}
+
+    def _signature(self, index: int) -> str:
+        return self.ids.id(1000 + index, SIGNATURE_LENGTH)
+
+
+_EMPTY = {Reasoning: {"type": "thinking", "thinking": "", "signature": ""}, Text: {"type": "text", "text": ""}}
+
+
+def _event(name: str, **fields: Any) -> str:
+    return event({"type": name, **fields}, name)
+
+
+_checked = partial(pipeline.with_checked_body, format_error)
+_UNKNOWN_PATH = pipeline.refuse(404, "Not Found")
+_ROUTES: Routes = {
+    "/messages": {"POST": _checked(MESSAGES, messages)},
+    "/messages/count_tokens": {"POST": _checked(COUNT, count_tokens)},
+    "/messages/*": {ANY: _UNKNOWN_PATH},
+    "/models": {"GET": models},
+    "/models/*": {"GET": model},
+    "/*": {ANY: _UNKNOWN_PATH},
+}
+API = pipeline.Api(("/v1",), _ROUTES, error_response, pipeline.refuse(405, "Method Not Allowed"))

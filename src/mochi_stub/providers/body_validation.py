@@ -1,0 +1,184 @@
+"""Validation of JSON request bodies. The package of each provider formats the error messages.
+
+A schema consists of literals, for example `{"name!": str, "mode": ("auto", "none"), "tags": [str]}`. A dictionary
+describes an object, a tuple lists the permitted strings, a list describes an array, and `str`, `bool`, `dict` or
+`object` (any value) is a type. A field whose name ends in `!` is required. Field names in camel case are also accepted
+in snake case. A field whose value is null is treated as missing, and unknown fields are ignored. Any other value in a
+schema is a `Check`: a function that validates and returns a JSON value. Its arguments are the value and the location of
+the value in the body.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from functools import lru_cache
+from math import inf
+from typing import Any, Literal, TypeAlias
+
+import orjson
+
+Location: TypeAlias = "tuple[str | int, ...]"
+Check: TypeAlias = "Callable[[Any, Location], Any]"
+Schema: TypeAlias = Any
+"""Nested literals and checks, as the module docstring describes. Type checkers cannot infer a narrower type."""
+Kind = Literal["syntax", "missing", "type", "value", "tag", "empty", "low", "high"]
+
+
+class ValidationError(Exception):
+    """First error in a request body. `location` is the path of keys and indices to the invalid value.
+
+    Depending on `kind`, `expected` is a type name, the permitted values or a limit. `found` is the invalid value.
+    `type_name` is the type of a field whose value is too low or too high.
+    """
+
+    def __init__(
+        self, kind: Kind, location: Location, expected: Any = None, found: Any = None, type_name: str = ""
+    ) -> None:
+        super().__init__(kind, location, expected, found, type_name)
+        self.kind, self.location, self.expected, self.found = kind, location, expected, found
+        self.type_name = type_name
+
+
+def read(data: bytes, check: Check, format_error: Callable[[ValidationError], Exception]) -> Any:
+    """Parse a JSON body and return the result of `check`. Raises the result of `format_error` for an invalid body."""
+    try:
+        return check(orjson.loads(data), ())
+    except orjson.JSONDecodeError as error:
+        problem = ValidationError("syntax", (), found=str(error))
+    except ValidationError as error:
+        problem = error
+    raise format_error(problem)
+
+
+_KINDS = {"NoneType": "null", "bool": "boolean", "int": "integer", "float": "decimal", "str": "string", "list": "array"}
+
+
+def kind_of(value: Any) -> str:
+    """Return the name of the JSON type of a value."""
+    return _KINDS.get(type(value).__name__, "object")
+
+
+@lru_cache
+def snake_case(name: str) -> str:
+    return re.sub(r"[A-Z]", lambda letter: f"_{letter[0].lower()}", name)
+
+
+def quoted_list(values: tuple[str, ...], last: str) -> str:
+    """Return the values in quotes, separated by commas. `last` is the separator before the last value."""
+    *names, final = [f"'{value}'" for value in values]
+    return f"{', '.join(names)}{last}{final}" if names else final
+
+
+def schema(literal: Schema) -> Check:
+    """Build the function that validates values against a schema."""
+    if isinstance(literal, Mapping):
+        return _object(literal)
+    if isinstance(literal, tuple):
+        return _one_of(literal)
+    if isinstance(literal, type):
+        return _typed(literal)
+    check: Check = array(literal[0]) if isinstance(literal, list) else literal
+    return check
+
+
+def _typed(python_type: type) -> Check:
+    kind = kind_of(python_type())
+
+    def check(value: Any, location: Location) -> Any:
+        if not isinstance(value, python_type):
+            raise ValidationError("type", location, kind, value)
+        return value
+
+    return check
+
+
+_string, _array, _mapping = map(_typed, (str, list, dict))
+
+
+def integer(low: float = -inf, high: float = 2**63 - 1) -> Check:
+    """Build a check for an integer from `low` to `high`. A number such as 3.0 is also accepted."""
+    return number(low, high, kind="integer")
+
+
+def number(low: float = -inf, high: float = inf, *, kind: str = "decimal") -> Check:
+    """Build a check for an integer or decimal number from `low` to `high`."""
+
+    def check(value: Any, location: Location) -> Any:
+        if kind == "integer" and isinstance(value, float) and value.is_integer():
+            value = int(value)
+        if kind_of(value) not in ("integer", kind):
+            raise ValidationError("type", location, kind, value)
+        if value < low:
+            raise ValidationError("low", location, low, value, kind)
+        if value > high:
+            raise ValidationError("high", location, high, value, kind)
+        return value
+
+    return check
+
+
+def _one_of(values: tuple[str, ...]) -> Check:
+    def check(value: Any, location: Location) -> Any:
+        if _string(value, location) not in values:
+            raise ValidationError("value", location, values, value)
+        return value
+
+    return check
+
+
+def array(item: Schema, least: int = 0) -> Check:
+    """Build a check for an array with at least `least` items that match the schema `item`."""
+    check_item = schema(item)
+
+    def check(value: Any, location: Location) -> Any:
+        if len(_array(value, location)) < least:
+            raise ValidationError("empty", location, least, value)
+        return [check_item(element, (*location, index)) for index, element in enumerate(value)]
+
+    return check
+
+
+def string_or(items: Schema) -> Check:
+    """Build a check for a string, or for an array that matches the schema `items`."""
+    check_items = schema(items)
+
+    def check(value: Any, location: Location) -> Any:
+        return check_items(value, location) if isinstance(value, list) else _string(value, location)
+
+    return check
+
+
+def _object(fields: Mapping[str, Schema]) -> Check:
+    checks = {name.removesuffix("!"): schema(field) for name, field in fields.items()}
+    required = [name.removesuffix("!") for name in fields if name.endswith("!")]
+    names = {snake_case(name): name for name in checks}
+
+    def check(value: Any, location: Location) -> Any:
+        present = {names.get(name, name): item for name, item in _mapping(value, location).items() if item is not None}
+        for name in required:
+            if name not in present:
+                raise ValidationError("missing", (*location, name))
+        return {name: field(present[name], (*location, name)) for name, field in checks.items() if name in present}
+
+    return check
+
+
+def tagged(tag: str, variants: Mapping[str, Schema], default: str | None = None) -> Check:
+    """Build a check for an object that has one of several schemas.
+
+    The value of the field with the name `tag` is the key of the schema in `variants`. If an object has no such field,
+    `default` is the key.
+    """
+    checks = {name: schema(variant) for name, variant in variants.items()}
+
+    def check(value: Any, location: Location) -> Any:
+        found = _mapping(value, location).get(tag)
+        found = default if found is None else _string(found, (*location, tag))
+        if found is None:
+            raise ValidationError("missing", (*location, tag))
+        if found not in checks:
+            raise ValidationError("tag", (*location, tag), tuple(checks), found)
+        return {tag: found, **checks[found](value, location)}
+
+    return check

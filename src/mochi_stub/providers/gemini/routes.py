@@ -1,0 +1,253 @@
+"""Routes of Gemini's API below the API version, such as `/v1beta`, its error responses, and the encoder of replies."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any, TypeAlias
+
+from mochi_stub.handlers import ANY, Result, Routes, ScheduledResult, Stub
+from mochi_stub.http.messages import HttpResponse, Request
+from mochi_stub.json_encoding import dumps, one_line
+from mochi_stub.models.catalogue import Model
+from mochi_stub.models.scheduler import Lease
+from mochi_stub.prompt import ToolCall, prompt_tokens
+from mochi_stub.providers import provider_pipeline as pipeline
+from mochi_stub.providers.body_validation import Check, ValidationError, read, snake_case
+from mochi_stub.providers.gemini.request_schema import BATCH, COUNT, EMBED, GENERATE, PAGE, content_text, to_prompt
+from mochi_stub.providers.prompt_evaluation import EvaluatedPrompt
+from mochi_stub.replies.chunks import Piece
+from mochi_stub.replies.seeded_values import SeededIds
+from mochi_stub.reply import Failure, HttpError, Reasoning
+
+EVENTS = b"text/event-stream"
+PAGE_SIZE, MAX_PAGE_SIZE = 50, 1000
+Body: TypeAlias = "dict[str, Any]"
+_UNKNOWN_PATH = pipeline.refuse(404, "The requested URL {path} was not found on this server.")
+_FINISH = {"stop": "STOP", "length": "MAX_TOKENS", "content_filter": "SAFETY"}
+JSON = b"application/json; charset=UTF-8"
+json_response = partial(pipeline.json_response, content_type=JSON)
+
+_STATUSES = {
+    400: "INVALID_ARGUMENT",
+    401: "UNAUTHENTICATED",
+    403: "PERMISSION_DENIED",
+    404: "NOT_FOUND",
+    405: "INVALID_ARGUMENT",
+    409: "ABORTED",
+    429: "RESOURCE_EXHAUSTED",
+    499: "CANCELLED",
+    501: "UNIMPLEMENTED",
+    503: "UNAVAILABLE",
+    504: "DEADLINE_EXCEEDED",
+}
+_TYPES = {"string": "STRING", "integer": "INT32", "decimal": "DOUBLE", "boolean": "BOOL", "array": "REPEATED"}
+_LIST_MODELS = "Call ListModels to see the list of available models and their supported methods."
+
+
+def models(stub: Stub, request: Request) -> Result:
+    """Handle `GET models`: return one page of the models. The token of a page is the number of models before it."""
+    query, models = pipeline.read_query(request, PAGE, format_error), pipeline.list_models(stub.models)
+    start = query.get("pageToken", 0)
+    end = start + min(query.get("pageSize") or PAGE_SIZE, MAX_PAGE_SIZE)
+    next_page = {"nextPageToken": str(end)} if end < len(models) else {}
+    return json_response({"models": [_model_object(model) for model in models[start:end]], **next_page})
+
+
+def model(stub: Stub, request: Request) -> Result:
+    version, name = _version_and_name(request)
+    missing = HttpError(404, f"Model is not found: models/{name} for api version {version}")
+    return json_response(_model_object(pipeline.find_declared(stub.models, name, missing)))
+
+
+def _verb(stub: Stub, request: Request) -> Result:
+    version, name_and_verb = _version_and_name(request)
+    name, _, action = name_and_verb.rpartition(":")
+    if action not in _VERBS:
+        return _UNKNOWN_PATH(stub, request)
+    check, handler = _VERBS[action]
+    model = find_model(stub, name, version, action)
+    return handler(stub, request, model, name, read(request.body, check, format_error))
+
+
+def generate(stub: Stub, request: Request, model: Model, name: str, body: Body) -> Result:
+    """Handle `POST models/{model}:generateContent` and `:streamGenerateContent`."""
+    prompt = to_prompt(body, name, model, stream=is_streaming(request))
+    return pipeline.generate(stub, model, prompt, request, partial(Candidates, request, body))
+
+
+def _count(_stub: Stub, _request: Request, model: Model, name: str, body: Body) -> Result:
+    generate_request = body.get("generateContentRequest", body)
+    if "contents" not in generate_request:
+        raise format_error(ValidationError("missing", ("CountTokensRequest", "contents")))
+    prompt = pipeline.with_defaults(to_prompt(generate_request, name, model, stream=False), model)
+    return json_response({"totalTokens": prompt_tokens(prompt, model.chars_per_token)})
+
+
+def _embed(stub: Stub, _request: Request, model: Model, _name: str, body: Body) -> Result:
+    """Handle `POST models/{model}:embedContent` and `:batchEmbedContents`."""
+
+    def build_response(_lease: Lease) -> HttpResponse:
+        if "requests" in body:
+            return json_response({"embeddings": [_vector(stub, model, item) for item in body["requests"]]})
+        return json_response({"embedding": _vector(stub, model, body)})
+
+    return ScheduledResult(pipeline.usual_load(model), build_response)
+
+
+def _vector(stub: Stub, model: Model, item: dict[str, Any]) -> dict[str, Any]:
+    dimensions = item.get("embedContentConfig", {}).get("outputDimensionality", item.get("outputDimensionality"))
+    vector, _ = pipeline.embed_text(stub, model, model.name, content_text(item["content"]))
+    return {"values": pipeline.shorten_vector(vector, dimensions)}
+
+
+_VERBS: dict[str, tuple[Check, Callable[[Stub, Request, Model, str, Body], Result]]] = {
+    "generateContent": (GENERATE, generate),
+    "streamGenerateContent": (GENERATE, generate),
+    "countTokens": (COUNT, _count),
+    "embedContent": (EMBED, _embed),
+    "batchEmbedContents": (BATCH, _embed),
+}
+
+
+def _version_and_name(request: Request) -> tuple[str, str]:
+    """Return the API version, and the part of the path after `models/`."""
+    before, _, name = request.path.partition("/models/")
+    return before.removeprefix("/"), name
+
+
+def _model_object(model: Model) -> dict[str, Any]:
+    generating = (
+        ["generateContent", "streamGenerateContent", "countTokens"] if model.has_capability("completion") else []
+    )
+    embedding = ["embedContent", "batchEmbedContents"] if model.has_capability("embedding") else []
+    return {
+        "name": f"models/{model.name}",
+        "version": "001",
+        "displayName": model.name,
+        "description": f"The stub's model {model.name}",
+        "inputTokenLimit": model.context_length,
+        "outputTokenLimit": model.context_length,
+        "supportedGenerationMethods": generating + embedding,
+        **({"thinking": True} if model.has_capability("thinking") else {}),
+    }
+
+
+def error_response(failure: Failure, _ids: SeededIds, request: Request) -> HttpResponse:
+    body = error_body(failure)
+    is_list = request.method == "POST" and is_streaming(request) and not sends_events(request)
+    return json_response([body] if is_list else body, failure.status, pipeline.headers_of(failure))
+
+
+def is_streaming(request: Request) -> bool:
+    return request.path.endswith(":streamGenerateContent")
+
+
+def sends_events(request: Request) -> bool:
+    """Return whether a stream consists of server-sent events. Otherwise, it is a JSON array."""
+    return request.query.get("alt") == "sse"
+
+
+def error_body(failure: Failure) -> dict[str, Any]:
+    """Return the error object for a response body or a stream. For status 429, it contains the delay before a retry."""
+    status = _STATUSES.get(failure.status, "INTERNAL" if failure.status >= 500 else "FAILED_PRECONDITION")
+    error: dict[str, Any] = {"code": failure.status, "message": failure.message, "status": status}
+    if failure.status == 429:
+        delay = dict(pipeline.headers_of(failure))[b"retry-after"].decode("latin-1")
+        error["details"] = [{"@type": "type.googleapis.com/google.rpc.RetryInfo", "retryDelay": f"{delay}s"}]
+    return {"error": error}
+
+
+def find_model(stub: Stub, name: str, version: str, verb: str) -> Model:
+    """Return the model with this name. Raises HttpError if the model is unknown or does not support `verb`."""
+    message = f"models/{name} is not found for API version {version}, or is not supported for {verb}. {_LIST_MODELS}"
+    missing = HttpError(404, message)
+    model = pipeline.find_declared(stub.models, name.removeprefix("models/"), missing)
+    if verb in ("generateContent", "streamGenerateContent") and not model.has_capability("completion"):
+        raise missing
+    return model
+
+
+def format_error(error: ValidationError) -> HttpError:
+    """Return the HTTP error for an invalid body. Field names are in snake case, as in Gemini's messages."""
+    steps = [f"[{step}]" if isinstance(step, int) else "." + snake_case(step) for step in error.location]
+    path = "".join(steps).removeprefix(".")
+    match error.kind:
+        case "syntax":
+            message = f"Invalid JSON payload received. {error.found}"
+        case "missing":
+            message = f"* {path}: {path.rpartition('.')[2]} is not specified\n"
+        case "empty":
+            message = f"* {path}: must not be empty\n"
+        case "low" | "high":
+            side = "greater" if error.kind == "low" else "less"
+            message = f"* {path}: must be {side} than or equal to {error.expected:g}, but is {error.found}\n"
+        case "value" | "tag" | "type":
+            expected = _TYPES.get(error.expected, "MESSAGE") if error.kind == "type" else "ENUM"
+            message = f"Invalid value at '{path}' (TYPE_{expected}), {dumps(error.found)}"
+    return HttpError(400, message)
+
+
+class Candidates:
+    """Encoder of a reply. A stream consists of server-sent events if the request asks for them, or is a JSON array."""
+
+    def __init__(self, request: Request, body: Body, evaluated: EvaluatedPrompt) -> None:
+        self.evaluated, self.ids = evaluated, evaluated.ids
+        self.thoughts = body.get("generationConfig", {}).get("thinkingConfig", {}).get("includeThoughts", False)
+        self.events = sends_events(request)
+        self.content_type = EVENTS if self.events else JSON
+        self.calls = 0
+        self.has_sent = False
+        self.common_fields = {"modelVersion": evaluated.prompt.model, "responseId": self.ids.id(0, 22)}
+
+    def chunk(self, pieces: list[Piece]) -> bytes:
+        return "".join([self._framed(self._response([part])) for part in self._parts(pieces)]).encode()
+
+    def end(self) -> bytes:
+        last = self._framed(self._response([{"text": ""}], is_last=True))
+        return f"{last}{'' if self.events else ']'}".encode()
+
+    def error(self, failure: Failure) -> bytes:
+        return f"{self._framed(error_body(failure))}{'' if self.events else ']'}".encode()
+
+    def complete_response(self) -> HttpResponse:
+        parts = self._parts(pipeline.blocks(self.evaluated.reply)) or [{"text": ""}]
+        return json_response(self._response(parts, is_last=True))
+
+    def _framed(self, response: dict[str, Any]) -> str:
+        if self.events:
+            return f"data: {one_line(response)}\r\n\r\n"
+        before = ",\r\n" if self.has_sent else "["
+        self.has_sent = True
+        return f"{before}{dumps(response)}"
+
+    def _response(self, parts: list[dict[str, Any]], *, is_last: bool = False) -> dict[str, Any]:
+        reason = {"finishReason": _FINISH[self.evaluated.reply.finish]} if is_last else {}
+        candidate = {"content": {"parts": parts, "role": "model"}, **reason, "index": 0}
+        usage = {"usageMetadata": self._usage()} if is_last else {}
+        return {"candidates": [candidate], **usage, **self.common_fields}
+
+    def _usage(self) -> dict[str, int]:
+        """Return the value of `usageMetadata`. Its `candidatesTokenCount` includes the reasoning."""
+        counts = self.evaluated.usage
+        return {
+            "promptTokenCount": counts.input,
+            "candidatesTokenCount": counts.output,
+            **({"thoughtsTokenCount": counts.reasoning} if counts.reasoning else {}),
+            "totalTokenCount": counts.input + counts.output,
+        }
+
+    def _parts(self, pieces: list[Piece]) -> list[dict[str, Any]]:
+        return [self._part(piece.kind, piece.value) for piece in pieces if self.thoughts or piece.kind is not Reasoning]
+
+    def _part(self, kind: type, value: Any) -> dict[str, Any]:
+        if kind is ToolCall:
+            self.calls += 1
+            generated_id = self.ids.id(self.calls, 8)
+            return {"functionCall": {"id": value.id or generated_id, "name": value.name, "args": value.arguments}}
+        return {"text": value, "thought": True} if kind is Reasoning else {"text": value}
+
+
+_ROUTES: Routes = {"/models": {"GET": models}, "/models/*": {"GET": model, "POST": _verb}, "/*": {ANY: _UNKNOWN_PATH}}
+_WRONG_METHOD = pipeline.refuse(405, "The request method {method} is inappropriate for the URL {path}.")
+API = pipeline.Api(("/v1", "/v1beta", "/v1alpha"), _ROUTES, error_response, _WRONG_METHOD)

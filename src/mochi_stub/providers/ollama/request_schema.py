@@ -1,0 +1,291 @@
+"""Schemas of Ollama's requests, their error messages, and the conversion of requests to prompts."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from functools import partial
+from math import inf
+from typing import Any
+
+from mochi_stub.handlers import Handler, Result, Stub
+from mochi_stub.http.messages import Request
+from mochi_stub.json_encoding import quoted
+from mochi_stub.models.catalogue import Model
+from mochi_stub.prompt import Message, Operation, Prompt, ToolCall
+from mochi_stub.providers.body_validation import (
+    Check,
+    Location,
+    Schema,
+    ValidationError,
+    integer,
+    kind_of,
+    read,
+    schema,
+)
+from mochi_stub.providers.provider_pipeline import with_defaults
+from mochi_stub.reply import HttpError
+
+_DURATION = re.compile(r"(?P<number>\d+\.?\d*|\.\d+)(?P<unit>[^\d.]*)", re.ASCII)
+_LONGEST = 2**63 / 1e9
+"""Longest duration in seconds: Go counts nanoseconds as a signed 64-bit integer."""
+_UNITS = {"ns": 1e-9, "us": 1e-6, "µs": 1e-6, "μs": 1e-6, "ms": 1e-3, "s": 1.0, "m": 60.0, "h": 3600.0}
+
+
+def duration(value: Any) -> float:
+    """Convert a number or a text such as "1h30m" to seconds. Negative durations become infinite. Raises HttpError."""
+    if isinstance(value, bool) or not isinstance(value, (int, float, str)):
+        found = {bool: "bool", dict: "map[string]interface {}"}.get(type(value), "[]interface {}")
+        raise HttpError(400, f"Unsupported type: '{found}'")
+    seconds = _parse_duration(value) if isinstance(value, str) else float(value)
+    return inf if seconds < 0 else seconds
+
+
+def _parse_duration(text: str) -> float:
+    rest = text[1:] if text[:1] in ("-", "+") else text
+    if rest == "0":
+        return 0.0
+    seconds = 0.0
+    while True:
+        found = _DURATION.match(rest)
+        seconds += float(found["number"]) * _UNITS.get(found["unit"], _UNITS["ns"]) if found else inf
+        if found is None or seconds > _LONGEST:
+            raise HttpError(400, f"time: invalid duration {quoted(text)}")
+        if not found["unit"]:
+            raise HttpError(400, f"time: missing unit in duration {quoted(text)}")
+        if found["unit"] not in _UNITS:
+            unit = quoted(found["unit"])
+            raise HttpError(400, f"time: unknown unit {unit} in duration {quoted(text)}")
+        rest = rest[found.end() :]
+        if not rest:
+            return -seconds if text.startswith("-") else seconds
+
+
+THINK_VALUES = '"high", "medium", "low", "max", true, or false'
+THINK_LEVELS = ("low", "medium", "high", "max")
+NO_OBJECT = "Value looks like object, but can't find closing '}' symbol"
+_BASE64 = re.compile(r"(?:[A-Za-z0-9+/]{4})*(?:[A-Za-z0-9+/]{2}==|[A-Za-z0-9+/]{3}=)?")
+_KINDS = {"boolean": "bool", "integer": "number", "decimal": "number"}
+_TYPES = {"boolean": "bool", "integer": "int", "object": "map[string]interface {}"}
+_OWNERS = {
+    "tools": "Tool",
+    "tools.function": "ToolFunction",
+    "tools.function.parameters": "ToolFunctionParameters",
+    "tools.function.parameters.properties": "ToolFunctionParameters",
+}
+"""Types that Ollama's messages name for the fields below a path. For other paths, they name the type of the request."""
+
+
+def checked(request_type: str, check: Check, handler: Callable[[Stub, Request, dict[str, Any]], Result]) -> Handler:
+    """Return a handler that validates the request body and passes it to `handler`.
+
+    `request_type` is Ollama's name for the type of the body, which error messages contain.
+    """
+
+    def handle(stub: Stub, request: Request) -> Result:
+        if not request.body.strip():
+            raise HttpError(400, "missing request body")
+        return handler(stub, request, read(request.body, check, partial(format_error, request_type)))
+
+    return handle
+
+
+def format_error(request_type: str, error: ValidationError) -> HttpError:
+    """Return the HTTP error for an invalid body, in Ollama's wording. Malformed JSON has a wording of the stub."""
+    if error.kind == "syntax":
+        return HttpError(400, f"The request body is not valid JSON: {error.found}")
+    kind, type_name = kind_of(error.found), error.type_name or error.expected
+    found = _KINDS.get(kind, kind)
+    if error.type_name or (kind, type_name) == ("decimal", "integer"):  # numbers that are no 64-bit integers
+        found = f"number {error.found}"
+    steps = [step for step in error.location if isinstance(step, str)]
+    if not steps:
+        return HttpError(400, f"json: cannot unmarshal {found} into Go value of type api.{request_type}")
+    paths = (".".join(steps[:length]) for length in range(len(steps) - 1, 0, -1))
+    owner = next((_OWNERS[path] for path in paths if path in _OWNERS), request_type)
+    place = f"struct field {owner}.{'.'.join(steps)} of type {_TYPES.get(type_name, type_name)}"
+    return HttpError(400, f"json: cannot unmarshal {found} into Go {place}")
+
+
+def _named(type_name: str, literal: Schema) -> Check:
+    """Build a check whose errors name the type of the value as Ollama does."""
+    check = schema(literal)
+
+    def named(value: Any, location: Location) -> Any:
+        try:
+            return check(value, location)
+        except ValidationError as error:
+            if error.kind == "type" and error.location == location:
+                error.expected = type_name
+            raise
+
+    return named
+
+
+def _mapping(item: Check) -> Check:
+    """Build a check for an object with values that match `item` or are null. Raises HttpError for another value."""
+
+    def check(value: Any, location: Location) -> Any:
+        if not isinstance(value, dict):
+            raise HttpError(400, NO_OBJECT)
+        return {key: entry if entry is None else item(entry, location) for key, entry in value.items()}
+
+    return check
+
+
+def _image(value: Any, location: Location) -> Any:
+    """Check base64 text, which is not decoded. Raises HttpError for the offset of invalid base64."""
+    text: str = _named("api.ImageData", str)(value, location).replace("\n", "").replace("\r", "")
+    if not _BASE64.fullmatch(text):
+        invalid = re.search("[^A-Za-z0-9+/=]", text)
+        offset = invalid.start() if invalid else len(text) // 4 * 4
+        raise HttpError(400, f"illegal base64 data at input byte {offset}")
+    return value
+
+
+def _think(value: Any, _location: Location) -> bool | str:
+    if isinstance(value, bool) or (isinstance(value, str) and value in THINK_LEVELS):
+        return value
+    if isinstance(value, str):
+        raise HttpError(400, f"invalid think value: {quoted(value)} (must be {THINK_VALUES})")
+    raise HttpError(400, f"think must be a boolean or string ({THINK_VALUES})")
+
+
+def _property_types(value: Any, location: Location) -> Any:
+    return value if isinstance(value, str) else _STRINGS(value, location)
+
+
+def _property(value: Any, location: Location) -> Any:
+    return _PROPERTY(value, location)
+
+
+def _parameters(value: Any, location: Location) -> Any:
+    """Check the parameters of a tool, and return them with their unknown fields."""
+    _PARAMETERS(value, location)
+    return value
+
+
+_STRINGS = _named("[]string", [str])
+_IMAGES = _named("[]api.ImageData", [_image])
+_FUNCTION_CALL = {"index": integer(-(2**63)), "name": str, "arguments": _mapping(schema(object))}
+_TOOL_CALL = _named("api.ToolCall", {"id": str, "function": _named("api.ToolCallFunction", _FUNCTION_CALL)})
+_MESSAGE = {
+    **{"role": str, "content": str, "thinking": str, "images": _IMAGES, "tool_name": str, "tool_call_id": str},
+    "tool_calls": _named("[]api.ToolCall", [_TOOL_CALL]),
+}
+MESSAGES = _named("[]api.Message", [_named("api.Alias", _MESSAGE)])
+_PROPERTY = _named(
+    "api.ToolProperty",
+    {
+        **{"anyOf": _named("[]api.ToolProperty", [_property]), "type": _property_types, "description": str},
+        **{"enum": _named("[]interface {}", [object]), "properties": _mapping(_property), "required": _STRINGS},
+    },
+)
+_PARAMETERS = _named(
+    "api.ToolFunctionParameters", {"type": str, "required": _STRINGS, "properties": _mapping(_property)}
+)
+_FUNCTION = _named("api.ToolFunction", {"name": str, "description": str, "parameters": _parameters})
+_TOOL = _named("api.Tool", {"type": str, "items": object, "function": _FUNCTION})
+_LOAD_FIELDS = {"model": str, "keep_alive": lambda value, _location: duration(value), "options": dict}
+_COMMON_FIELDS = {
+    **_LOAD_FIELDS,
+    **{"stream": bool, "format": object, "think": _think, "truncate": bool, "shift": bool},
+    **{"_debug_render_only": bool, "logprobs": bool, "top_logprobs": integer(-(2**63))},
+}
+CHAT = schema({**_COMMON_FIELDS, "messages": MESSAGES, "tools": _named("api.Tools", [_TOOL])})
+GENERATE = schema(
+    {
+        **_COMMON_FIELDS,
+        **{"prompt": str, "suffix": str, "system": str, "template": str},
+        **{"context": _named("[]int", [integer(-(2**63))]), "raw": bool, "images": _IMAGES},
+    }
+)
+SHOW = schema({"model": str, "name": str, "system": str, "verbose": bool, "options": dict})
+EMBED = schema({**_LOAD_FIELDS, "input": object, "truncate": bool, "dimensions": integer(-(2**63))})
+EMBEDDINGS = schema({**_LOAD_FIELDS, "prompt": str})
+PULL = schema({"model": str, "name": str, "insecure": bool, "stream": bool})
+COPY = schema({"source": str, "destination": str})
+DELETE = schema({"model": str, "name": str})
+_CREATE = schema(
+    {"model": str, "name": str, "from": str, "stream": bool, "template": str, "system": str, "parameters": dict}
+)
+
+
+def create_fields(value: Any, location: Location) -> Any:
+    """Check the body of `create`, and return it with its unknown fields, which the handler refuses."""
+    known = _CREATE(value, location)
+    return {**{name: field for name, field in value.items() if field}, **known}
+
+
+_INTEGERS = (
+    *("num_ctx", "num_batch", "num_gpu", "main_gpu", "num_thread", "num_keep", "num_predict", "draft_num_predict"),
+    *("seed", "top_k", "repeat_last_n"),
+)
+_FLOATS = ("temperature", "top_p", "min_p", "typical_p", "repeat_penalty", "presence_penalty", "frequency_penalty")
+_OPTION_TYPES: dict[str, tuple[str, set[type]]] = {
+    **dict.fromkeys(_INTEGERS, ("integer", {int, float})),
+    **dict.fromkeys(_FLOATS, ("float32", {int, float})),
+    **{"use_mmap": ("boolean", {bool}), "stop": ("array", {list})},
+}
+
+
+def effective_options(model: Model, requested: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the model's parameters, overridden by `requested`. Raises HttpError (500) for a wrong option type.
+
+    A `num_predict` of 0 becomes -1, because both mean no limit.
+    """
+    overrides = {key: value for key, value in requested.items() if value is not None}
+    for key, value in overrides.items():
+        type_name, types = _OPTION_TYPES.get(key, ("", {type(value)}))
+        if type(value) not in types:
+            raise HttpError(500, f"option {quoted(key)} must be of type {type_name}")
+        if key == "stop" and not all(isinstance(item, str) for item in value):
+            raise HttpError(500, 'option "stop" must be of an array of strings')
+    integers = {key: int(overrides[key]) for key in _INTEGERS if key in overrides}
+    options = {**model.parameters, **overrides, **integers}
+    return {**options, "num_predict": -1} if options.get("num_predict") == 0 else options
+
+
+def to_prompt(
+    body: Mapping[str, Any], operation: Operation, model: Model, options: Mapping[str, Any], request: bytes
+) -> Prompt:
+    """Convert the body of a request to a prompt for this model."""
+    think = body.get("think")
+    prompt = Prompt(
+        model=body.get("model", ""),
+        operation=operation,
+        messages=_chat_messages(body) if operation == "chat" else _generate_messages(body),
+        tools=tuple(body.get("tools", ())),
+        think=think,
+        thinks=model.has_capability("thinking") and think is not False,
+        format=body.get("format") or None,
+        options=options,
+        raw=body.get("raw", False),
+        stream=body.get("stream", True),
+        request=request,
+    )
+    return prompt if prompt.raw else with_defaults(prompt, model, request)
+
+
+def _chat_messages(body: Mapping[str, Any]) -> tuple[Message, ...]:
+    return tuple(
+        Message(
+            **{
+                **message,
+                "role": message.get("role", "").lower(),
+                "images": len(message.get("images", ())),
+                "tool_calls": tuple(map(_call, message.get("tool_calls", ()))),
+            }
+        )
+        for message in body.get("messages", ())
+    )
+
+
+def _call(call: Mapping[str, Any]) -> ToolCall:
+    function = call.get("function", {})
+    return ToolCall(function.get("name", ""), function.get("arguments", {}), call.get("id") or None)
+
+
+def _generate_messages(body: Mapping[str, Any]) -> tuple[Message, ...]:
+    system = (Message("system", body["system"]),) if body.get("system") else ()
+    return (*system, Message("user", body.get("prompt", ""), images=len(body.get("images", ()))))

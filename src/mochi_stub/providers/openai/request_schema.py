@@ -1,0 +1,290 @@
+"""Schemas of OpenAI's requests, error responses, and the conversion of messages and options."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, TypeAlias
+
+import orjson
+
+from mochi_stub.handlers import Stub
+from mochi_stub.http.messages import Headers, HttpResponse
+from mochi_stub.models.catalogue import Model
+from mochi_stub.prompt import Message, ToolCall
+from mochi_stub.providers.body_validation import (
+    Check,
+    Location,
+    Schema,
+    ValidationError,
+    array,
+    integer,
+    kind_of,
+    number,
+    quoted_list,
+    schema,
+    string_or,
+    tagged,
+)
+from mochi_stub.providers.provider_pipeline import find_declared, headers_of, json_response, list_models
+from mochi_stub.reply import Failure, HttpError
+
+NOT_JSON = (
+    "We could not parse the JSON body of your request. (HINT: This likely means you aren't using your HTTP library "
+    "correctly. The OpenAI API expects a JSON payload, but what was sent was not valid JSON. If you have trouble "
+    "figuring out how to fix this, please contact us through our help center at help.openai.com.)"
+)
+_CODES = {401: "invalid_api_key", 404: "model_not_found", 429: "rate_limit_exceeded"}
+
+
+def error_response(failure: Failure, *_: object, **details: Any) -> HttpResponse:
+    headers = (*_rate_limit_headers(failure), *headers_of(failure))
+    return json_response({"error": failure_error(failure, **details)}, failure.status, headers)
+
+
+def failure_error(failure: Failure, **details: Any) -> dict[str, Any]:
+    """Return the error object for a response body or a stream event."""
+    kind = "server_error" if failure.status >= 500 else "invalid_request_error"
+    return {
+        "message": failure.message,
+        "type": "requests" if failure.status == 429 else kind,
+        "param": None,
+        "code": _CODES.get(failure.status),
+        **details,
+    }
+
+
+def find_model(stub: Stub, name: str | None, capability: str) -> Model:
+    """Return the model with this name. Without a name, return the first listed model that has the capability.
+
+    Raises HttpError if there is no such model.
+    """
+    if name is None:
+        capable = [model for model in list_models(stub.models) if model.has_capability(capability)]
+        if not capable:
+            raise HttpError(400, "you must provide a model parameter")
+        return capable[0]
+    missing = HttpError(404, f"The model `{name}` does not exist or you do not have access to it.")
+    return find_declared(stub.models, name, missing)
+
+
+def format_error(error: ValidationError) -> HttpError:
+    """Return the HTTP error for an invalid body, in OpenAI's wording."""
+    path = "".join(f"[{step}]" if isinstance(step, int) else f".{step}" for step in error.location).removeprefix(".")
+    found, expected = error.found, error.expected
+    match error.kind:
+        case "syntax":
+            return HttpError(400, NOT_JSON)
+        case "missing":
+            message, code = f"Missing required parameter: '{path}'.", "missing_required_parameter"
+        case "type":
+            place = f"Invalid type for '{path}'" if path else "Invalid type for the request body"
+            message = f"{place}: expected {_with_article(expected)}, but got {_with_article(kind_of(found))} instead."
+            code = "invalid_type"
+        case "value" | "tag":
+            supported = quoted_list(expected, " and " if len(expected) == 2 else ", and ")
+            message = f"Invalid value: '{found}'. Supported values are: {supported}."
+            code = "invalid_value"
+        case "empty":
+            explanation = f"Expected an array with minimum length {expected}, but got an empty array instead."
+            message, code = f"Invalid '{path}': empty array. {explanation}", "empty_array"
+        case "low" | "high":
+            side, sign, suffix = _LIMITS[error.kind]
+            explanation = f"Expected a value {sign} {expected:g}, but got {found} instead."
+            message = f"Invalid '{path}': {error.type_name} {side} value. {explanation}"
+            code = f"{error.type_name}_{suffix}_value"
+    return HttpError(400, message, param=path or None, code=code)
+
+
+_LIMITS = {"low": ("below minimum", ">=", "below_min"), "high": ("above maximum", "<=", "above_max")}
+
+
+def _with_article(kind: str) -> str:
+    return kind if kind == "null" else f"{'an' if kind[0] in 'aio' else 'a'} {kind}"
+
+
+def _rate_limit_headers(failure: Failure) -> Headers:
+    if failure.status != 429 or any(name.lower().startswith("x-ratelimit-") for name, _ in failure.headers):
+        return ()
+    return (
+        (b"x-ratelimit-limit-requests", b"60"),
+        (b"x-ratelimit-remaining-requests", b"0"),
+        (b"x-ratelimit-reset-requests", b"1s"),
+    )
+
+
+Tools: TypeAlias = "tuple[Mapping[str, Any], ...]"
+TEXT = {"text!": str}
+_PARTS = {
+    "text": TEXT,
+    "image_url": {"image_url!": {"url!": str}},
+    "input_audio": {"input_audio!": dict},
+    "file": {"file!": dict},
+    "refusal": {"refusal!": str},
+}
+_CONTENT = string_or([tagged("type", _PARTS)])
+_FUNCTION = {"name!": str, "description": str, "parameters": dict, "strict": bool}
+_CALL = {"id": str, "type": str, "function!": {"name!": str, "arguments": str}}
+_MESSAGE = {
+    "system": {"content!": _CONTENT},
+    "assistant": {"content": _CONTENT, "reasoning": str, "reasoning_content": str, "tool_calls": [_CALL]},
+    "user": {"content!": _CONTENT},
+    "function": {"content": _CONTENT, "name!": str},
+    "tool": {"content!": _CONTENT, "tool_call_id!": str},
+    "developer": {"content!": _CONTENT},
+}
+_FORMAT = {"text": {}, "json_object": {}, "json_schema": {"json_schema!": {"name!": str, "schema": dict}}}
+NAMED = {"name!": str}
+ALLOWED = {"mode!": ("auto", "required"), "tools!": [{"type!": str, "name": str, "function": NAMED}]}
+EFFORT = ("none", "minimal", "low", "medium", "high", "xhigh", "max")
+_COMMON = {
+    "stream": bool,
+    "stream_options": {"include_usage": bool},
+    "temperature": number(0, 2),
+    "top_p": number(0, 1),
+    "frequency_penalty": number(-2, 2),
+    "presence_penalty": number(-2, 2),
+    "seed": integer(-(2**63)),
+    "stop": string_or([str]),
+    "n": integer(1, 128),
+}
+
+
+def tool_choice(function: Schema, allowed: Schema) -> Check:
+    """Build the check of the request field `tool_choice`.
+
+    `function` is the schema for the choice of one function, and `allowed` is the schema for the choice of several
+    allowed tools. The choice of a tool that OpenAI runs itself is accepted without a check.
+    """
+    mode, any_object = schema(("none", "auto", "required")), schema({"type!": str})
+    checks = {"function": schema(function), "allowed_tools": schema(allowed)}
+
+    def check(value: Any, location: Location) -> Any:
+        if isinstance(value, str):
+            return mode(value, location)
+        kind = any_object(value, location)["type"]
+        return {"type": kind, **checks[kind](value, location)} if kind in checks else value
+
+    return check
+
+
+CHAT = schema(
+    {
+        "model": str,
+        "messages!": array(tagged("role", _MESSAGE), least=1),
+        "tools": [tagged("type", {"function": {"function!": _FUNCTION}, "custom": dict})],
+        "tool_choice": tool_choice({"function!": NAMED}, {"allowed_tools!": ALLOWED}),
+        "max_tokens": integer(1),
+        "max_completion_tokens": integer(1),
+        "response_format": tagged("type", _FORMAT),
+        "reasoning_effort": EFFORT,
+        **_COMMON,
+    }
+)
+
+
+def _prompts(value: Any, location: Location) -> Any:
+    """Validate a prompt: a text, an array of token ids, an array of texts, or an array of token arrays."""
+    first = value[0] if isinstance(value, list) and value else None
+    tokens = array(integer(0))
+    items = tokens if isinstance(first, int) else array(tokens if isinstance(first, list) else str, least=1)
+    return string_or(items)(value, location)
+
+
+COMPLETION = schema({"model": str, "prompt": _prompts, "max_tokens": integer(0), "echo": bool, **_COMMON})
+EMBEDDING = schema({"model": str, "input!": _prompts, "encoding_format": ("float", "base64"), "dimensions": integer(1)})
+
+
+def texts(value: Any) -> list[str]:
+    """Convert a prompt to a list of texts. An array of token IDs becomes a text that contains the IDs as numbers."""
+    items = value if isinstance(value, list) and not all(isinstance(item, int) for item in value) else [value]
+    return [item if isinstance(item, str) else " ".join(map(str, item)) for item in items]
+
+
+def to_message(message: Mapping[str, Any]) -> Message:
+    content, images = text_and_images(message.get("content", ""))
+    return Message(
+        role={"developer": "system", "function": "tool"}.get(message["role"], message["role"]),
+        content=content,
+        thinking=message.get("reasoning_content") or message.get("reasoning", ""),
+        images=images,
+        tool_calls=tuple(
+            ToolCall(call["function"]["name"], arguments(call["function"].get("arguments", "")), call.get("id"))
+            for call in message.get("tool_calls", ())
+        ),
+        tool_name=message.get("name", ""),
+        tool_call_id=message.get("tool_call_id", ""),
+    )
+
+
+def text_and_images(content: Any) -> tuple[str, int]:
+    """Return the text of a message, with a line for each part, and the number of its images."""
+    if isinstance(content, str):
+        return content, 0
+    texts = [part.get("text") or part.get("refusal") for part in content]
+    return "\n".join(filter(None, texts)), sum(part["type"] in ("image_url", "input_image") for part in content)
+
+
+def arguments(text: str) -> Mapping[str, Any]:
+    """Parse the arguments of a tool call. Text that is not a JSON object becomes `{"arguments": text}`."""
+    try:
+        value = orjson.loads(text) if text else {}
+    except orjson.JSONDecodeError:
+        value = None
+    return value if isinstance(value, dict) else {"arguments": text}
+
+
+def reply_format(kind: str | None, json_schema: Mapping[str, Any]) -> Any:
+    """Return the requested reply format: a JSON schema, `"json"` or None."""
+    return json_schema.get("schema", {}) if kind == "json_schema" else "json" if kind == "json_object" else None
+
+
+def thinking(effort: str | None, summary: str | None = None) -> bool | str | None:
+    """Return the value of `Prompt.think` for a request with the reasoning effort `effort`.
+
+    If the request sets no effort but requests a summary of the reasoning, thinking is enabled.
+    """
+    return False if effort == "none" else effort or (True if summary else None)
+
+
+def chat_model(stub: Stub, body: Mapping[str, Any], endpoint: str) -> Model:
+    """Return the requested model. Raises HttpError if that model does not support text generation or tools."""
+    model = find_model(stub, body.get("model"), "completion")
+    if not model.has_capability("completion"):
+        kind = "completion" if endpoint == "v1/completions" else "chat"
+        message = f"This is not a {kind} model and thus not supported in the {endpoint} endpoint."
+        raise HttpError(404, message, param="model", code=None)
+    if body.get("tools") and not model.has_capability("tools"):
+        raise HttpError(400, "tools is not supported in this model.", param="tools", code="unsupported_parameter")
+    return model
+
+
+def select_tools(choice: Any, tools: Sequence[Mapping[str, Any]]) -> tuple[Tools, Tools]:
+    """Return the tools that the model may call, and the tools of which it must call one.
+
+    Raises HttpError if the choice requires a tool that the request does not offer.
+    """
+    functions = {tool["function"]["name"]: tool for tool in tools if tool["type"] == "function"}
+    if choice == "none":
+        return (), ()
+    if choice == "required":
+        return tuple(tools), tuple(functions.values()) or _offered({}, [])
+    kind = choice["type"] if isinstance(choice, Mapping) else None
+    if kind not in ("function", "allowed_tools"):
+        return tuple(tools), ()
+    details = {**choice, **choice.get(kind, {})}  # only chat completions nest the details
+    if kind == "function":
+        return tuple(tools), _offered(functions, [details["name"]])
+    listed = [tool for tool in details["tools"] if tool["type"] == "function"]
+    allowed = _offered(functions, [tool.get("function", tool).get("name") for tool in listed])
+    return allowed, allowed if details["mode"] == "required" else ()
+
+
+def _offered(functions: Mapping[str, Mapping[str, Any]], names: Sequence[Any]) -> Tools:
+    if not functions:
+        message = "'tool_choice' is only allowed when 'tools' are specified."
+        raise HttpError(400, f"Invalid value for 'tool_choice': {message}", param="tool_choice")
+    for name in names:
+        if name not in functions:
+            message = f"no function named '{name}' was specified in the 'tools' parameter."
+            raise HttpError(400, f"Invalid value for 'tool_choice': {message}", param="tool_choice")
+    return tuple(functions[name] for name in names)

@@ -1,0 +1,284 @@
+"""Handler of `/v1/responses`, the schema of its requests and the encoder of its replies."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import partial
+from typing import Any
+
+from mochi_stub.handlers import Result, Stub
+from mochi_stub.http.messages import HttpResponse, Request
+from mochi_stub.json_encoding import dumps, event
+from mochi_stub.models.catalogue import Model
+from mochi_stub.prompt import Message, Prompt, ToolCall
+from mochi_stub.providers import provider_pipeline as pipeline
+from mochi_stub.providers.body_validation import Location, integer, number, schema, string_or, tagged
+from mochi_stub.providers.openai import request_schema as requests
+from mochi_stub.providers.prompt_evaluation import EvaluatedPrompt
+from mochi_stub.replies.chunks import Piece
+from mochi_stub.reply import Failure, HttpError, Reasoning
+
+_PARTS = {
+    "input_text": requests.TEXT,
+    "output_text": requests.TEXT,
+    "input_image": {"image_url": str},
+    "input_file": dict,
+    "refusal": {"refusal!": str},
+}
+_CONTENT = string_or([tagged("type", _PARTS)])
+_ITEMS = {
+    "message": {"role!": ("user", "assistant", "system", "developer"), "content!": _CONTENT},
+    "function_call": {"call_id!": str, "name!": str, "arguments!": str},
+    "function_call_output": {"call_id!": str, "output!": _CONTENT},
+    "reasoning": {"summary": [requests.TEXT], "content": [requests.TEXT]},
+    "item_reference": dict,
+}
+_FORMAT = {"text": {}, "json_object": {}, "json_schema": {"name!": str, "schema!": dict, "strict": bool}}
+_ANY_TOOL = schema({"type!": str})
+_FUNCTION = schema({"name!": str, "parameters": dict})
+
+
+def _tool(value: Any, location: Location) -> Any:
+    """Validate a tool. Only functions are validated; OpenAI's built-in tools are accepted unchanged."""
+    if _ANY_TOOL(value, location)["type"] == "function":
+        _FUNCTION(value, location)
+    return value
+
+
+RESPONSE = schema(
+    {
+        "model": str,
+        "input!": string_or([tagged("type", _ITEMS, default="message")]),
+        "instructions": str,
+        "previous_response_id": str,
+        "tools": [_tool],
+        "tool_choice": requests.tool_choice(requests.NAMED, requests.ALLOWED),
+        "parallel_tool_calls": bool,
+        "max_output_tokens": integer(1),
+        "temperature": number(0, 2),
+        "top_p": number(0, 1),
+        "reasoning": {"effort": requests.EFFORT, "summary": str},
+        "text": {"format": tagged("type", _FORMAT), "verbosity": str},
+        "metadata": dict,
+        "store": bool,
+        "stream": bool,
+        "truncation": str,
+    }
+)
+_INCOMPLETE = {"length": "max_output_tokens", "content_filter": "content_filter"}
+_DEFAULTS = {
+    **{"background": False, "error": None, "instructions": None, "max_output_tokens": None, "max_tool_calls": None},
+    **{"metadata": {}, "parallel_tool_calls": True, "previous_response_id": None, "service_tier": "default"},
+    **{"store": True, "temperature": 1.0, "tool_choice": "auto", "tools": [], "top_logprobs": 0, "top_p": 1.0},
+    **{"truncation": "disabled", "user": None},
+}
+"""Fields of a response with the values that they have if the request does not set them."""
+_FIRST_ITEM_ID = 1000
+"""Index from which the first item ID is generated. Indices of call IDs are lower, so that all IDs differ."""
+
+
+def responses(stub: Stub, request: Request, body: dict[str, Any]) -> Result:
+    model = requests.chat_model(stub, body, "v1/responses")
+    previous_id = body.get("previous_response_id")
+    if previous_id is not None:
+        message = f"Previous response with id '{previous_id}' not found."
+        raise HttpError(400, message, param="previous_response_id", code="previous_response_not_found")
+    return pipeline.generate(stub, model, _prompt(body, model), request, partial(ResponseEvents, body))
+
+
+def _prompt(body: Mapping[str, Any], model: Model) -> Prompt:
+    reasoning = body.get("reasoning", {})
+    think = requests.thinking(reasoning.get("effort"), reasoning.get("summary"))
+    text_format = body.get("text", {}).get("format", {})
+    functions = [
+        pipeline.function_tool(**{name: tool.get(name) for name in ("name", "description", "parameters", "strict")})
+        for tool in body.get("tools", ())
+        if tool["type"] == "function"
+    ]
+    tools, required_tools = requests.select_tools(body.get("tool_choice"), functions)
+    return Prompt(
+        model=body.get("model", model.name),
+        messages=_messages(body),
+        tools=tools,
+        required_tools=required_tools,
+        think=think,
+        thinks=model.has_capability("thinking") and think is not False,
+        format=requests.reply_format(text_format.get("type"), text_format),
+        options=pipeline.options(body),
+        stream=body.get("stream", False),
+    )
+
+
+def _messages(body: Mapping[str, Any]) -> tuple[Message, ...]:
+    """Convert the instructions and the input to messages. Consecutive assistant items become one message."""
+    items = body["input"]
+    messages = [Message("system", body["instructions"])] if body.get("instructions") else []
+    if isinstance(items, str):
+        return (*messages, Message("user", items))
+    for new in filter(None, map(_message, items)):
+        last = messages[-1] if messages else None
+        if last and last.role == new.role == "assistant" and not (last.content and new.content):
+            content, thinking = last.content or new.content, last.thinking or new.thinking
+            calls = (*last.tool_calls, *new.tool_calls)
+            messages[-1] = Message("assistant", content, thinking, tool_calls=calls)
+        else:
+            messages.append(new)
+    return tuple(messages)
+
+
+def _message(item: Mapping[str, Any]) -> Message | None:
+    match item["type"]:
+        case "message":
+            text, images = requests.text_and_images(item["content"])
+            return Message("system" if item["role"] == "developer" else item["role"], text, images=images)
+        case "function_call":
+            call = ToolCall(item["name"], requests.arguments(item["arguments"]), item["call_id"])
+            return Message("assistant", tool_calls=(call,))
+        case "function_call_output":
+            return Message("tool", requests.text_and_images(item["output"])[0], tool_call_id=item["call_id"])
+        case "reasoning":
+            parts = item.get("content") or item.get("summary", [])
+            return Message("assistant", thinking="\n".join(part["text"] for part in parts))
+    return None
+
+
+class ResponseEvents:
+    """Encoder of a response.
+
+    `open` is the kind of the current item, `target` has the fields that identify it, and `text` lists its text pieces.
+    """
+
+    content_type = pipeline.EVENTS
+
+    def __init__(self, body: Mapping[str, Any], evaluated: EvaluatedPrompt) -> None:
+        self.evaluated, self.body, self.ids = evaluated, body, evaluated.ids
+        self.status = "incomplete" if evaluated.reply.finish in _INCOMPLETE else "completed"
+        self.items: list[dict[str, Any]] = []
+        self.open: type | None = None
+        self.target: dict[str, Any] = {}
+        self.text: list[str] = []
+        self.sequence = 0
+
+    def chunk(self, pieces: list[Piece]) -> bytes:
+        return (self._start() + "".join([self._piece(piece) for piece in pieces])).encode()
+
+    def end(self) -> bytes:
+        last = self._start() + self._close(self.status)
+        return (last + self._event(f"response.{self.status}", response=self._response(self.status))).encode()
+
+    def error(self, failure: Failure) -> bytes:
+        code = "rate_limit_exceeded" if failure.status == 429 else "server_error"
+        response = {**self._response("failed"), "error": {"code": code, "message": failure.message}, "usage": None}
+        return (self._start() + self._event("response.failed", response=response)).encode()
+
+    def complete_response(self) -> HttpResponse:
+        for piece in pipeline.blocks(self.evaluated.reply):
+            self._piece(piece)
+        self._close(self.status)
+        return pipeline.json_response(self._response(self.status))
+
+    def _event(self, name: str, **fields: Any) -> str:
+        number = self.sequence
+        self.sequence += 1
+        return event({"type": name, "sequence_number": number, **fields}, name)
+
+    def _start(self) -> str:
+        if self.sequence:
+            return ""
+        state = self._response("in_progress")
+        return self._event("response.created", response=state) + self._event("response.in_progress", response=state)
+
+    def _piece(self, piece: Piece) -> str:
+        if piece.kind is ToolCall:
+            return self._close() + self._call(piece.value)
+        opening = "" if self.open is piece.kind else self._close() + self._begin(piece.kind)
+        self.text.append(piece.value)
+        return opening + self._text_event("delta", delta=piece.value)
+
+    def _begin(self, kind: type) -> str:
+        prefix, index = ("rs", "summary_index") if kind is Reasoning else ("msg", "content_index")
+        self.open = kind
+        self.target = {"item_id": self._id(prefix), "output_index": len(self.items), index: 0}
+        return self._item_event("added", self._item("", "in_progress")) + self._part_event("added", "")
+
+    def _close(self, status: str = "completed") -> str:
+        """Return the events that end the current item, or an empty string if no item is open."""
+        if self.open is None:
+            return ""
+        text = "".join(self.text)
+        item = self._item(text, status)
+        ending = self._text_event("done", text=text) + self._part_event("done", text) + self._item_event("done", item)
+        self.items.append(item)
+        self.open = None
+        self.text.clear()
+        return ending
+
+    def _item_event(self, name: str, item: Mapping[str, Any]) -> str:
+        return self._event(f"response.output_item.{name}", output_index=len(self.items), item=item)
+
+    def _text_event(self, name: str, **fields: str) -> str:
+        if self.open is Reasoning:
+            return self._event(f"response.reasoning_summary_text.{name}", **self.target, **fields)
+        return self._event(f"response.output_text.{name}", **self.target, **fields, logprobs=[])
+
+    def _part_event(self, name: str, text: str) -> str:
+        kind = "reasoning_summary_part" if self.open is Reasoning else "content_part"
+        return self._event(f"response.{kind}.{name}", **self.target, part=self._part(text))
+
+    def _part(self, text: str) -> dict[str, Any]:
+        if self.open is Reasoning:
+            return {"type": "summary_text", "text": text}
+        return {"type": "output_text", "text": text, "annotations": [], "logprobs": []}
+
+    def _id(self, prefix: str) -> str:
+        return f"{prefix}_{self.ids.id(_FIRST_ITEM_ID + len(self.items), 48)}"
+
+    def _item(self, text: str, status: str) -> dict[str, Any]:
+        item_id = self.target["item_id"]
+        if self.open is Reasoning:
+            return {"id": item_id, "type": "reasoning", "summary": [self._part(text)] if text else []}
+        content = [] if status == "in_progress" else [self._part(text)]
+        return {"id": item_id, "type": "message", "status": status, "role": "assistant", "content": content}
+
+    def _call(self, call: ToolCall) -> str:
+        item = {
+            "id": self._id("fc"),
+            "type": "function_call",
+            "status": "completed",
+            "call_id": call.id or f"call_{self.ids.id(len(self.items) + 1, 24)}",
+            "name": call.name,
+            "arguments": dumps(call.arguments),
+        }
+        target = {"item_id": item["id"], "output_index": len(self.items)}
+        name = "response.function_call_arguments"
+        added = self._item_event("added", {**item, "status": "in_progress", "arguments": ""})
+        deltas = [self._event(f"{name}.delta", **target, delta=piece) for piece in pipeline.argument_pieces(call)]
+        done = self._event(f"{name}.done", **target, arguments=item["arguments"]) + self._item_event("done", item)
+        self.items.append(item)
+        return "".join([added, *deltas, done])
+
+    def _response(self, status: str) -> dict[str, Any]:
+        body, finish = self.body, self.evaluated.reply.finish
+        return {
+            "id": f"resp_{self.ids.id(0, 48)}",
+            "object": "response",
+            "created_at": self.ids.start // 10**9,
+            "status": status,
+            "incomplete_details": {"reason": _INCOMPLETE[finish]} if status == "incomplete" else None,
+            "model": self.evaluated.prompt.model,
+            "output": list(self.items),
+            "reasoning": {"effort": None, "summary": None, **body.get("reasoning", {})},
+            "text": {"format": {"type": "text"}, **body.get("text", {})},
+            "usage": None if status == "in_progress" else self._usage(),
+            **{name: body.get(name, default) for name, default in _DEFAULTS.items()},
+        }
+
+    def _usage(self) -> dict[str, Any]:
+        counts = self.evaluated.usage
+        return {
+            "input_tokens": counts.input,
+            "input_tokens_details": {"cached_tokens": counts.cache_read},
+            "output_tokens": counts.output,
+            "output_tokens_details": {"reasoning_tokens": counts.reasoning},
+            "total_tokens": counts.input + counts.output,
+        }

@@ -1,0 +1,252 @@
+"""Evaluation of a prompt by a loaded model: truncation, the reply, token counts and the simulated prompt cache.
+
+As in Ollama, the oldest messages are removed first, except system messages. If the last message alone is too long, its
+text is shortened.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from math import inf
+from typing import Any, NamedTuple
+
+import orjson
+
+from mochi_stub.handlers import Encoder, Generation, Stub
+from mochi_stub.json_encoding import dumps
+from mochi_stub.models.catalogue import Model
+from mochi_stub.models.scheduler import Evaluation, Lease, LoadRequest
+from mochi_stub.prompt import (
+    IMAGE_TOKENS,
+    Message,
+    Prompt,
+    count_tokens,
+    counted_text,
+    counted_text_of,
+    prompt_tokens,
+    render,
+    render_message,
+)
+from mochi_stub.replies.seeded_values import SeededIds
+from mochi_stub.reply import Choice, Content, Cut, Failure, HttpError, Part, Reasoning, Reply, Text, ToolCalls, joined
+
+NUM_KEEP = 4
+TOO_LONG = (
+    "the prompt is longer than the context length currently available to the model; shorten the prompt, adjust the "
+    "context length in settings, or use a model with a longer context length"
+)
+
+
+class TooLong(HttpError):
+    """The prompt exceeds the context and cannot be truncated."""
+
+
+class FittedPrompt(NamedTuple):
+    """Prompt that fits the context. `tokens` is its length, and `dropped` is the number of removed messages."""
+
+    prompt: Prompt
+    tokens: int
+    dropped: int = 0
+    truncated: bool = False
+
+
+def fit_prompt(
+    prompt: Prompt, model: Model, context: int | None, *, truncate: bool, shift: bool, before: int = 0
+) -> FittedPrompt:
+    """Truncate a prompt so that its tokens and `before` earlier tokens fit into a context of `context` tokens.
+
+    If `context` is None, there is no limit. Raises TooLong if the prompt is too long and cannot be truncated.
+    """
+    per_token = model.chars_per_token
+    tokens = prompt_tokens(prompt, per_token) + before
+    if context is None or tokens <= context:
+        return FittedPrompt(prompt, tokens)
+    if not truncate:
+        raise TooLong(400, exceeds(tokens, context))
+    shorter = prompt
+    if prompt.operation == "chat":
+        shorter = replace(prompt, messages=_latest(prompt, per_token, context))
+        tokens = prompt_tokens(shorter, per_token) + before
+    dropped = len(prompt.messages) - len(shorter.messages)
+    if tokens <= context:
+        return FittedPrompt(shorter, tokens, dropped, truncated=True)
+    if prompt.operation == "chat" and model.template_style == "native":
+        raise TooLong(400, exceeds(tokens, context))
+    if not shift:
+        raise TooLong(400, TOO_LONG)
+    return _shorten_last_message(shorter, per_token, tokens, context, dropped)
+
+
+def exceeds(tokens: int, context: int) -> str:
+    """Return the error of Ollama's llama-server for a prompt that is too long, as JSON text."""
+    message = f"request ({tokens} tokens) exceeds the available context size ({context} tokens), try increasing it"
+    error = {"code": 400, "message": message, "type": "exceed_context_size_error"}
+    return orjson.dumps({"error": {**error, "n_prompt_tokens": tokens, "n_ctx": context}}).decode()
+
+
+def _latest(prompt: Prompt, chars_per_token: float, context: int) -> tuple[Message, ...]:
+    length = len(counted_text(prompt))
+    images = sum(message.images for message in prompt.messages)
+    latest: list[Message] = []
+    for message in prompt.messages[:-1]:
+        fits = count_tokens(length, chars_per_token) + IMAGE_TOKENS * images <= context
+        if fits or message.role == "system":
+            latest.append(message)
+        else:
+            length -= len(counted_text_of(message))
+            images -= message.images
+    return (*latest, prompt.messages[-1])
+
+
+def _shorten_last_message(
+    prompt: Prompt, chars_per_token: float, tokens: int, context: int, dropped: int
+) -> FittedPrompt:
+    """Remove tokens of the last message after the first `num_keep`, so that half of the rest of the context is free."""
+    keep = max(0, min(int(prompt.options.get("num_keep", NUM_KEEP)), context - 1))
+    removed = tokens - (context - (context - keep) // 2)
+    start = int(keep * chars_per_token)
+    *earlier, last = prompt.messages
+    content = last.content[:start] + last.content[start + int(removed * chars_per_token) :]
+    shorter = replace(prompt, messages=(*earlier, replace(last, content=content)))
+    return FittedPrompt(shorter, tokens - removed, dropped, truncated=True)
+
+
+def apply_stop_conditions(reply: Reply, options: Mapping[str, Any], chars_per_token: float) -> Reply:
+    """Apply the options `stop` and `num_predict`: return the reply, cut at a stop sequence or at the token limit.
+
+    A stop sequence can span adjacent texts, such as the filler text and the echo after it.
+    """
+    stop, tokens = options.get("stop") or (), options.get("num_predict")
+    stops = [stop] if isinstance(stop, str) else list(filter(None, stop))
+    left = inf if tokens is None or tokens < 0 else int(tokens * chars_per_token)
+    if not stops and left == inf:
+        return reply
+    before, text, kind = 0, "", None  # `text` joins adjacent parts of the same kind
+    for part in reply.parts:
+        if isinstance(part, (Choice, Cut, Failure, ToolCalls)):
+            kind = None
+        if not isinstance(part, (Reasoning, Text)):
+            continue
+        if type(part) is not kind:
+            before, text, kind = before + len(text), "", type(part)
+        text += joined(part.content)
+        at, found = min(((at, stop) for stop in stops if (at := text.find(stop)) >= 0), default=(len(text), None))
+        end = before + at
+        if found is not None or end > left:
+            ended = replace(reply, parts=_first_characters(reply.parts, int(min(end, left))), frames=None)
+            return replace(ended, finish="length") if end > left else replace(ended, finish="stop", stop_sequence=found)
+    return reply
+
+
+def _first_characters(parts: Sequence[Part], length: int) -> list[Part]:
+    """Return the parts up to the first `length` characters of their texts."""
+    kept: list[Part] = []
+    for part in parts:
+        if isinstance(part, (Reasoning, Text)):
+            size = len(joined(part.content))
+            if size > length:
+                return [*kept, replace(part, content=_shortened(part.content, length))]
+            length -= size
+        kept.append(part)
+    return kept
+
+
+def _shortened(content: Content, length: int) -> Content:
+    if isinstance(content, str):
+        return content[:length]
+    pieces: list[str] = []
+    for piece in content:
+        pieces.append(piece[:length])
+        length -= len(piece)
+        if length <= 0:
+            break
+    return pieces
+
+
+class Counts(NamedTuple):
+    """Token counts of a request and its reply. `output` includes `reasoning`."""
+
+    input: int
+    output: int
+    reasoning: int
+    cache_read: int = 0
+    cache_creation: int = 0
+
+
+@dataclass  # not frozen: frozen instances take three times as long to create
+class EvaluatedPrompt:
+    """Truncated prompt with its reply.
+
+    `seconds` is the simulated time of the evaluation, or None if the simulated machine has no `prompt_speed`.
+    """
+
+    stub: Stub
+    model: Model
+    fit: FittedPrompt
+    reply: Reply
+    evaluation: Evaluation
+    evaluated_tokens: int
+    seconds: float | None
+
+    @property
+    def prompt(self) -> Prompt:
+        return self.fit.prompt
+
+    @property
+    def ids(self) -> SeededIds:
+        """IDs and times of the reply, derived from the model name and the request body."""
+        return self.stub.seeded_ids(self.prompt.model.encode(errors="replace") + self.prompt.request)
+
+    @cached_property
+    def usage(self) -> Counts:
+        """Token counts. Counts that the reply sets replace the calculated counts."""
+        reply, per_token = self.reply, self.model.chars_per_token
+        output, reasoning = generated_characters(reply), len(reply.reasoning)
+        counts = Counts(self.fit.tokens, count_tokens(output, per_token), count_tokens(reasoning, per_token))
+        return counts._replace(**{name: count for name, count in vars(reply.usage).items() if count is not None})
+
+    def generation(self, encoder: Encoder, reply: Reply, **journal_fields: Any) -> Generation:
+        """Return the response that sends `reply`. `journal_fields` are additional fields of the journal entry."""
+        fields = {
+            **{"model": self.prompt.model, "truncated": self.fit.truncated, "dropped_messages": self.fit.dropped},
+            **{"prompt_tokens": self.fit.tokens, "evaluated_tokens": self.evaluated_tokens},
+            **journal_fields,
+        }
+        return Generation(reply, encoder, self.prompt.stream, fields, self.evaluation, self.seconds or 0.0)
+
+
+def generated_characters(reply: Reply, encode: Callable[[Any], str] = dumps) -> int:
+    """Count the characters of a reply: reasoning, text, and the names and JSON arguments of tool calls."""
+    calls = sum(len(call.name) + len(encode(call.arguments)) for call in reply.tool_calls)
+    return len(reply.reasoning) + len(reply.text) + calls
+
+
+def evaluate_prompt(
+    stub: Stub, load: LoadRequest, lease: Lease, prompt: Prompt, *, truncate: bool = True, context_tokens: int = 0
+) -> EvaluatedPrompt:
+    """Truncate a prompt to the context of the loaded model, and return the prompt with its reply.
+
+    `context_tokens` is the number of tokens of an earlier conversation, which precede the prompt. Raises TooLong if the
+    prompt is too long and cannot be truncated.
+    """
+    model = load.model
+    fit = fit_prompt(prompt, model, lease.limit, truncate=truncate, shift=load.shift, before=context_tokens)
+    stub.scheduler.truncations += fit.truncated
+    options = _options(fit, load, lease.limit)
+    reply = apply_stop_conditions(stub.resolve(fit.prompt), options, model.chars_per_token)
+    answer = render_message("assistant", reply.text, reply.tool_calls)
+    evaluation = Evaluation(render(fit.prompt), f"\n{answer}", fit.tokens)
+    evaluated_tokens, speed = lease.prompt_cache.evaluate(evaluation), stub.scheduler.machine.prompt_speed
+    seconds = evaluated_tokens / speed if speed else None
+    return EvaluatedPrompt(stub, model, fit, reply, evaluation, evaluated_tokens, seconds)
+
+
+def _options(fit: FittedPrompt, load: LoadRequest, limit: int | None) -> Mapping[str, Any]:
+    """Return the generation options. If `load.shift` is false, limit `num_predict` to the free part of the context."""
+    options = fit.prompt.options
+    if load.shift or limit is None:
+        return options
+    requested, room = options.get("num_predict", -1), max(limit - fit.tokens, 0)
+    return {**options, "num_predict": min(requested, room) if requested >= 0 else room}

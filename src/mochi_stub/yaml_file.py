@@ -1,0 +1,275 @@
+"""YAML and JSON files: parsed data, validation with Pydantic, and error messages that contain the line of a value."""
+
+from __future__ import annotations
+
+import math
+import os
+import re
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from difflib import get_close_matches
+from functools import lru_cache
+from pathlib import Path
+from typing import Annotated, Any, Generic, TypeAlias, TypeVar, cast
+
+import yaml
+from pydantic import AfterValidator, BaseModel, ConfigDict, TypeAdapter, ValidationError, model_validator
+from pydantic_core import PydanticCustomError
+from typing_extensions import Self
+
+MAX_DEPTH = 100
+MTIME_RESOLUTION = 100_000_000  # nanoseconds; file changes within this time can have the same modification time
+_T = TypeVar("_T")
+_HEADER = re.compile(r"[!#$%&'*+\-.^_`|~0-9A-Za-z]+")
+_HEADER_VALUE = re.compile(r"[\t\x20-\x7e\x80-\xff]*")
+
+
+class ConfigError(ValueError):
+    """Invalid configuration or recording. The text is one line, `file:line: expected …`."""
+
+
+class Scalar(str):
+    """Text of a scalar as written in the file. `value` is the number, the truth value or None that it stands for."""
+
+    value: Any
+
+    @classmethod
+    def of(cls, text: str, value: Any) -> Self:
+        scalar = cls(text)
+        scalar.value = value
+        return scalar
+
+
+def plain(value: Any) -> Any:
+    """Return parsed data with the values of scalars instead of their texts."""
+    if isinstance(value, dict):
+        return {str(key): plain(item) for key, item in value.items()}
+    if isinstance(value, list):
+        return [plain(item) for item in value]
+    return value.value if isinstance(value, Scalar) else value
+
+
+def wrong_key(key: str, expected: str) -> PydanticCustomError:
+    """Return a validation error for a key of a mapping."""
+    return PydanticCustomError("wrong_key", "{text}", {"text": f"{expected}, found {key!r}", "key": key})
+
+
+def _checked_headers(headers: dict[str, str]) -> dict[str, str]:
+    for name, value in headers.items():
+        if not _HEADER.fullmatch(name):
+            raise wrong_key(name, "a valid header name")
+        if not _HEADER_VALUE.fullmatch(value):
+            raise ValueError(f"a header value in Latin-1 on one line as {name}, found {value!r}")
+    return {name.lower(): value for name, value in headers.items()}
+
+
+Headers: TypeAlias = Annotated["dict[str, str]", AfterValidator(_checked_headers)]
+"""Mapping of HTTP headers. Their names become lower case."""
+
+
+class Entry(BaseModel):
+    """Base class of the mappings in a configuration. Unknown keys are refused. A null value counts as missing."""
+
+    model_config = ConfigDict(frozen=True, allow_inf_nan=False)
+
+    @model_validator(mode="before")
+    @classmethod
+    def _check_keys(cls, value: Any) -> Any:
+        if not isinstance(value, dict):
+            return value
+        known = cls.known_keys()
+        for key in value:
+            if key not in known:
+                close = get_close_matches(key, known, 1)
+                raise wrong_key(key, f"the key {close[0]}" if close else f"one of {', '.join(known)}")
+        return {key: item for key, item in value.items() if not (isinstance(item, Scalar) and item.value is None)}
+
+    @classmethod
+    def known_keys(cls) -> list[str]:
+        aliases = [name.validation_alias for name in cls.model_fields.values()]
+        return [*cls.model_fields, *(alias for alias in aliases if isinstance(alias, str))]
+
+
+@lru_cache
+def _adapter(schema: Any) -> TypeAdapter[Any]:
+    return TypeAdapter(schema)
+
+
+@dataclass(frozen=True)
+class Document:
+    """Parsed file. Paths consist of the keys and the indices that lead to a value of `data`."""
+
+    file: str
+    data: Any
+    root: yaml.Node | None
+
+    def validate(self, schema: type[_T], value: Any, *path: str | int) -> _T:
+        """Return the value at `path`, validated. Raises ConfigError for the first error."""
+        adapter: TypeAdapter[_T] = _adapter(cast(Any, schema))
+        try:
+            return adapter.validate_python(value, context=Path(self.file).parent)
+        except ValidationError as error:
+            first = error.errors(include_url=False)[0]
+        except RecursionError:
+            raise self.error("an anchor that does not contain itself", *path) from None
+        context, path = first.get("ctx", {}), (*path, *first["loc"])
+        if first["type"] == "wrong_key":
+            raise self.key_error(first["msg"], *path, context["key"])
+        if isinstance(context.get("error"), ConfigError):  # of another file
+            raise context["error"]
+        raise self.error(_expected(first, self._find(*path)[2]), *path)
+
+    def error(self, expected: str, *path: str | int) -> ConfigError:
+        return ConfigError(f"{self.file}:{self._find(*path)[1]}: expected {expected}")
+
+    def key_error(self, expected: str, *path: str | int) -> ConfigError:
+        return ConfigError(f"{self.file}:{self._find(*path)[0]}: expected {expected}")
+
+    def _find(self, *path: str | int) -> tuple[int, int, str]:
+        """Return the line of the key, the line of the value, and the key at a path.
+
+        Steps that the file does not contain are skipped, so that the result belongs to the nearest known key.
+        """
+        node, key_line, line, name = self.root, 1, 1, ""
+        for step in path:
+            if isinstance(node, yaml.MappingNode):
+                pairs = [(key, value) for key, value in node.value if key.value == step]
+            else:
+                items = node.value if isinstance(node, yaml.SequenceNode) and isinstance(step, int) else []
+                pairs = [(item, item) for item in items[step : step + 1]] if items and isinstance(step, int) else []
+            if pairs:
+                key, node = pairs[-1]
+                key_line = key.start_mark.line + 1
+                line = max(node.start_mark.line + 1, key_line)
+                name = step if isinstance(step, str) else name
+        return key_line, line, name
+
+
+def _expected(error: Any, key: str) -> str:
+    """Return what Pydantic expected as the value of a key, and what it found."""
+    if error["type"] == "missing":
+        return f"the key {error['loc'][-1]}" + (f" in {key}" if key else "")
+    if error["type"] == "value_error":
+        return str(error["ctx"]["error"])
+    kinds = {"model_type": "a mapping", "dict_type": "a mapping", "list_type": "a list", "tuple_type": "a list"}
+    text = kinds.get(error["type"], error["msg"])
+    text = text.removeprefix("Input should be ").partition(", unable")[0]
+    text = f"a number {text}" if text.startswith(("greater", "less")) else text
+    return f"{text}{f' as {key}' if key else ''}, found {found(error['input'])}"
+
+
+def found(value: Any) -> str:
+    """Return a value as error messages show it."""
+    names: dict[type, str] = {dict: "a mapping", list: "a list", type(None): "nothing"}
+    value = plain(value)
+    shown = repr(value)
+    return names.get(type(value)) or (shown if len(shown) <= 60 else f"{shown[:57]}...")
+
+
+@dataclass
+class WatchedFile(Generic[_T]):
+    """File that is parsed again after its content has changed. Each call of `current` checks the file's metadata."""
+
+    path: Path
+    parse: Callable[[bytes], _T]
+    stamp: tuple[int, int, int] | None = field(default=None, init=False)
+    data: bytes | None = field(default=None, init=False)
+    value: _T | ConfigError = field(init=False)
+
+    def current(self) -> _T:
+        """Return the parsed content of the file. Raises ConfigError if the file is unreadable or invalid."""
+        try:
+            if self.stamp != _stamp(os.stat(self.path)):  # noqa: PTH116  # every request does this; Path.stat is slower
+                self._read()
+        except OSError as error:
+            self.stamp = self.data = None
+            self.value = ConfigError(f"{self.path}:1: expected a readable file ({error.strerror or error})")
+        if isinstance(self.value, ConfigError):
+            raise self.value
+        return self.value
+
+    def _read(self) -> None:
+        with self.path.open("rb") as file:
+            status, data = os.fstat(file.fileno()), file.read()
+        self.stamp = _stamp(status) if time.time_ns() - status.st_mtime_ns > MTIME_RESOLUTION else None
+        if data != self.data:
+            try:
+                self.value = self.parse(data)
+            except ConfigError as error:
+                self.value = error
+            self.data = data
+
+
+def _stamp(status: os.stat_result) -> tuple[int, int, int]:
+    return status.st_mtime_ns, status.st_size, status.st_ino
+
+
+def parse(data: bytes, file: str) -> Document:
+    """Parse the bytes of a YAML or JSON file. `file` is its name in error messages. Raises ConfigError."""
+    try:
+        text = data.decode("utf-8-sig")
+        _check_depth(text, file)
+        loader = _Loader(text)
+        root = loader.get_single_node()
+        if root is not None:
+            _check_keys(root, file)
+        return Document(file, None if root is None else loader.construct_document(root), root)
+    except ConfigError:
+        raise
+    except UnicodeDecodeError as error:
+        raise ConfigError(f"{file}:{error.object.count(10, 0, error.start) + 1}: expected UTF-8") from None
+    except yaml.MarkedYAMLError as error:
+        mark = error.problem_mark or error.context_mark
+        problem = " ".join(filter(None, [error.context, error.problem]))
+        line = min(mark.line + 1, data.rstrip(b"\n").count(b"\n") + 1) if mark else 1
+        raise ConfigError(f"{file}:{line}: expected YAML ({problem})") from None
+    except yaml.reader.ReaderError as error:
+        line = text.count("\n", 0, error.position) + 1
+        raise ConfigError(f"{file}:{line}: expected YAML ({error.reason})") from None
+    except (yaml.YAMLError, ValueError, OverflowError) as error:
+        raise ConfigError(f"{file}:1: expected YAML ({' '.join(str(error).split())})") from None
+
+
+def _check_depth(text: str, file: str) -> None:
+    """Raise ConfigError for deep nesting, which would crash the recursive YAML composer."""
+    depth = 0
+    for event in yaml.parse(text, Loader=_Loader):
+        depth += isinstance(event, yaml.CollectionStartEvent) - isinstance(event, yaml.CollectionEndEvent)
+        if depth > MAX_DEPTH:
+            line = event.start_mark.line + 1 if event.start_mark else 1
+            raise ConfigError(f"{file}:{line}: expected at most {MAX_DEPTH} levels of nesting")
+
+
+def _check_keys(root: Any, file: str) -> None:
+    """Raise ConfigError if a mapping contains a key twice. Keys that `<<` merges can be overridden."""
+    pending, checked = [root], set()
+    while pending:
+        node = pending.pop()
+        if isinstance(node, yaml.ScalarNode) or id(node) in checked:
+            continue
+        checked.add(id(node))
+        keys: set[str] = set()
+        for key, value in node.value if isinstance(node, yaml.MappingNode) else ():
+            if isinstance(key, yaml.ScalarNode) and key.value in keys:
+                raise ConfigError(f"{file}:{key.start_mark.line + 1}: expected unique keys, found {key.value!r} again")
+            keys |= {key.value} if isinstance(key, yaml.ScalarNode) else set()
+            pending.append(value)
+        pending += node.value if isinstance(node, yaml.SequenceNode) else []
+
+
+class _Loader(getattr(yaml, "CSafeLoader", yaml.SafeLoader)):  # type: ignore[misc]
+    """Loader that returns `Scalar`s for numbers, truth values and null. Dates and bytes remain texts."""
+
+
+def _construct_scalar(loader: Any, node: yaml.ScalarNode) -> str:
+    try:
+        value = yaml.SafeLoader.yaml_constructors[node.tag](loader, node)
+    except ValueError:  # an impossible date, such as 2026-02-30
+        value = node.value
+    is_plain = value is None or isinstance(value, int) or (isinstance(value, float) and math.isfinite(value))
+    return Scalar.of(node.value, value) if is_plain else str(node.value)
+
+
+for _name in ("int", "float", "bool", "null", "timestamp", "binary"):
+    _Loader.add_constructor(f"tag:yaml.org,2002:{_name}", _construct_scalar)
