@@ -1867,12 +1867,12 @@ export interface components {
             audio?: unknown;
         };
         /**
-         * Besides
+         * MochiExtension
          * @description Results that OpenAI's API does not have. ``tool_calls_executed`` are the tool calls that this server ran.
          *
          *     ``notices`` are the ``warning`` and ``context_compacted`` events of the turn.
          */
-        Besides: {
+        MochiExtension: {
             /** Context Window */
             context_window: {
                 [key: string]: unknown;
@@ -2248,7 +2248,7 @@ export interface components {
             /** Choices */
             choices: components["schemas"]["Choice"][];
             usage: components["schemas"]["Usage"];
-            mochi: components["schemas"]["Besides"];
+            mochi: components["schemas"]["MochiExtension"];
         };
         /**
          * CompletionMessage
@@ -3081,7 +3081,7 @@ export interface components {
             usage: components["schemas"]["ResponseUsage"] | null;
             /** Store */
             store: boolean;
-            mochi?: components["schemas"]["Besides"] | null;
+            mochi?: components["schemas"]["MochiExtension"] | null;
         };
         /**
          * NamedFunction
@@ -4303,7 +4303,7 @@ export interface components {
              * Handed Back
              * @description assistant: IDs of the tool calls that the client runs.
              */
-            handed_back?: string[] | null;
+            client_tool_calls?: string[] | null;
             /**
              * Eval Count
              * @description assistant: number of tokens of the answer.
@@ -4487,7 +4487,7 @@ export interface components {
             /** Choices */
             choices: components["schemas"]["TextChoice"][];
             usage: components["schemas"]["Usage"];
-            mochi: components["schemas"]["Besides"];
+            mochi: components["schemas"]["MochiExtension"];
         };
         /**
          * TextCompletionRequest

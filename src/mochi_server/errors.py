@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from typing import Any, ClassVar, Literal
 
 from mochi_server.constants import FORMAT_VERSION
-from mochi_server.util.nearest import listed, nearest
+from mochi_server.util.nearest import join_names, nearest
 
 
 class MochiError(Exception):
@@ -158,7 +158,7 @@ class ModelNotFound(MochiError):
         unknown = f"There is no {kind} model {model!r}." + (f" Did you mean {similar!r}?" if similar else "")
         parts = [
             f"Model {model!r} is an embedding model and cannot chat." if can_embed else unknown,
-            f"Choose one of the {kind} models: {listed(models)}." if models else "",
+            f"Choose one of the {kind} models: {join_names(models)}." if models else "",
             f"To install {model!r}, run `ollama pull {model}`." if can_install and not can_embed else "",
         ]
         super().__init__(" ".join(filter(None, parts)), model=model, **{f"{kind}_models": list(models)})

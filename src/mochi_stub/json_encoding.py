@@ -29,10 +29,10 @@ def dumps(value: Any) -> str:
 
 def event(value: Any, name: str = "") -> str:
     """Return a server-sent event whose data is the value as JSON."""
-    return f"event: {name}\ndata: {one_line(value)}\n\n" if name else f"data: {one_line(value)}\n\n"
+    return f"event: {name}\ndata: {compact_json(value)}\n\n" if name else f"data: {compact_json(value)}\n\n"
 
 
-def one_line(value: Any) -> str:
+def compact_json(value: Any) -> str:
     """Return compact JSON on one line. Unicode separators that some clients treat as line ends are escaped."""
     return dumps(value).translate(_SEPARATORS)
 

@@ -294,7 +294,7 @@ def test_repeated_results_do_not_require_another_tool_call() -> None:
     session = ChatSession.create(SessionCreationOptions("mochi"))
     session.messages += [
         user("Look!"),
-        {**assistant(""), "tool_calls": [_call("theirs")], "handed_back": ["theirs"]},
+        {**assistant(""), "tool_calls": [_call("theirs")], "client_tool_calls": ["theirs"]},
         {**_result("theirs"), "key_digest": key_digest(session.session_id, "key")},
         {**assistant(""), "tool_calls": [_call("ours")]},
         _result("ours"),

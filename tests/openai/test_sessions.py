@@ -134,7 +134,7 @@ def test_partly_answered_message_is_not_stored_twice(
 @pytest.mark.parametrize("answer", [[], [PARTIAL]], ids=["unanswered", "cut"])
 def test_repeated_tool_result_is_answered(conversation: Conversation, api: Api, answer: list[Any]) -> None:
     """This happens when Ollama fails and a client retries."""
-    history = [{"role": "user", "content": "Hello!"}, {**CALLED, "handed_back": ["call_1"]}, RESULT, *answer]
+    history = [{"role": "user", "content": "Hello!"}, {**CALLED, "client_tool_calls": ["call_1"]}, RESULT, *answer]
     file = {"metadata": {"model": "mochi"}, "messages": history}
     (imported,) = api.ok(api.http.post("/sessions/import", json=file), 201)["sessions"]
     result = {"role": "tool", "tool_call_id": "call_1", "content": "3.0"}

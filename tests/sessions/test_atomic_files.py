@@ -60,7 +60,7 @@ def test_setting_aside_replaces_no_file(tmp_path: Path) -> None:
     names = []
     for number in range(3):
         (tmp_path / ".log").write_text(str(number))
-        names.append(atomic_files.set_aside(tmp_path / ".log", "corrupt").name)
+        names.append(atomic_files.quarantine(tmp_path / ".log", "corrupt").name)
     assert len(set(names)) == 3
     assert all(name.startswith("log.corrupt-") for name in names)
     assert [(tmp_path / name).read_text() for name in names] == ["0", "1", "2"]

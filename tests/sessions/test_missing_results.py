@@ -18,13 +18,13 @@ from tests.sessions.conftest import postgres_store
 from tests.sessions.samples import appended, assistant, file_of, stored_session, user
 
 
-def calling(*ids: str, handed_back: list[str] | None = None) -> Message:
+def calling(*ids: str, client_tool_calls: list[str] | None = None) -> Message:
     message = assistant("")
     message["tool_calls"] = [
         {"id": name, "function": {"index": i, "name": "look", "arguments": {}}} for i, name in enumerate(ids)
     ]
-    if handed_back is not None:
-        message["handed_back"] = handed_back
+    if client_tool_calls is not None:
+        message["client_tool_calls"] = client_tool_calls
     return message
 
 
@@ -107,7 +107,7 @@ async def test_added_results_are_stored_by_the_next_turn(files: FileSessionStore
 
 
 async def test_client_tool_calls_get_no_results(store: SessionStore) -> None:
-    session = await stored_session(store, user("a"), calling("c1", handed_back=["c1"]))
+    session = await stored_session(store, user("a"), calling("c1", client_tool_calls=["c1"]))
     assert roles(await store.load(session.session_id)) == ["user", "assistant"]
 
 

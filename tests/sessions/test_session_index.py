@@ -26,7 +26,7 @@ def index(sessions_dir: Path) -> Path:
     return sessions_dir / ".index.sqlite"
 
 
-def listed(manager: SessionManager) -> list[str]:
+def join_names(manager: SessionManager) -> list[str]:
     return [entry["session_id"] for entry in manager.list_sessions()]
 
 
@@ -34,10 +34,10 @@ def test_unchanged_file_is_not_read_by_another_process(
     manager: SessionManager, ids: list[str], sessions_dir: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     reads = read_count(monkeypatch)
-    assert listed(manager) == listed(SessionManager(sessions_dir)) == ids
+    assert join_names(manager) == join_names(SessionManager(sessions_dir)) == ids
     assert reads() == 0
     file_of(sessions_dir, ids[0]).touch()
-    assert listed(manager) == ids
+    assert join_names(manager) == ids
     assert reads() == 1
 
 
@@ -49,15 +49,15 @@ def test_file_changed_by_hand_is_listed_anew(manager: SessionManager, ids: list[
 
 def test_added_and_removed_files_are_noticed(manager: SessionManager, ids: list[str], sessions_dir: Path) -> None:
     file_of(sessions_dir, ids[1]).rename(sessions_dir.parent / "elsewhere.json")
-    assert listed(manager) == [ids[0], ids[2]]
+    assert join_names(manager) == [ids[0], ids[2]]
     (sessions_dir.parent / "elsewhere.json").rename(file_of(sessions_dir, ids[1]))
-    assert listed(manager) == ids
+    assert join_names(manager) == ids
 
 
 @pytest.mark.parametrize("damage", [b"", b"no database", b"SQLite format 3\0" + bytes(5000)])
 def test_damaged_index_is_rebuilt(manager: SessionManager, ids: list[str], index: Path, damage: bytes) -> None:
     index.write_bytes(damage)
-    assert listed(manager) == ids
+    assert join_names(manager) == ids
     with sqlite3.connect(index) as database:
         assert database.execute("SELECT count(*) FROM sessions").fetchone() == (3,)
     database.close()
@@ -67,14 +67,14 @@ def test_damaged_index_is_rebuilt(manager: SessionManager, ids: list[str], index
 def test_pipe_in_place_of_the_index_does_not_block(manager: SessionManager, ids: list[str], index: Path) -> None:
     index.unlink()
     os.mkfifo(index)
-    assert listed(manager) == ids
+    assert join_names(manager) == ids
     assert index.is_file()
 
 
 def test_index_damaged_in_the_middle_is_rebuilt(manager: SessionManager, ids: list[str], index: Path) -> None:
     data = index.read_bytes()
     index.write_bytes(data[:4096] + b"\xa5" * (len(data) - 4096))
-    assert listed(manager) == ids
+    assert join_names(manager) == ids
 
 
 def test_invalid_index_entry_is_rebuilt(manager: SessionManager, ids: list[str], index: Path) -> None:
@@ -82,12 +82,12 @@ def test_invalid_index_entry_is_rebuilt(manager: SessionManager, ids: list[str],
     with database:
         database.execute("UPDATE sessions SET entry = ?", (b"\xa5",))
     database.close()
-    assert listed(manager) == ids
+    assert join_names(manager) == ids
 
 
 def test_index_can_be_deleted_at_any_time(manager: SessionManager, ids: list[str], index: Path) -> None:
     index.unlink()
-    assert listed(manager) == ids
+    assert join_names(manager) == ids
     assert index.exists()
 
 
@@ -98,7 +98,7 @@ def test_index_of_another_version_is_rebuilt(manager: SessionManager, ids: list[
         database.execute("CREATE TABLE sessions (other TEXT)")
         database.execute("PRAGMA user_version = 99")
     database.close()
-    assert listed(manager) == ids
+    assert join_names(manager) == ids
 
 
 def test_index_table_with_other_columns_is_tolerated(manager: SessionManager, ids: list[str], index: Path) -> None:
@@ -106,7 +106,7 @@ def test_index_table_with_other_columns_is_tolerated(manager: SessionManager, id
     with database:
         database.execute("DROP TABLE sessions")
     database.close()
-    assert listed(manager) == ids
+    assert join_names(manager) == ids
 
 
 def test_list_works_without_an_index_file(
@@ -116,17 +116,17 @@ def test_list_works_without_an_index_file(
     index.mkdir()
     reads = read_count(monkeypatch)
     another = SessionManager(index.parent)
-    assert listed(manager) == listed(another) == listed(another) == ids
+    assert join_names(manager) == join_names(another) == join_names(another) == ids
     assert reads() == 3
     manager.delete_session(ids[0])
-    assert listed(another) == ids[1:]
+    assert join_names(another) == ids[1:]
 
 
 def test_locked_index_delays_the_list_only_shortly(manager: SessionManager, ids: list[str], index: Path) -> None:
     other = sqlite3.connect(index)
     other.execute("BEGIN EXCLUSIVE")
     try:
-        assert listed(manager) == ids
+        assert join_names(manager) == ids
     finally:
         other.close()
 
@@ -139,8 +139,8 @@ def test_equal_times_are_listed_in_a_stable_order(manager: SessionManager, ids: 
             for line in path.read_text().splitlines()
         ]
         path.write_text("\n".join(lines))
-    assert listed(manager) == sorted(ids)
-    assert listed(SessionManager(sessions_dir)) == sorted(ids)
+    assert join_names(manager) == sorted(ids)
+    assert join_names(SessionManager(sessions_dir)) == sorted(ids)
     assert [entry["session_id"] for entry in manager.list_sessions(limit=1, offset=1)] == sorted(ids)[1:2]
 
 
@@ -173,7 +173,7 @@ async def test_interrupted_answer_is_counted_after_a_crash(files: FileSessionSto
 def test_other_files_are_not_sessions(manager: SessionManager, ids: list[str], sessions_dir: Path) -> None:
     for name in ("notes.json", f"{ids[0]}.json.bak", "ABCDEF0123.json", "README.md"):
         (sessions_dir / name).write_text("{}")
-    assert listed(manager) == ids
+    assert join_names(manager) == ids
     assert (sessions_dir / "notes.json").read_text() == "{}"
 
 
@@ -183,8 +183,8 @@ def test_unreadable_file_is_listed_once_it_is_readable(
     file_of(sessions_dir, ids[1]).touch()
     with monkeypatch.context() as failing:
         failing.setattr(atomic_files, "read", _fail)
-        assert listed(manager) == [ids[0], ids[2]]
-    assert listed(manager) == ids
+        assert join_names(manager) == [ids[0], ids[2]]
+    assert join_names(manager) == ids
 
 
 def test_change_notified_to_a_failed_list_is_in_the_next(
@@ -201,9 +201,9 @@ def test_change_notified_to_a_failed_list_is_in_the_next(
 
 def test_replaced_directory_is_listed(manager: SessionManager, ids: list[str], sessions_dir: Path) -> None:
     sessions_dir.rename(sessions_dir.with_name("elsewhere"))
-    assert listed(manager) == []
+    assert join_names(manager) == []
     another = SessionManager(sessions_dir).create_session(SessionCreationOptions(model="m"))
-    assert listed(manager) == [another.session_id]
+    assert join_names(manager) == [another.session_id]
 
 
 def test_unchanged_directory_is_not_scanned_again(
@@ -213,18 +213,18 @@ def test_unchanged_directory_is_not_scanned_again(
     past = time.time() - 60
     file_of(sessions_dir, ids[1]).unlink()
     os.utime(sessions_dir, (past, past))
-    assert listed(manager) == [ids[0], ids[2]]
+    assert join_names(manager) == [ids[0], ids[2]]
     with monkeypatch.context() as blind:
         blind.delattr(session_files, "scan_directory")
-        assert listed(manager) == [ids[0], ids[2]]
+        assert join_names(manager) == [ids[0], ids[2]]
         assert [entry["session_id"] for entry in manager.list_sessions(limit=1, offset=1)] == [ids[2]]
         assert [entry["session_id"] for entry in manager.list_sessions(text="m")] == []
     new = SessionManager(sessions_dir).create_session(SessionCreationOptions(model="o")).session_id
-    assert listed(manager) == [new, ids[0], ids[2]]
+    assert join_names(manager) == [new, ids[0], ids[2]]
     index = sessions_dir / ".index.sqlite"
     index.unlink()
     os.utime(sessions_dir, (past, past))
-    assert listed(manager) == [new, ids[0], ids[2]]
+    assert join_names(manager) == [new, ids[0], ids[2]]
 
 
 def test_own_changes_are_listed_without_a_scan(
@@ -232,18 +232,18 @@ def test_own_changes_are_listed_without_a_scan(
 ) -> None:
     monkeypatch.setattr(session_index, "TRUSTED_SECONDS", 60)
     os.utime(sessions_dir, (1e9, 1e9))
-    assert listed(manager) == ids
+    assert join_names(manager) == ids
     with monkeypatch.context() as blind:
         blind.delattr(session_files, "scan_directory")
         manager.append_messages(ids[2], [user("Hello")])
-        assert listed(manager) == [ids[2], *ids[:2]]
+        assert join_names(manager) == [ids[2], *ids[:2]]
         new = manager.create_session(SessionCreationOptions(model="o")).session_id
         manager.update_session(ids[1], title="Named")
-        assert listed(manager) == [ids[1], new, ids[2], ids[0]]
+        assert join_names(manager) == [ids[1], new, ids[2], ids[0]]
         manager.delete_session(new)
-        assert listed(manager) == [ids[1], ids[2], ids[0]]
+        assert join_names(manager) == [ids[1], ids[2], ids[0]]
     SessionManager(sessions_dir).update_session(ids[0], title="By another process")
-    assert listed(manager) == ids
+    assert join_names(manager) == ids
 
 
 def test_edit_in_place_is_listed_within_the_trusted_time(
@@ -252,7 +252,7 @@ def test_edit_in_place_is_listed_within_the_trusted_time(
     monkeypatch.setattr(session_index, "TRUSTED_SECONDS", 0.2)
     past = time.time() - 60
     os.utime(sessions_dir, (past, past))
-    assert len(listed(manager)) == 3
+    assert len(join_names(manager)) == 3
     path = file_of(sessions_dir, ids[2])
     path.write_text(path.read_text().replace('"model": "m"', '"model": "n"'))
     until = time.monotonic() + 10

@@ -3,7 +3,7 @@
 import pytest
 
 from mochi_server import errors
-from mochi_server.util.nearest import listed
+from mochi_server.util.nearest import join_names
 
 SPECIFICATION = {
     "SESSION_NOT_FOUND": 404,
@@ -44,4 +44,4 @@ def test_storage_error_has_no_file_name() -> None:
 
 @pytest.mark.parametrize(("count", "end"), [(10, "9"), (11, "10"), (12, "9 and 2 more")])
 def test_list_of_names_omits_at_least_two(count: int, end: str) -> None:
-    assert listed([str(number) for number in range(count)]).endswith(f", {end}")
+    assert join_names([str(number) for number in range(count)]).endswith(f", {end}")

@@ -115,7 +115,7 @@ def test_model_without_details_does_not_hide_others(kind: type[Sync | Async]) ->
 
 def test_model_is_found_by_name_without_tag(client: Sync | Async) -> None:
     model = client.find("MOCHI")
-    assert (model.name, model.context_length, model.can("thinking")) == ("mochi:latest", 40960, True)
+    assert (model.name, model.context_length, model.has_capability("thinking")) == ("mochi:latest", 40960, True)
 
 
 @pytest.mark.parametrize("name", ["nobody", "mochi-embed"])

@@ -106,7 +106,7 @@ def test_model_details_override_the_list() -> None:
     tags = {"models": [tag("m", capabilities=["completion"])]}
     catalogue = ModelCatalogue(tags, {("m", "digest of m"): ModelDetails(("tools", "completion"), 4096, None)})
     (model,) = catalogue.models()
-    assert model.can("tools")
+    assert model.has_capability("tools")
     assert model.context_length == 4096
 
 

@@ -93,7 +93,7 @@ class ConfirmationBroker:
         self._waiting: dict[str, Confirmation] = {}
         self._ended: dict[str, Confirmation] = {}
 
-    def open(self, session_id: str, bound: BoundCall, agent_name: str | None = None) -> Confirmation:
+    def create(self, session_id: str, bound: BoundCall, agent_name: str | None = None) -> Confirmation:
         """Create a confirmation that waits for the client's decision on a tool call."""
         confirmation = Confirmation(session_id, bound, self._timeout, agent_name)
         self._waiting[confirmation.confirmation_id] = confirmation
@@ -201,7 +201,7 @@ class SessionApprover:
         Otherwise, return the decision and the call to run, whose arguments the user may have edited. The session stores
         the request, so that clients can list it after a restart.
         """
-        confirmation = self.broker.open(self.session_id, bound, self.agent_name)
+        confirmation = self.broker.create(self.session_id, bound, self.agent_name)
         try:
             await self._record(confirmation.to_dict())
             announce(confirmation.confirmation_id)

@@ -51,7 +51,7 @@ class Compactor:
         payload = chat_payload(
             self.name,
             (),
-            think=False if self.window.model.can("thinking") else None,
+            think=False if self.window.model.has_capability("thinking") else None,
             options={"num_predict": part.length},
             keep_alive=self.keep_alive,
         )

@@ -33,7 +33,7 @@ class StoredAnswer(Answerer):
         writer.client_tool_calls += [
             ToolInvocation(index, call["id"], call["function"]["name"], call["function"]["arguments"])
             for index, call in enumerate(self._last.get("tool_calls") or ())
-            if call["id"] in self._last["handed_back"]
+            if call["id"] in self._last["client_tool_calls"]
         ]
         events: list[ChatEvent] = []
         for message in self.repeated:
@@ -72,11 +72,15 @@ def resolve_idempotent(session: ChatSession, turn_input: TurnInput) -> tuple[Tur
     change: HistoryChange = "continue" if turn_input.continues else "regenerate"
     repetition = replace(turn_input, text=None, images=(), results=(), change=change)
     last = last_answer(answers)
-    if last is not None and not last.get("interrupted") and (last.get("handed_back") or not last.get("tool_calls")):
+    if (
+        last is not None
+        and not last.get("interrupted")
+        and (last.get("client_tool_calls") or not last.get("tool_calls"))
+    ):
         if turn_input.model is not None and qualified_name(turn_input.model) != qualified_name(last.get("model", "")):
             raise IdempotencyKeyReused(turn_input.key)
         return repetition, StoredAnswer(answers, last)
-    is_returned = any(message.get("handed_back") for message in answers)
+    is_returned = any(message.get("client_tool_calls") for message in answers)
     if (turn_input.text is not None or answers) and follows_result(session.history) and not is_returned:
         return replace(repetition, change="continue", tools=replace(turn_input.tools, must_call=False)), None
     return repetition, None

@@ -57,7 +57,7 @@ class ModelAnswers:
             model = await self.gateway.find_model(session.model)
         except (errors.OllamaUnreachable, errors.OllamaError) as error:
             model = error.with_traceback(None)  # the traceback refers to all data of the turn
-        if turn_input.images and isinstance(model, ModelInfo) and not model.can("vision"):
+        if turn_input.images and isinstance(model, ModelInfo) and not model.has_capability("vision"):
             text = f"images: model {session.model!r} cannot see images. Choose a vision model."
             raise errors.ValidationFailed(text, model=session.model)
         warnings: Sequence[TurnWarning] = ()

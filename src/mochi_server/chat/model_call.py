@@ -85,7 +85,7 @@ class ModelCall:
         return [
             TurnWarning(code, f"Model {self.name!r} cannot {verb}. The request omits this feature.")
             for feature, is_wanted, code, verb in features
-            if is_wanted and not self.model.can(feature)
+            if is_wanted and not self.model.has_capability(feature)
         ]
 
     async def send(
@@ -108,7 +108,7 @@ class ModelCall:
             OllamaError: Ollama failed.
             OllamaUnreachable: Ollama did not accept the connection.
         """
-        tools = tools if self.model.can("tools") else []
+        tools = tools if self.model.has_capability("tools") else []
         prompt = self._fitter.prompt(history, turn_start, tools)
         payload = chat_payload(
             self.name,
@@ -139,7 +139,7 @@ class ModelCall:
         self.publish([Status(status, round(time.monotonic() - self._began, 3))])
 
     def _think_value(self) -> bool | str | None:
-        if not self.model.can("thinking"):
+        if not self.model.has_capability("thinking"):
             return None
         if self._think is None and not self.generation.thinks_by_default:
             return False

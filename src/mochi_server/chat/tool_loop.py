@@ -131,7 +131,7 @@ class ToolLoop:
                 if call.progress.is_announced:
                     self.publish([interrupted_outcome(call).event()])
                 raise
-            if outcome.handed_back:
+            if outcome.runs_on_client:
                 self.writer.return_to_client(call)
                 continue
             try:

@@ -46,7 +46,7 @@ class PromptFitter:
         Raises:
             ContextOverflow: The prompt is too long for any window, even if it is shortened.
         """
-        shows_images = self.window.model.can("vision")
+        shows_images = self.window.model.has_capability("vision")
         prompt = TurnPrompt(self, Prompt(history, turn_start, self.checkpoint, shows_images=shows_images), tools)
         if largest := self.window.context_length:
             budget = prompt.budget(largest)

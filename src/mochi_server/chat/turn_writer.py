@@ -119,8 +119,8 @@ class TurnWriter:
     async def add(self, message: Message, *, last: bool = False) -> None:
         """Store a complete answer message. ``last`` states whether the answer ends the turn."""
         await self._finish_writes()
-        if handed_back := self._handed_back(message):
-            message["handed_back"] = handed_back
+        if client_tool_calls := self._client_calls(message):
+            message["client_tool_calls"] = client_tool_calls
         await run_shielded(self._add(message, last=last))
 
     def expect_results(self, calls: Sequence[ToolInvocation]) -> None:
@@ -224,7 +224,7 @@ class TurnWriter:
         ]
         return {**tool_message(first, failed(first, INTERRUPTED)), "interrupted": True, "tool_calls": calls}
 
-    def _handed_back(self, message: Message) -> list[str]:
+    def _client_calls(self, message: Message) -> list[str]:
         return [call["id"] for call in message.get("tool_calls", ()) if call["function"]["name"] in self._client_tools]
 
     async def _finish_writes(self) -> None:

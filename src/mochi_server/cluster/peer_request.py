@@ -16,7 +16,7 @@ from mochi_server.storage.postgres.peers import Peer, PeerDirectory, PeerGone
 from mochi_server.storage.postgres.process_locks import SILENT_SECONDS
 from mochi_server.telemetry.logging import REQUEST_ID
 from mochi_server.web.asgi import body_message, send_error
-from mochi_server.web.sse import last_id
+from mochi_server.web.sse import last_event_id
 
 PEER_HEADER = "x-mochi-peer"
 """Header of messages between servers.
@@ -117,7 +117,7 @@ class PeerRequest:
         while is_stream and (chunk := await self._await(peer, response.content.readany())):
             events, end, content = (content + chunk).rpartition(b"\n\n")  # send only whole events
             if end:
-                self._last_id = last_id(events + end) or self._last_id
+                self._last_id = last_event_id(events + end) or self._last_id
                 await self.send(body_message(events + end))
         await self.send(body_message(content, more=False))
 

@@ -116,17 +116,17 @@ class WindowRegistry:
             return await self.decide(model, {}, previous_model=model.name, required_tokens=required_tokens)
         return WindowDecision(loaded if self.dynamic else None, "no_adjustment", loaded)
 
-    def grow(self, model: ModelInfo, required_tokens: int, too_small: int | None) -> bool:
+    def grow(self, model: ModelInfo, required_tokens: int, refused_window: int | None) -> bool:
         """Enlarge the model's window so that ``required_tokens`` fit. Return whether the window is larger now.
 
-        ``too_small`` is the window that was not large enough, or None without a window. If another turn has
+        ``refused_window`` is the window that was not large enough, or None without a window. If another turn has
         enlarged the window since then, it grows further only if necessary.
         """
         entry = self._entry(model.name)
         if not self.dynamic:
             return False
         window = entry.window or self._initial_window(entry, model)
-        exceeded = window if too_small is None else min(too_small, window)
+        exceeded = window if refused_window is None else min(refused_window, window)
         entry.window = max(window, self._window_step(entry, model, max(required_tokens, exceeded + 1)))
         return entry.window > exceeded
 
@@ -184,12 +184,12 @@ class WindowRegistry:
         }
 
     def adjusted(
-        self, config: Mapping[str, Any], decision: WindowDecision, at: str, *, by_user: bool = False
+        self, config: Mapping[str, Any], decision: WindowDecision, timestamp: str, *, by_user: bool = False
     ) -> dict[str, Any]:
         """Return a copy of ``config`` with the window of ``decision``.
 
         If the window has changed, call ``on_adjusted``. In this case, or if a user has set or removed a manual window,
-        add an entry with the time ``at`` to ``adjustment_history``.
+        add an entry with ``timestamp`` to ``adjustment_history``.
         """
         result = {**config, "dynamic_enabled": self.dynamic, "current_window": decision.window}
         if decision.reason != "no_adjustment":
@@ -199,7 +199,7 @@ class WindowRegistry:
         if has_changed:
             self.on_adjusted(decision.reason)
         if has_changed or by_user:
-            entry = {"window": decision.window, "reason": decision.reason, "timestamp": at}
+            entry = {"window": decision.window, "reason": decision.reason, "timestamp": timestamp}
             result["adjustment_history"] = [*config["adjustment_history"], entry][-_MAX_ADJUSTMENTS:]
         return result
 

@@ -76,7 +76,7 @@ class AsyncOllamaClient:
 
     async def list_models(self) -> list[ModelInfo]:
         """List the installed models that can chat, in Ollama's order."""
-        return [model for model in await self.list_installed() if model.can("completion")]
+        return [model for model in await self.list_installed() if model.has_capability("completion")]
 
     async def list_installed(self) -> list[ModelInfo]:
         """List all installed models, in Ollama's order."""
@@ -97,8 +97,8 @@ class AsyncOllamaClient:
     async def find_model(self, name: str) -> ModelInfo:
         """Return the installed chat model ``name``. Raises ``ModelNotFound`` and the errors of ``post_chat``."""
         model = await self.find_installed(name)
-        if not model.can("completion"):
-            raise await self._not_found(name, can_embed=model.can("embedding"))
+        if not model.has_capability("completion"):
+            raise await self._not_found(name, can_embed=model.has_capability("embedding"))
         return model
 
     async def find_installed(self, name: str) -> ModelInfo:
@@ -167,7 +167,7 @@ class AsyncOllamaClient:
         try:
             body = await self._transport.call("POST", "/api/embed", payload, seconds=self._stall_timeout)
         except ModelNotFound as error:
-            models = _short_names(model for model in await self.list_installed() if model.can("embedding"))
+            models = _short_names(model for model in await self.list_installed() if model.has_capability("embedding"))
             name = payload["model"]
             raise ModelNotFound(name, kind="embedding", models=models, can_install=self._can_install) from error
         if not isinstance(body, dict):

@@ -25,7 +25,7 @@ class ModelInfo:
     modified: int = 0
     """Time at which the model was installed or changed, in seconds since 1970, or 0 if it is unknown."""
 
-    def can(self, capability: str) -> bool:
+    def has_capability(self, capability: str) -> bool:
         """Return whether the model has a capability, such as "tools", "thinking" or "vision"."""
         return capability in self.capabilities
 

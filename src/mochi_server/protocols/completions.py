@@ -38,7 +38,9 @@ class Completions:
         """
         found = await self.services.agents.directory_agents()
         agents = {f"{PREFIX}{name}": agent.modified for name, agent in found.items() if agent.valid}
-        models = sorted(await self.services.client.list_installed(), key=lambda model: not model.can("completion"))
+        models = sorted(
+            await self.services.client.list_installed(), key=lambda model: not model.has_capability("completion")
+        )
         return {model.name: model.modified for model in models} | agents
 
     async def modified(self, name: str) -> int:
@@ -146,15 +148,15 @@ class Completions:
         models = await self.services.client.list_models()
         if not models:
             raise errors.ModelNotFound(agent.model) if agent.model else errors.OllamaError(_NO_MODEL)
-        return next((model.name for model in models if model.can("tools")), models[0].name)
+        return next((model.name for model in models if model.has_capability("tools")), models[0].name)
 
 
 def _check_capabilities(tools: ToolSelection, images: Collection[object], model: ModelInfo) -> None:
     """Raise ``ValidationFailed`` if the request has tools or images that the model does not support."""
-    if tools.may_call and (tools.client_tools or tools.names) and not model.can("tools"):
+    if tools.may_call and (tools.client_tools or tools.names) and not model.has_capability("tools"):
         problem = f"model {model.name!r} does not support tools; use another model"
         raise ValidationFailed.at(_tools_parameter(tools), problem)
-    if images and not model.can("vision"):
+    if images and not model.has_capability("vision"):
         raise ValidationFailed.at("messages", f"model {model.name!r} does not support images; use another model")
 
 

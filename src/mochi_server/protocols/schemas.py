@@ -216,7 +216,7 @@ class AnswerRequest(Body):
         return options
 
 
-class Besides(BaseModel):
+class MochiExtension(BaseModel):
     """Results that OpenAI's API does not have. ``tool_calls_executed`` are the tool calls that this server ran.
 
     ``notices`` are the ``warning`` and ``context_compacted`` events of the turn.

@@ -72,7 +72,7 @@ async def stream_chat(
     response_class=Response,
     responses=_STREAM | _NO_EVENTS | responses(errors.SessionNotFound, errors.ValidationFailed, errors.ServerLost),
 )
-async def attach(
+async def resume_stream(
     session_id: str, runs: RunsDep, after: AfterQuery = None, last_event_id: LastEventIdHeader = None
 ) -> Response:
     """Resume a stream: get the events of the running or most recent turn, from the beginning or after an event."""

@@ -215,7 +215,7 @@ class CompareService:
         payload = chat_payload(
             model.name,
             (),
-            think=(comparison.think or False) if model.can("thinking") else None,
+            think=(comparison.think or False) if model.has_capability("thinking") else None,
             options=comparison.options,
         )
         characters = sum(len(message["content"]) for message in comparison.messages)

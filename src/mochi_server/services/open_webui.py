@@ -8,7 +8,7 @@ from typing import Any, Literal, TypeGuard
 from pydantic import BaseModel, ConfigDict, model_validator
 
 from mochi_server.constants import MAX_TITLE_CHARS
-from mochi_server.sessions.session import ChatSession, SessionMetadata, one_line
+from mochi_server.sessions.session import ChatSession, SessionMetadata, collapse_whitespace
 from mochi_server.sessions.types import Message, Role
 from mochi_server.util.clock import new_id, now
 from mochi_server.util.first_error import Entries, Items
@@ -173,7 +173,7 @@ def _model(branch: list[OpenWebUIMessage], chat: OpenWebUIContent) -> str:
 
 
 def _title(exported: OpenWebUIChat) -> str | None:
-    title = one_line(exported.title or exported.chat.title)[:MAX_TITLE_CHARS].strip()
+    title = collapse_whitespace(exported.title or exported.chat.title)[:MAX_TITLE_CHARS].strip()
     return title if title and title != _UNTITLED else None
 
 

@@ -10,7 +10,7 @@ from mochi_server.events import TurnWarning
 from mochi_server.sessions.types import AgentSettings, ToolSettings
 from mochi_server.tools.discovery import ToolCatalogue
 from mochi_server.tools.registry import ToolRegistry
-from mochi_server.util.nearest import listed, nearest
+from mochi_server.util.nearest import join_names, nearest
 
 _RESERVED = f"The tool {AGENT_TOOL!r} cannot be used while agents are enabled, because it calls the agents. Rename it."
 _MAX_SUGGESTIONS = 10
@@ -90,5 +90,5 @@ def _check_agents(settings: AgentSettings, agents: Mapping[str, Agent], selectio
 def _warn_unknown(selection: Selection, code: str, kind: str, name: str, known: Mapping[str, object]) -> None:
     similar = nearest(name, known) if len(selection.warnings) < _MAX_SUGGESTIONS else None
     question = f" Did you mean {similar!r}?" if similar else ""
-    existing = f"Existing {kind}s: {listed(known)}." if known else f"There are no {kind}s."
+    existing = f"Existing {kind}s: {join_names(known)}." if known else f"There are no {kind}s."
     selection.warnings.append(TurnWarning(code, f"There is no {kind} named {name!r}.{question} {existing}"))

@@ -232,7 +232,7 @@ class SummarizationService:
             payload = chat_payload(
                 name,
                 (),
-                think=False if model.can("thinking") else None,
+                think=False if model.has_capability("thinking") else None,
                 options={"num_predict": _ANSWER_TOKENS},
                 keep_alive=session.metadata.keep_alive,
             )

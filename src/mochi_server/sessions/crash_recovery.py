@@ -33,7 +33,7 @@ def close_partial(partial: Message) -> list[Message]:
 def with_missing_results(history: History) -> History:
     """Add a result that is marked as interrupted for each tool call without a result. Return the new history.
 
-    Tool calls that the client runs (``handed_back``) are ignored. If no result is missing, return ``history`` itself.
+    Tool calls that the client runs (``client_tool_calls``) are ignored. If no result is missing, return ``history``.
     """
     if any(block.cached(_lacks_results) for block in history.blocks) or _lacks_results(history.tail):
         return History.of(_with_missing_results(history))
@@ -60,14 +60,14 @@ def _with_missing_results(messages: Sequence[Message]) -> list[Message]:
 
 def _calls(message: Message) -> list[Any]:
     """Return the valid tool calls of a message, except calls that the client runs."""
-    handed_back = message.get("handed_back") or ()
+    client_tool_calls = message.get("client_tool_calls") or ()
     return [
         call
         for call in message.get("tool_calls") or ()
         if isinstance(call, dict)
         and isinstance(call.get("id"), str)
         and isinstance(call.get("function"), dict)
-        and call["id"] not in handed_back
+        and call["id"] not in client_tool_calls
     ]
 
 

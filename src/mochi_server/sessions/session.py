@@ -103,7 +103,7 @@ LIST_FIELDS = tuple(name for name in _FILE_FIELDS if name not in ("summarized_by
 _STRING_FIELDS = ("role", "source_file", "model", "thinking", "tool_name", "tool_call_id", "key_digest")
 _MESSAGE_TYPES: dict[str, type] = {
     **dict.fromkeys(_STRING_FIELDS, str),
-    **dict.fromkeys(("images", "tool_calls", "handed_back"), list),
+    **dict.fromkeys(("images", "tool_calls", "client_tool_calls"), list),
     **dict.fromkeys(("eval_count", "prompt_eval_count"), int),
 }
 
@@ -246,14 +246,14 @@ def shorten(text: str) -> str:
 
 def automatic_title(messages: Iterable[Message], summary: Mapping[str, object] | None) -> str | None:
     """Return the first sentence of the summary or else the first user message with text, cut to 80 characters."""
-    summarized = one_line((summary or {}).get("summary"))
+    summarized = collapse_whitespace((summary or {}).get("summary"))
     if summarized:
         return _cut_title(_END_OF_SENTENCE.split(summarized, maxsplit=1)[0].rstrip(".\u3002") or summarized)
-    lines = (one_line(message.get("content")) for message in messages if message.get("role") == "user")
+    lines = (collapse_whitespace(message.get("content")) for message in messages if message.get("role") == "user")
     return next((_cut_title(line) for line in lines if line), None)
 
 
-def one_line(text: object) -> str:
+def collapse_whitespace(text: object) -> str:
     """Return the first 2000 characters of ``text`` with single spaces and no line breaks, or "" for other types."""
     return _WHITESPACE.sub(" ", text[:_TITLE_READ_CHARS]).strip() if isinstance(text, str) else ""
 
@@ -291,6 +291,8 @@ def complete_message(message: Message, index: int, created_at: str) -> Message:
 
     Added values depend only on the arguments, so that every read of a session file returns the same message.
     """
+    if "handed_back" in message:  # the name of the field before version 1.0
+        message["client_tool_calls"] = message.pop("handed_back")  # type: ignore[typeddict-item]
     wrong = [n for n, kind in _MESSAGE_TYPES.items() if message.get(n) is not None and not isinstance(message[n], kind)]  # type: ignore[literal-required]  # the key is not a literal
     for name in wrong:
         del message[name]  # type: ignore[misc]  # the key is not a literal

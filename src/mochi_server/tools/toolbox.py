@@ -76,7 +76,7 @@ class ToolOutcome:
     """Result of the tool if ``content`` may contain more than the result; None if ``content`` is the result."""
     images: tuple[Image, ...] = ()
     """Images of the result, for models that can see."""
-    handed_back: bool = False
+    runs_on_client: bool = False
     """Whether the client runs the call. The call then has no result yet, and the turn ends."""
 
     def event(self) -> ToolResult:
@@ -157,7 +157,7 @@ class ClientToolbox:
         return list(self.tools)
 
     async def run(self, call: ToolInvocation, _: Publish) -> ToolOutcome:
-        return ToolOutcome(call, content="", success=True, handed_back=True)
+        return ToolOutcome(call, content="", success=True, runs_on_client=True)
 
 
 @dataclass

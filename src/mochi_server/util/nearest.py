@@ -11,7 +11,7 @@ def nearest(name: str, known: Iterable[str]) -> str | None:
     return next(iter(get_close_matches(name, list(known), n=1)), None)
 
 
-def listed(names: Collection[str]) -> str:
+def join_names(names: Collection[str]) -> str:
     """Return names as a list in one line. A long list ends with the number of the remaining names, at least two."""
     first = [*names] if len(names) == MAX_LISTED + 1 else [*names][:MAX_LISTED]
     more = len(names) - len(first)

@@ -157,7 +157,7 @@ def _frame(event: ChatEvent | CompareEvent) -> bytes:
     return b"event: %s\ndata: %s\n\n" % (event.type.encode(), orjson.dumps(event))
 
 
-def last_id(data: bytes) -> bytes:
+def last_event_id(data: bytes) -> bytes:
     """Return the last event ID in encoded events, or empty bytes if the events have no IDs."""
     ids: list[bytes] = _ID.findall(data)
     return ids[-1] if ids else b""

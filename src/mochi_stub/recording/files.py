@@ -16,7 +16,7 @@ from urllib.parse import parse_qsl, unquote, urlsplit
 from pydantic import AfterValidator, BaseModel, BeforeValidator, Field
 
 from mochi_stub.journal import STUB_ROUTES, masked_query, parsed_body
-from mochi_stub.json_encoding import dumps, go_dumps, one_line
+from mochi_stub.json_encoding import compact_json, dumps, go_dumps
 from mochi_stub.recording.translation import api_of, get, translate
 from mochi_stub.reply import Failure, Frames, Part, Pause, Reply
 from mochi_stub.yaml_file import ConfigError, Headers, WatchedFile, parse, plain
@@ -240,7 +240,7 @@ def _with_index(value: Any) -> Any:
 def _frame(api: str, value: Any) -> bytes:
     if api.startswith(("ollama", "/")):
         return _body(api, "null" if value is None else value) + b"\n"
-    text = value.replace("\n", "\ndata: ") if isinstance(value, str) else one_line(value)
+    text = value.replace("\n", "\ndata: ") if isinstance(value, str) else compact_json(value)
     if value == {"done": True}:
         return b"data: [DONE]\n\n" if api in _WITH_CHOICES else b""
     if api == "gemini":

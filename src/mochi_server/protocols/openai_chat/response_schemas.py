@@ -4,7 +4,7 @@ from typing import Any, Literal
 
 from pydantic import BaseModel
 
-from mochi_server.protocols.schemas import Besides
+from mochi_server.protocols.schemas import MochiExtension
 
 
 class OpenAIModel(BaseModel):
@@ -82,7 +82,7 @@ class Completion(BaseModel):
     model: str
     choices: list[Choice]
     usage: Usage
-    mochi: Besides
+    mochi: MochiExtension
 
 
 class TextChoice(BaseModel):
@@ -103,4 +103,4 @@ class TextCompletion(BaseModel):
     model: str
     choices: list[TextChoice]
     usage: Usage
-    mochi: Besides
+    mochi: MochiExtension

@@ -9,7 +9,7 @@ from mochi_server.protocols.messages import tool_schema
 from mochi_server.protocols.responses.items import InputItem
 from mochi_server.protocols.schemas import (
     AnswerRequest,
-    Besides,
+    MochiExtension,
     NamedFunction,
     PlainFormat,
     TextOr,
@@ -158,4 +158,4 @@ class ModelResponse(BaseModel):
     output: list[dict[str, Any]]
     usage: ResponseUsage | None
     store: bool
-    mochi: Besides | None = None
+    mochi: MochiExtension | None = None

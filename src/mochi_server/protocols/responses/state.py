@@ -38,26 +38,26 @@ def check_previous_response(previous: str | None, session: ChatSession) -> None:
 
 def _is_one_turn(session: ChatSession, start: int) -> bool:
     """Return whether the messages from index ``start`` to the last complete answer belong to one turn."""
-    is_answered, handed_back = False, set[str]()
+    is_answered, client_tool_calls = False, set[str]()
     for message in session.history[start : _answered_end(session)]:
         if message["role"] == "assistant":
             is_answered = True
-            handed_back.update(message.get("handed_back") or ())
-        elif (message["role"] == "user" and is_answered) or message.get("tool_call_id") in handed_back:
+            client_tool_calls.update(message.get("client_tool_calls") or ())
+        elif (message["role"] == "user" and is_answered) or message.get("tool_call_id") in client_tool_calls:
             return False
     return True
 
 
 def _answered_end(session: ChatSession) -> int:
     """Return the index after the last turn with a complete answer, or 0 if there is none."""
-    end, handed_back = 0, set[str]()
+    end, client_tool_calls = 0, set[str]()
     for index, message in enumerate(session.history):
-        calls_of_client = message.get("handed_back") or ()
+        calls_of_client = message.get("client_tool_calls") or ()
         if message["role"] == "assistant":
             # Calls that the client runs end the turn. After other calls, the turn continues.
             if not message.get("interrupted") and (calls_of_client or not message.get("tool_calls")):
-                end, handed_back = index + 1, set(calls_of_client)
-        elif index == end and message["role"] == "tool" and message.get("tool_call_id") not in handed_back:
+                end, client_tool_calls = index + 1, set(calls_of_client)
+        elif index == end and message["role"] == "tool" and message.get("tool_call_id") not in client_tool_calls:
             end += 1  # a call of the same answer that the server ran
     return end
 

@@ -114,7 +114,7 @@ def remove_durably(*paths: Path) -> None:
     sync_directory(paths[0].parent)
 
 
-def set_aside(path: Path, label: str) -> Path:
+def quarantine(path: Path, label: str) -> Path:
     """Rename a file to ``<name>.<label>-<UTC time>`` or a similar free name. Return the new path. Raises OSError."""
     stem = f"{path.name.lstrip('.')}.{label}-{time.strftime('%Y%m%dT%H%M%SZ', time.gmtime())}"
     target, number = path.with_name(stem), 1

@@ -202,9 +202,9 @@ class SessionFiles:
 
     def _set_aside(self, session_id: str, error: _Unreadable) -> None:
         try:
-            target = atomic_files.set_aside(self._file(session_id), "corrupt")
+            target = atomic_files.quarantine(self._file(session_id), "corrupt")
             if atomic_files.signature(self._log(session_id)):
-                atomic_files.set_aside(self._log(session_id), "corrupt")
+                atomic_files.quarantine(self._log(session_id), "corrupt")
         except OSError as failure:
             self._warn_once(session_id, f"{error}; it cannot be renamed: {failure}")
         else:

@@ -8,7 +8,7 @@ from typing import Any, TypeAlias
 
 from mochi_stub.handlers import ANY, Result, Routes, ScheduledResult, Stub
 from mochi_stub.http.messages import HttpResponse, Request
-from mochi_stub.json_encoding import dumps, one_line
+from mochi_stub.json_encoding import compact_json, dumps
 from mochi_stub.models.catalogue import Model
 from mochi_stub.models.scheduler import Lease
 from mochi_stub.prompt import ToolCall, prompt_tokens
@@ -216,7 +216,7 @@ class Candidates:
 
     def _framed(self, response: dict[str, Any]) -> str:
         if self.events:
-            return f"data: {one_line(response)}\r\n\r\n"
+            return f"data: {compact_json(response)}\r\n\r\n"
         before = ",\r\n" if self.has_sent else "["
         self.has_sent = True
         return f"{before}{dumps(response)}"
