@@ -1,7 +1,7 @@
 """Copy of all sessions from one store (files or database) to another. Each copied session is compared with its source.
 
-The source does not change. To continue a stopped copy, start the same copy again. Sessions that are equal in both
-stores are skipped.
+The source does not change, and a server may use it. To continue a stopped copy, start the same copy again. Sessions that
+are equal in both stores are skipped.
 """
 
 import logging
@@ -53,7 +53,7 @@ class CopyReport:
 async def copy(source: str, target: str, progress: Callable[[CopyReport, int], None]) -> CopyReport:
     """Copy all sessions, including agent sessions, between data directories or database URLs. Raises ``MochiError``."""
     result = CopyReport()
-    async with _open_stores(source) as from_stores, _open_stores(target) as to_stores:
+    async with _open_stores(source, reads_only=True) as from_stores, _open_stores(target) as to_stores:
         pairs = [(from_stores.chats, to_stores.chats), (from_stores.agents, to_stores.agents)]
         all_ids = [await _ids(from_store) for from_store, _ in pairs]
         for (from_store, to_store), ids in zip(pairs, all_ids, strict=True):
@@ -134,9 +134,10 @@ async def _ids(store: SessionStore) -> list[str]:
 
 
 @asynccontextmanager
-async def _open_stores(place: str) -> AsyncIterator[Stores]:
+async def _open_stores(place: str, *, reads_only: bool = False) -> AsyncIterator[Stores]:
     async with aclosing(build_stores(_settings(place))) as stores:
-        await stores.open()
+        if _is_url(place) or not reads_only:  # opening a directory locks it
+            await stores.open()
         yield stores
 
 
