@@ -1,6 +1,5 @@
 """One process changes a data directory. Others are refused at once, and a dead process leaves no lock."""
 
-import json
 import os
 import signal
 import sys
@@ -24,6 +23,7 @@ from mochi_stub.reply import Gate, Reply, Text
 from tests.sessions.processes import child
 from tests.sessions.samples import assistant, contents, stored_session, user
 from tests.support.api import error_of, text_of
+from tests.support.mcp import write_mcp
 from tests.support.process import Command, run
 from tests.support.server import RunningServer
 from tests.support.waiting import until
@@ -76,12 +76,13 @@ def test_second_server_is_refused_and_names_the_first(stub: StubServer, tmp_path
     assert changed_by_another_process(tmp_path / "chat_sessions") == [1, 2]
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(os.name == "nt", reason="needs SIGKILL")
 def test_child_process_of_a_killed_server_does_not_keep_the_lock(stub: StubServer, tmp_path: Path) -> None:
-    script = "import os, time; open('child', 'w').write(str(os.getpid())); time.sleep(60)"
-    (tmp_path / "tools").mkdir()
-    servers = {"slow": {"command": sys.executable, "args": ["-c", script], "cwd": str(tmp_path)}}
-    (tmp_path / "tools" / "mcp.json").write_text(json.dumps({"mcpServers": servers}))
+    # The server's end kills the process group of an MCP server, so the process that survives has its own.
+    note = "open('child', 'w').write(str(os.getpid()))"
+    script = f"import os, time; os.fork() or (os.setsid(), {note}); time.sleep(60)"
+    write_mcp(tmp_path, slow={"command": sys.executable, "args": ["-c", script], "cwd": str(tmp_path)})
     with serve(stub, tmp_path) as server:
         server.api()
         until(lambda: (tmp_path / "child").exists() and (tmp_path / "child").read_text() != "", 10)

@@ -11,7 +11,7 @@ import pytest
 
 from mochi_server.errors import StorageFailed
 from mochi_server.sessions import FileSessionStore, SessionCreationOptions, SessionManager, SessionQuery
-from mochi_server.storage.files import atomic_files, session_files, session_index
+from mochi_server.storage.files import atomic_files, session_index
 from tests.sessions.samples import assistant, file_of, log_of, read_count, stored_session, user
 
 

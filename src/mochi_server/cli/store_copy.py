@@ -1,7 +1,7 @@
 """Copy of all sessions from one store (files or database) to another. Each copied session is compared with its source.
 
-The source does not change, and a server may use it. To continue a stopped copy, start the same copy again. Sessions that
-are equal in both stores are skipped.
+The source does not change, and a server may use it. To continue a stopped copy, start the same copy again. Sessions
+that are equal in both stores are skipped.
 """
 
 import logging
@@ -22,6 +22,8 @@ from mochi_server.sessions.serialization import sanitize
 from mochi_server.sessions.session import ChatSession
 from mochi_server.sessions.store import SessionStore, Stores
 from mochi_server.sessions.types import SessionQuery
+from mochi_server.storage.files.atomic_files import TEMPORARY
+from mochi_server.storage.files.image_files import IMPORT_PREFIX
 from mochi_server.util.clock import timestamp
 
 _TIMES = ("created_at", "updated_at")
@@ -83,6 +85,9 @@ def find_problem(source: str, target: str) -> str | None:
     folders = (settings.resolved_sessions_dir, settings.resolved(settings.agent_chats_dir))
     if not _is_url(source) and not any(folder.is_dir() for folder in folders):
         return f"there are no sessions in {source}: it has no directory {settings.sessions_dir}"
+    imports = [path for folder in folders for path in folder.glob(f"{IMPORT_PREFIX}*") if path.suffix != TEMPORARY]
+    if imports and not _is_url(source):
+        return f"an import into {source} is not complete; start a server on that directory once, and copy again"
     return None
 
 
