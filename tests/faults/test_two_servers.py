@@ -2,6 +2,7 @@
 
 import os
 import signal
+import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -120,6 +121,14 @@ def test_forked_child_does_not_inherit_the_lock(manager: SessionManager, session
             os.close(end)
 
 
+def test_executed_child_does_not_inherit_the_lock(manager: SessionManager, sessions_dir: Path) -> None:
+    manager.create_session(OPTIONS)
+    with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE, close_fds=False):
+        assert is_locked(sessions_dir)
+        manager.close()
+        assert not is_locked(sessions_dir)
+
+
 def test_error_explains_a_lock_of_another_machine(manager: SessionManager, sessions_dir: Path) -> None:
     sessions_dir.mkdir()
     with held(sessions_dir, "123 other.example"), pytest.raises(DirectoryInUse) as caught:
@@ -234,13 +243,22 @@ async def test_copy_reads_a_served_directory_without_a_change(stub: StubServer, 
     source, target = tmp_path / "source", tmp_path / "target"
     target.mkdir()
     with RunningServer(source, stub.url) as server:
-        server.api().send_message(server.api().create_session("mochi")["session_id"], "Hello!")
+        server.api().create_session("mochi")
         before = {path: path.stat().st_mtime_ns for path in source.rglob("*")}
         with child(copy, source, target) as other:
             assert other.rest() == [1]
         assert {path: path.stat().st_mtime_ns for path in source.rglob("*")} == before
         with child(copy, target, source) as other:
             assert other.rest() == ["STORAGE_BUSY"]
+
+
+def test_copy_refuses_a_directory_with_an_incomplete_import(tmp_path: Path) -> None:
+    (tmp_path / "from" / "chat_sessions" / ".import-0.tmp").mkdir(parents=True)
+    (tmp_path / "to").mkdir()
+    places = str(tmp_path / "from"), str(tmp_path / "to")
+    assert store_copy.find_problem(*places) is None
+    (tmp_path / "from" / "chat_sessions" / ".import-0").mkdir()
+    assert "an import into" in str(store_copy.find_problem(*places))
 
 
 def copy(connection: Connection, source: Path, target: Path) -> None:

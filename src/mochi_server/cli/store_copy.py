@@ -82,11 +82,14 @@ def find_problem(source: str, target: str) -> str | None:
         and settings.resolved_sessions_dir.resolve() == other.resolved_sessions_dir.resolve()
     ):
         return "FROM and TO are the same place"
+    return None if _is_url(source) else _find_problem_in(source, settings)
+
+
+def _find_problem_in(source: str, settings: MochiServerSettings) -> str | None:
     folders = (settings.resolved_sessions_dir, settings.resolved(settings.agent_chats_dir))
-    if not _is_url(source) and not any(folder.is_dir() for folder in folders):
+    if not any(folder.is_dir() for folder in folders):
         return f"there are no sessions in {source}: it has no directory {settings.sessions_dir}"
-    imports = [path for folder in folders for path in folder.glob(f"{IMPORT_PREFIX}*") if path.suffix != TEMPORARY]
-    if imports and not _is_url(source):
+    if any(path.suffix != TEMPORARY for folder in folders for path in folder.glob(f"{IMPORT_PREFIX}*")):
         return f"an import into {source} is not complete; start a server on that directory once, and copy again"
     return None
 
