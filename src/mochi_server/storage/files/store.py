@@ -184,8 +184,6 @@ class FileStores:
 
     connected = True
 
-    problems: Sequence[str] = ()
-
     def __init__(self, sessions_dir: str | Path, agent_chats_dir: str | Path) -> None:
         self.chats = FileSessionStore(sessions_dir)
         self.agents = FileSessionStore(agent_chats_dir)
