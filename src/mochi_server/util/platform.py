@@ -62,14 +62,16 @@ def lock_file(path: Path) -> Callable[[], None]:
             lock.acquire(timeout=0)
         except TimeoutError as error:
             raise BlockingIOError(errno.EAGAIN, "the file is locked", str(path)) from error
-        return lock.release
-    try:
-        descriptor = _lock(path, os.O_RDONLY)  # so that the file system can be remounted read-only meanwhile
-    except OSError as error:
-        if error.errno != errno.EBADF:
-            raise
-        descriptor = _lock(path, os.O_RDWR)  # network file systems require write access for exclusive locks
-    return partial(_unlock, descriptor)
+        unlock: Callable[[], None] = lock.release
+    else:
+        try:
+            descriptor = _lock(path, os.O_RDONLY)  # so that the file system can be remounted read-only meanwhile
+        except OSError as error:
+            if error.errno != errno.EBADF:
+                raise
+            descriptor = _lock(path, os.O_RDWR)  # network file systems require write access for exclusive locks
+        unlock = partial(_unlock, descriptor)
+    return unlock
 
 
 def on_hangup(handler: Callable[[], None]) -> None:
