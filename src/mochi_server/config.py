@@ -79,13 +79,9 @@ class MochiServerSettings(BaseSettings):
         description="`postgresql://…` stores sessions in this database, which several servers can share. "
         "Without it, sessions are files.",
     )
-    storage_wait_seconds: Seconds = Field(
-        10, description="How long a request waits for session files that another process has locked."
-    )
     store_retry_seconds: Seconds = Field(
         60,
-        description="How long a turn retries to read and write its session while the database is unreachable or "
-        "another process has locked the session files.",
+        description="How long a turn retries to read and write its session while the database is unreachable.",
     )
     workers: int = Field(1, ge=1, le=1000, description="Server processes. More than one requires `MOCHI_STORE_URL`.")
     advertise_url: Stripped = Field(

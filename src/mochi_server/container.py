@@ -186,8 +186,7 @@ def build_stores(settings: MochiServerSettings, url: str = "") -> Stores:
     Raises ``StorageFailed`` if the driver is not installed.
     """
     if not settings.store_url:
-        agent_chats = settings.resolved(settings.agent_chats_dir)
-        return FileStores(settings.resolved_sessions_dir, agent_chats, wait_seconds=settings.storage_wait_seconds)
+        return FileStores(settings.resolved_sessions_dir, settings.resolved(settings.agent_chats_dir))
     with _database_driver():
         from mochi_server.storage.postgres.stores import PostgresStores  # noqa: PLC0415 - its driver is optional
     return PostgresStores(settings.store_url, url)

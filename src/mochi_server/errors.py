@@ -1,6 +1,7 @@
 """All errors that a client can receive. Each class has an error code, an HTTP status and a description of the cause.
 
-``AgentChatNotFound``, ``SessionTaken`` and ``StorageUnavailable`` inherit these attributes from their base classes.
+``AgentChatNotFound``, ``SessionTaken``, ``DirectoryInUse`` and ``StorageUnavailable`` inherit these attributes from
+their base classes.
 """
 
 import json
@@ -312,13 +313,25 @@ class StorageFailed(MochiError):
 
 
 class StorageBusy(MochiError):
-    """The storage is busy. Nothing was changed, so the client can repeat the request. ``reason`` is the cause."""
+    """The session files are in use. Nothing was changed, so the client can repeat the request."""
 
-    code, status, cause = "STORAGE_BUSY", 503, "Another process or request has locked the session files."
+    code, status, cause = "STORAGE_BUSY", 503, "Another process uses the session files."
 
     def __init__(self, reason: str) -> None:
-        text = f"{reason} Try again, or let requests wait longer with MOCHI_STORAGE_WAIT_SECONDS."
-        super().__init__(text, reason=reason)
+        super().__init__(reason, reason=reason)
+
+
+class DirectoryInUse(StorageBusy):
+    """Another process has locked a sessions directory. ``host`` is its machine, or empty if it is this machine."""
+
+    def __init__(self, directory: str, process_id: str, host: str) -> None:
+        place = f" on the machine {host}" if host else ""
+        advice = f" If that machine no longer runs, delete the file .lock in {directory} and try again." if host else ""
+        super().__init__(
+            f"Process {process_id or '(unknown)'}{place} already uses the sessions in {directory}: stop that process, "
+            "send requests to it with the Python client, select another directory with MOCHI_DATA_DIR, "
+            f"or store the sessions in PostgreSQL with MOCHI_STORE_URL.{advice}"
+        )
 
 
 class StorageUnavailable(StorageFailed):

@@ -33,9 +33,7 @@ def sent_messages(stub: StubServer) -> list[str]:
     return [message["content"] for message in body["messages"]]
 
 
-def test_changes_by_other_processes_reach_the_next_prompt(
-    private_api: Api, private_stub: StubServer, tmp_path: Path
-) -> None:
+def test_changes_of_a_manager_reach_the_next_prompt(private_api: Api, private_stub: StubServer, tmp_path: Path) -> None:
     session_id = private_api.create_session("mochi")["session_id"]
     answer = private_api.send_message(session_id, "One?")["message"]["content"]
     SessionManager(tmp_path / "chat_sessions").append_messages(session_id, [user("Two?"), assistant("Two.")])

@@ -1,5 +1,6 @@
 """Replacement for a command that serves forever: it is started, must report that it is ready, and is stopped."""
 
+import os
 import subprocess
 import sys
 
@@ -11,7 +12,9 @@ def main(module: str, arguments: list[str]) -> int:
     command = [sys.executable, "-m", module]
     if not _serves(module, arguments):
         return subprocess.call([*command, *arguments])
-    run = subprocess.Popen([*command, *arguments, "--port", "0"], stdout=subprocess.PIPE, text=True)
+    # The server that runs during the whole page has locked the default directories of sessions.
+    environment = {"MOCHI_SESSIONS_DIR": "served_sessions", "MOCHI_AGENT_CHATS_DIR": "served_agent_chats", **os.environ}
+    run = subprocess.Popen([*command, *arguments, "--port", "0"], env=environment, stdout=subprocess.PIPE, text=True)
     assert run.stdout is not None
     ready = any("http://" in line for line in run.stdout)
     run.terminate()

@@ -1,6 +1,6 @@
 """Fixtures of the fault tests."""
 
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Generator
 from pathlib import Path
 
 import pytest
@@ -15,9 +15,10 @@ def sessions_dir(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def manager(sessions_dir: Path) -> SessionManager:
-    """A second session manager on the directory, in place of another process."""
-    return SessionManager(sessions_dir)
+def manager(sessions_dir: Path) -> Generator[SessionManager, None, None]:
+    """A session manager that shares the directory with a server of this process."""
+    with SessionManager(sessions_dir) as manager:
+        yield manager
 
 
 @pytest.fixture

@@ -45,5 +45,5 @@ def contents_of(directory: Path) -> dict[str, bytes]:
         path.name: path.read_bytes()
         for part in ("chat_sessions", "system_prompts")
         for path in (directory / part).iterdir()
-        if path.is_file() and path.name != ".index.sqlite"
+        if path.is_file() and path.name not in (".index.sqlite", ".lock-owner")
     }

@@ -7,9 +7,9 @@ import time
 from pathlib import Path
 
 from mochi_server.errors import SessionNotFound
-from mochi_server.sessions import SessionManager
+from mochi_server.sessions import SessionManager, SessionQuery
 from mochi_server.sessions.images import images_in
-from mochi_server.storage.files.backend import SessionDirectory
+from mochi_server.storage.files.shared import DirectoryUse
 from tests.faults.killed_writer import Change, State, write_until_killed
 from tests.faults.rounds import repeated
 from tests.sessions.processes import child
@@ -38,7 +38,6 @@ def test_killed_writer_leaves_every_session_whole(manager: SessionManager, sessi
             assert (sessions_dir / "blobs" / name).stat().st_size > 100_000, f"round {number}: an image is gone"
     assert not list(sessions_dir.glob("*.corrupt-*"))
     assert_leftovers_are_swept(sessions_dir)
-    SessionDirectory(sessions_dir).sweep()
     assert {path.name for path in (sessions_dir / "blobs").iterdir()} == named_images(manager, known)
 
 
@@ -90,5 +89,9 @@ def named_images(manager: SessionManager, known: Known) -> set[str]:
 def assert_leftovers_are_swept(sessions_dir: Path) -> None:
     for path in sessions_dir.glob(".*.tmp"):
         os.utime(path, (0, 0))  # only files older than an hour are swept
-    SessionManager(sessions_dir).list_sessions()  # a new one scans the directory
+    use = DirectoryUse(sessions_dir)
+    use.directory.open()
+    use.directory.list(SessionQuery())
+    use.directory.sweep()
+    use.close()
     assert not list(sessions_dir.glob(".*.tmp"))

@@ -1,6 +1,6 @@
 """The stores under test, and sessions for them."""
 
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Generator
 from contextlib import asynccontextmanager
 from pathlib import Path
 
@@ -13,6 +13,8 @@ from mochi_server.sessions import (
     SessionManager,
     SessionStore,
 )
+from mochi_server.storage.files.backend import SessionDirectory
+from mochi_server.storage.files.shared import DirectoryUse
 from mochi_server.storage.postgres.migrations import migrate
 from mochi_server.storage.postgres.pool import Database
 from mochi_server.storage.postgres.process_locks import ServerProcess
@@ -62,8 +64,18 @@ def sessions_dir(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def manager(sessions_dir: Path) -> SessionManager:
-    return SessionManager(sessions_dir)
+def manager(sessions_dir: Path) -> Generator[SessionManager, None, None]:
+    with SessionManager(sessions_dir) as manager:
+        yield manager
+
+
+@pytest.fixture
+def locked_directory(sessions_dir: Path) -> Generator[SessionDirectory, None, None]:
+    """The directory of `sessions_dir`, as a server opens it. Managers and stores of this process share it."""
+    use = DirectoryUse(sessions_dir)
+    use.directory.open()
+    yield use.directory
+    use.close()
 
 
 @pytest.fixture

@@ -97,29 +97,6 @@ def create_forever(connection: Connection, directory: Path, model: str) -> None:
         connection.send(session.session_id)
 
 
-def patch_own_field(connection: Connection, directory: Path, ids: list[str], field: str, rounds: int) -> None:
-    """Set one field of each session repeatedly; send how often another value was read back."""
-    manager, lost = SessionManager(directory), 0
-    for number in range(rounds):
-        for session_id in ids:
-            manager.update_session(session_id, **{field: f"{field} {number}"})
-            lost += getattr(manager.load_session(session_id).metadata, field) != f"{field} {number}"
-    connection.send(lost)
-
-
-def append_own_messages(connection: Connection, directory: Path, session_id: str, name: str, rounds: int) -> None:
-    manager = SessionManager(directory)
-    for number in range(rounds):
-        manager.append_messages(session_id, [user(f"{name} {number}")])
-    connection.send("done")
-
-
-def list_forever(connection: Connection, directory: Path, rounds: int) -> None:
-    """List the sessions repeatedly; send the numbers of sessions."""
-    manager = SessionManager(directory)
-    connection.send([len(manager.list_sessions()) for _ in range(rounds)])
-
-
 def limit_files(size: int) -> None:
     """Limit the size of this process's files to `size` bytes, as on a full disk."""
     if sys.platform != "win32":

@@ -42,21 +42,28 @@ def test_directory_that_cannot_be_created_fails_creation(tmp_path: Path) -> None
         SessionManager(tmp_path / "file" / "sessions").create_session(SessionCreationOptions(model="m"))
 
 
-def test_unavailable_locks_fail_writes_only(manager: SessionManager, session: ChatSession, sessions_dir: Path) -> None:
-    shutil.rmtree(sessions_dir / ".locks")
-    (sessions_dir / ".locks").touch()
+def test_unavailable_lock_fails_writes_only(manager: SessionManager, session: ChatSession, sessions_dir: Path) -> None:
+    manager.close()
+    replace_lock(sessions_dir)
     with pytest.raises(StorageFailed):
         manager.update_session(session.session_id, title="t")
     assert manager.load_session(session.session_id) == session
     assert [entry["session_id"] for entry in manager.list_sessions()] == [session.session_id]
 
 
+def replace_lock(sessions_dir: Path) -> None:
+    """Make it impossible to lock the directory."""
+    (sessions_dir / ".lock").unlink()
+    (sessions_dir / ".lock").symlink_to(sessions_dir / "elsewhere")
+
+
 def test_damaged_file_that_stays_is_not_found_and_logged_once(
     manager: SessionManager, session: ChatSession, sessions_dir: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     file_of(sessions_dir, ID).write_text("{")
-    shutil.rmtree(sessions_dir / ".locks")
-    (sessions_dir / ".locks").touch()
+    os.utime(file_of(sessions_dir, ID), (0, 0))  # older than the time after which a file counts as completely written
+    manager.close()
+    replace_lock(sessions_dir)
     for _ in range(2):
         with pytest.raises(SessionNotFound):
             manager.load_session(ID)

@@ -64,7 +64,7 @@ A_MESSAGE = {"role": "user", "content": "hi", "message_id": "0000000001", "times
 
 @pytest.fixture
 def manager(sessions_dir: Path) -> SessionManager:
-    sessions_dir.mkdir()
+    sessions_dir.mkdir(exist_ok=True)
     return SessionManager(sessions_dir)
 
 
@@ -264,6 +264,7 @@ DAMAGED = {
 
 
 @pytest.mark.parametrize("content", DAMAGED.values(), ids=DAMAGED)
+@pytest.mark.usefixtures("locked_directory")
 def test_damaged_file_is_set_aside_and_the_list_works(
     manager: SessionManager, sessions_dir: Path, content: bytes, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -277,6 +278,7 @@ def test_damaged_file_is_set_aside_and_the_list_works(
     assert len(storage_warnings(caplog)) == 1
 
 
+@pytest.mark.usefixtures("locked_directory")
 def test_damaged_files_never_replace_one_another(manager: SessionManager, sessions_dir: Path) -> None:
     for number in range(3):
         put(sessions_dir, f"damage {number}")

@@ -11,12 +11,6 @@ from mochi_server.storage.files import session_index
 from tests.sessions.samples import assistant, file_of, read_count, user
 
 
-@pytest.fixture(autouse=True)
-def untrusted(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Compare all files for each list, as after the trusted time."""
-    monkeypatch.setattr(session_index, "TRUSTED_SECONDS", 0)
-
-
 @pytest.fixture
 def index(sessions_dir: Path) -> Path:
     return sessions_dir / ".index.sqlite"

@@ -9,7 +9,7 @@ import pytest
 
 from mochi_server.errors import SessionNotFound, StorageBusy
 from mochi_server.sessions import FileSessionStore, SessionManager, SessionQuery
-from mochi_server.storage.files import session_index
+from mochi_server.storage.files import store as file_store
 from mochi_server.storage.files.session_files import EDIT_SECONDS
 from tests.sessions.samples import appended, file_of, stored_session, user
 
@@ -28,10 +28,7 @@ async def test_read_waits_for_a_file_that_is_being_written(files: FileSessionSto
     assert not list(sessions_dir.glob("*.corrupt-*"))
 
 
-async def test_list_keeps_the_entry_of_a_file_being_written(
-    files: FileSessionStore, sessions_dir: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(session_index, "TRUSTED_SECONDS", 0)
+async def test_list_keeps_the_entry_of_a_file_being_written(files: FileSessionStore, sessions_dir: Path) -> None:
     session = await stored_session(files)
     path = file_of(sessions_dir, session.session_id)
     before = await files.list(SessionQuery())
@@ -44,8 +41,11 @@ async def test_list_keeps_the_entry_of_a_file_being_written(
     assert [entry["model"] for entry in after.entries] == ["qwen3:32b"]
 
 
-async def test_unreadable_file_is_busy_at_first_and_then_set_aside(sessions_dir: Path) -> None:
-    store = FileSessionStore(sessions_dir, wait_seconds=0)
+async def test_unreadable_file_is_busy_at_first_and_then_set_aside(
+    sessions_dir: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(file_store, "_EDIT_WAIT_SECONDS", 0)
+    store = FileSessionStore(sessions_dir)
     session = await stored_session(store)
     path = file_of(sessions_dir, session.session_id)
     path.write_bytes(b"{")

@@ -15,8 +15,6 @@ from mochi_server.storage.files.session_files import FileSnapshot, SessionFiles
 from mochi_server.storage.session_cache import MAX_BYTES, SessionCache
 from mochi_server.storage.session_record import SessionRecord
 from tests.faults.media import disk_with_coarse_times
-from tests.faults.other_writers import run_turn
-from tests.sessions.processes import child
 from tests.sessions.samples import (
     appended,
     assistant,
@@ -32,11 +30,10 @@ from tests.sessions.samples import (
 MEBIBYTE = 1024 * 1024
 
 
-@pytest.mark.slow
-async def test_next_turn_has_messages_of_another_process(files: FileSessionStore, sessions_dir: Path) -> None:
+async def test_next_turn_has_messages_of_a_manager(files: FileSessionStore, sessions_dir: Path) -> None:
     session_id = (await stored_session(files, user("a"), assistant("b"))).session_id
-    with child(run_turn, sessions_dir, session_id) as other:
-        other.rest()
+    with SessionManager(sessions_dir) as manager:
+        manager.append_messages(session_id, [user("other question"), assistant("other answer")])
     async with files.hold(session_id, run_id="r"):
         assert contents(await files.load(session_id)) == ["a", "b", "other question", "other answer"]
         await files.append(session_id, [user("c")])

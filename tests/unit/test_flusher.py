@@ -141,15 +141,6 @@ def test_failed_flush_is_repeated() -> None:
     assert _run(scenario).times == [102, 104]
 
 
-def test_locked_session_is_flushed_again_at_once_and_apart() -> None:
-    async def scenario(store: _Store, flusher: Flusher) -> None:
-        store.failures = [StorageBusy("locked")]
-        flusher.schedule("locked", _partial)
-        flusher.schedule("other", _partial)
-
-    assert _run(scenario).flushes == [("locked", 102), ("other", 102), ("locked", 102)]
-
-
 def test_slow_flush_delays_only_its_session() -> None:
     async def scenario(store: _Store, flusher: Flusher) -> None:
         store.flushes_together, store.slow = False, {"slow"}

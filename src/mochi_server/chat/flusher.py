@@ -4,7 +4,6 @@ import asyncio
 import logging
 from collections.abc import Callable, Mapping
 
-from mochi_server.errors import StorageBusy
 from mochi_server.sessions.store import SessionStore
 from mochi_server.sessions.types import Message
 
@@ -83,8 +82,5 @@ class Flusher:
             for session_id in batch:
                 del self._running[session_id]
         for session_id, error in errors.items():
-            if isinstance(error, StorageBusy) and len(batch) > 1:
-                self._start({session_id: batch[session_id]})  # waits for the lock, and delays no other session
-            else:
-                logger.warning("Partial answer not stored session_id=%s: %s", session_id, error)
-                self.schedule(session_id, batch[session_id])
+            logger.warning("Partial answer not stored session_id=%s: %s", session_id, error)
+            self.schedule(session_id, batch[session_id])

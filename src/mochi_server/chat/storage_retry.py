@@ -1,4 +1,4 @@
-"""Retry of storage operations while the database is unreachable or another process has locked the session files."""
+"""Retry of storage operations while the database is unreachable."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
@@ -6,7 +6,7 @@ from typing import TypeVar
 
 import anyio
 
-from mochi_server.errors import StorageBusy, StorageUnavailable
+from mochi_server.errors import StorageUnavailable
 
 RETRY_SECONDS = 60.0
 _FIRST_PAUSE_SECONDS = 0.25
@@ -29,13 +29,11 @@ class StorageRetry:
         """Stop all retries for a shutdown."""
         self._closed.set()
 
-    async def run(self, operation: Callable[[], Awaitable[_Result]], *, if_locked: bool = True) -> _Result:
+    async def run(self, operation: Callable[[], Awaitable[_Result]]) -> _Result:
         """Run a write or a read and return its result. While the storage is unavailable, retry with growing pauses.
 
-        If ``if_locked`` is false, do not retry while another process has locked the session files.
-
         Raises:
-            StorageBusy, StorageUnavailable: The storage was still unavailable at the time limit or at shutdown.
+            StorageUnavailable: The storage was still unavailable at the time limit or at shutdown.
             MochiError: The operation failed with another error, which is not retried.
         """
         clock = asyncio.get_running_loop().time
@@ -43,8 +41,8 @@ class StorageRetry:
         while True:
             try:
                 return await operation()
-            except (StorageBusy, StorageUnavailable) as error:
-                if clock() + pause > deadline or (isinstance(error, StorageBusy) and not if_locked):
+            except StorageUnavailable:
+                if clock() + pause > deadline:
                     raise
                 with anyio.move_on_after(pause):
                     await self._closed.wait()

@@ -84,8 +84,7 @@ class TurnWriter:
 
         async def store() -> None:
             try:
-                # A client learns soon that its message cannot be stored. Later writes must not lose the answer.
-                await self._append(self._new_messages, if_locked=False, images=images)
+                await self._append(self._new_messages, images=images)
             except Exception as error:
                 on_end(error)
                 raise
@@ -195,11 +194,11 @@ class TurnWriter:
         if result_of is not None:
             del self._open_calls[result_of.index]
 
-    async def _append(self, messages: Sequence[Message], *, if_locked: bool = True, **options: Any) -> None:
-        await self._retry.run(lambda: self._store.append(self._session_id, messages, **options), if_locked=if_locked)
+    async def _append(self, messages: Sequence[Message], **options: Any) -> None:
+        await self._retry.run(lambda: self._store.append(self._session_id, messages, **options))
 
     async def _replace(self, messages: Sequence[Message]) -> None:
-        # The revision check protects messages that another process has added.
+        # The revision check protects messages that another process or a SessionManager has added.
         images = list(self.unstored_images.values())
         await self._append(messages, from_index=self._answer_index, revision=self._revision, images=images)
 

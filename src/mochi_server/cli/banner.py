@@ -46,7 +46,6 @@ async def startup_banner(
         ("Docs", f"{address}/docs"),
         *_directory_rows(settings, services, catalogue, agents),
         *(("Problem", problem) for problem in environment_problems(os.environ)),
-        *(("Problem", problem) for problem in services.stores.problems),
         ("Problem", stores and stores.message),
         ("API key", generated_key and f"generated for this run: {generated_key}"),
         ("Open", "any client that reaches this address can run every tool, without an API key" if is_open else None),

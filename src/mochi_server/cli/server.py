@@ -24,6 +24,7 @@ from mochi_server.cli.supervisor import supervise
 from mochi_server.config import MochiServerSettings
 from mochi_server.container import Services, prepare_store
 from mochi_server.ollama.payloads import parse_endpoint
+from mochi_server.storage.files.store import FileStores
 from mochi_server.telemetry import logging as logs
 from mochi_server.util.masking import SecretMasker
 from mochi_server.util.net import is_loopback, server_url
@@ -46,7 +47,8 @@ iterations.
 def serve(settings: MochiServerSettings, *, insecure: bool = False) -> int:
     """Serve until a signal stops the server, and return the exit code.
 
-    Raises ``OSError`` if the address cannot be used, and ``StorageFailed`` if the database cannot be used.
+    Raises ``OSError`` if the address cannot be used, ``StorageFailed`` if the database cannot be used, and
+    ``DirectoryInUse`` if another process uses the sessions.
     """
     key = None
     if not (settings.api_keys or insecure or is_loopback(settings.host)):
@@ -74,6 +76,8 @@ def _serve_on(
         settings = settings.model_copy(update={"advertise_url": own_url})
     app = create_app(settings, insecure=insecure)
     services: Services = app.state.services
+    if isinstance(services.stores, FileStores):
+        services.stores.lock()  # before uvicorn, which would log a traceback
     banner = partial(startup_banner, local_url(settings.host, settings.port), settings, services, key)
     # Uvicorn raises a signal again after the shutdown. These handlers let the caller clean up.
     signal.signal(signal.SIGTERM, lambda *_: None)

@@ -1,7 +1,7 @@
 """Copy of all sessions from one store (files or database) to another. Each copied session is compared with its source.
 
-The source does not change. To continue a stopped copy, start the same copy again. Sessions that are equal in both
-stores are skipped.
+The source does not change, and a server may use it. To continue a stopped copy, start the same copy again. Sessions
+that are equal in both stores are skipped.
 """
 
 import logging
@@ -22,6 +22,8 @@ from mochi_server.sessions.serialization import sanitize
 from mochi_server.sessions.session import ChatSession
 from mochi_server.sessions.store import SessionStore, Stores
 from mochi_server.sessions.types import SessionQuery
+from mochi_server.storage.files.atomic_files import TEMPORARY
+from mochi_server.storage.files.image_files import IMPORT_PREFIX
 from mochi_server.util.clock import timestamp
 
 _TIMES = ("created_at", "updated_at")
@@ -53,7 +55,7 @@ class CopyReport:
 async def copy(source: str, target: str, progress: Callable[[CopyReport, int], None]) -> CopyReport:
     """Copy all sessions, including agent sessions, between data directories or database URLs. Raises ``MochiError``."""
     result = CopyReport()
-    async with _open_stores(source) as from_stores, _open_stores(target) as to_stores:
+    async with _open_stores(source, reads_only=True) as from_stores, _open_stores(target) as to_stores:
         pairs = [(from_stores.chats, to_stores.chats), (from_stores.agents, to_stores.agents)]
         all_ids = [await _ids(from_store) for from_store, _ in pairs]
         for (from_store, to_store), ids in zip(pairs, all_ids, strict=True):
@@ -80,9 +82,15 @@ def find_problem(source: str, target: str) -> str | None:
         and settings.resolved_sessions_dir.resolve() == other.resolved_sessions_dir.resolve()
     ):
         return "FROM and TO are the same place"
+    return None if _is_url(source) else _find_problem_in(source, settings)
+
+
+def _find_problem_in(source: str, settings: MochiServerSettings) -> str | None:
     folders = (settings.resolved_sessions_dir, settings.resolved(settings.agent_chats_dir))
-    if not _is_url(source) and not any(folder.is_dir() for folder in folders):
+    if not any(folder.is_dir() for folder in folders):
         return f"there are no sessions in {source}: it has no directory {settings.sessions_dir}"
+    if any(path.suffix != TEMPORARY for folder in folders for path in folder.glob(f"{IMPORT_PREFIX}*")):
+        return f"an import into {source} is not complete; start a server on that directory once, and copy again"
     return None
 
 
@@ -134,9 +142,10 @@ async def _ids(store: SessionStore) -> list[str]:
 
 
 @asynccontextmanager
-async def _open_stores(place: str) -> AsyncIterator[Stores]:
+async def _open_stores(place: str, *, reads_only: bool = False) -> AsyncIterator[Stores]:
     async with aclosing(build_stores(_settings(place))) as stores:
-        await stores.open()
+        if _is_url(place) or not reads_only:  # opening a directory locks it
+            await stores.open()
         yield stores
 
 

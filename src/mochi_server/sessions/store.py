@@ -151,10 +151,6 @@ class Stores(Protocol):
     def connected(self) -> bool:
         """Whether the storage was reachable at the last access."""
 
-    @property
-    def problems(self) -> Sequence[str]:
-        """Warnings for the operator, collected by ``open``."""
-
     async def open(self) -> None:
         """Open the stores and register this process. Raises ``MochiError`` if the storage is unusable."""
 

@@ -19,16 +19,12 @@ from mochi_server.util.clock import timestamp
 
 @dataclass(frozen=True)
 class SessionRecord:
-    """Metadata, messages and unknown keys of a session.
-
-    ``partial`` is the partial answer of a turn, and ``writer`` is the name of the process that stored it.
-    """
+    """Metadata, messages and unknown keys of a session. ``partial`` is the partial answer of a turn."""
 
     metadata: SessionMetadata
     messages: History
     extra: dict[str, Any] = field(default_factory=dict)
     partial: Message | None = None
-    writer: str | None = None
 
     @classmethod
     def of(cls, session: ChatSession) -> "SessionRecord":
@@ -82,8 +78,8 @@ class SessionRecord:
         changed = {**self.metadata.to_dict(), **fields, "updated_at": latest}
         return self._same_history(metadata=SessionMetadata.from_dict(changed))
 
-    def with_partial(self, partial: Message | None, writer: str | None = None) -> "SessionRecord":
-        return self._same_history(partial=partial, writer=writer)
+    def with_partial(self, partial: Message | None) -> "SessionRecord":
+        return self._same_history(partial=partial)
 
     def after_crash(self) -> "SessionRecord":
         """Return a copy after crash recovery: the partial answer is stored, and each tool call has a result."""

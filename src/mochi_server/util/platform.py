@@ -5,9 +5,9 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
+from functools import partial
 from pathlib import Path
 
 if sys.platform == "win32":
@@ -19,7 +19,6 @@ else:
 OPEN_SAFELY = sum(getattr(os, name, 0) for name in ("O_NOFOLLOW", "O_NONBLOCK", "O_CLOEXEC", "O_BINARY"))
 """Flags for ``os.open`` that reject symlinks, do not block on FIFOs and do not translate line endings."""
 
-_POLL_SECONDS = 0.005
 _SYNC_UNSUPPORTED = {errno.EINVAL, errno.ENOTSUP, errno.EBADF}
 _locked_descriptors: set[int] = set()
 """File descriptors of locked files. A forked child must close them."""
@@ -51,60 +50,28 @@ def scan_directory(path: Path) -> Iterator[Iterator["os.DirEntry[str]"]]:
             os.close(descriptor)
 
 
-def try_lock_file(path: Path) -> int | None:
-    """Create and lock a file. Return its descriptor, or None on Windows. Raise ``OSError`` if the file is locked.
+def lock_file(path: Path) -> Callable[[], None]:
+    """Create a file and lock it exclusively. Return a function that unlocks the file.
 
-    ``release_file`` or the end of this process unlocks the file. A forked child does not hold the lock.
-    """
-    if sys.platform != "win32":
-        return _lock(path, os.O_RDONLY)  # for reading, so that the file system can be remounted read-only meanwhile
-    return None
-
-
-def is_locked(path: Path) -> bool:
-    """Return whether a process has locked a file. Return False for unreadable files and on Windows."""
-    if sys.platform != "win32":
-        with suppress(OSError):
-            descriptor = os.open(path, os.O_RDONLY | OPEN_SAFELY)
-            try:
-                fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)  # shared, so that two checks do not conflict
-            except BlockingIOError:
-                return True
-            finally:
-                os.close(descriptor)
-    return False
-
-
-def release_file(descriptor: int) -> None:
-    """Close a descriptor, which unlocks its file."""
-    _locked_descriptors.discard(descriptor)
-    os.close(descriptor)
-
-
-@contextmanager
-def exclusive_lock(path: Path, timeout: float) -> Iterator[None]:
-    """Hold an exclusive lock on a file within a ``with`` block. Create the file if it does not exist.
-
-    Raise ``TimeoutError`` if another process or thread holds the lock for ``timeout`` seconds. Raise ``OSError`` if the
-    file cannot be opened or locked.
+    The end of this process also unlocks the file. Child processes do not inherit the lock.
+    Raise ``BlockingIOError`` if the file is locked, and ``OSError`` if it cannot be opened or locked.
     """
     if sys.platform == "win32":
-        with FileLock(path, mode=0o600).acquire(timeout=timeout, poll_interval=_POLL_SECONDS):
-            yield
-    else:
-        deadline, descriptor = time.monotonic() + timeout, None
-        while descriptor is None:
-            try:
-                descriptor = _lock(path, os.O_RDWR)  # network file systems require write access for exclusive locks
-            except BlockingIOError:
-                if time.monotonic() >= deadline:
-                    message = "the file is locked by another process"
-                    raise TimeoutError(errno.ETIMEDOUT, message, str(path)) from None
-                time.sleep(_POLL_SECONDS)
+        lock = FileLock(path, mode=0o600, thread_local=False)
         try:
-            yield
-        finally:
-            release_file(descriptor)
+            lock.acquire(timeout=0)
+        except TimeoutError as error:
+            raise BlockingIOError(errno.EAGAIN, "the file is locked", str(path)) from error
+        unlock: Callable[[], None] = lock.release
+    else:
+        try:
+            descriptor = _lock(path, os.O_RDONLY)  # so that the file system can be remounted read-only meanwhile
+        except OSError as error:
+            if error.errno != errno.EBADF:
+                raise
+            descriptor = _lock(path, os.O_RDWR)  # network file systems require write access for exclusive locks
+        unlock = partial(_unlock, descriptor)
+    return unlock
 
 
 def on_hangup(handler: Callable[[], None]) -> None:
@@ -173,6 +140,11 @@ if sys.platform != "win32":
             raise
         _locked_descriptors.add(descriptor)
         return descriptor
+
+    def _unlock(descriptor: int) -> None:
+        if descriptor in _locked_descriptors:
+            _locked_descriptors.remove(descriptor)
+            os.close(descriptor)
 
     def _close_locked() -> None:
         for descriptor in _locked_descriptors:

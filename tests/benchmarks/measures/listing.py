@@ -66,7 +66,9 @@ def _fill(data: Path, count: int) -> str:
     """Store sessions through the library and return the id of one."""
     directory = SessionDirectory(data / "chat_sessions")
     with ThreadPoolExecutor(_WRITERS) as writers:
-        return [session.session_id for session in writers.map(directory.create, map(_session, range(count)))][-1]
+        created = list(writers.map(directory.create, map(_session, range(count))))
+    directory.close()  # so that a server can lock it
+    return created[-1].session_id
 
 
 def _session(number: int) -> ChatSession:

@@ -20,17 +20,16 @@ from mochi_server.sessions.session import ChatSession
 from mochi_server.sessions.store import NewSession, SessionPage
 from mochi_server.sessions.types import Message, SessionQuery
 from mochi_server.storage.files.atomic_files import TEMPORARY, Signature
-from mochi_server.storage.files.locks import LOCK_TIMEOUT_SECONDS
 from mochi_server.storage.files.session_files import FileSnapshot, SessionFiles, storage_errors
 from mochi_server.storage.files.session_index import SessionIndex
 from mochi_server.storage.files.turn_log import fields_line, partial_line, tail_line
 from mochi_server.storage.session_cache import SessionCache
+from mochi_server.storage.session_locks import SessionLocks
 from mochi_server.storage.session_record import SessionRecord
 from mochi_server.util.clock import new_id, now
 
 _LARGE_BYTES = 1024 * 1024
 """File size in bytes above which a turn writes the file only once, because writing the file is the slowest step."""
-_CREATE_ATTEMPTS = 5
 
 logger = logging.getLogger(__name__)
 
@@ -45,19 +44,24 @@ class _RunningTurn:
 
 
 class SessionDirectory:
-    """Store for the sessions in one directory. Its methods block. Other processes may use the directory too."""
+    """Store for the sessions in one directory. Its methods block.
 
-    def __init__(
-        self, path: Path, recent: SessionCache[FileSnapshot] | None = None, *, timeout: float = LOCK_TIMEOUT_SECONDS
-    ) -> None:
-        """``recent`` is a cache that several instances may share. ``timeout`` is the lock timeout in seconds."""
-        self._files = SessionFiles(path, timeout)
+    The first change locks the directory for this process until ``close``. From then on, changes of other processes
+    raise ``DirectoryInUse``. Reads need no lock.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self._files = SessionFiles(path)
         self.blobs = self._files.blobs
-        self._index = SessionIndex(path, self._files.scan, self._summary, self._texts)
+        self._index = SessionIndex(path, self._files.scan, self._summary, self._texts, lambda: self.is_locked)
         self.turns: dict[str, _RunningTurn] = {}
-        self._recent = recent or SessionCache[FileSnapshot]()
-        self.sweep_is_due = False
-        """Whether a sweep of the images was skipped because the images were locked."""
+        self.locks = SessionLocks()
+        self._recent = SessionCache[FileSnapshot]()
+
+    @property
+    def is_locked(self) -> bool:
+        """Whether this process has locked the directory."""
+        return self._files.lock.is_held
 
     def check(self) -> None:
         """Raise StorageFailed if a small file cannot be written to the directory."""
@@ -67,16 +71,13 @@ class SessionDirectory:
                 file.write(b"can be written")
 
     def create(self, session: ChatSession, *, images: Sequence[Image] = ()) -> ChatSession:
-        """Store a new session. If its id is in use or locked, the session gets a new id."""
+        """Store a new session. If its id is in use, the session gets a new id."""
         fresh = normalized(session)
         with storage_errors("create a session"):
             self._files.create_directory()
-            for _ in range(_CREATE_ATTEMPTS):
-                with suppress(StorageBusy), self._index.recording_change(fresh.session_id):
-                    if stored := self._files.create(fresh.session_id, SessionRecord.of(fresh), images):
-                        return self._cache_written(fresh.session_id, stored)
+            while (stored := self._files.create(fresh.session_id, SessionRecord.of(fresh), images)) is None:
                 fresh.metadata.session_id = new_id()
-        raise StorageBusy("Other processes or requests have locked the files of the sessions directory.")
+            return self._cache_written(fresh.session_id, stored)
 
     def create_all(
         self, sessions: Sequence[NewSession], *, check: Callable[[], None] = lambda: None
@@ -150,21 +151,17 @@ class SessionDirectory:
             self.sweep()
 
     def patch(self, session_id: str, fields: FieldChanges, *, revision: str | None = None) -> ChatSession:
-        """Set metadata fields. None resets a field to its default. Raises ValueError for an unknown field.
-
-        If the session has a turn log, append the change to it, because another process may be running the turn.
-        """
+        """Set metadata fields. None resets a field to its default. Raises ValueError for an unknown field."""
         moment = now()
         with self._writing(session_id) as stored:
-            self._require_revision(session_id, stored, revision)
+            visible = self._require_revision(session_id, stored, revision)
             values = normalized_fields(fields, stored.record.metadata)
-            after = stored.record.with_fields(values, moment)
             turn = self.turns.get(session_id)
-            if stored.log or (turn and turn.has_changes):
+            if turn and (stored.log or turn.has_changes):
                 line = fields_line(stored.record, values, moment)
-                written = self._files.append_to_log(session_id, stored, after, line)
+                written = self._files.append_to_log(session_id, stored, stored.record.with_fields(values, moment), line)
             else:
-                written = self._files.save(session_id, stored, after)
+                written = self._files.save(session_id, stored, visible.with_fields(values, moment))
             return self._cache_written(session_id, written)
 
     def flush(self, session_id: str, partial: Message) -> None:
@@ -186,16 +183,12 @@ class SessionDirectory:
     def _partial_record(self, record: SessionRecord, unfinished: Message) -> tuple[SessionRecord, bytes]:
         """Return ``record`` with a partial answer, and the line for the turn log."""
         message = normalized_message(unfinished, len(record.messages))
-        after = record.with_partial(message, self._files.processes.name)
+        after = record.with_partial(message)
         return after, partial_line(after)
 
     def delete(self, session_id: str) -> None:
         """Delete a session. Raises the errors of ``load`` for a file that is not a session, and keeps the file."""
-        with (
-            storage_errors(f"delete session {session_id}"),
-            self._files.locked(session_id),
-            self._index.recording_change(session_id),
-        ):
+        with storage_errors(f"delete session {session_id}"), self._files.locked(session_id):
             if self._current(session_id) is None:
                 self._files.read_locked(session_id)
             had_images = self._files.delete(session_id)
@@ -208,53 +201,38 @@ class SessionDirectory:
             return self.blobs.read(sha256)
 
     def sweep(self) -> None:
-        """Remove the images that no session references. If the images are locked, set ``sweep_is_due`` instead."""
-        try:
+        """Remove the images that no session references, if this process has locked the directory."""
+        if self.is_locked:
             self.blobs.sweep()
-        except StorageBusy:
-            self.sweep_is_due = True
 
     def list(self, query: SessionQuery) -> SessionPage:
         """Return one page of the session list, most recently changed first. Unreadable sessions are omitted."""
         with storage_errors("list the sessions"):
             return self._index.list(query)
 
-    def open(self) -> tuple[int, ...]:
-        """Register this process as a server of the directory. Return the process ids of the other servers.
-
-        First complete or remove the imports of dead processes. Imports that are still running are not changed.
-        """
-        with storage_errors("complete an import"), suppress(StorageBusy):
-            self._files.imports.recover()
-        with storage_errors("register this process in the sessions directory"):
+    def open(self) -> None:
+        """Create and lock the directory. Complete or remove the imports of dead processes."""
+        with storage_errors("lock the sessions directory"):
             self._files.create_directory()
-            self._files.processes.register()
-            return self._files.processes.other_processes()
+        with storage_errors("complete an import"):
+            self._files.imports.recover()
 
     def close(self) -> None:
-        self._files.processes.unregister()
+        self._files.lock.release()
 
     def begin(self, session_id: str, *, is_turn: bool) -> None:
         """Repair a locked session if its last turn crashed. If ``is_turn`` is true, begin a turn."""
         with self._writing(session_id) as stored:
-            if is_turn:
-                # Other processes would treat a partial answer of an unregistered process as that of a crashed one.
-                with suppress(OSError):
-                    self._files.processes.register()
-            current = stored
-            if not self._is_running(session_id, stored):
-                recovered = stored.record.after_crash()
-                if stored.log or recovered is not stored.record:
-                    current = self._files.save(session_id, stored, recovered)
+            current, recovered = stored, stored.record.after_crash()
+            if stored.log or recovered is not stored.record:
+                current = self._files.save(session_id, stored, recovered)
             if is_turn:
                 self.turns[session_id] = _RunningTurn(current)
 
     def try_begin_fast(self, session_id: str, *, is_turn: bool) -> bool:
-        """Run ``begin`` without a file lock. Return False if the caller must run ``begin`` instead."""
+        """Run ``begin`` without I/O beyond two stat calls. Return False if the caller must run ``begin`` instead."""
         stored = self._current(session_id)
-        if stored is None or stored.log or (is_turn and self._files.processes.name is None):
-            return False
-        if stored.record.after_crash() is not stored.record:
+        if stored is None or stored.log or not self.is_locked or stored.record.after_crash() is not stored.record:
             return False
         if is_turn:
             self.turns[session_id] = _RunningTurn(stored)
@@ -273,11 +251,7 @@ class SessionDirectory:
 
     @contextmanager
     def _writing(self, session_id: str) -> Iterator[FileSnapshot]:
-        with (
-            storage_errors(f"save session {session_id}"),
-            self._files.locked(session_id),
-            self._index.recording_change(session_id),
-        ):
+        with storage_errors(f"save session {session_id}"), self._files.locked(session_id):
             yield self._current(session_id) or self._files.read_locked(session_id)
 
     def _current(self, session_id: str) -> FileSnapshot | None:
@@ -298,11 +272,7 @@ class SessionDirectory:
     def _visible(self, session_id: str, stored: FileSnapshot) -> SessionRecord:
         """Return the record: during a turn without the partial answer, otherwise after crash recovery."""
         record = stored.record
-        return record.with_partial(None) if self._is_running(session_id, stored) else record.after_crash()
-
-    def _is_running(self, session_id: str, stored: FileSnapshot) -> bool:
-        """Return whether a turn is running, in this process or in the process that wrote the partial answer."""
-        return session_id in self.turns or self._files.processes.is_running(stored.record.writer)
+        return record.with_partial(None) if session_id in self.turns else record.after_crash()
 
     def _read(self, session_id: str) -> tuple[FileSnapshot, SessionRecord]:
         """Read a session's files without a lock. Return the snapshot and the visible record."""

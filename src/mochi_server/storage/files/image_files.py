@@ -14,7 +14,7 @@ from mochi_server.errors import BlobNotFound
 from mochi_server.sessions.images import Image, images_in, is_sha256
 from mochi_server.sessions.types import Message
 from mochi_server.storage.files import atomic_files
-from mochi_server.storage.files.locks import FileLocks
+from mochi_server.storage.files.locks import ThreadLocks
 from mochi_server.util.platform import sync_directory
 
 _REFERENCE = re.compile(rb'"sha256"\s*:\s*"([0-9a-f]{64})"')
@@ -28,7 +28,7 @@ logger = logging.getLogger(__name__)
 class ImageFiles:
     """Store of the images in a sessions directory. Its methods block."""
 
-    def __init__(self, sessions: Path, locks: FileLocks) -> None:
+    def __init__(self, sessions: Path, locks: ThreadLocks) -> None:
         self._sessions = sessions
         self._path = sessions / "blobs"
         self._locks = locks
@@ -47,7 +47,7 @@ class ImageFiles:
         if not images and not images_in(messages):
             yield
             return
-        with self._locks.blobs():
+        with self._locks.images:
             self._store(images)
             yield
 
@@ -59,11 +59,12 @@ class ImageFiles:
             return True
 
     def sweep(self) -> None:
-        """Remove unreferenced images and temporary files. I/O errors are logged. Raises StorageBusy."""
+        """Remove unreferenced images and temporary files. I/O errors are logged."""
         try:
             if not self._stored_files():
                 return
-            with self._locks.blobs():
+            self._read_references()  # reads most files before the lock delays turns with images
+            with self._locks.images:
                 referenced = self._read_references()
                 if unused := [path for path in self._stored_files() if path.name not in referenced]:
                     atomic_files.remove_durably(*unused)

@@ -17,7 +17,7 @@ from mochi_server.sessions.session import ChatSession
 from mochi_server.sessions.store import NewSession
 from mochi_server.storage.files import atomic_files
 from mochi_server.storage.files.image_files import IMPORT_PREFIX, ImageFiles
-from mochi_server.storage.files.locks import FileLocks
+from mochi_server.storage.files.locks import ThreadLocks
 from mochi_server.storage.session_record import SessionRecord
 from mochi_server.util.clock import new_id
 from mochi_server.util.platform import sync_directory
@@ -27,18 +27,18 @@ _SYNC_THREADS = 16  # concurrent fsync calls take a tenth of the time of sequent
 
 @dataclass
 class ImportStaging:
-    """Importer of sessions into one directory. A file lock allows one import at a time, in any process."""
+    """Importer of sessions into one directory. A lock allows one import at a time."""
 
     sessions: Path
-    locks: FileLocks
+    locks: ThreadLocks
     blobs: ImageFiles
 
     def store(self, sessions: Sequence[NewSession], check: Callable[[], None]) -> list[ChatSession]:
         """Store all new sessions, or none of them after an error or if ``check`` raises an exception.
 
-        Sessions whose id is in use get a new id. Raises OSError, StorageBusy.
+        Sessions whose id is in use get a new id. Raises OSError.
         """
-        with self.locks.imports():
+        with self.locks.imports:
             self._recover()
             staging = self.sessions / f"{IMPORT_PREFIX}{new_id()}"
             unfinished = staging.with_suffix(atomic_files.TEMPORARY)
@@ -52,10 +52,9 @@ class ImportStaging:
         return stored
 
     def recover(self) -> None:
-        """Complete committed imports of dead processes and remove uncommitted ones. Raises OSError, StorageBusy."""
-        if any(self.sessions.glob(f"{IMPORT_PREFIX}*")):
-            with self.locks.imports():
-                self._recover()
+        """Complete committed imports of dead processes and remove uncommitted ones. Raises OSError."""
+        with self.locks.imports:
+            self._recover()
 
     def _recover(self) -> None:
         for path in sorted(self.sessions.glob(f"{IMPORT_PREFIX}*")):

@@ -1,114 +1,71 @@
-"""File locks of a sessions directory: one lock for each write, and one for each running server process."""
+"""Locks of a sessions directory: one for the process that changes it, and locks between the threads of this process."""
 
 import os
-import re
+import socket
 import threading
-from collections.abc import Iterator
-from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
+from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
-from uuid import uuid4
 
-from mochi_server.errors import StorageBusy
-from mochi_server.util.platform import exclusive_lock, is_locked, release_file, try_lock_file
+from mochi_server.errors import DirectoryInUse
+from mochi_server.util.platform import lock_file
 
-SLOTS = 64
-"""Number of lock files for the sessions of a directory. The session id selects the lock file."""
-LOCK_TIMEOUT_SECONDS = 30.0
-"""Default timeout for acquiring a lock."""
-_SUFFIX = ".process"
-_NAME = re.compile(r"(\d{1,10})-[0-9a-f]{12}")
+_SLOTS = 64
 
 
-class FileLocks:
-    """File locks of a sessions directory, which exclude other threads and processes during one write.
+class DirectoryLock:
+    """Exclusive right of one process to change a sessions directory. Thread-safe.
 
-    All methods raise StorageBusy after ``timeout`` seconds, and OSError if the lock file cannot be opened.
+    The system releases the lock when the process ends. Child processes do not inherit it.
     """
-
-    def __init__(self, directory: Path, timeout: float = LOCK_TIMEOUT_SECONDS) -> None:
-        self._directory = directory
-        self._timeout = timeout
-
-    def exclusive(self, session_id: str) -> AbstractContextManager[None]:
-        return self._locked(f"{int(session_id, 16) % SLOTS:02d}")
-
-    def blobs(self) -> AbstractContextManager[None]:
-        """Lock the images of all sessions. To lock a session as well, lock the session first."""
-        return self._locked("blobs")
-
-    def imports(self) -> AbstractContextManager[None]:
-        return self._locked("import")
-
-    @contextmanager
-    def _locked(self, name: str) -> Iterator[None]:
-        path = self._directory / f"{name}.lock"
-        with ExitStack() as stack:
-            try:
-                try:
-                    stack.enter_context(exclusive_lock(path, self._timeout))
-                except FileNotFoundError:
-                    self._directory.mkdir(mode=0o700, exist_ok=True)
-                    stack.enter_context(exclusive_lock(path, self._timeout))
-            except TimeoutError as error:
-                raise StorageBusy(
-                    f"Another process or request has locked the file {name}.lock in the sessions directory."
-                ) from error
-            yield
-
-
-class ProcessRegistry:
-    """Registry of server processes, in a directory with one lock file for each process. Its methods block."""
 
     def __init__(self, directory: Path) -> None:
         self._directory = directory
-        self._descriptor: int | None = None
-        self._register_lock = threading.Lock()
-        self.name: str | None = None
-        """Name of this process, or None if this process is not registered."""
+        self._owner_file = directory / ".lock-owner"
+        self._mutex = threading.Lock()
+        self._process_id: int | None = None
+        self._unlock: Callable[[], None] = lambda: None
 
-    def register(self) -> None:
-        """Register this process if the system supports file locks. Raises OSError."""
-        with self._register_lock:
-            if self._descriptor is not None:
+    @property
+    def is_held(self) -> bool:
+        return self._process_id == os.getpid()  # a forked child does not have the lock
+
+    def acquire(self) -> None:
+        """Lock the directory for this process. Raises ``DirectoryInUse`` if another process has locked it, OSError."""
+        with self._mutex:
+            if self.is_held:
                 return
-            self._directory.mkdir(mode=0o700, exist_ok=True)
-            name = f"{os.getpid()}-{uuid4().hex[:12]}"
-            unfinished = self._directory / f".{name}"
             try:
-                self._descriptor = try_lock_file(unfinished)
-                if self._descriptor is not None:
-                    unfinished.rename(self._path(name))  # only now, so that other processes find only locked files
-                    self.name = name
-            except OSError:
-                self.unregister()
+                self._unlock = lock_file(self._directory / ".lock")
+            except BlockingIOError as error:
+                raise self._in_use() from error
+            self._process_id = os.getpid()
+            with suppress(OSError):  # the file only explains the lock to other processes
+                self._owner_file.write_text(f"{self._process_id} {socket.gethostname()}", "utf-8")
+
+    def release(self) -> None:
+        with self._mutex:
+            if self.is_held:
                 with suppress(OSError):
-                    unfinished.unlink(missing_ok=True)
-                raise
+                    self._owner_file.unlink(missing_ok=True)
+                self._unlock()
+                self._process_id = None
 
-    def unregister(self) -> None:
-        if self.name is not None:
-            with suppress(OSError):
-                self._path(self.name).unlink(missing_ok=True)
-        if self._descriptor is not None:
-            release_file(self._descriptor)
-        self._descriptor = self.name = None
+    def _in_use(self) -> DirectoryInUse:
+        try:
+            process_id, _, host = self._owner_file.read_text("utf-8").partition(" ")
+        except (OSError, ValueError):
+            process_id, host = "", ""
+        return DirectoryInUse(str(self._directory), process_id, "" if host == socket.gethostname() else host)
 
-    def other_processes(self) -> tuple[int, ...]:
-        """Return the process ids of the other live processes, and remove the files of dead processes."""
-        running: list[int] = []
-        for path in self._directory.glob(f"*{_SUFFIX}"):
-            if self.is_running(path.stem):
-                running.append(int(path.stem.partition("-")[0]))
-            elif path.stem != self.name and _NAME.fullmatch(path.stem):
-                with suppress(OSError):
-                    path.unlink(missing_ok=True)
-        return tuple(sorted(running))
 
-    def is_running(self, name: str | None) -> bool:
-        """Return whether ``name`` is the name of another live process."""
-        if name is None or name == self.name or not _NAME.fullmatch(name):
-            return False
-        return is_locked(self._path(name))
+class ThreadLocks:
+    """Locks between the threads of this process. To lock a session and the images, lock the session first."""
 
-    def _path(self, name: str) -> Path:
-        return self._directory / f"{name}{_SUFFIX}"
+    def __init__(self) -> None:
+        self._sessions = [threading.Lock() for _ in range(_SLOTS)]
+        self.images = threading.Lock()
+        self.imports = threading.Lock()
+
+    def session(self, session_id: str) -> threading.Lock:
+        return self._sessions[int(session_id, 16) % _SLOTS]

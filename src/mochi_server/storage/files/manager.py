@@ -14,16 +14,33 @@ from mochi_server.sessions.history_edits import (
 from mochi_server.sessions.session import ChatSession
 from mochi_server.sessions.types import Message, SessionCreationOptions, SessionQuery
 from mochi_server.storage.files.backend import SessionDirectory
+from mochi_server.storage.files.shared import DirectoryUse
 
 
 class SessionManager:
-    """Synchronous store for the sessions in a directory. A server may use the directory at the same time.
+    """Synchronous store for the sessions in a directory.
 
-    Methods raise ``SessionNotFound`` for an unknown session id and ``StorageFailed`` for an I/O error.
+    The first change locks the directory for this process, until ``close``, the end of a ``with`` block or garbage
+    collection. Changes raise ``DirectoryInUse`` if another process, such as a server, has locked the directory. Reads
+    need no lock. Methods raise ``SessionNotFound`` for an unknown session id and ``StorageFailed`` for an I/O error.
     """
 
     def __init__(self, sessions_dir: str | Path) -> None:
-        self._directory = SessionDirectory(Path(sessions_dir))
+        self._use = DirectoryUse(Path(sessions_dir))
+
+    def __enter__(self) -> "SessionManager":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Unlock the directory, unless a server or another manager of this process uses it."""
+        self._use.close()
+
+    @property
+    def _directory(self) -> SessionDirectory:
+        return self._use.directory
 
     def create_session(self, options: SessionCreationOptions) -> ChatSession:
         """Create a session with these options and store it."""

@@ -5,7 +5,7 @@ import os
 import stat
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager, suppress
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -16,7 +16,7 @@ from mochi_server.sessions.session import is_session_id
 from mochi_server.storage.files import atomic_files
 from mochi_server.storage.files.image_files import ImageFiles
 from mochi_server.storage.files.import_staging import ImportStaging
-from mochi_server.storage.files.locks import LOCK_TIMEOUT_SECONDS, FileLocks, ProcessRegistry
+from mochi_server.storage.files.locks import DirectoryLock, ThreadLocks
 from mochi_server.storage.files.turn_log import apply_log
 from mochi_server.storage.session_record import SessionRecord
 from mochi_server.util.platform import scan_directory, sync_directory
@@ -68,41 +68,42 @@ class SessionFiles:
     Methods raise OSError, and SessionNotFound for an unknown session id.
     """
 
-    def __init__(self, path: Path, timeout: float = LOCK_TIMEOUT_SECONDS) -> None:
+    def __init__(self, path: Path) -> None:
         self.path = path
-        self._locks = FileLocks(path / ".locks", timeout)
-        self.processes = ProcessRegistry(path / ".locks")
+        self.lock = DirectoryLock(path)
+        self._locks = ThreadLocks()
         self.blobs = ImageFiles(path, self._locks)
         self.imports = ImportStaging(path, self._locks, self.blobs)
         self._warned: set[tuple[str, atomic_files.Signature | None]] = set()
 
     def create_directory(self) -> None:
-        """Create the directory with mode 0700 unless it exists."""
+        """Create the directory with mode 0700 unless it exists, and lock it for this process."""
         if not self.path.exists():
             self.path.mkdir(mode=0o700, parents=True, exist_ok=True)
             sync_directory(self.path.parent)
+            self.lock.release()  # a lock in a deleted directory has no effect
+        self.lock.acquire()
 
-    def locked(self, session_id: str) -> AbstractContextManager[None]:
-        """Lock an existing session against other threads and processes.
-
-        Another process can delete the session before the caller has the lock.
-        """
-        self._require(session_id)  # because locking creates missing directories
-        return self._locks.exclusive(session_id)
+    @contextmanager
+    def locked(self, session_id: str) -> Iterator[None]:
+        """Lock the directory for this process, and an existing session for this thread."""
+        self._require(session_id)
+        self.lock.acquire()
+        with self._locks.session(session_id):
+            yield
 
     def read(self, session_id: str) -> FileSnapshot:
-        """Read a session. Rename a damaged file and raise SessionNotFound, or StorageBusy if the file is very new."""
+        """Read a session. Raises SessionNotFound for a damaged file, or StorageBusy if the file is very new.
+
+        If this process has locked the directory, it renames a damaged file.
+        """
         if not is_session_id(session_id):
             raise SessionNotFound(session_id)
         try:
             return self._read(session_id)
-        except _Unreadable as error:
-            try:
-                with self._locks.exclusive(session_id):
-                    return self.read_locked(session_id)
-            except OSError as failure:
-                self._warn_once(session_id, f"{error}; it cannot be renamed: {failure}")
-                raise SessionNotFound(session_id) from error
+        except _Unreadable:
+            with self._locks.session(session_id):
+                return self.read_locked(session_id)
 
     def read_locked(self, session_id: str) -> FileSnapshot:
         """Read a session that the caller has locked."""
@@ -111,7 +112,8 @@ class SessionFiles:
         except _Unreadable as error:
             status = atomic_files.signature(self._file(session_id))
             if status and 0 <= time.time() - status.modified_ns / 1e9 < EDIT_SECONDS:
-                raise StorageBusy(f"The file of session {session_id!r} is incomplete: it is being written.") from error
+                text = f"The file of session {session_id!r} is incomplete: another program is writing it. Try again."
+                raise StorageBusy(text) from error
             self._set_aside(session_id, error)
             raise SessionNotFound(session_id) from error
 
@@ -126,7 +128,7 @@ class SessionFiles:
 
     def create(self, session_id: str, record: SessionRecord, images: Sequence[Image] = ()) -> FileSnapshot | None:
         """Write the file of a new session. Return None if the session id is in use."""
-        with self._locks.exclusive(session_id):
+        with self._locks.session(session_id):
             if os.path.lexists(self._file(session_id)):
                 return None
             with self.blobs.storing(record.messages, images):
@@ -176,12 +178,12 @@ class SessionFiles:
                     elif is_session_id(session_id) and stat.S_ISREG(status.st_mode):
                         changed.add(session_id)
                 elif name[0] == "." and name.endswith(atomic_files.TEMPORARY):
-                    _remove_if_stale(self.path / name)
+                    self._remove_if_stale(self.path / name)
                 elif name[0] == "." and name.endswith(_LOG) and is_session_id(name[1 : -len(_LOG)]):
                     logs.add(name[1 : -len(_LOG)])
         existing = unchanged | changed
         for session_id in logs - existing:
-            _remove_if_stale(self._log(session_id))
+            self._remove_if_stale(self._log(session_id))
         return changed | (logs & existing), known.keys() - existing
 
     def _require(self, session_id: str) -> None:
@@ -201,6 +203,9 @@ class SessionFiles:
         return FileSnapshot(apply_log(record, log[0]) if log else record, file[1], log[1] if log else None)
 
     def _set_aside(self, session_id: str, error: _Unreadable) -> None:
+        if not self.lock.is_held:
+            self._warn_once(session_id, str(error))
+            return
         try:
             target = atomic_files.quarantine(self._file(session_id), "corrupt")
             if atomic_files.signature(self._log(session_id)):
@@ -224,8 +229,7 @@ class SessionFiles:
     def _log(self, session_id: str) -> Path:
         return self.path / f".{session_id}{_LOG}"
 
-
-def _remove_if_stale(path: Path) -> None:
-    with suppress(OSError):
-        if time.time() - path.lstat().st_mtime > _STALE_SECONDS:
-            path.unlink()
+    def _remove_if_stale(self, path: Path) -> None:
+        with suppress(OSError):
+            if self.lock.is_held and time.time() - path.lstat().st_mtime > _STALE_SECONDS:
+                path.unlink()

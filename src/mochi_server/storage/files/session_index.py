@@ -1,12 +1,11 @@
 """SQLite index for listing and searching the sessions of a directory, in the file ``.index.sqlite``.
 
-The session files are authoritative. A file is read again if its signature (inode, mtime, size) differs from the one in
-the index, or if the session has a turn log. Listing compares all signatures, unless the last comparison is younger than
-``TRUSTED_SECONDS`` and no other process has changed the directory since. Editing a file in place does not change the
-directory, so the list shows such an edit after at most ``TRUSTED_SECONDS``.
+The session files are authoritative. Every list compares the signatures (inode, mtime, size) of all session files with
+the index, and reads the files again that have changed or have a turn log.
 
-The index file can be deleted at any time. If it is locked or not writable, a database in memory is used. If it is
-damaged, it is created again. Searching adds texts to the index; listing does not.
+The index file can be deleted at any time. If it is locked or not writable, or if this process has not locked the
+directory, a database in memory is used. If it is damaged, it is created again. Searching adds texts to the index;
+listing does not.
 """
 
 import json
@@ -19,23 +18,20 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager, suppress
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from mochi_server.errors import StorageBusy
 from mochi_server.sessions.search import words
 from mochi_server.sessions.serialization import encode
 from mochi_server.sessions.store import SessionPage
 from mochi_server.sessions.types import SessionQuery
-from mochi_server.storage.files.atomic_files import Signature, signature
+from mochi_server.storage.files.atomic_files import Signature
 from mochi_server.util.clock import timestamp
-
-TRUSTED_SECONDS = 1.0
 
 _VERSION = 5
 _BUSY_SECONDS = 0.5
 _STEP_SECONDS = 0.05  # time in which a search adds texts before it releases the lock for other lists
 _PAUSE_SECONDS = 0.001  # pause between two such steps, because locks are not fair
-_CACHED_BYTES = 16 * 2**20
 _SCAN_THRESHOLD = 200  # number of sessions above which a scan of all texts is faster than a search of each session
 _TRIGRAMS_PER_WORD = 20
 
@@ -79,14 +75,6 @@ _BY_TRIGRAMS = "id IN (SELECT rowid FROM trigrams WHERE trigrams MATCH ?) AND"
 logger = logging.getLogger(__name__)
 
 
-class _Comparison(NamedTuple):
-    """Signatures at the last comparison of all session files, which expires at the monotonic time ``until``."""
-
-    directory: Signature | None
-    index_file: Signature | None
-    until: float
-
-
 class SessionIndex:
     """Index of the sessions of a directory, for lists and full-text searches. Thread-safe."""
 
@@ -96,140 +84,77 @@ class SessionIndex:
         scan: Callable[[Mapping[str, tuple[int | None, ...]]], tuple[set[str], set[str]]],
         summarise: Callable[[str], tuple[dict[str, Any], Signature | None] | None],
         read_texts: Callable[[str], Sequence[str] | None],
+        can_write: Callable[[], bool],
     ) -> None:
         """``summarise`` returns a session's list entry and its file signature (None if the session has a turn log).
 
         ``read_texts`` returns a session's searchable texts. Both return None for an unreadable session. ``summarise``
-        raises StorageBusy while the file is being written.
+        raises StorageBusy while the file is being written. ``can_write`` returns whether the index file may be written.
         """
-        self._directory = directory
         self._path = directory / ".index.sqlite"
         self._scan = scan
         self._summarise = summarise
         self._read_texts = read_texts
+        self._can_write = can_write
         self._memory: sqlite3.Connection | None = None
-        self._compared: _Comparison | None = None
-        self._unsettled: set[str] = set()  # sessions with a turn log, which every list reads again
-        self._changed: set[str] = set()
-        """Ids of sessions that this process changed since the last listing. Do not iterate: threads modify the set."""
-        self._has_all_texts = False  # whether the index has the texts of every session
-        self._last: tuple[SessionQuery, SessionPage] | None = None
         self._lock = threading.Lock()
-
-    @contextmanager
-    def recording_change(self, session_id: str) -> Iterator[None]:
-        """Record that the ``with`` body changes a session, so that the next listing reads only this session again."""
-        before = self._directory_signature() if self._compared else None
-        try:
-            yield
-        finally:
-            if (compared := self._compared) is not None:
-                self._changed.add(session_id)
-                if compared.directory == before:
-                    self._compared = compared._replace(directory=self._directory_signature())
-                if time.monotonic() >= compared.until:  # while nothing is listed, ``_changed`` must not grow
-                    self._compared = None
 
     def list(self, query: SessionQuery) -> SessionPage:
         """Return one page of the sessions that match ``query``, most recently changed first. Raises OSError."""
-        while (page := self._try_list(query)) is None:
+        page = self._try_list(query, refresh=True)
+        while page is None:
             time.sleep(_PAUSE_SECONDS)
+            page = self._try_list(query, refresh=False)
         return page
 
-    def _try_list(self, query: SessionQuery) -> SessionPage | None:
+    def _try_list(self, query: SessionQuery, *, refresh: bool) -> SessionPage | None:
         """Return the page for ``query``, or None if a search must be repeated because texts are not indexed yet."""
         with self._lock:
-            is_current = not self._unsettled and not self._changed
-            if self._last and self._last[0] == query and is_current and self._is_unchanged():
-                return self._last[1]
-            for _ in range(2):
+            for _ in range(2 if self._can_write() else 0):
                 try:
                     with self._opened() as database:
-                        page = self._query(database, query)
+                        page = self._query(database, query, refresh=refresh)
                 except sqlite3.OperationalError as error:
                     logger.debug("session index file is unusable; using an index in memory: %s", error)
                     break
                 except sqlite3.DatabaseError as error:
                     logger.warning("session index is outdated or damaged; rebuilding it: %s", error)
                     self._discard()
+                    refresh = True
                 else:
                     self._memory = None
-                    if self._compared:
-                        self._compared = self._compared._replace(index_file=signature(self._path))
                     return page
-            self._compared = None
-            self._memory = self._memory or _prepared(sqlite3.connect(":memory:", check_same_thread=False))
-            page = self._query(self._memory, query)
-            self._compared = None  # the comparison is not valid for the file
-            return page
+            if self._memory is None:
+                self._memory, refresh = _prepared(sqlite3.connect(":memory:", check_same_thread=False)), True
+            return self._query(self._memory, query, refresh=refresh)
 
-    def _query(self, database: sqlite3.Connection, query: SessionQuery) -> SessionPage | None:
-        self._last = None
-        self._refresh(database)
+    def _query(self, database: sqlite3.Connection, query: SessionQuery, *, refresh: bool) -> SessionPage | None:
+        if refresh:
+            rows = database.execute("SELECT session_id, inode, modified_ns, size FROM sessions")
+            self._update(database, *self._scan({row[0]: row[1:] for row in rows}))
         if search_words := words(query.text):
             return _page(database, query, _matching(database, search_words)) if self._add_texts(database) else None
-        page = _page(database, query, None)
-        if len(page.encoded) <= _CACHED_BYTES:
-            self._last = query, page
-        return page
+        return _page(database, query, None)
 
-    def _is_unchanged(self) -> bool:
-        compared = self._compared
-        if compared is None or time.monotonic() >= compared.until:
-            return False
-        return (compared.directory, compared.index_file) == (self._directory_signature(), signature(self._path))
-
-    def _directory_signature(self) -> Signature | None:
-        try:
-            return Signature.of(self._directory.stat())
-        except FileNotFoundError:
-            return None
-
-    def _refresh(self, database: sqlite3.Connection) -> None:
-        own = {self._changed.pop() for _ in range(len(self._changed))}
-        if self._is_unchanged():
-            if not self._update(database, self._unsettled | own, set()):
-                self._compared = None
-            return
-        self._compared, self._has_all_texts = None, False
-        directory, began = self._directory_signature(), time.monotonic()
-        is_settled = directory is None or directory.is_settled
-        rows = database.execute("SELECT session_id, inode, modified_ns, size FROM sessions")
-        is_complete = self._update(database, *self._scan({row[0]: row[1:] for row in rows}))
-        if is_settled and is_complete:
-            self._compared = _Comparison(directory, None, began + TRUSTED_SECONDS)
-
-    def _update(self, database: sqlite3.Connection, changed: set[str], missing: set[str]) -> bool:
-        """Update the rows of the sessions whose ids are in ``changed``, and delete the rows of those in ``missing``.
-
-        Return False if the file of a changed session is unreadable.
-        """
-        rows, removed, unsettled, is_complete = [], set(missing), set(), True
+    def _update(self, database: sqlite3.Connection, changed: set[str], removed: set[str]) -> None:
+        """Update the rows of the sessions whose ids are in ``changed``, and delete the rows of those in ``removed``."""
+        rows = []
         for session_id in changed:
             try:
                 entry, file = self._summarise(session_id) or (None, None)
             except StorageBusy:
-                is_complete = False
                 continue
             if entry is None:
                 removed.add(session_id)
-                is_complete = False
-                continue
-            if file is None:
-                unsettled.add(session_id)
-            rows.append((session_id, *(file or (None, None, None)), timestamp(entry["updated_at"]), encode(entry)))
+            else:
+                rows.append((session_id, *(file or (None, None, None)), timestamp(entry["updated_at"]), encode(entry)))
         if rows or removed:
-            self._has_all_texts = False
             with database:
                 database.executemany("DELETE FROM sessions WHERE session_id = ?", [(id_,) for id_ in removed])
                 database.executemany(_UPSERT, rows)
-        self._unsettled = unsettled
-        return is_complete
 
     def _add_texts(self, database: sqlite3.Connection) -> bool:
         """Index changed texts for about ``_STEP_SECONDS``. Return whether all texts are indexed."""
-        if self._has_all_texts:
-            return True
         until, is_first = time.monotonic() + _STEP_SECONDS, True
         with database:
             for session_id, is_settled in database.execute(_UNSEARCHED).fetchall():
@@ -240,7 +165,6 @@ class SessionIndex:
                     _store_texts(database, session_id, texts)
                     database.execute("INSERT OR IGNORE INTO searched VALUES (?)", (session_id,))
                     is_first = False
-        self._has_all_texts = True
         return True
 
     @contextmanager

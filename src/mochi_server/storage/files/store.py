@@ -4,7 +4,7 @@ import asyncio
 import logging
 from collections.abc import Callable, Collection, Coroutine, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import AbstractAsyncContextManager, nullcontext, suppress
+from contextlib import AbstractAsyncContextManager, nullcontext
 from contextvars import copy_context
 from functools import partial, wraps
 from pathlib import Path
@@ -12,14 +12,12 @@ from typing import Any, Concatenate, ParamSpec, TypeVar
 
 import anyio.to_thread
 
-from mochi_server.errors import SessionNotFound, StorageBusy, StorageFailed
+from mochi_server.errors import DirectoryInUse, SessionNotFound, StorageBusy, StorageFailed
 from mochi_server.sessions.session import ChatSession, is_session_id
-from mochi_server.sessions.store import SessionPage, SessionStore
+from mochi_server.sessions.store import NewSession, SessionPage, SessionStore
 from mochi_server.sessions.types import Message, SessionQuery
 from mochi_server.storage.files.backend import SessionDirectory
-from mochi_server.storage.files.locks import LOCK_TIMEOUT_SECONDS
-from mochi_server.storage.files.session_files import FileSnapshot
-from mochi_server.storage.session_cache import SessionCache
+from mochi_server.storage.files.shared import DirectoryUse
 from mochi_server.storage.session_locks import SessionLocks
 from mochi_server.util.shielding import run_shielded
 
@@ -29,14 +27,10 @@ _TURN_THREADS = 2
 """Number of threads for the writes of turns. Python runs one thread at a time, so more threads delay the event loop."""
 _OTHER_THREADS = 3
 """Number of threads for all other work, so that long lists, searches and imports do not delay turns."""
-_THREAD_WAIT_SECONDS = 0.05
-"""Time for which a thread waits for locked files. Then the work goes to the end of the queue, behind other writes."""
+_EDIT_WAIT_SECONDS = 10.0
+"""Time for which a request waits for a session file that another program is writing."""
 _FIRST_PAUSE_SECONDS = 0.002
 _LONGEST_PAUSE_SECONDS = 0.1
-_SHARED_DIRECTORY = (
-    "sessions directory shared process=%d directory=%s: turns of one session are not coordinated between processes. "
-    "Run only one server per directory."
-)
 
 logger = logging.getLogger(__name__)
 
@@ -52,44 +46,45 @@ def _in_thread(
 
 
 class FileSessionStore(SessionStore):
-    """``SessionStore`` in a directory of ``<session_id>.json`` files. A cancelled call still completes its writes."""
+    """``SessionStore`` in a directory of ``<session_id>.json`` files. A cancelled call still completes its writes.
+
+    ``open`` or the first change locks the directory for this process. Changes raise ``DirectoryInUse`` if another
+    process has locked it.
+    """
 
     flushes_together = True
 
-    def __init__(
-        self,
-        sessions_dir: str | Path,
-        recent: SessionCache[FileSnapshot] | None = None,
-        *,
-        wait_seconds: float = LOCK_TIMEOUT_SECONDS,
-    ) -> None:
-        """``recent`` is a cache that several stores may share. ``wait_seconds`` is the lock timeout."""
-        self._path = Path(sessions_dir)
-        self.directory = SessionDirectory(self._path, recent, timeout=_THREAD_WAIT_SECONDS)
-        self._wait_seconds = wait_seconds
-        self.locks = SessionLocks()
-        self.other_processes: tuple[int, ...] = ()
-        """Process ids of the other servers that were using the directory when this store was opened."""
-        self._search_lock = asyncio.Lock()  # limits searches to one thread, because the first may read every file
+    def __init__(self, sessions_dir: str | Path) -> None:
+        self.path = Path(sessions_dir)
+        self._use = DirectoryUse(self.path)
+        # These locks limit searches and imports to one thread each, because they may take long.
+        self._search_lock, self._import_lock = asyncio.Lock(), asyncio.Lock()
         self._turn_threads = ThreadPoolExecutor(_TURN_THREADS, thread_name_prefix="turns")
         self._threads = ThreadPoolExecutor(_OTHER_THREADS, thread_name_prefix="sessions")
 
-    async def open(self) -> None:
-        """Open the directory and warn about other servers that use it. I/O errors are logged, not raised.
+    @property
+    def directory(self) -> SessionDirectory:
+        """Directory that all stores and managers of this process share, until ``aclose``."""
+        return self._use.directory
 
-        Unreferenced images are removed in the background.
-        """
+    @property
+    def locks(self) -> SessionLocks:
+        return self.directory.locks
+
+    def lock(self) -> None:
+        """Create and lock the directory. Blocks. I/O errors are logged, other processes raise ``DirectoryInUse``."""
         try:
-            self.other_processes = await self.run(self.directory.open)
-            for process_id in self.other_processes:
-                logger.warning(_SHARED_DIRECTORY, process_id, self._path.absolute())
+            self.directory.open()
         except StorageFailed as error:
             logger.warning("%s", error.message)
+
+    async def open(self) -> None:
+        """Run ``lock``, and remove unreferenced images in the background."""
+        await self.run(self.lock)
         self._threads.submit(self.directory.sweep)
 
     check = _in_thread(SessionDirectory.check)
     create = _in_thread(SessionDirectory.create)
-    create_all = _in_thread(SessionDirectory.create_all)
     put = _in_thread(SessionDirectory.put)
     load_image = _in_thread(SessionDirectory.load_image)
     append = _in_thread(SessionDirectory.append, of_turn=True)
@@ -97,10 +92,14 @@ class FileSessionStore(SessionStore):
     flush = _in_thread(SessionDirectory.flush, of_turn=True)
     delete = _in_thread(SessionDirectory.delete)
 
+    async def create_all(
+        self, sessions: Sequence[NewSession], *, check: Callable[[], None] = lambda: None
+    ) -> Sequence[ChatSession]:
+        async with self._import_lock:
+            return await self.run(partial(self.directory.create_all, sessions, check=check))
+
     async def flush_all(self, partials: Mapping[str, Message]) -> Mapping[str, Exception]:
-        """Flush several sessions in one thread, without waiting for locked files. For one session, wait."""
-        if len(partials) == 1:
-            return await super().flush_all(partials)
+        """Flush several sessions in one thread."""
         return await self.run(partial(self.directory.flush_all, partials), of_turn=True)
 
     async def load(self, session_id: str) -> ChatSession:
@@ -117,32 +116,27 @@ class FileSessionStore(SessionStore):
         return _Hold(self, session_id, run_id, wait)
 
     async def aclose(self) -> None:
-        """Wait for pending work, stop the threads and unregister this process."""
+        """Wait for pending work and stop the threads. The last store of a directory unlocks it."""
         for threads in (self._turn_threads, self._threads):
             await anyio.to_thread.run_sync(threads.shutdown)
-        self.directory.close()
+        self._use.close()
 
     async def run(self, work: Callable[[], _Result], *, of_turn: bool = False) -> _Result:
         """Run ``work`` in a worker thread and return its result. On cancellation, first wait until ``work`` ends.
 
         Set ``of_turn`` for work on which a turn may wait. Such work has its own threads.
         """
-        result = await run_shielded(self._retry_while_locked(work, self._turn_threads if of_turn else self._threads))
-        if self.directory.sweep_is_due:
-            self.directory.sweep_is_due = False
-            with suppress(RuntimeError):  # the store was closed meanwhile
-                self._threads.submit(self.directory.sweep)
-        return result
+        return await run_shielded(self._run(work, self._turn_threads if of_turn else self._threads))
 
-    async def _retry_while_locked(self, work: Callable[[], _Result], threads: ThreadPoolExecutor) -> _Result:
-        """Run ``work``, and repeat it while its files are locked. Raises ``StorageBusy`` after ``wait_seconds``."""
+    async def _run(self, work: Callable[[], _Result], threads: ThreadPoolExecutor) -> _Result:
+        """Run ``work``, and repeat it while another program is writing its session file."""
         loop = asyncio.get_running_loop()
-        deadline, pause = loop.time() + self._wait_seconds, _FIRST_PAUSE_SECONDS
+        deadline, pause = loop.time() + _EDIT_WAIT_SECONDS, _FIRST_PAUSE_SECONDS
         while True:
             try:
                 return await loop.run_in_executor(threads, copy_context().run, work)
-            except StorageBusy:
-                if loop.time() >= deadline:
+            except StorageBusy as error:
+                if isinstance(error, DirectoryInUse) or loop.time() >= deadline:
                     raise
             await asyncio.sleep(pause)
             pause = min(pause * 2, _LONGEST_PAUSE_SECONDS)
@@ -190,19 +184,20 @@ class FileStores:
 
     connected = True
 
-    def __init__(self, sessions_dir: str | Path, agent_chats_dir: str | Path, *, wait_seconds: float) -> None:
-        recent = SessionCache[FileSnapshot]()
-        self.chats = FileSessionStore(sessions_dir, recent, wait_seconds=wait_seconds)
-        self.agents = FileSessionStore(agent_chats_dir, recent, wait_seconds=wait_seconds)
+    def __init__(self, sessions_dir: str | Path, agent_chats_dir: str | Path) -> None:
+        self.chats = FileSessionStore(sessions_dir)
+        self.agents = FileSessionStore(agent_chats_dir)
 
-    @property
-    def problems(self) -> Sequence[str]:
-        return [
-            f"process {other} serves the same sessions; stop one of the servers" for other in self.chats.other_processes
-        ]
+    def lock(self) -> None:
+        """Lock both directories. A missing directory of agent sessions is created and locked by its first session."""
+        self.chats.lock()
+        if self.agents.path.exists():
+            self.agents.lock()
 
     async def open(self) -> None:
         await self.chats.open()
+        if self.agents.path.exists():
+            await self.agents.open()
 
     async def check(self) -> None:
         await self.chats.check()

@@ -22,8 +22,7 @@ def fields_line(before: SessionRecord, fields: Mapping[str, Any], updated_at: st
 
 
 def partial_line(after: SessionRecord) -> bytes:
-    by = {} if after.writer is None else {"by": after.writer}
-    return encode({"at": after.digest, "partial": after.partial, **by}) + b"\n"
+    return encode({"at": after.digest, "partial": after.partial}) + b"\n"
 
 
 def apply_log(record: SessionRecord, log: bytes) -> SessionRecord:
@@ -36,7 +35,7 @@ def apply_log(record: SessionRecord, log: bytes) -> SessionRecord:
             if "fields" in line:
                 record = record.with_fields(line["fields"], line["updated_at"])
             elif "partial" in line:
-                record = record.with_partial(line["partial"], line.get("by"))
+                record = record.with_partial(line["partial"])
             else:
                 record = record.with_tail(line["from"], line["messages"], line["updated_at"])
         except (ValueError, TypeError, KeyError, AttributeError):

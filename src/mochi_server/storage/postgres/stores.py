@@ -2,7 +2,7 @@
 
 import asyncio
 import logging
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection
 from contextlib import suppress
 
 import psycopg
@@ -26,8 +26,6 @@ logger = logging.getLogger(__name__)
 
 class PostgresStores:
     """``Stores`` in one PostgreSQL database."""
-
-    problems: Sequence[str] = ()
 
     def __init__(self, url: str, own_url: str = "") -> None:
         """``own_url`` is the address at which other servers reach this process, or "" if it serves no requests."""
