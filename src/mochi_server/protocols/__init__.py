@@ -8,24 +8,12 @@ bytes.
 """
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from importlib import import_module
 
-from fastapi import APIRouter
+from mochi_server.web.protocol import Protocol
 
-from mochi_server.web.asgi import NATIVE_ERRORS, ErrorFormat
-
-NAMES = ("ai_sdk", "ag_ui", "openai_chat", "responses")
+NAMES = ("ai_sdk", "ag_ui", "openai_chat", "responses", "anthropic")
 """Folders of the protocols, in the order in which their routes are matched."""
-
-
-@dataclass(frozen=True, slots=True)
-class Protocol:
-    """Registration of a protocol. All errors of requests below ``prefix`` have the format ``errors``."""
-
-    prefix: str
-    router: APIRouter
-    errors: ErrorFormat = NATIVE_ERRORS
 
 
 def load_protocols() -> Iterator[Protocol]:

@@ -1,14 +1,11 @@
 """Ends of streams that broke on the way from another server."""
 
-import re
+from fastapi.routing import APIRoute
 
-from mochi_server.constants import OPENAI_PREFIX
 from mochi_server.errors import MochiError, ShuttingDown
-from mochi_server.protocols.ai_sdk import encoder as ai_sdk
-from mochi_server.protocols.openai_chat import encoder as openai_chat
+from mochi_server.protocols import load_protocols
+from mochi_server.web.protocol import Protocol
 from mochi_server.web.sse import closing_events
-
-_PROTOCOL = re.compile(r"/chat/[^/]+/(ai-sdk|ag-ui)\b")
 
 
 def closing_body(path: str, session_id: str, error: MochiError, after: bytes) -> bytes:
@@ -17,15 +14,13 @@ def closing_body(path: str, session_id: str, error: MochiError, after: bytes) ->
     ``after`` is the ID of the last event of the stream, or empty bytes if no event has an ID. If the client can resume
     the stream at another server, the result is empty.
     """
-    if path.startswith(f"{OPENAI_PREFIX}/"):
-        return openai_chat.encode_error(error)
-    if isinstance(error, ShuttingDown):
+    protocol = next((protocol for protocol in load_protocols() if _has_route(protocol, path)), None)
+    if isinstance(error, ShuttingDown) and (protocol is None or protocol.is_resumable):
         return b""
-    protocol = _PROTOCOL.search(path)
-    if protocol is None:
-        return closing_events(session_id, error, after)
-    if protocol[1] == "ai-sdk":
-        return ai_sdk.encode_error(error)
-    from mochi_server.protocols.ag_ui import encoder as ag_ui  # noqa: PLC0415 - its package takes time to import
+    return closing_events(session_id, error, after) if protocol is None else protocol.encode_error(error)
 
-    return ag_ui.encode_error(error)
+
+def _has_route(protocol: Protocol, path: str) -> bool:
+    routes = (route for route in protocol.router.routes if isinstance(route, APIRoute))
+    end = path.removeprefix(protocol.prefix)
+    return end != path and any(route.path_regex.match(end) for route in routes)
