@@ -76,8 +76,8 @@ def call_of(message: Message) -> Any:
     return call
 
 
-def client_of(server: RunningServer, key: str = "any", **options: Any) -> anthropic.Anthropic:
-    """Return the official client, without retries."""
+def client_of(server: RunningServer, **credential: str) -> anthropic.Anthropic:
+    """Return the official client, without retries. ``credential`` is an API key or another credential."""
     import anthropic
 
-    return anthropic.Anthropic(**{"base_url": server.url, "api_key": key, "max_retries": 0, **options})
+    return anthropic.Anthropic(base_url=server.url, max_retries=0, **(credential or {"api_key": "any"}))
