@@ -125,66 +125,6 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
-    "/api/v1/chat/{session_id}/ai-sdk": {
-        parameters: {
-            query?: never;
-            header?: never;
-            path?: never;
-            cookie?: never;
-        };
-        get?: never;
-        put?: never;
-        /**
-         * Chat with AI SDK
-         * @description Answer a request of the AI SDK's `useChat`, which contains a message or responses to approval requests.
-         */
-        post: operations["chat_with_ai_sdk"];
-        delete?: never;
-        options?: never;
-        head?: never;
-        patch?: never;
-        trace?: never;
-    };
-    "/api/v1/chat/{session_id}/ai-sdk/{chat_id}/stream": {
-        parameters: {
-            query?: never;
-            header?: never;
-            path?: never;
-            cookie?: never;
-        };
-        /**
-         * Resume AI SDK
-         * @description Resume the stream of the running turn from its beginning. The server ignores `chat_id`, the AI SDK's chat ID.
-         */
-        get: operations["resume_ai_sdk"];
-        put?: never;
-        post?: never;
-        delete?: never;
-        options?: never;
-        head?: never;
-        patch?: never;
-        trace?: never;
-    };
-    "/api/v1/chat/{session_id}/ag-ui": {
-        parameters: {
-            query?: never;
-            header?: never;
-            path?: never;
-            cookie?: never;
-        };
-        get?: never;
-        put?: never;
-        /**
-         * Chat with AG-UI
-         * @description Answer a request of AG-UI's `HttpAgent`: a message, results of tool calls, or answers to interrupts.
-         */
-        post: operations["chat_with_ag_ui"];
-        delete?: never;
-        options?: never;
-        head?: never;
-        patch?: never;
-        trace?: never;
-    };
     "/api/v1/sessions": {
         parameters: {
             query?: never;
@@ -256,7 +196,8 @@ export interface paths {
          * Patch session
          * @description Change the settings of a session, even while a turn is running.
          *
-         *     The response has a warning for each tool, tool group and agent in the request that cannot be used.
+         *     The response has a warning for each tool, tool group and agent in the request that cannot be used, and for a manual
+         *     context window that differs from the window of other sessions with the model.
          */
         patch: operations["patch_session"];
         trace?: never;
@@ -817,6 +758,66 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/api/v1/chat/{session_id}/ai-sdk": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /**
+         * Chat with AI SDK
+         * @description Answer a request of the AI SDK's `useChat`, which contains a message or responses to approval requests.
+         */
+        post: operations["chat_with_ai_sdk"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/v1/chat/{session_id}/ai-sdk/{chat_id}/stream": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * Resume AI SDK
+         * @description Resume the stream of the running turn from its beginning. The server ignores `chat_id`, the AI SDK's chat ID.
+         */
+        get: operations["resume_ai_sdk"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/v1/chat/{session_id}/ag-ui": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /**
+         * Chat with AG-UI
+         * @description Answer a request of AG-UI's `HttpAgent`: a message, results of tool calls, or answers to interrupts.
+         */
+        post: operations["chat_with_ag_ui"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/v1/models": {
         parameters: {
             query?: never;
@@ -897,26 +898,6 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
-    "/v1/responses": {
-        parameters: {
-            query?: never;
-            header?: never;
-            path?: never;
-            cookie?: never;
-        };
-        get?: never;
-        put?: never;
-        /**
-         * Create response
-         * @description Answer the items of a conversation with one JSON response or a stream of events.
-         */
-        post: operations["create_response"];
-        delete?: never;
-        options?: never;
-        head?: never;
-        patch?: never;
-        trace?: never;
-    };
     "/v1/embeddings": {
         parameters: {
             query?: never;
@@ -931,6 +912,26 @@ export interface paths {
          * @description Embed texts as vectors. Ollama computes the vectors.
          */
         post: operations["create_embeddings"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/v1/responses": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /**
+         * Create response
+         * @description Answer the items of a conversation with one JSON response or a stream of events.
+         */
+        post: operations["create_response"];
         delete?: never;
         options?: never;
         head?: never;
@@ -3849,7 +3850,8 @@ export interface components {
          * SessionChanged
          * @description A new or changed session.
          *
-         *     ``warnings`` lists the tools, tool groups and agents in the request that cannot be used.
+         *     ``warnings`` lists the tools, tool groups and agents in the request that cannot be used. It also reports a manual
+         *     context window that differs from the window of other sessions.
          */
         SessionChanged: {
             /** Session Id */
@@ -4938,7 +4940,8 @@ export interface components {
          * ToolList
          * @description All tools, tool groups and problems. ``tools`` maps names to tools. ``groups`` maps names to lists of tool names.
          *
-         *     The tools of each MCP server form a group.
+         *     The tools of each MCP server form a group with the name of the server. If a group of the tools directory has this
+         *     name, the group of the server is named ``mcp:NAME``.
          */
         ToolList: {
             /** Tools */
@@ -5013,6 +5016,8 @@ export interface components {
         /**
          * ToolSettings
          * @description Tools that a session may use: the union of ``tools`` and the tools of ``tool_group``.
+         *
+         *     ``tool_group`` is a group of ``GET /tools``: a group of the tools directory, or else the tools of an MCP server.
          */
         ToolSettings: {
             /** Tools */
@@ -5095,7 +5100,9 @@ export interface components {
          *     - `IMAGE_NOT_FOUND`: images of the history are no longer stored and were left out.
          *     - `TOOL_LIMIT_REACHED`: the model reached the limit of tool calls and now answers without tools.
          *     - `TOOL_CALLS_LEFT_OUT`: one answer had more distinct tool calls than the limit. The others were left out.
+         *     - `TOOL_CHANGED`: a tool changed while its call waited for approval. The call needs approval again.
          *     - `ANSWER_CUT`: the answer filled the context window and was cut.
+         *     - `WINDOW_DIFFERS`: Ollama reloads the model, because a session's manual context window differs from the window of other sessions with the model.
          *     - `PROMPT_TRUNCATED`: Ollama cut the prompt.
          *     - `MODEL_NOT_FOUND`: Ollama does not have the model of an agent. The session's model answers instead.
          *     - `TOOL_NOT_FOUND`, `AGENT_NOT_FOUND`: the session enables a tool, tool group or agent that does not exist.
@@ -5112,7 +5119,9 @@ export interface components {
          *     - `IMAGE_NOT_FOUND`: images of the history are no longer stored and were left out.
          *     - `TOOL_LIMIT_REACHED`: the model reached the limit of tool calls and now answers without tools.
          *     - `TOOL_CALLS_LEFT_OUT`: one answer had more distinct tool calls than the limit. The others were left out.
+         *     - `TOOL_CHANGED`: a tool changed while its call waited for approval. The call needs approval again.
          *     - `ANSWER_CUT`: the answer filled the context window and was cut.
+         *     - `WINDOW_DIFFERS`: Ollama reloads the model, because a session's manual context window differs from the window of other sessions with the model.
          *     - `PROMPT_TRUNCATED`: Ollama cut the prompt.
          *     - `MODEL_NOT_FOUND`: Ollama does not have the model of an agent. The session's model answers instead.
          *     - `TOOL_NOT_FOUND`, `AGENT_NOT_FOUND`: the session enables a tool, tool group or agent that does not exist.
@@ -5215,7 +5224,7 @@ export interface components {
             manual_override: boolean;
             /**
              * Manual Override Session Id
-             * @description Session that set the manual window of the model.
+             * @description This session if it has a manual window, else null.
              */
             manual_override_session_id: string | null;
             /** Usage Tokens */
@@ -5759,259 +5768,6 @@ export interface operations {
             };
             /** @description `VALIDATION_ERROR` */
             422: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["ErrorEnvelope"];
-                };
-            };
-            /** @description `SERVER_LOST` */
-            504: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["ErrorEnvelope"];
-                };
-            };
-            /** @description Any other error. All routes can return 400, 401, 403, 408, 413, 422, 431 and 500. */
-            default: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["ErrorEnvelope"];
-                };
-            };
-        };
-    };
-    chat_with_ai_sdk: {
-        parameters: {
-            query?: never;
-            header?: never;
-            path: {
-                session_id: string;
-            };
-            cookie?: never;
-        };
-        requestBody: {
-            content: {
-                "application/json": components["schemas"]["AiSdkRequest"];
-            };
-        };
-        responses: {
-            /** @description The UI message stream of the AI SDK. */
-            200: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "text/event-stream": string;
-                };
-            };
-            /** @description `SESSION_NOT_FOUND`, `CONFIRMATION_NOT_FOUND`, `MODEL_NOT_FOUND` */
-            404: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["ErrorEnvelope"];
-                };
-            };
-            /** @description `TOOL_CONFIRMATION_TIMEOUT` */
-            408: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["ErrorEnvelope"];
-                };
-            };
-            /** @description `SESSION_BUSY`, `CONFIRMATION_INTERRUPTED`, `CONFIRMATION_RESOLVED`, `SESSION_CONFLICT`, `SESSION_TOO_NEW` */
-            409: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["ErrorEnvelope"];
-                };
-            };
-            /** @description `VALIDATION_ERROR` */
-            422: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["ErrorEnvelope"];
-                };
-            };
-            /** @description `STORAGE_FAILED` */
-            500: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["ErrorEnvelope"];
-                };
-            };
-            /** @description `SHUTTING_DOWN`, `STORAGE_BUSY` */
-            503: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["ErrorEnvelope"];
-                };
-            };
-            /** @description `SERVER_LOST` */
-            504: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["ErrorEnvelope"];
-                };
-            };
-            /** @description Any other error. All routes can return 400, 401, 403, 408, 413, 422, 431 and 500. */
-            default: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["ErrorEnvelope"];
-                };
-            };
-        };
-    };
-    resume_ai_sdk: {
-        parameters: {
-            query?: never;
-            header?: never;
-            path: {
-                session_id: string;
-                chat_id: string;
-            };
-            cookie?: never;
-        };
-        requestBody?: never;
-        responses: {
-            /** @description The UI message stream of the AI SDK. */
-            200: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "text/event-stream": string;
-                };
-            };
-            /** @description No turn is running. */
-            204: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content?: never;
-            };
-            /** @description `SESSION_NOT_FOUND` */
-            404: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["ErrorEnvelope"];
-                };
-            };
-            /** @description `SERVER_LOST` */
-            504: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["ErrorEnvelope"];
-                };
-            };
-            /** @description Any other error. All routes can return 400, 401, 403, 408, 413, 422, 431 and 500. */
-            default: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["ErrorEnvelope"];
-                };
-            };
-        };
-    };
-    chat_with_ag_ui: {
-        parameters: {
-            query?: never;
-            header?: never;
-            path: {
-                session_id: string;
-            };
-            cookie?: never;
-        };
-        requestBody: {
-            content: {
-                "application/json": components["schemas"]["AgUiRequest"];
-            };
-        };
-        responses: {
-            /** @description Events of AG-UI. */
-            200: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "text/event-stream": string;
-                };
-            };
-            /** @description `SESSION_NOT_FOUND`, `CONFIRMATION_NOT_FOUND`, `MODEL_NOT_FOUND` */
-            404: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["ErrorEnvelope"];
-                };
-            };
-            /** @description `TOOL_CONFIRMATION_TIMEOUT` */
-            408: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["ErrorEnvelope"];
-                };
-            };
-            /** @description `SESSION_BUSY`, `CONFIRMATION_INTERRUPTED`, `CONFIRMATION_RESOLVED`, `SESSION_CONFLICT`, `SESSION_TOO_NEW` */
-            409: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["ErrorEnvelope"];
-                };
-            };
-            /** @description `VALIDATION_ERROR` */
-            422: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["ErrorEnvelope"];
-                };
-            };
-            /** @description `STORAGE_FAILED` */
-            500: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["ErrorEnvelope"];
-                };
-            };
-            /** @description `SHUTTING_DOWN`, `STORAGE_BUSY` */
-            503: {
                 headers: {
                     [name: string]: unknown;
                 };
@@ -8049,6 +7805,259 @@ export interface operations {
             };
         };
     };
+    chat_with_ai_sdk: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                session_id: string;
+            };
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["AiSdkRequest"];
+            };
+        };
+        responses: {
+            /** @description The UI message stream of the AI SDK. */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "text/event-stream": string;
+                };
+            };
+            /** @description `SESSION_NOT_FOUND`, `CONFIRMATION_NOT_FOUND`, `MODEL_NOT_FOUND` */
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorEnvelope"];
+                };
+            };
+            /** @description `TOOL_CONFIRMATION_TIMEOUT` */
+            408: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorEnvelope"];
+                };
+            };
+            /** @description `SESSION_BUSY`, `CONFIRMATION_INTERRUPTED`, `CONFIRMATION_RESOLVED`, `SESSION_CONFLICT`, `SESSION_TOO_NEW` */
+            409: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorEnvelope"];
+                };
+            };
+            /** @description `VALIDATION_ERROR` */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorEnvelope"];
+                };
+            };
+            /** @description `STORAGE_FAILED` */
+            500: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorEnvelope"];
+                };
+            };
+            /** @description `SHUTTING_DOWN`, `STORAGE_BUSY` */
+            503: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorEnvelope"];
+                };
+            };
+            /** @description `SERVER_LOST` */
+            504: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorEnvelope"];
+                };
+            };
+            /** @description Any other error. All routes can return 400, 401, 403, 408, 413, 422, 431 and 500. */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorEnvelope"];
+                };
+            };
+        };
+    };
+    resume_ai_sdk: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                session_id: string;
+                chat_id: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description The UI message stream of the AI SDK. */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "text/event-stream": string;
+                };
+            };
+            /** @description No turn is running. */
+            204: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content?: never;
+            };
+            /** @description `SESSION_NOT_FOUND` */
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorEnvelope"];
+                };
+            };
+            /** @description `SERVER_LOST` */
+            504: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorEnvelope"];
+                };
+            };
+            /** @description Any other error. All routes can return 400, 401, 403, 408, 413, 422, 431 and 500. */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorEnvelope"];
+                };
+            };
+        };
+    };
+    chat_with_ag_ui: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                session_id: string;
+            };
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["AgUiRequest"];
+            };
+        };
+        responses: {
+            /** @description Events of AG-UI. */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "text/event-stream": string;
+                };
+            };
+            /** @description `SESSION_NOT_FOUND`, `CONFIRMATION_NOT_FOUND`, `MODEL_NOT_FOUND` */
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorEnvelope"];
+                };
+            };
+            /** @description `TOOL_CONFIRMATION_TIMEOUT` */
+            408: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorEnvelope"];
+                };
+            };
+            /** @description `SESSION_BUSY`, `CONFIRMATION_INTERRUPTED`, `CONFIRMATION_RESOLVED`, `SESSION_CONFLICT`, `SESSION_TOO_NEW` */
+            409: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorEnvelope"];
+                };
+            };
+            /** @description `VALIDATION_ERROR` */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorEnvelope"];
+                };
+            };
+            /** @description `STORAGE_FAILED` */
+            500: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorEnvelope"];
+                };
+            };
+            /** @description `SHUTTING_DOWN`, `STORAGE_BUSY` */
+            503: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorEnvelope"];
+                };
+            };
+            /** @description `SERVER_LOST` */
+            504: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorEnvelope"];
+                };
+            };
+            /** @description Any other error. All routes can return 400, 401, 403, 408, 413, 422, 431 and 500. */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorEnvelope"];
+                };
+            };
+        };
+    };
     list_openai_models: {
         parameters: {
             query?: never;
@@ -8357,6 +8366,75 @@ export interface operations {
             };
         };
     };
+    create_embeddings: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["EmbeddingRequest"];
+            };
+        };
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["EmbeddingList"];
+                };
+            };
+            /** @description `invalid_request` */
+            400: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["OpenAIErrorEnvelope"];
+                };
+            };
+            /** @description `model_not_found` */
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["OpenAIErrorEnvelope"];
+                };
+            };
+            /** @description `ollama_unreachable`, `ollama_error` */
+            502: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["OpenAIErrorEnvelope"];
+                };
+            };
+            /** @description `ollama_busy` */
+            503: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["OpenAIErrorEnvelope"];
+                };
+            };
+            /** @description Any other error. All routes can return 400, 401, 403, 408, 413, 422, 431 and 500. */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["OpenAIErrorEnvelope"];
+                };
+            };
+        };
+    };
     create_response: {
         parameters: {
             query?: never;
@@ -8435,75 +8513,6 @@ export interface operations {
                 };
             };
             /** @description `ollama_busy`, `storage_busy`, `shutting_down` */
-            503: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["OpenAIErrorEnvelope"];
-                };
-            };
-            /** @description Any other error. All routes can return 400, 401, 403, 408, 413, 422, 431 and 500. */
-            default: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["OpenAIErrorEnvelope"];
-                };
-            };
-        };
-    };
-    create_embeddings: {
-        parameters: {
-            query?: never;
-            header?: never;
-            path?: never;
-            cookie?: never;
-        };
-        requestBody: {
-            content: {
-                "application/json": components["schemas"]["EmbeddingRequest"];
-            };
-        };
-        responses: {
-            /** @description Successful Response */
-            200: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["EmbeddingList"];
-                };
-            };
-            /** @description `invalid_request` */
-            400: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["OpenAIErrorEnvelope"];
-                };
-            };
-            /** @description `model_not_found` */
-            404: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["OpenAIErrorEnvelope"];
-                };
-            };
-            /** @description `ollama_unreachable`, `ollama_error` */
-            502: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["OpenAIErrorEnvelope"];
-                };
-            };
-            /** @description `ollama_busy` */
             503: {
                 headers: {
                     [name: string]: unknown;

@@ -23,13 +23,11 @@ from mochi_server.chat.toolbox_factory import ToolboxFactory
 from mochi_server.config import MochiServerSettings
 from mochi_server.constants import AGENT_TOOL
 from mochi_server.errors import NotReady, ShuttingDown, StorageFailed
+from mochi_server.inference.gateway import ModelGateway
 from mochi_server.mcp.manager import McpServers
 from mochi_server.ollama.async_client import AsyncOllamaClient
 from mochi_server.ollama.injected_client import ChatClient, InjectedOllamaClient
-from mochi_server.ollama.prompt_speed import PromptSpeeds
-from mochi_server.ollama.request_tracker import RequestTracker
 from mochi_server.services.compare import CompareService
-from mochi_server.services.context_window import WindowRegistry
 from mochi_server.services.import_export import ImportExportService
 from mochi_server.services.selection import SelectionChecker
 from mochi_server.services.sessions import SessionService
@@ -50,20 +48,15 @@ class Services:
 
     def __init__(self, settings: MochiServerSettings, ollama_client: ChatClient | None = None) -> None:
         """``ollama_client`` answers in place of the Ollama server of the settings."""
-        speeds = PromptSpeeds()
-        self.metrics = metrics = Metrics(speeds)
-        self.client = client = _ollama_client(settings, metrics, ollama_client)
+        self.metrics = metrics = Metrics()
+        self.client = client = _ollama_client(settings, ollama_client)
+        self.gateway = gateway = ModelGateway(client, dynamic=settings.dynamic_context_window_enabled, observer=metrics)
         self.stores = build_stores(settings, settings.resolved_advertise_url if settings.store_url else "")
         self.store, self.agent_chats = self.stores.chats, self.stores.agents
-        self.windows = windows = WindowRegistry(
-            client.loaded_windows,
-            load_session=self.store.load,
-            dynamic=settings.dynamic_context_window_enabled,
-            on_adjusted=metrics.context_adjusted,
-            on_compacted=metrics.compactions.inc,
-        )
+        self.conversations = Conversations(self.store, self.agent_chats)
+        retry = StorageRetry(settings.store_retry_seconds)
         self.prompts = SystemPromptService(settings.resolved(settings.system_prompts_dir))
-        tools_dir = settings.code_directory("tools_dir")
+        tools_dir, agents_dir = settings.code_directory("tools_dir"), settings.code_directory("agents_dir")
         self.mcp = McpServers(tools_dir, reserved=[AGENT_TOOL])
         self.tools = ToolRegistry(ToolDiscoveryService(tools_dir), self.mcp)
         self.execution = ToolExecutionService(
@@ -74,58 +67,54 @@ class Services:
         )
         self.confirmations = ConfirmationBroker(timeout=settings.tool_confirmation_timeout_seconds)
         self.approvals = ApprovalService(self.confirmations, self.store)
-        agents_dir, agent_chats_dir = settings.code_directory("agents_dir"), settings.resolved(settings.agent_chats_dir)
-        self.agents = AgentRegistry(AgentDiscoveryService(agents_dir, agent_chats_dir), self.tools)
+        agents = AgentDiscoveryService(agents_dir, settings.resolved(settings.agent_chats_dir))
+        self.agents = AgentRegistry(agents, self.tools)
         selections = SelectionChecker(self.tools, self.agents.directory_agents)
-        self.sessions = SessionService(self.store, client, windows, self.prompts, selections, speeds)
-        self.conversations = Conversations(self.store, self.agent_chats)
-        limits = ToolLoopLimits(
-            rounds=settings.max_tool_iterations,
-            identical_calls=settings.max_identical_tool_calls,
-            calls_per_round=settings.max_tool_calls_per_round,
-        )
-        retry = StorageRetry(settings.store_retry_seconds)
-        agent_execution = AgentExecutionService(
-            client,
-            self.agent_chats,
-            windows,
-            self.execution,
-            PromptLoader(
-                settings.resolved(settings.planning_prompt_path), settings.resolved(settings.execution_prompt_path)
-            ),
-            replace(limits, rounds=settings.max_agent_iterations, rounds_setting="MOCHI_MAX_AGENT_ITERATIONS"),
-            on_tool_calls=metrics.tool_calls_ended,
-            retry=retry,
-        )
-        agent_tool = AgentToolboxProvider(self.agents, agent_execution, settings.tool_output_limit_chars)
-        toolboxes = ToolboxFactory(self.tools, self.execution, self.confirmations, [agent_tool.create], retry)
+        self.sessions = SessionService(self.store, gateway, self.prompts, selections)
         self.summaries = SummarizationService(
             self.store,
-            client,
-            windows,
+            gateway,
             SummaryModelManager(settings.summary_unsupported_models),
             enabled=settings.summarization_enabled,
             interval=settings.summarization_interval_seconds,
         )
-        models = ModelAnswers(client, windows, toolboxes, limits, self.sessions, selections)
+        agent_execution = self._agent_execution(settings, retry)
+        agent_tool = AgentToolboxProvider(self.agents, agent_execution, settings.tool_output_limit_chars)
+        toolboxes = ToolboxFactory(self.tools, self.execution, self.confirmations, [agent_tool.create], retry)
+        models = ModelAnswers(gateway, toolboxes, _tool_limits(settings), self.sessions, selections)
         self.runs = RunRegistry(
             self.store,
             ChatEngine(models, AgentAnswers(self.agents, agent_execution), retry),
             self.summaries,
-            client.prefetch_loaded,
+            gateway.prefetch_loaded,
             disconnect_grace=settings.disconnect_grace_seconds,
             shutdown_grace=settings.shutdown_grace_seconds,
             on_ended=partial(record_turn, metrics),
         )
         self.stores.on_sessions_lost(self.runs.abort_all)
-        self.transfers = ImportExportService(
-            self.store, max_sessions=settings.max_import_sessions, shutdown=self.runs.shutdown
-        )
-        self.compare = CompareService(client, windows, shutdown_grace=settings.shutdown_grace_seconds)
+        max_sessions, shutdown = settings.max_import_sessions, self.runs.shutdown
+        self.transfers = ImportExportService(self.store, max_sessions=max_sessions, shutdown=shutdown)
+        self.compare = CompareService(gateway, shutdown_grace=settings.shutdown_grace_seconds)
+        running = self.runs.cache.running
         metrics.set_sources(
-            lambda: len(self.runs.cache.running()),
-            lambda: sum(run.subscribers for run in self.runs.cache.running()),
+            lambda: len(running()),
+            lambda: sum(run.subscribers for run in running()),
             lambda: self.stores.connected,
+        )
+
+    def _agent_execution(self, settings: MochiServerSettings, retry: StorageRetry) -> AgentExecutionService:
+        prompts = PromptLoader(
+            settings.resolved(settings.planning_prompt_path), settings.resolved(settings.execution_prompt_path)
+        )
+        rounds, setting = settings.max_agent_iterations, "MOCHI_MAX_AGENT_ITERATIONS"
+        return AgentExecutionService(
+            self.gateway,
+            self.agent_chats,
+            self.execution,
+            prompts,
+            replace(_tool_limits(settings), rounds=rounds, rounds_setting=setting),
+            on_tool_calls=self.metrics.tool_calls_ended,
+            retry=retry,
         )
 
     async def open(self) -> None:
@@ -159,19 +148,24 @@ class Services:
         await self.client.aclose()
 
 
+def _tool_limits(settings: MochiServerSettings) -> ToolLoopLimits:
+    return ToolLoopLimits(
+        rounds=settings.max_tool_iterations,
+        identical_calls=settings.max_identical_tool_calls,
+        calls_per_round=settings.max_tool_calls_per_round,
+    )
+
+
 def build_services(settings: MochiServerSettings, ollama_client: ChatClient | None = None) -> Services:
     """Build the services of a server. Connections are opened later, by ``open()``."""
     return Services(settings.with_absolute_data_dir(), ollama_client)
 
 
-def _ollama_client(settings: MochiServerSettings, metrics: Metrics, injected: ChatClient | None) -> AsyncOllamaClient:
-    tracker = RequestTracker(metrics.first_token)
+def _ollama_client(settings: MochiServerSettings, injected: ChatClient | None) -> AsyncOllamaClient:
     if injected is not None:
-        return InjectedOllamaClient(injected, settings.ollama_host, tracker=tracker, on_response=metrics.response_ended)
+        return InjectedOllamaClient(injected, settings.ollama_host)
     return AsyncOllamaClient(
         settings.ollama_host,
-        tracker=tracker,
-        on_response=metrics.response_ended,
         connect_timeout=settings.ollama_connect_timeout_seconds,
         stall_timeout=settings.ollama_stall_timeout_seconds,
         can_install=settings.env != "test",

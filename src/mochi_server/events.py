@@ -216,6 +216,8 @@ class TurnWarning:
     - ``TOOL_CALLS_LEFT_OUT``: one answer had more distinct tool calls than the limit. The others were left out.
     - ``TOOL_CHANGED``: a tool changed while its call waited for approval. The call needs approval again.
     - ``ANSWER_CUT``: the answer filled the context window and was cut.
+    - ``WINDOW_DIFFERS``: Ollama reloads the model, because a session's manual context window differs from the window
+      of other sessions with the model.
     - ``PROMPT_TRUNCATED``: Ollama cut the prompt.
     - ``MODEL_NOT_FOUND``: Ollama does not have the model of an agent. The session's model answers instead.
     - ``TOOL_NOT_FOUND``, ``AGENT_NOT_FOUND``: the session enables a tool, tool group or agent that does not exist.

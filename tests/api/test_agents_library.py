@@ -9,8 +9,8 @@ import pytest
 from mochi_server.agents import AgentDefinition, AgentDiscoveryService, AgentExecutionService, AgentResult, PromptLoader
 from mochi_server.chat.turn_input import TurnInput
 from mochi_server.events import AgentComplete, AgentStart, ChatEvent
+from mochi_server.inference.gateway import ModelGateway
 from mochi_server.ollama import AsyncOllamaClient
-from mochi_server.services import WindowRegistry
 from mochi_server.sessions import FileSessionStore, ToolExecutionPolicy
 from mochi_stub import StubServer
 from tests.support.agents import SAMPLES, delegate, nested, notes, write_agent
@@ -24,7 +24,7 @@ async def create_service(stub: StubServer, data_dir: Path) -> AsyncIterator[Agen
     """Create a service that stores its chats in the folder `chats`."""
     client, store = AsyncOllamaClient(stub.url), FileSessionStore(data_dir / "chats")
     try:
-        yield AgentExecutionService(client, store, WindowRegistry(client.loaded_windows))
+        yield AgentExecutionService(ModelGateway(client), store)
     finally:
         await store.aclose()
         await client.aclose()

@@ -252,8 +252,9 @@ def test_imported_window_is_limited_to_the_model(
         api = server.api()
         session_id = api.ok(api.http.post("/sessions/import", json=file), 201)["sessions"][0]["session_id"]
         assert api.ok(api.http.get(f"/sessions/{session_id}/status"))["context_window"]["dynamic_enabled"] is True
-        for each in (session_id, api.create_session("mochi")["session_id"]):
-            assert api.send_message(each, "Hello!")["context_window"]["current_window"] == used
+        new = api.create_session("mochi")["session_id"]
+        for each, expected in ((session_id, used), (new, 8192 if is_manual else used)):
+            assert api.send_message(each, "Hello!")["context_window"]["current_window"] == expected
 
 
 def test_message_larger_than_the_window_gets_a_larger_window(private_api: Api, private_stub: StubServer) -> None:
@@ -382,45 +383,6 @@ def test_manual_window_works_without_dynamic_windows(tmp_path: Path, private_stu
 
 
 @pytest.mark.one_process("each server has its own windows")
-def test_manual_window_that_another_session_removed_stays_removed(tmp_path: Path) -> None:
-    with StubServer(speed=0) as stub:
-        with RunningServer(tmp_path, stub.url) as server:
-            api = server.api()
-            older, newer = (api.create_session("mochi")["session_id"] for _ in range(2))
-            for session_id, window in (
-                (older, {"current_window": 4096}),
-                (newer, {"current_window": 2048}),
-                (newer, None),
-            ):
-                api.ok(api.http.patch(f"/sessions/{session_id}", json={"context_window": window}))
-            before = api.ok(api.http.get(f"/sessions/{older}/status"))["context_window"]
-            api.send_message(older, "Hello!")
-        with RunningServer(tmp_path, stub.url) as server:
-            api = server.api()
-            reason = api.send_message(older, "Hello again!")["context_window"]["reason"]
-            after = api.ok(api.http.get(f"/sessions/{older}/status"))["context_window"]
-    assert (before["manual_override"], after["manual_override"]) == (False, False)
-    assert reason == "no_adjustment"
-
-
-@pytest.mark.one_process("each server has its own windows")
-def test_removed_manual_window_stays_removed_in_the_session_that_set_it(tmp_path: Path) -> None:
-    with StubServer(speed=0) as stub:
-        with RunningServer(tmp_path, stub.url) as server:
-            api = server.api()
-            setting, removing = (api.create_session("mochi")["session_id"] for _ in range(2))
-            for session_id, window in ((setting, {"current_window": 4096}), (removing, None)):
-                api.ok(api.http.patch(f"/sessions/{session_id}", json={"context_window": window}))
-            before = api.ok(api.http.get(f"/sessions/{setting}/status"))["context_window"]
-        with RunningServer(tmp_path, stub.url) as server:
-            api = server.api()
-            answer = api.send_message(setting, "Hello!")["context_window"]
-            after = api.ok(api.http.get(f"/sessions/{setting}/status"))["context_window"]
-    assert answer["current_window"] == 8192
-    assert [(status["current_window"], status["manual_override"]) for status in (before, after)] == [(8192, False)] * 2
-
-
-@pytest.mark.one_process("each server has its own windows")
 def test_status_names_the_session_of_the_manual_window_after_a_restart(tmp_path: Path) -> None:
     with StubServer(speed=0) as stub:
         with RunningServer(tmp_path, stub.url) as server:
@@ -442,42 +404,72 @@ def test_manual_window_stays_when_a_client_sets_the_same_model(private_api: Api,
 
 
 @pytest.mark.one_process("each server has its own windows")
-def test_newest_manual_window_applies_after_a_restart(tmp_path: Path) -> None:
+def test_manual_windows_of_two_sessions_survive_a_restart(tmp_path: Path) -> None:
     with StubServer(speed=0) as stub:
         with RunningServer(tmp_path, stub.url) as server:
             api = server.api()
-            older, newer = (api.create_session("mochi")["session_id"] for _ in range(2))
-            for session_id, window in ((older, 4096), (newer, 16384)):
+            sessions = [api.create_session("mochi")["session_id"] for _ in range(3)]
+            for session_id, window in zip(sessions, (4096, 16384), strict=False):
                 body = {"context_window": {"current_window": window}}
                 api.ok(api.http.patch(f"/sessions/{session_id}", json=body))
         with RunningServer(tmp_path, stub.url) as server:
             api = server.api()
-            windows = [
-                api.send_message(session_id, "Hello!")["context_window"]["current_window"]
-                for session_id in (older, newer, older)
-            ]
-            status = api.ok(api.http.get(f"/sessions/{older}/status"))["context_window"]
-    assert windows == [4096, 16384, 16384]
-    assert status["manual_override_session_id"] == newer
+            answers = [api.send_message(session_id, "Hello!")["context_window"] for session_id in sessions]
+            assert [answer["current_window"] for answer in answers] == [4096, 16384, 8192]
 
 
 @pytest.mark.one_process("each server has its own windows")
-@pytest.mark.parametrize(("is_removed", "expected"), [(False, (4096, True)), (True, (8192, False))])
-def test_manual_window_of_the_previous_model_survives_a_restart(
-    tmp_path: Path, is_removed: bool, expected: tuple[int, bool]
-) -> None:
+def test_change_between_different_windows_warns_about_the_reload(private_api: Api, private_stub: StubServer) -> None:
+    own, other = (private_api.create_session("mochi")["session_id"] for _ in range(2))
+    body = {"context_window": {"current_window": 16384}}
+    patched = private_api.ok(private_api.http.patch(f"/sessions/{own}", json=body))
+    assert [warning["code"] for warning in patched["warnings"]] == ["WINDOW_DIFFERS"]
+    assert "16384" in patched["warnings"][0]["message"]
+    warnings = [
+        [event["code"] for event in of_type(private_api.stream_message(session_id, "Hello!"), "warning")]
+        for session_id in (own, own, other, other, own)
+    ]
+    assert warnings == [[], [], ["WINDOW_DIFFERS"], [], ["WINDOW_DIFFERS"]]
+    assert [(exchange.body or {})["options"]["num_ctx"] for exchange in chats(private_stub)] == [
+        *(16384, 16384, 8192, 8192, 16384)
+    ]
+
+
+def test_manual_window_like_that_of_other_sessions_causes_no_warning(api: Api) -> None:
+    path = f"/sessions/{api.create_session('mochi-chat')['session_id']}"
+    others = api.ok(api.http.get(f"{path}/status"))["context_window"]["current_window"]
+    for body in ({"context_window": {"current_window": others}}, {"context_window": None}):
+        assert api.ok(api.http.patch(path, json=body))["warnings"] == []
+
+
+@pytest.mark.one_process("each server has its own windows")
+def test_out_of_memory_reduces_a_manual_window_for_the_turn(tmp_path: Path) -> None:
+    models = (Model("big", capabilities=("completion", "tools"), context_length=40960, out_of_memory_above=10_000),)
+    write_tools(tmp_path, MUCH)
+    with StubServer(speed=0, models=models) as stub, RunningServer(tmp_path, stub.url) as server:
+        api = server.api()
+        session_id = api.create_session("big", tool_settings=MUCH_UNASKED)["session_id"]
+        api.ok(api.http.patch(f"/sessions/{session_id}", json={"context_window": {"current_window": 16384}}))
+        answer = api.send_message(session_id, instruct(calls("much", n=1), words(3)))["context_window"]
+        status = api.ok(api.http.get(f"/sessions/{session_id}/status"))["context_window"]
+        windows = [(exchange.body or {})["options"]["num_ctx"] for exchange in chats(stub)]
+    assert (answer["current_window"], answer["reason"]) == (8192, "load_failed_step_down")
+    assert (status["current_window"], status["manual_override"]) == (16384, True)
+    assert windows == [16384, 8192, 8192]
+
+
+@pytest.mark.one_process("each server has its own windows")
+def test_manual_window_of_the_previous_model_survives_a_restart(tmp_path: Path) -> None:
     with StubServer(speed=0) as stub:
         with RunningServer(tmp_path, stub.url) as server:
             api = server.api()
-            setting, removing = (f"/sessions/{api.create_session('mochi')['session_id']}" for _ in range(2))
+            path = f"/sessions/{api.create_session('mochi')['session_id']}"
             for body in ({"context_window": {"current_window": 4096}}, {"model": "mochi-chat"}):
-                api.ok(api.http.patch(setting, json=body))
-            if is_removed:
-                api.ok(api.http.patch(removing, json={"context_window": None}))
+                api.ok(api.http.patch(path, json=body))
         with RunningServer(tmp_path, stub.url) as server:
             api = server.api()
-            config = api.ok(api.http.patch(setting, json={"model": "mochi"}))["context_window_config"]
-    assert (config["current_window"], config["manual_override"]) == expected
+            config = api.ok(api.http.patch(path, json={"model": "mochi"}))["context_window_config"]
+    assert (config["current_window"], config["manual_override"]) == (4096, True)
 
 
 @pytest.mark.one_process("each server has its own windows")

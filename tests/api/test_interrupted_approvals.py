@@ -1,8 +1,11 @@
 """Approval requests without a timeout, and approval requests whose turn ended before a decision."""
 
 import asyncio
+import inspect
 import json
 import threading
+from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +13,7 @@ import pytest
 
 from mochi_server.chat.approvals import ConfirmationBroker
 from mochi_server.client import MochiClient
+from mochi_server.errors import ConfirmationResolved
 from mochi_server.events import ToolConfirmationRequired
 from mochi_server.tools.discovery import Tool
 from mochi_server.tools.schema import make_schema
@@ -111,10 +115,34 @@ async def test_timeout_0_waits_until_the_decision() -> None:
     broker = ConfirmationBroker(timeout=0)
     tool = Tool("note", note, make_schema(note, "note"))
     call = ToolInvocation(0, "call", "note", {})
-    confirmation = broker.open("a1b2c3d4e5", BoundCall(call, tool, call.bind(tool.schema)))
+    confirmation = broker.open("a1b2c3d4e5", BoundCall(call, tool, await call.bind(tool.schema)))
     waiting = asyncio.ensure_future(confirmation.wait_for_decision())
     for _ in range(10):
         await asyncio.sleep(0)
     assert not waiting.done()
-    broker.resolve("a1b2c3d4e5", confirmation.confirmation_id, Decision(approved=True))
+    await broker.resolve("a1b2c3d4e5", confirmation.confirmation_id, Decision(approved=True))
     assert await waiting == Decision(approved=True)
+
+
+async def test_only_first_of_two_simultaneous_decisions_is_applied() -> None:
+    def note(text: str) -> None:
+        """Take a note."""
+
+    schema, checked = make_schema(note, "note"), asyncio.Event()
+
+    async def bind(arguments: Mapping[str, Any]) -> inspect.BoundArguments:
+        await checked.wait()
+        return await schema.bind(arguments)
+
+    broker = ConfirmationBroker(timeout=0)
+    call = ToolInvocation(0, "call", "note", {"text": "x"})
+    tool = Tool("note", note, replace(schema, bind=bind))
+    confirmation = broker.open("a1b2c3d4e5", BoundCall(call, tool, await schema.bind(call.arguments)))
+    ids = ("a1b2c3d4e5", confirmation.confirmation_id)
+    edited = asyncio.ensure_future(broker.resolve(*ids, Decision(approved=True, arguments={"text": "edited"})))
+    await asyncio.sleep(0)
+    await broker.resolve(*ids, Decision(approved=False))
+    checked.set()
+    with pytest.raises(ConfirmationResolved):
+        await edited
+    assert (await confirmation.wait_for_decision(), confirmation.call) == (Decision(approved=False), call)

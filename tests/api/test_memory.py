@@ -30,7 +30,12 @@ _SESSION = frozenset(
     }
 )
 """Types that belong to recently used sessions."""
-_RUN = frozenset({"Run", "EventLog", "TurnRequest", "TurnResult", "GenerationOptions", "WindowDecision"})
+_RUN = frozenset(
+    {
+        *("Run", "EventLog", "Conversation", "TurnInput", "ToolSelection"),
+        *("TurnResult", "GenerationOptions", "WindowDecision"),
+    }
+)
 """Types that belong to turns whose events can still be read."""
 _SUMMARY = frozenset({"_SummaryState"})
 """Types that belong to the state of summaries."""

@@ -6,7 +6,6 @@ import httpx
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from mochi_server.ollama.prompt_speed import PromptSpeeds
 from mochi_server.telemetry.metrics import Metrics
 from mochi_stub import Machine, StubServer
 from mochi_stub.models.catalogue import Model
@@ -177,18 +176,18 @@ def test_two_servers_in_one_process_have_own_metrics(
 
 
 def test_unknown_names_do_not_add_labels_without_limit() -> None:
-    metrics = Metrics(PromptSpeeds())
+    metrics = Metrics()
     for number in range(1000):
         metrics.first_token(f"model-{number}", 1)
         metrics.request_ended(f"METHOD{number}", 200, None)
-        metrics.response_ended({"model": f"model-{number}", "eval_count": "many", "load_duration": None})
+        metrics.response_ended({"model": f"model-{number}", "eval_count": "many", "load_duration": None}, None)
     assert len(metrics.render().splitlines()) < 5000
     assert b'model="other"' in metrics.render()
 
 
 def test_metric_names_have_prefix_and_unit() -> None:
-    assert [name for name, kind, _, _ in Metrics(PromptSpeeds()).described if not name.startswith("mochi_")] == []
-    for name, kind, _, text in Metrics(PromptSpeeds()).described:
+    assert [name for name, kind, _, _ in Metrics().described if not name.startswith("mochi_")] == []
+    for name, kind, _, text in Metrics().described:
         assert (kind == "counter") == name.endswith("_total")
         assert (kind == "histogram") == name.endswith("_seconds")
         assert text.endswith(".")

@@ -209,15 +209,14 @@ def test_window_may_be_a_float_without_fraction(private_api: Api) -> None:
 
 
 @pytest.mark.one_process("each server has its own windows")
-def test_manual_window_is_released_with_its_session(private_api: Api) -> None:
+def test_manual_window_does_not_affect_other_sessions(private_api: Api) -> None:
     tiny, other = private_api.create_session("mochi")["session_id"], private_api.create_session("mochi")["session_id"]
     private_api.ok(private_api.http.patch(f"/sessions/{tiny}", json={"context_window": {"current_window": 1}}))
-    assert error_of(private_api.http.post(f"/chat/{other}", json={"message": "Hi"})) == (422, "CONTEXT_OVERFLOW")
+    assert error_of(private_api.http.post(f"/chat/{tiny}", json={"message": "Hi"})) == (422, "CONTEXT_OVERFLOW")
+    assert private_api.send_message(other, "Hi")["context_window"]["current_window"] == 8192
     private_api.http.delete(f"/sessions/{tiny}")
-    assert (
-        private_api.ok(private_api.http.get(f"/sessions/{other}/status"))["context_window"]["manual_override"] is False
-    )
-    private_api.send_message(other, "Hi again")
+    status = private_api.ok(private_api.http.get(f"/sessions/{other}/status"))["context_window"]
+    assert (status["current_window"], status["manual_override"]) == (8192, False)
 
 
 def test_list_is_ordered_by_last_change_with_previews(private_api: Api) -> None:
@@ -283,8 +282,7 @@ def test_manual_window_is_capped_used_and_released(private_api: Api, private_stu
     assert (status["manual_override"], status["last_adjustment_reason"]) == (True, "manual_override")
 
     config = private_api.ok(private_api.http.patch(patch, json={"context_window": None}))["context_window_config"]
-    # The larger window is already loaded. A smaller one would only reload the model.
-    assert (config["current_window"], config["manual_override"]) == (40960, False)
+    assert (config["current_window"], config["manual_override"]) == (8192, False)
     assert private_api.send_message(session_id, "Hello!")["context_window"]["reason"] == "no_adjustment"
 
 
@@ -333,36 +331,23 @@ def test_status_has_every_field_of_the_specification(api: Api) -> None:
     }
 
 
-@pytest.mark.one_process("each server has its own windows")
-def test_manual_window_applies_to_all_sessions_of_model(private_api: Api) -> None:
-    first, second = (private_api.create_session("mochi")["session_id"] for _ in range(2))
-    private_api.ok(private_api.http.patch(f"/sessions/{first}", json={"context_window": {"current_window": 4000}}))
-
-    window = private_api.ok(private_api.http.get(f"/sessions/{second}/status"))["context_window"]
-
-    assert (window["current_window"], window["manual_override"]) == (4000, True)
-    assert window["manual_override_session_id"] == first
-    released = private_api.ok(private_api.http.patch(f"/sessions/{first}", json={"context_window": None}))[
-        "context_window_config"
-    ]
-    assert (released["current_window"], released["last_adjustment"]) == (8192, "initial_setup")
-    assert [entry["window"] for entry in released["adjustment_history"]] == [4000, 8192]
+def test_window_changes_of_a_client_are_recorded(private_api: Api) -> None:
+    path = f"/sessions/{private_api.create_session('mochi')['session_id']}"
+    for window in ({"current_window": 4000}, None):
+        config = private_api.ok(private_api.http.patch(path, json={"context_window": window}))["context_window_config"]
+    assert (config["current_window"], config["last_adjustment"]) == (8192, "initial_setup")
+    assert [entry["window"] for entry in config["adjustment_history"]] == [4000, 8192]
 
 
-@pytest.mark.one_process("each server has its own windows")
-def test_manual_window_stays_while_its_session_uses_another_model(private_api: Api) -> None:
-    first, second = (private_api.create_session("mochi")["session_id"] for _ in range(2))
-    configs, statuses = [], []
+def test_manual_window_returns_with_its_model(private_api: Api) -> None:
+    path, configs, statuses = f"/sessions/{private_api.create_session('mochi')['session_id']}", [], []
     for body in ({"context_window": {"current_window": 4000}}, {"model": "mochi-chat"}, {"model": "mochi"}):
-        configs.append(private_api.ok(private_api.http.patch(f"/sessions/{first}", json=body))["context_window_config"])
-        statuses.append(private_api.ok(private_api.http.get(f"/sessions/{second}/status"))["context_window"])
+        configs.append(private_api.ok(private_api.http.patch(path, json=body))["context_window_config"])
+        statuses.append(private_api.ok(private_api.http.get(f"{path}/status"))["context_window"])
     settings = [(config["current_window"], config["manual_override"]) for config in configs]
-    reasons = [config["last_adjustment"] for config in configs]
+    assert settings == [(status["current_window"], status["manual_override"]) for status in statuses]
     assert settings == [(4000, True), (7372, False), (4000, True)]
-    assert reasons == ["manual_override", "model_change", "manual_override"]
-    assert [(status["current_window"], status["manual_override_session_id"]) for status in statuses] == [
-        (4000, first)
-    ] * 3
+    assert [config["last_adjustment"] for config in configs] == ["manual_override", "model_change", "manual_override"]
 
 
 def test_empty_patch_changes_nothing(api: Api) -> None:

@@ -308,6 +308,26 @@ def test_model_that_is_not_loaded_is_not_summarized(tmp_path: Path) -> None:
 
 
 @pytest.mark.one_process("each server knows its own turns")
+def test_session_with_a_manual_window_is_summarized_with_its_window(tmp_path: Path) -> None:
+    with (
+        StubServer(speed=0) as stub,
+        RunningServer(tmp_path, stub.url, summarization_interval_seconds=0.2) as server,
+    ):
+        api = server.api()
+        common, own = (api.create_session("mochi")["session_id"] for _ in range(2))
+        api.ok(api.http.patch(f"/sessions/{own}", json={"context_window": {"current_window": 16384}}))
+        api.send_message(common, "My cat is called Otto.")
+        api.send_message(own, "My boat is called Wanda.")
+        assert "Wanda" in summary_of(api, own)["summary"]
+        # The model is loaded with the window of the other session.
+        assert api.session(common)["summary"] is None
+        windows = [body["options"]["num_ctx"] for body in summaries(stub)]
+        api.ok(api.http.post(f"/sessions/{own}/summarize"))
+    assert windows == [16384]
+    assert [exchange.reload for exchange in chats(stub)] == [False, True, False, False]
+
+
+@pytest.mark.one_process("each server knows its own turns")
 @pytest.mark.parametrize("keep_alive", [0, "0m0s"])
 def test_summary_does_not_unload_a_model_that_another_session_uses(tmp_path: Path, keep_alive: float | str) -> None:
     with (

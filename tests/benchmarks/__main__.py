@@ -19,6 +19,7 @@ from tests.benchmarks.measures import (
     idle,
     listing,
     prompts,
+    protocols,
     sessions,
     start,
     streaming,
@@ -29,6 +30,7 @@ from tests.benchmarks.results import machine, to_json, write
 
 MEASURES: dict[str, Measure] = {
     "streaming": streaming,
+    "protocols": protocols,
     "first-token": first_token,
     "crowd": crowd,
     "health": health,

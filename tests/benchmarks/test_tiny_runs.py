@@ -18,6 +18,7 @@ pytestmark = [
 
 _TINY = {
     "streaming": ["--streams=4", "--rate=100", "--seconds=0.4", "--burst=200", "--bursts=1"],
+    "protocols": ["--streams=4", "--rate=100", "--seconds=0.6", "--spread=0.1"],
     "first-token": ["--delay=10", "--rate=100", "--streams=4", "--length=0.1", "--seconds=0.2", "--alone=2"],
     "crowd": ["--streams=4", "--spread=0.1", "--seconds=0.3"],
     "health": ["--streams=4", "--burst=500"],

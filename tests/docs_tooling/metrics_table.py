@@ -2,7 +2,6 @@
 
 import re
 
-from mochi_server.ollama.prompt_speed import PromptSpeeds
 from mochi_server.telemetry.metrics import Metrics
 from tests.docs_tooling.pages import ROOT
 
@@ -15,7 +14,7 @@ def with_table(page: str) -> str:
     """Return the page with an up-to-date table."""
     rows = [
         f"| `{name}` | {kind} | {', '.join(f'`{label}`' for label in labels)} | {text} |"
-        for name, kind, labels, text in Metrics(PromptSpeeds()).described
+        for name, kind, labels, text in Metrics().described
     ]
     table = "\n".join(["", "| metric | kind | labels | what it counts |", "|---|---|---|---|", *rows, "", ""])
     return _TABLE.sub(lambda found: found[1] + table + found[2], page)

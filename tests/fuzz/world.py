@@ -118,9 +118,6 @@ class World:
             yield
         finally:
             if session_id is not None:
-                if isinstance(case.body, dict) and case.body.get("context_window"):
-                    # A manual window applies to all sessions of the model; a tiny one would fail all of them.
-                    self.api.http.patch(f"/sessions/{session_id}", json={"context_window": None})
                 self.api.http.delete(f"/sessions/{session_id}")
 
     def _renew_prompts(self) -> None:

@@ -1,30 +1,56 @@
 """MCP tool schemas: the form for models and clients, and validation of arguments."""
 
 import time
+from collections.abc import AsyncIterator
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import pytest
+import pytest_asyncio
 
 from mochi_server.constants import MAX_IMAGES
+from mochi_server.mcp.schema_checks import SchemaChecks
 from mochi_server.tools.schema import InvalidArguments
 from tests.support.images import PNG as DOT
 from tests.support.images import base64_image
 
 if TYPE_CHECKING:
+    from mcp_types import Tool
+
     from mochi_server.mcp.tool_mapping import McpTool
 
 PNG = base64_image(DOT)
 M = {"type": "integer", "default": 5}
 
 
-def mapped_tool(**schema: Any) -> "McpTool":
-    from mcp_types import Tool
+pytestmark = pytest.mark.asyncio(loop_scope="module")
 
-    from mochi_server.mcp.tool_mapping import map_tools
 
-    (usable,), problems = map_tools([Tool(name="tool", input_schema={"type": "object", **schema})])
-    assert problems == []
-    return usable
+@dataclass(frozen=True)
+class Mapper:
+    """Conversion of MCP tools, with the workers of the module."""
+
+    checks: SchemaChecks
+
+    async def tools(self, tools: "list[Tool]") -> "tuple[list[McpTool], list[str]]":
+        from mochi_server.mcp.tool_mapping import map_tools
+
+        return await map_tools(tools, self.checks)
+
+    async def tool(self, **schema: Any) -> "McpTool":
+        from mcp_types import Tool
+
+        (usable,), problems = await self.tools([Tool(name="tool", input_schema={"type": "object", **schema})])
+        assert problems == []
+        return usable
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def mapper() -> AsyncIterator[Mapper]:
+    """Conversion of MCP tools."""
+    checks = SchemaChecks()
+    yield Mapper(checks)
+    await checks.aclose()
 
 
 @pytest.mark.parametrize(
@@ -45,15 +71,15 @@ def mapped_tool(**schema: Any) -> "McpTool":
         ({}, "Any"),
     ],
 )
-def test_types_are_shown_as_python_writes_them(node: Any, name: str) -> None:
-    tool = mapped_tool(
+async def test_types_are_shown_as_python_writes_them(mapper: Mapper, node: Any, name: str) -> None:
+    tool = await mapper.tool(
         properties={"first": {"type": "string"}, "value": node}, **{"$defs": {"Place": {"type": "object"}}}
     )
     assert tool.schema.overview["value"] == {"type": name, "description": ""}
 
 
-def test_models_get_a_schema_with_references_in_place() -> None:
-    tool = mapped_tool(
+async def test_models_get_a_schema_with_references_in_place(mapper: Mapper) -> None:
+    tool = await mapper.tool(
         properties={"at": {"$ref": "#/definitions/Place", "description": "Where"}, "up": {"$ref": "#/properties/at"}},
         definitions={
             "Place": {"type": "object", "properties": {"in": {"$ref": "#/definitions/Place"}, "x": {"type": "integer"}}}
@@ -72,33 +98,34 @@ def test_models_get_a_schema_with_references_in_place() -> None:
     }
 
 
-def test_arguments_are_checked_against_the_servers_schema() -> None:
-    tool = mapped_tool(properties={"day": {"enum": ["today"]}}, required=["day"], additionalProperties=False)
-    assert tool.schema.bind({"day": "today"}).args == ({"day": "today"},)
+async def test_arguments_are_checked_against_the_servers_schema(mapper: Mapper) -> None:
+    tool = await mapper.tool(properties={"day": {"enum": ["today"]}}, required=["day"], additionalProperties=False)
+    assert (await tool.schema.bind({"day": "today"})).args == ({"day": "today"},)
     with pytest.raises(InvalidArguments, match="'day' is a required property"):
-        tool.schema.bind({})
+        await tool.schema.bind({})
     with pytest.raises(InvalidArguments, match="day: 'never' is not one of"):
-        tool.schema.bind({"day": "never"})
+        await tool.schema.bind({"day": "never"})
     with pytest.raises(InvalidArguments, match="Additional properties"):
-        tool.schema.bind({"day": "today", "hour": 1})
+        await tool.schema.bind({"day": "today", "hour": 1})
 
 
-def test_patterns_and_references_cannot_stall_validation() -> None:
-    evil = mapped_tool(properties={"a": {"type": "string", "pattern": "^(a+)+$"}})
+async def test_patterns_and_references_cannot_stall_validation(mapper: Mapper) -> None:
+    evil = await mapper.tool(properties={"a": {"type": "string", "pattern": "^(a+)+$"}})
     before = time.process_time()
-    evil.schema.bind({"a": "a" * 40 + "!"})
+    await evil.schema.bind({"a": "a" * 40 + "!"})
     assert time.process_time() - before < 1
-    mapped_tool(properties={"a": {"$ref": "http://127.0.0.1:9/a"}}).schema.bind({"a": 1})
+    tool = await mapper.tool(properties={"a": {"$ref": "http://127.0.0.1:9/a"}})
+    await tool.schema.bind({"a": 1})
 
 
 @pytest.mark.parametrize("pattern", [r"^\p{L}+$", r"^(?<year>\d{4})$"])
-def test_javascript_pattern_is_no_problem(pattern: str) -> None:
+async def test_javascript_pattern_is_no_problem(mapper: Mapper, pattern: str) -> None:
     name = {"type": "string", "pattern": pattern}
-    tool = mapped_tool(properties={"a": name, "b": {"type": "object", "patternProperties": {pattern: {}}}})
-    assert tool.schema.bind({"a": "x", "b": {}}).args == ({"a": "x", "b": {}},)
+    tool = await mapper.tool(properties={"a": name, "b": {"type": "object", "patternProperties": {pattern: {}}}})
+    assert (await tool.schema.bind({"a": "x", "b": {}})).args == ({"a": "x", "b": {}},)
 
 
-def test_result_has_at_most_as_many_images_as_a_message() -> None:
+async def test_result_has_at_most_as_many_images_as_a_message() -> None:
     from mcp_types import CallToolResult, ImageContent
 
     from mochi_server.mcp.tool_mapping import content_of
@@ -112,40 +139,40 @@ def test_result_has_at_most_as_many_images_as_a_message() -> None:
     assert last == "[image, image/png, 70 bytes: not shown]"
 
 
-def test_defaults_that_their_schema_rejects_are_not_sent() -> None:
+async def test_defaults_that_their_schema_rejects_are_not_sent(mapper: Mapper) -> None:
     number = {"type": "integer", "default": "many"}
-    tool = mapped_tool(properties={"n": number, "m": {"$ref": "#/$defs/M"}}, required=["n", "m"], **{"$defs": {"M": M}})
+    tool = await mapper.tool(
+        properties={"n": number, "m": {"$ref": "#/$defs/M"}}, required=["n", "m"], **{"$defs": {"M": M}}
+    )
     assert tool.schema.parameters["required"] == ["n"]
-    assert tool.schema.bind({"n": 1}).args == ({"n": 1, "m": 5},)
+    assert (await tool.schema.bind({"n": 1})).args == ({"n": 1, "m": 5},)
     with pytest.raises(InvalidArguments, match="'n' is a required property"):
-        tool.schema.bind({})
+        await tool.schema.bind({})
 
 
-def test_defaults_of_nested_arguments_are_sent() -> None:
+async def test_defaults_of_nested_arguments_are_sent(mapper: Mapper) -> None:
     page = {"type": "object", "properties": {"size": M, "at": {"type": "integer"}}, "required": ["size", "at"]}
     filters = {"type": "array", "items": {"type": "object", "properties": {"m": M}, "required": ["m"]}}
     options = {"type": "object", "properties": {"m": M}, "required": ["m"], "default": {}}
     properties = {"page": page, "filters": filters, "options": options}
-    tool = mapped_tool(properties=properties, required=["page", "options"])
+    tool = await mapper.tool(properties=properties, required=["page", "options"])
     assert tool.schema.parameters["required"] == ["page"]
     assert tool.schema.parameters["properties"]["page"]["required"] == ["at"]
-    bound = tool.schema.bind({"page": {"at": 1}, "filters": [{}, {"m": 2}]})
+    bound = await tool.schema.bind({"page": {"at": 1}, "filters": [{}, {"m": 2}]})
     assert bound.args == ({"page": {"at": 1, "size": 5}, "filters": [{"m": 5}, {"m": 2}], "options": {"m": 5}},)
     with pytest.raises(InvalidArguments, match="page: 'at' is a required property"):
-        tool.schema.bind({"page": {}})
+        await tool.schema.bind({"page": {}})
 
 
-def test_schema_of_an_old_draft_is_usable() -> None:
+async def test_schema_of_an_old_draft_is_usable(mapper: Mapper) -> None:
     place = {"type": "object", "properties": {"x": {"type": "integer", "required": True}}, "required": True}
-    tool = mapped_tool(properties={"place": place}, **{"$schema": "http://json-schema.org/draft-03/schema#"})
+    tool = await mapper.tool(properties={"place": place}, **{"$schema": "http://json-schema.org/draft-03/schema#"})
     with pytest.raises(InvalidArguments):
-        tool.schema.bind({})
+        await tool.schema.bind({})
 
 
-def test_invalid_or_too_large_schema_is_a_problem_of_its_tool() -> None:
+async def test_invalid_or_too_large_schema_is_a_problem_of_its_tool(mapper: Mapper) -> None:
     from mcp_types import Tool
-
-    from mochi_server.mcp.tool_mapping import map_tools
 
     deep: dict[str, Any] = {}
     for _ in range(100):
@@ -157,7 +184,7 @@ def test_invalid_or_too_large_schema_is_a_problem_of_its_tool() -> None:
         {"type": "object", "properties": {"a": {"$ref": "#/$defs/d0"}}, "$defs": doubling},
         {"type": "object"},
     ]
-    usable, problems = map_tools([Tool(name=f"t{n}", input_schema=schema) for n, schema in enumerate(schemas)])
+    usable, problems = await mapper.tools([Tool(name=f"t{n}", input_schema=schema) for n, schema in enumerate(schemas)])
     assert [tool.name for tool in usable] == ["t3"]
     assert problems == [
         "its tool 't0' cannot be used: its input schema is not a valid JSON schema",
@@ -177,13 +204,13 @@ def test_invalid_or_too_large_schema_is_a_problem_of_its_tool() -> None:
     ],
     ids=str,
 )
-def test_tool_is_read_only_if_its_hints_say_only_that(hints: dict[str, Any] | None, read_only: bool) -> None:
+async def test_tool_is_read_only_if_its_hints_say_only_that(
+    mapper: Mapper, hints: dict[str, Any] | None, read_only: bool
+) -> None:
     from mcp_types import Tool, ToolAnnotations
 
-    from mochi_server.mcp.tool_mapping import map_tools
-
     annotations = None if hints is None else ToolAnnotations(**hints)
-    (tool,), _ = map_tools(
+    (tool,), _ = await mapper.tools(
         [Tool(name="tool", title="A tool", input_schema={"type": "object"}, annotations=annotations)]
     )
     assert (tool.read_only, tool.schema.description) == (read_only, "A tool")

@@ -36,7 +36,7 @@ def test_http_server_is_listed_called_and_listed_after_changes(stub: StubServer,
 def test_too_large_message_over_http_fails_only_its_call(
     stub: StubServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("mochi_server.mcp.connection.MAX_MESSAGE_BYTES", 500_000)
+    monkeypatch.setattr("mochi_server.mcp.http.MAX_MESSAGE_BYTES", 500_000)
     with HttpMcp() as remote:
         write_mcp(tmp_path, hand=remote.entry)
         with RunningServer(tmp_path, stub.url) as server:

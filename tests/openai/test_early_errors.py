@@ -8,6 +8,7 @@ import socket
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import httpx
@@ -15,16 +16,16 @@ import orjson
 import pytest
 from starlette.types import Message
 
-from mochi_server.chat.run import Run
-from mochi_server.chat.turn import TurnRequest
 from mochi_server.errors import OllamaError
 from mochi_server.events import ContentDelta, Done, Status
 from mochi_server.protocols.openai_chat.encoder import ChunkEncoder
+from mochi_server.protocols.openai_chat.routes import PROTOCOL
 from mochi_server.protocols.streaming import EncodedResponse
 from mochi_stub import StubServer
 from mochi_stub.reply import Failure, Reply
 from tests.support.api import Event, error_of
 from tests.support.raw_ollama import RawOllama, line, stream_head, whole
+from tests.support.runs import run_of
 from tests.support.server import RunningServer
 
 HELLO: Any = [{"role": "user", "content": "Hello!"}]
@@ -148,14 +149,15 @@ class Stream:
     """A stream of a run that a test controls, and the ASGI messages that the response has sent."""
 
     def __init__(self, ping_seconds: float) -> None:
-        self.run = Run("s", TurnRequest())
+        self.run = run_of()
         self.sent: list[Message] = []
         self.has_started = asyncio.Event()
         encoder = ChunkEncoder(self.run, "m", include_usage=False)
         self.response = EncodedResponse(encoder, ping_seconds=ping_seconds)
 
     async def respond(self) -> None:
-        await self.response({"type": "http", "path": "/v1/chat/completions"}, _never, self._send)
+        app = SimpleNamespace(state=SimpleNamespace(protocols=[PROTOCOL]))
+        await self.response({"type": "http", "path": "/v1/chat/completions", "app": app}, _never, self._send)
 
     def fail(self) -> None:
         self.run.result = replace(self.run.result, failure=OllamaError("kaput"))

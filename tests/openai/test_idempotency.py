@@ -10,9 +10,9 @@ from typing import Any
 import httpx
 import pytest
 
-from mochi_server.chat.idempotency import key_digest, resolve_idempotent
-from mochi_server.chat.turn import TurnRequest
-from mochi_server.sessions.session import ChatSession
+from mochi_server.chat.idempotency import resolve_idempotent
+from mochi_server.chat.turn_input import ToolSelection, TurnInput
+from mochi_server.sessions.session import ChatSession, key_digest
 from mochi_server.sessions.types import Message, SessionCreationOptions
 from mochi_server.sessions.types import ToolCall as StoredCall
 from mochi_stub import StubServer
@@ -299,9 +299,10 @@ def test_repeated_results_do_not_require_another_tool_call() -> None:
         {**assistant(""), "tool_calls": [_call("ours")]},
         _result("ours"),
     ]
-    request = TurnRequest(None, key="key", results=(_result("theirs"),), must_call=True)
-    resolved = resolve_idempotent(session, request)
-    assert (resolved.results, resolved.continues, resolved.must_call) == ((), True, False)
+    turn = TurnInput(key="key", results=(_result("theirs"),), tools=ToolSelection(must_call=True))
+    resolved, stored_answer = resolve_idempotent(session, turn)
+    assert (resolved.results, resolved.change, resolved.tools.must_call) == ((), "continue", False)
+    assert stored_answer is None
 
 
 def _call(call_id: str) -> StoredCall:

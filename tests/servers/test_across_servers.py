@@ -78,23 +78,6 @@ def test_manual_window_is_set_and_removed_at_another_server(a: Api, b: Api, hold
     assert windows == [4096, 4096, 8192, 8192, 16384, 16384]
 
 
-@pytest.mark.parametrize("is_deleted", [True, False])
-def test_manual_window_that_ends_at_another_server_ends_for_all_sessions(
-    a: Api, b: Api, holding: GatedStub, is_deleted: bool
-) -> None:
-    setting, other = (a.create_session("mochi")["session_id"] for _ in range(2))
-    a.ok(a.http.patch(f"/sessions/{setting}", json={"context_window": {"current_window": 4096}}))
-    a.send_message(other, "Hello!")
-    if is_deleted:
-        assert b.http.delete(f"/sessions/{setting}").status_code == 204
-    else:
-        b.ok(b.http.patch(f"/sessions/{setting}", json={"context_window": None}))
-    status = a.ok(a.http.get(f"/sessions/{other}/status"))["context_window"]
-    a.send_message(other, "Hello!")
-    assert status["manual_override"] is False
-    assert [exchange.body["options"]["num_ctx"] for exchange in chats(holding.stub)] == [4096, 8192]
-
-
 def test_only_the_server_of_the_latest_turn_writes_a_summary(start: Start) -> None:
     with StubServer(speed=0) as stub:
         settings = {"summarization_interval_seconds": 0.5}

@@ -29,7 +29,7 @@ def test_fork_has_no_manual_window_of_its_own() -> None:
     session = new_session()
     session.metadata.context_window_config |= {"manual_override": True, "other_models": {"mochi:latest": {}}}
     config = forked(session).metadata.context_window_config
-    assert (config["manual_override"], "other_models" in config) == (False, False)
+    assert (config["manual_override"], config["current_window"], "other_models" in config) == (False, None, False)
 
 
 def test_fork_of_empty_session_is_empty() -> None:

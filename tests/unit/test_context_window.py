@@ -5,11 +5,13 @@ from typing import Any
 
 import pytest
 
-from mochi_server.chat.prompt_cache import PromptSize
-from mochi_server.chat.turn_window import TurnWindow
+from mochi_server.chat.turn_window import allocate_window, save_window
 from mochi_server.errors import StorageBusy
+from mochi_server.inference.estimate import PromptSize, TokenEstimate
+from mochi_server.inference.gateway import ModelGateway
+from mochi_server.inference.windows import WindowDecision, WindowRegistry
+from mochi_server.ollama.async_client import AsyncOllamaClient
 from mochi_server.ollama.types import ModelInfo
-from mochi_server.services.context_window import WindowDecision, WindowRegistry
 from mochi_server.sessions.patching import FieldChanges
 from mochi_server.sessions.session import ChatSession
 from mochi_server.sessions.types import SessionCreationOptions, default_window_config
@@ -31,7 +33,7 @@ async def decide(
     config: Mapping[str, Any] | None = None,
 ) -> WindowDecision:
     config = default_window_config() if config is None else config
-    return await registry.decide(info, config, "a", previous_model=previous, required_tokens=need)
+    return await registry.decide(info, config, previous_model=previous, required_tokens=need)
 
 
 def registry_with_models(**windows: int) -> WindowRegistry:
@@ -60,9 +62,11 @@ class _LockedStore(MemorySessionStore):
 @pytest.mark.parametrize(("store", "stored"), [(MemorySessionStore(), 8192), (_LockedStore(), None)])
 async def test_turn_does_not_fail_if_its_window_cannot_be_stored(store: MemorySessionStore, stored: int | None) -> None:
     session = await store.create(ChatSession.create(SessionCreationOptions("m:latest")))
-    window = TurnWindow(WindowRegistry(), model(40960), session, session.history)
-    await window.decide(PromptSize(100))
-    await window.save(store)
+    gateway = ModelGateway(AsyncOllamaClient("http://127.0.0.1:1"))
+    window = allocate_window(gateway, model(40960), session, session.history)
+    await window.decide(100)
+    await save_window(window, session, store)
+    await gateway.client.aclose()
     assert (await store.load(session.session_id)).metadata.context_window_config["current_window"] == stored
 
 
@@ -171,36 +175,27 @@ async def test_undone_step_down_limits_the_growth_of_the_window() -> None:
     assert (await decide(registry, info, need=30000)).window == 32768
 
 
-async def test_undone_step_down_restores_the_manual_window() -> None:
-    registry, info = WindowRegistry(), model(40960)
-    registry.set_manual(info, 20000, "a1b2c3d4e5")
-    registry.step_down(info, registry.size("m"))
-    assert registry.manual_of(info.name) is None
-    registry.undo_step_down(info)
-    assert (await decide(registry, info)).window == 20000
-
-
 def test_impossible_token_ratios_are_not_learned() -> None:
-    registry, info = WindowRegistry(), model(40960)
-    registry.observe(info, 40, 5000)
-    assert registry.estimate(info, 1000) < 400
-    registry.observe(info, 500, 5000)
-    assert registry.estimate(info, 1000) == 2001
+    estimate = TokenEstimate()
+    estimate.observe(PromptSize(40), 5000)
+    assert estimate.tokens(PromptSize(1000)) < 400
+    estimate.observe(PromptSize(500), 5000)
+    assert estimate.tokens(PromptSize(1000)) == 2001
 
 
 def test_count_without_cached_tokens_does_not_change_the_estimate() -> None:
-    registry, info = WindowRegistry(), model(40960)
-    before = registry.estimate(info, 20_000)
-    registry.observe(info, 20_000, 50)
-    assert registry.estimate(info, 20_000) == before
+    estimate = TokenEstimate()
+    before = estimate.tokens(PromptSize(20_000))
+    estimate.observe(PromptSize(20_000), 50)
+    assert estimate.tokens(PromptSize(20_000)) == before
 
 
 def test_token_estimate_uses_counts_of_ollama() -> None:
-    registry, info = WindowRegistry(), model(40960)
-    assert 250 <= registry.estimate(info, 1000) <= 350
-    registry.observe(info, 1000, 900)
-    assert registry.estimate(info, 2000) == 1801
-    assert registry.estimate(model(40960, "other"), 1000) < 400
+    registry = WindowRegistry()
+    assert 250 <= registry.estimate("m").tokens(PromptSize(1000)) <= 350
+    registry.estimate("m").observe(PromptSize(1000), 900)
+    assert registry.estimate("M:latest").tokens(PromptSize(2000)) == 1801
+    assert registry.estimate("other").tokens(PromptSize(1000)) < 400
 
 
 async def test_reasons_depend_on_the_model_of_the_last_answer() -> None:
@@ -209,68 +204,60 @@ async def test_reasons_depend_on_the_model_of_the_last_answer() -> None:
     assert (await decide(registry, model(40960), previous="other")).reason == "model_change"
 
 
+def manual(window: int) -> dict[str, Any]:
+    return default_window_config() | {"manual_override": True, "current_window": window}
+
+
 async def test_without_dynamic_windows_only_manual_windows_apply() -> None:
     registry = WindowRegistry(dynamic=False)
     assert (await decide(registry, model(40960))).window is None
     assert not registry.grow(model(40960), 99999, registry.size("m"))
     config = registry.initial_config(model(40960))
     assert (config["dynamic_enabled"], config["current_window"]) == (False, None)
-    registry.set_manual(model(40960), 4096, "a")
-    decision = await decide(registry, model(40960))
+    decision = await decide(registry, model(40960), config=manual(4096))
     assert (decision.window, decision.reason) == (4096, "manual_override")
-    assert not registry.grow(model(40960), 99999, registry.size("m"))
-    assert registry.adjusted(config, decision, "now")["current_window"] == 4096
+    assert (await decide(registry, model(40960))).window is None
 
 
-async def test_manual_window_applies_to_all_sessions_until_released() -> None:
+async def test_manual_window_applies_to_its_session_only() -> None:
     registry = WindowRegistry()
-    assert registry.set_manual(model(40960), 99999, "a") == 40960
-    decision = await decide(registry, model(40960), need=10)
+    decision = await decide(registry, model(40960), need=10, config=manual(99999))
     assert (decision.window, decision.reason) == (40960, "manual_override")
-    assert registry.initial_config(model(40960))["current_window"] == 40960
-    registry.release("M")
+    assert registry.initial_config(model(40960))["current_window"] == 8192
     assert (await decide(registry, model(40960))).window == 8192
 
 
-async def test_stored_manual_window_survives_a_restart_but_not_a_release() -> None:
-    stored: dict[str, Any] = default_window_config() | {"manual_override": True, "current_window": 4096}
-    registry = WindowRegistry()
-    assert (await decide(registry, model(40960), config=stored)).window == 4096
-    registry.release("m:latest")
-    assert (await decide(registry, model(40960), config=stored)).window == 8192
+async def test_window_loaded_for_a_manual_window_is_not_adopted() -> None:
+    registry, info = registry_with_models(m=20000), model(40960)
+    decision = await decide(registry, info, config=manual(20000))
+    assert (decision.is_loaded, decision.differs) == (True, False)
+    other = await decide(registry, info, previous=None)
+    assert (other.window, other.reason, other.is_loaded, other.differs) == (8192, "initial_setup", False, True)
+    assert (await decide(registry, info, need=10_000)).window == 32768
 
 
-async def test_manual_window_after_a_removal_at_another_server_applies() -> None:
-    registry = WindowRegistry()
-    registry.set_manual(model(40960), 4096, "a")
-    removed, later = (
-        default_window_config() | {"adjustment_history": [{"timestamp": f"{year}-01-01T00:00:00+00:00"}]}
-        for year in (9000, 9001)
-    )
-    assert (await decide(registry, model(40960), config=removed)).window == 8192
-    later |= {"manual_override": True, "current_window": 16384}
-    assert (await decide(registry, model(40960), config=later)).window == 16384
+async def test_window_that_grows_to_a_manual_window_is_the_common_window() -> None:
+    registry, info = registry_with_models(m=16384), model(40960)
+    await decide(registry, info, config=manual(16384))
+    decision = await decide(registry, info, need=8000)
+    assert (decision.window, decision.is_loaded, decision.differs) == (16384, True, False)
 
 
-@pytest.mark.parametrize("is_kept", [True, False])
-async def test_window_of_a_session_with_another_model_ends_at_another_server(is_kept: bool) -> None:
-    config = default_window_config() | {"other_models": {"m:latest": {}} if is_kept else {}}
-    session = ChatSession.create(SessionCreationOptions("other:latest", context_window_config=config))
-
-    async def load(_: str) -> ChatSession:
-        return session
-
-    registry = WindowRegistry(load_session=load)
-    registry.set_manual(model(40960), 4096, "setting")
-    assert (await decide(registry, model(40960))).window == (4096 if is_kept else 8192)
-
-
-async def test_window_of_another_session_is_not_marked_as_manual() -> None:
-    registry = WindowRegistry()
-    config: dict[str, Any] = default_window_config() | {"manual_override": True, "current_window": 4096}
-    registry.set_manual(model(40960), 16384, "b")
-    adjusted = registry.adjusted(config, await decide(registry, model(40960), config=config), NOW)
-    assert (adjusted["current_window"], adjusted["manual_override"]) == (16384, False)
+async def test_manual_window_steps_down_for_the_turn_only() -> None:
+    gateway = ModelGateway(AsyncOllamaClient("http://127.0.0.1:1"))
+    turns = [gateway.allocate(model(40960), manual(16384), "m") for _ in range(2)]
+    for turn in turns:
+        await turn.decide()
+    assert turns[0].step_down()
+    assert not turns[0].step_down()
+    for turn in turns:
+        await turn.decide()
+    await gateway.client.aclose()
+    assert [(turn.decision and turn.decision.reason, turn.size) for turn in turns] == [
+        ("load_failed_step_down", 8192),
+        ("manual_override", 16384),
+    ]
+    assert gateway.windows.size("m") is None
 
 
 async def test_history_keeps_the_last_ten_changes() -> None:

@@ -7,10 +7,9 @@ import anyio.lowlevel
 import pytest
 
 from mochi_server.chat.event_log import Batch
-from mochi_server.chat.run import Run
-from mochi_server.chat.turn import TurnRequest
 from mochi_server.events import ContentDelta, Done
 from mochi_server.util.eager import EagerCall
+from tests.support.runs import run_of
 
 
 async def test_call_that_does_not_wait_is_done_at_once() -> None:
@@ -72,7 +71,7 @@ async def test_cancellation_runs_the_cleanup_of_the_call() -> None:
 
 
 async def test_slow_subscriber_reads_missed_events_from_the_log() -> None:
-    run, gate, received = Run("session", TurnRequest("Hello")), asyncio.Event(), list[int]()
+    run, gate, received = run_of(), asyncio.Event(), list[int]()
 
     async def receive(batch: Batch | None) -> None:
         assert batch is not None
@@ -94,7 +93,7 @@ async def test_slow_subscriber_reads_missed_events_from_the_log() -> None:
 
 
 async def test_failing_receiver_does_not_reach_the_publisher() -> None:
-    run, received = Run("session", TurnRequest("Hello")), list[int]()
+    run, received = run_of(), list[int]()
 
     async def receive(batch: Batch | None) -> None:
         assert batch is not None

@@ -10,13 +10,13 @@ from pydantic import TypeAdapter
 from mochi_server import events
 from mochi_server.chat import event_log
 from mochi_server.chat.event_log import Batch
-from mochi_server.chat.run import Run
-from mochi_server.chat.turn import TurnRequest, TurnResult
+from mochi_server.chat.turn import TurnResult
 from mochi_server.errors import OllamaError
-from mochi_server.frontends.runs import FrontendRun
 from mochi_server.protocols.ag_ui.encoder import AgUiEncoder
 from mochi_server.protocols.ai_sdk.encoder import AiSdkEncoder
+from mochi_server.protocols.frontends import FrontendRun
 from mochi_server.protocols.interactive import InteractiveEncoder
+from tests.support.runs import run_of
 
 CONFIRMATION = events.ToolConfirmationRequired("note", {"text": "a"}, 0, "conf_1")
 RESULT = events.ToolResult("note", True, "Noted.", None, None, 0)
@@ -25,17 +25,13 @@ TIMED_OUT = events.ToolResult("note", False, None, "Too late.", "TOOL_CONFIRMATI
 WARNING = events.TurnWarning("ANSWER_CUT", "Too long.")
 
 
-def run_of(result: TurnResult = TurnResult()) -> Run:  # noqa: B008 - frozen
-    return Run("0123456789", TurnRequest(), run_id="0a", result=result)
-
-
 def ai_sdk(after: int = 0, *, pending: bool = False) -> AiSdkEncoder:
-    return AiSdkEncoder(FrontendRun(run_of(), lambda: {"conf_1"} if pending else (), after))
+    return AiSdkEncoder(FrontendRun(run_of(run_id="0a"), lambda: {"conf_1"} if pending else (), after))
 
 
 def ag_ui(result: TurnResult = TurnResult(), *, timeout: float = 300) -> AgUiEncoder:  # noqa: B008 - frozen
     run_input = RunAgentInput(thread_id="t", run_id="r", messages=[])
-    return AgUiEncoder(FrontendRun(run_of(result), lambda: {"conf_1"}), run_input, timeout)
+    return AgUiEncoder(FrontendRun(run_of(run_id="0a", result=result), lambda: {"conf_1"}), run_input, timeout)
 
 
 def encode(encoder: InteractiveEncoder, *published: events.ChatEvent, first: int = 1) -> list[dict[str, Any]]:

@@ -16,10 +16,11 @@ ORDER = [
     {"routers", "protocols", "cluster"},
     {"web", "dependencies"},
     {"container"},
-    {"models", "openai", "frontends"},
+    {"models"},
     {"agents", "mcp", "telemetry"},
     {"chat"},
     {"services"},
+    {"inference"},
     {"storage", "tools"},
     {"sessions", "ollama", "client"},
     {"events", "config"},
@@ -68,6 +69,21 @@ def test_packages_import_only_from_lower_ones() -> None:
         if not first_party(path) <= allowed:
             wrong[str(path.relative_to(SRC))] = sorted(first_party(path) - allowed)
     assert wrong == {}
+
+
+def test_only_the_gateway_adapts_requests_to_ollama() -> None:
+    """Other modules neither send chat requests nor handle refused prompts and a lack of memory."""
+    names = {"is_context_refusal", "is_out_of_memory", "post_chat"}
+    using = {}
+    for path in MODULES:
+        used = {
+            node.id if isinstance(node, ast.Name) else node.attr
+            for node in ast.walk(ast.parse(path.read_text()))
+            if isinstance(node, ast.Name | ast.Attribute)
+        }
+        if package_of(path) not in ("ollama", "inference") and used & names:
+            using[str(path.relative_to(SRC))] = sorted(used & names)
+    assert using == {}
 
 
 def test_client_imports_only_events_and_errors() -> None:

@@ -6,12 +6,11 @@ from typing import Any
 
 import pytest
 
-from mochi_server.chat.turn_window import TurnWindow
+from mochi_server.chat.turn_window import allocate_window, save_window
 from mochi_server.config import MochiServerSettings
 from mochi_server.container import Services, build_services
 from mochi_server.errors import StorageFailed
-from mochi_server.ollama.prompt_speed import PromptSpeeds
-from mochi_server.services.context_window import WindowDecision, WindowRegistry
+from mochi_server.inference.windows import WindowDecision
 from mochi_server.services.sessions import SessionService
 from mochi_server.sessions import ChatSession, MemorySessionStore, SessionCreationOptions
 from mochi_server.sessions.patching import FieldChanges
@@ -41,59 +40,59 @@ def services(private_stub: StubServer, tmp_path: Path) -> Services:
     return build_services(MochiServerSettings(**settings))
 
 
-async def create_service(services: Services) -> tuple[SessionService, FailingStore, WindowRegistry, str]:
-    """Return the service over a failing store, and a session."""
-    store, windows = FailingStore(), WindowRegistry()
-    selections = services.sessions.selections
-    sessions = SessionService(store, services.client, windows, services.prompts, selections, PromptSpeeds())
+async def create_service(services: Services) -> tuple[SessionService, FailingStore, str]:
+    """Return the service over a failing store, and the ID of a session."""
+    store = FailingStore()
+    sessions = SessionService(store, services.gateway, services.prompts, services.sessions.selections)
     session = await sessions.create(SessionCreationOptions(model=MODEL))
-    return sessions, store, windows, session.session_id
+    return sessions, store, session.session_id
+
+
+async def manual_of(sessions: SessionService, session_id: str) -> int | None:
+    return (await sessions.state(session_id)).manual_window
 
 
 async def test_window_that_cannot_be_stored_is_not_set(services: Services) -> None:
-    sessions, store, windows, session_id = await create_service(services)
+    sessions, store, session_id = await create_service(services)
     store.full = True
     with pytest.raises(StorageFailed):
         await sessions.patch(session_id, {"context_window": {"current_window": 2048}})
+    assert await manual_of(sessions, session_id) is None
     await services.client.aclose()
-    assert windows.manual_of(MODEL) is None
 
 
 async def test_window_whose_release_cannot_be_stored_stays(services: Services) -> None:
-    sessions, store, windows, session_id = await create_service(services)
+    sessions, store, session_id = await create_service(services)
     await sessions.patch(session_id, {"context_window": {"current_window": 2048}})
     store.full = True
     with pytest.raises(StorageFailed):
         await sessions.patch(session_id, {"context_window": None})
-    manual = windows.manual_of(MODEL)
+    assert await manual_of(sessions, session_id) == 2048
     store.full = False
     released = await sessions.patch(session_id, {"context_window": None})
+    assert await manual_of(sessions, session_id) is None
     await services.client.aclose()
-    assert manual is not None
-    assert manual.window == 2048
-    assert windows.manual_of(MODEL) is None
     assert released.metadata.context_window_config["current_window"] == 8192
     assert released.metadata.context_window_config["manual_override"] is False
 
 
 async def test_window_fits_a_model_that_another_request_sets_meanwhile(services: Services) -> None:
-    sessions, store, windows, session_id = await create_service(services)
+    sessions, store, session_id = await create_service(services)
     store.earlier = lambda: sessions.patch(session_id, {"model": "mochi-chat"})
     changed = await sessions.patch(session_id, {"context_window": {"current_window": 20_000}})
+    assert await manual_of(sessions, session_id) == 8192
     await services.client.aclose()
     assert changed.model == "mochi-chat"
     assert changed.metadata.context_window_config["current_window"] == 8192
-    assert windows.manual_of(MODEL) is None
-    assert windows.manual_of("mochi-chat") is not None
 
 
 async def test_turn_keeps_a_window_that_a_client_sets_while_the_turn_ends(services: Services) -> None:
-    sessions, store, windows, session_id = await create_service(services)
+    sessions, store, session_id = await create_service(services)
     session = await store.load(session_id)
-    turn = TurnWindow(windows, await services.client.find_model(MODEL), session, session.history)
+    turn = allocate_window(services.gateway, await services.client.find_model(MODEL), session, session.history)
     turn.decision = WindowDecision(16_384, "usage_threshold")
     store.earlier = lambda: sessions.patch(session_id, {"context_window": {"current_window": 2048}})
-    await turn.save(store)
+    await save_window(turn, session, store)
     await services.client.aclose()
     config = (await store.load(session_id)).metadata.context_window_config
     assert (config["current_window"], config["manual_override"]) == (2048, True)

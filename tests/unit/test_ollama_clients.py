@@ -19,6 +19,7 @@ from mochi_server.ollama import (
     OllamaClient,
 )
 from mochi_server.ollama.errors import refusal_error, translate
+from mochi_server.ollama.payloads import chat_payload
 from mochi_stub import StubServer
 from mochi_stub.prompt import ToolCall
 from mochi_stub.reply import Failure, Reply, Text
@@ -258,12 +259,10 @@ async def test_loaded_models_are_not_requested_again_after_one_of_two_answers(pr
 
     await client.chat("mochi", HELLO, context_window=4096)  # loads the model
     await client.loaded_windows()
-    with client.tracker.request("mochi") as ending, client.tracker.request("mochi") as other:
-        client.tracker.first_token(ending)
-        client.tracker.first_token(other)
-        await client.chat("mochi", HELLO, context_window=4096)
-        assert await client.loaded_windows() == {"mochi:latest": 4096}
-        assert requests() == 1
+    payload = chat_payload("mochi", HELLO, context_window=4096)
+    await client.post_chat(payload, lambda _: None, others_answer=lambda: True)
+    assert await client.loaded_windows() == {"mochi:latest": 4096}
+    assert requests() == 1
     await client.chat("mochi", HELLO, context_window=4096)
     assert await client.loaded_windows() == {"mochi:latest": 4096}
     assert requests() == 2

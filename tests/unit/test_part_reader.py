@@ -1,7 +1,7 @@
 """Conversion of events to parts, including snapshots of dropped events."""
 
-from mochi_server.chat.run import Run
-from mochi_server.chat.turn import TurnRequest, TurnResult
+from mochi_server.chat.turn import TurnResult
+from mochi_server.chat.turn_input import TurnInput
 from mochi_server.events import (
     AgentExecution,
     AgentPlanning,
@@ -19,14 +19,7 @@ from mochi_server.events import (
 )
 from mochi_server.protocols.part_reader import PartReader
 from mochi_server.protocols.parts import Call, End, Notice, Part, Reasoning, Result, Step, Text, TextEnd
-
-
-async def _answer(_: object) -> TurnResult:
-    raise NotImplementedError
-
-
-def run_of(*, agent_answers: bool = False) -> Run:
-    return Run("0123456789", TurnRequest(responder=_answer if agent_answers else None), run_id="0a")
+from tests.support.runs import run_of
 
 
 def read(reader: PartReader, *events: ChatEvent) -> list[Part]:
@@ -60,7 +53,7 @@ def test_agent_answers_are_text_only_if_the_agent_answers_the_turn() -> None:
     plan = Reasoning("on it")
     parts = read(PartReader(run_of()), *published, ContentDelta("Done."))
     assert parts == [plan, Reasoning("on it", is_separate=True), Text("Done.")]
-    assert read(PartReader(run_of(agent_answers=True)), *published) == [plan, Text("on it")]
+    assert read(PartReader(run_of(TurnInput(agent="helper"))), *published) == [plan, Text("on it")]
 
 
 def test_snapshot_has_no_text_of_agents() -> None:
@@ -78,7 +71,7 @@ def test_end_has_the_warnings_without_status_events() -> None:
 
 
 def test_end_of_the_run_interrupts_open_calls() -> None:
-    reader = PartReader(run_of())
+    reader = PartReader(run_of(run_id="0a"))
     finished = ToolResult("add", True, "3", None, None, 0)
     parts = read(reader, ToolCalled("add", {"a": 1}, 0), ToolCalled("add", {"a": 2}, 1), finished)
     assert parts == [Call("0a-0", "add", {"a": 1}), Call("0a-1", "add", {"a": 2}), Result("0a-0", "3")]

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from mochi_server.ollama.prompt_speed import PromptSpeeds
+from mochi_server.inference.prompt_speed import PromptSpeeds
 
 
 def response(count: object, duration: object, model: str = "m") -> dict[str, Any]:

@@ -7,15 +7,20 @@ import anyio
 import pytest
 
 from mochi_server.chat import run_cache
+from mochi_server.chat.conversation import Conversations
 from mochi_server.chat.run import Run
 from mochi_server.chat.run_cache import RunCache
-from mochi_server.chat.turn import TurnRequest
+from mochi_server.chat.turn_input import TurnInput
 from mochi_server.events import ContentDelta
+from mochi_server.sessions.session import ChatSession
+from mochi_server.sessions.types import SessionCreationOptions
+from mochi_server.storage.memory import MemorySessionStore
 from mochi_server.util.clock import new_id
+from tests.support.runs import run_of
 
 
 def _ended(ends: RunCache) -> "weakref.ref[Run]":
-    run = Run(new_id(), TurnRequest("Hello"))
+    run = run_of(session_id=new_id())
     run.publish([ContentDelta("x" * 1000)])
     run.state = "completed"
     ends.add(run)
@@ -40,3 +45,13 @@ async def test_ended_runs_are_dropped_after_their_time() -> None:
         while ended() is not None:  # noqa: ASYNC110 - a weak reference cannot be awaited
             await asyncio.sleep(0.001)
     assert run_cache.RETENTION_SECONDS == 5 * 60
+
+
+async def test_ended_run_of_a_conversation_in_memory_is_dropped_at_once() -> None:
+    session = ChatSession.create(SessionCreationOptions("mochi"))
+    conversation = await Conversations(MemorySessionStore(), MemorySessionStore()).in_memory(session)
+    run, runs = Run(conversation, TurnInput("Hello")), RunCache(60)
+    runs.add(run)
+    assert runs.find(conversation.run_key) is run
+    runs.retain(run)
+    assert runs.find(conversation.run_key) is None

@@ -18,7 +18,8 @@ from mochi_server.tools.execution import (
     ToolExecutionService,
     shorten,
 )
-from mochi_server.tools.schema import make_schema
+from mochi_server.tools.schema import InvalidArguments, make_schema
+from mochi_server.tools.toolbox import ToolInvocation
 
 
 def tool(function: Callable[..., Any]) -> Tool:
@@ -235,3 +236,16 @@ async def test_last_hundred_runs_are_kept_with_statistics() -> None:
     assert (statistics["total"], statistics["succeeded"], statistics["failed"]) == (100, 50, 50)
     assert statistics["by_tool"]["double"]["total"] == 100
     assert statistics["mean_seconds"] > 0
+
+
+async def test_arguments_with_too_many_values_are_invalid() -> None:
+    def take(values: list[int]) -> int:
+        """Take numbers."""
+        return len(values)
+
+    schema = make_schema(take, "take")
+    call = ToolInvocation(0, "call", "take", {"values": [0] * 49_998})
+    assert len((await call.bind(schema)).arguments["values"]) == 49_998
+    call.arguments["values"].append(0)
+    with pytest.raises(InvalidArguments, match="more than 50,000 values"):
+        await call.bind(schema)

@@ -128,7 +128,7 @@ KINDS: dict[str, tuple[Any, dict[str, Any], list[tuple[Any, Any]], list[Any]]] =
 
 
 @pytest.mark.parametrize(("annotation", "schema", "fitting", "refused"), KINDS.values(), ids=KINDS)
-def test_schema_has_the_type_and_arguments_are_converted(
+async def test_schema_has_the_type_and_arguments_are_converted(
     annotation: Any, schema: dict[str, Any], fitting: list[tuple[Any, Any]], refused: list[Any]
 ) -> None:
     tool = make_schema(returns(annotation), "tool")
@@ -136,12 +136,12 @@ def test_schema_has_the_type_and_arguments_are_converted(
     assert tool.parameters["properties"] == {"value": schema}
     assert tool.parameters["required"] == ["value"]
     for given, received in fitting:
-        bound = tool.bind({"value": given})
+        bound = await tool.bind({"value": given})
         assert bound.arguments == {"value": received}
         assert type(bound.arguments["value"]) is type(received)
     for given in refused:
         with pytest.raises(InvalidArguments, match="value"):
-            tool.bind({"value": given})
+            await tool.bind({"value": given})
 
 
 def test_schema_has_the_name_of_its_function_by_default() -> None:
@@ -150,27 +150,70 @@ def test_schema_has_the_name_of_its_function_by_default() -> None:
     assert schemas.schema_of(returns(int), "other").name == "other"
 
 
-def test_default_makes_a_parameter_optional() -> None:
+async def test_default_makes_a_parameter_optional() -> None:
     tool = make_schema(returns(int, 3), "tool")
     assert "required" not in tool.parameters
     assert tool.parameters["properties"]["value"]["description"] == "(default: 3)"
-    assert tool.bind({}).arguments == {"value": 3}
+    assert (await tool.bind({})).arguments == {"value": 3}
 
 
 @pytest.mark.parametrize("arguments", [{}, {"valeu": 1}, {"value": 1, "more": 2}])
-def test_missing_and_misspelled_arguments_are_named(arguments: dict[str, Any]) -> None:
+async def test_missing_and_misspelled_arguments_are_named(arguments: dict[str, Any]) -> None:
     with pytest.raises(InvalidArguments):
-        make_schema(returns(int), "tool").bind(arguments)
+        await make_schema(returns(int), "tool").bind(arguments)
 
 
 def fail(value: int) -> int:
     raise ZeroDivisionError
 
 
-def test_exception_of_a_validator_is_an_invalid_argument() -> None:
+async def test_exception_of_a_validator_is_an_invalid_argument() -> None:
     tool = make_schema(returns(Annotated[int, AfterValidator(fail)]), "tool")
     with pytest.raises(InvalidArguments, match="ZeroDivisionError"):
-        tool.bind({"value": 0})
+        await tool.bind({"value": 0})
+
+
+class Sum(BaseModel):
+    """A sum, whose fields do not distinguish it from a product."""
+
+    left: "Sum | Product | int"
+
+
+class Product(BaseModel):
+    """A product."""
+
+    left: "Sum | Product | int"
+
+
+class Leaf(BaseModel):
+    """End of a tree."""
+
+    kind: Literal["leaf"]
+
+
+class Branch(BaseModel):
+    """Branch of a tree, which a field distinguishes from a leaf."""
+
+    kind: Literal["branch"]
+    to: "Annotated[Leaf | Branch, Field(discriminator='kind')]"
+
+
+def chain(levels: int, end: object, **fields: Any) -> Any:
+    """Return `end` within objects that have it under the key `left` or `to`."""
+    for _ in range(levels):
+        end = {**fields, "to" if fields else "left": end}
+    return end
+
+
+async def test_deep_arguments_of_recursive_unions_are_rejected_fast() -> None:
+    tool = make_schema(returns(Sum), "tool")
+    for end in (1, "x"):
+        with pytest.raises(InvalidArguments, match="nested too deeply for a recursive type"):
+            await tool.bind({"value": chain(90, end)})
+    assert (await tool.bind({"value": chain(8, 1)})).arguments["value"].left
+    tool = make_schema(returns(Branch), "tool")
+    tree = chain(90, {"kind": "leaf"}, kind="branch")
+    assert (await tool.bind({"value": tree})).arguments["value"].model_dump() == tree
 
 
 def google(a: int, b: str = "x") -> str:
@@ -337,7 +380,7 @@ class Counter:
         return str(up_to)
 
 
-def test_methods_callable_objects_and_wrapped_or_async_functions_are_tools() -> None:
+async def test_methods_callable_objects_and_wrapped_or_async_functions_are_tools() -> None:
     async def later(a: int) -> str:
         """Do it later."""
         return str(a)
@@ -354,7 +397,7 @@ def test_methods_callable_objects_and_wrapped_or_async_functions_are_tools() -> 
     assert make_schema(Counter(), "count").parameters["required"] == ["up_to"]
     assert make_schema(later, "later").parameters["required"] == ["a"]
     assert make_schema(wrapped, "wrapped").parameters["required"] == ["a"]
-    bound = make_schema(positional, "positional").bind({"b": 1, "a": 3})
+    bound = await make_schema(positional, "positional").bind({"b": 1, "a": 3})
     assert (bound.args, bound.kwargs) == ((3, 1), {}) or bound.args == (3,)
     assert positional(*bound.args, **bound.kwargs) == "2"
 

@@ -9,7 +9,6 @@ from typing import Any
 import anyio
 from anyio.lowlevel import checkpoint
 
-from mochi_server.ollama.prompt_speed import PromptSpeeds
 from mochi_server.telemetry.metrics import Metrics
 from mochi_server.tools.discovery import Tool
 from mochi_server.tools.execution import MAX_PARALLEL_CALLS, MAX_THREADS, ToolExecutionResult, ToolExecutionService
@@ -22,7 +21,7 @@ class Tools:
     """Tool that hangs until released, and tools that return at once."""
 
     def __init__(self, timeout: float) -> None:
-        self.metrics = Metrics(PromptSpeeds())
+        self.metrics = Metrics()
         self.service = ToolExecutionService(
             timeout=timeout, on_lost=self.metrics.lost_threads.inc, on_refused=self.metrics.refused_calls.inc
         )

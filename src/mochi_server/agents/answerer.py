@@ -15,7 +15,7 @@ from mochi_server.chat.turn_input import TurnInput
 from mochi_server.chat.turn_writer import TurnWriter
 from mochi_server.errors import MochiError
 from mochi_server.events import Publish
-from mochi_server.services.context_window import WindowDecision
+from mochi_server.inference.windows import WindowDecision
 from mochi_server.sessions.session import ChatSession
 from mochi_server.sessions.types import Message
 

@@ -20,9 +20,8 @@ from mochi_server.chat.turn_input import GenerationOptions, TurnInput
 from mochi_server.chat.turn_writer import TurnWriter
 from mochi_server.errors import MochiError, ModelNotFound, SessionNotFound, ToolNotFound
 from mochi_server.events import Publish, TurnWarning
-from mochi_server.ollama.async_client import AsyncOllamaClient
+from mochi_server.inference.gateway import ModelGateway
 from mochi_server.ollama.types import ModelInfo
-from mochi_server.services.context_window import WindowRegistry
 from mochi_server.sessions.history_edits import with_system_prompt, without_system_prompt
 from mochi_server.sessions.session import OWNER, ChatSession, is_session_id, user_message
 from mochi_server.sessions.store import SessionStore
@@ -38,9 +37,8 @@ logger = logging.getLogger(__name__)
 class AgentExecutionService:
     """Service that runs agents. ``store`` contains the sessions of the agents."""
 
-    client: AsyncOllamaClient
+    gateway: ModelGateway
     store: SessionStore
-    windows: WindowRegistry
     tools: ToolExecutionService = field(default_factory=ToolExecutionService)
     prompts: PromptLoader = field(default_factory=PromptLoader)
     limits: ToolLoopLimits = field(default_factory=ToolLoopLimits)
@@ -102,7 +100,7 @@ class AgentExecutionService:
     ) -> AsyncIterator[ChatSession]:
         """Lock a session of an agent, update its model and system prompt, and yield it."""
         if session_id is None:
-            window, prompt = self.windows.initial_config(info), agent.system_prompt or None
+            window, prompt = self.gateway.windows.initial_config(info), agent.system_prompt or None
             created = ChatSession.create(
                 SessionCreationOptions(model, system_prompt=prompt, context_window_config=window)
             )
@@ -137,14 +135,14 @@ class AgentExecutionService:
         try:
             await writer.wait_until_stored()
             generation = GenerationOptions(think=False, keep_alive=turn_input.generation.keep_alive)
-            model = ModelCall(self.client, self.windows, writer, publish_planning, info, session, generation)
+            model = ModelCall(self.gateway, writer, publish_planning, info, session, generation)
             if warnings := [*_warnings(agent, model.name), *model.warnings(toolbox.schemas())]:
                 events.publish(warnings)
             planning = ToolLoop(model, writer, toolbox, self.limits, publish_planning)
             await planning.answer(await _reminder(self.prompts.planning))
             execution = ToolLoop(model, writer, toolbox, self.limits, events.publisher("execution"), may_announce=True)
             await execution.run(await _reminder(self.prompts.execution))
-            await model.window.save(writer.conversation.store)
+            await model.save_window(writer.conversation.store)
         except BaseException:
             await writer.interrupt()
             raise
@@ -153,10 +151,10 @@ class AgentExecutionService:
         """Return the name and details of an agent's model. If it is missing, use the model ``fallback`` instead."""
         if agent.model is not None:
             try:
-                return agent.model, await self.client.find_model(agent.model)
+                return agent.model, await self.gateway.find_model(agent.model)
             except ModelNotFound:
                 logger.info("Agent model not installed agent=%s model=%s", agent.name, agent.model)
-        return fallback, await self.client.find_model(fallback)
+        return fallback, await self.gateway.find_model(fallback)
 
 
 def check_owner(session: ChatSession, agent: AgentDefinition) -> None:

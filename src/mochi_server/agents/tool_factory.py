@@ -90,7 +90,7 @@ class AgentToolbox:
 
     async def _invoke(self, call: ToolInvocation, publish: Publish) -> AgentResult:
         try:
-            arguments = call.bind(self._schema).arguments
+            arguments = (await call.bind(self._schema)).arguments
             agent = await self._agent(str(arguments["agent"]), str(arguments["instruction"]))
         except InvalidArguments as error:
             return _rejected(call, publish, str(error), ToolExecutionFailed.code)

@@ -61,18 +61,23 @@ class Confirmation:
             "agent_name": self.agent_name,
         }
 
-    def decide(self, decision: Decision) -> None:
-        """Apply the client's decision.
+    async def bind(self, decision: Decision) -> BoundCall:
+        """Return the call to run, with any arguments that the user edited.
 
         Raises:
-            ValidationFailed: The decision contains edited arguments that do not match the tool's schema.
+            ValidationFailed: The edited arguments do not match the tool's schema.
         """
-        if decision.approved and decision.arguments is not None:
-            call = replace(self.call, arguments=decision.arguments)
-            try:
-                self.bound = replace(self.bound, call=call, arguments=call.bind(self.bound.tool.schema))
-            except InvalidArguments as error:
-                raise ValidationFailed(f"The edited arguments are invalid: {error}") from error
+        if not decision.approved or decision.arguments is None:
+            return self.bound
+        call = replace(self.call, arguments=decision.arguments)
+        try:
+            return replace(self.bound, call=call, arguments=await call.bind(self.bound.tool.schema))
+        except InvalidArguments as error:
+            raise ValidationFailed(f"The edited arguments are invalid: {error}") from error
+
+    def decide(self, decision: Decision, bound: BoundCall) -> None:
+        """Apply the client's decision. ``bound`` is the result of ``bind`` for this decision."""
+        self.bound = bound
         self.call.progress.decided_by = "user"
         self.decision.set_result(decision)
 
@@ -102,7 +107,7 @@ class ConfirmationBroker:
         """Return the session's confirmations that wait for a decision, oldest first."""
         return [c for c in self._waiting.values() if c.session_id == session_id and not c.decision.done()]
 
-    def resolve(self, session_id: str, confirmation_id: str, decision: Decision) -> Confirmation:
+    async def resolve(self, session_id: str, confirmation_id: str, decision: Decision) -> Confirmation:
         """Apply the client's decision to the confirmation with this ID, and return the confirmation.
 
         Raises:
@@ -111,6 +116,12 @@ class ConfirmationBroker:
             ConfirmationTimeout: The approval timeout has passed.
             ValidationFailed: The edited arguments are invalid. The call stays pending.
         """
+        bound = await self._undecided(session_id, confirmation_id).bind(decision)
+        confirmation = self._undecided(session_id, confirmation_id)  # meanwhile, it may have been decided or ended
+        confirmation.decide(decision, bound)
+        return confirmation
+
+    def _undecided(self, session_id: str, confirmation_id: str) -> Confirmation:
         confirmation = self._waiting.get(confirmation_id) or self._ended.get(confirmation_id)
         if confirmation is None or confirmation.session_id != session_id:
             raise ConfirmationNotFound(confirmation_id)
@@ -118,7 +129,6 @@ class ConfirmationBroker:
             raise ConfirmationTimeout(confirmation_id)
         if confirmation.decision.done():
             raise ConfirmationResolved(confirmation_id)
-        confirmation.decide(decision)
         return confirmation
 
     def close(self, confirmation: Confirmation) -> None:
@@ -159,7 +169,7 @@ class ApprovalService:
             MochiError: ``ConfirmationBroker.resolve`` refused the decision.
         """
         try:
-            return self.broker.resolve(session_id, confirmation_id, decision)
+            return await self.broker.resolve(session_id, confirmation_id, decision)
         except ConfirmationNotFound:
             interrupted = await self._interrupted(session_id)
             if interrupted and interrupted["confirmation_id"] == confirmation_id:

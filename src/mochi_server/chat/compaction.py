@@ -1,27 +1,20 @@
 """Compaction: replace the oldest turns of a prompt by a summary that the model writes."""
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import orjson
 
-from mochi_server.chat.prompt_cache import PromptSize
 from mochi_server.chat.prompt_fitting import HEADING, TRIMMED_CHARS, Budget, Checkpoint, Prompt, checkpoint_tokens
-from mochi_server.chat.turn_window import TurnWindow
-from mochi_server.errors import OllamaError
-from mochi_server.ollama.async_client import AsyncOllamaClient
-from mochi_server.ollama.errors import is_context_refusal
+from mochi_server.inference.allocation import Allocation
+from mochi_server.inference.estimate import PromptSize
+from mochi_server.inference.gateway import ModelGateway
+from mochi_server.inference.prompt import FixedPrompt
+from mochi_server.inference.request import ModelRequest
 from mochi_server.ollama.payloads import chat_payload
 from mochi_server.ollama.transport import Line
 from mochi_server.ollama.types import ChatMessage
 from mochi_server.sessions.images import images_of
 from mochi_server.sessions.types import Message
-
-_MAX_ATTEMPTS = 8
-"""Maximum number of attempts to get a summary.
-
-If Ollama refuses an attempt as too long, the token count in its error improves the estimate for the next attempt.
-"""
 
 INSTRUCTION = (
     "Write a summary of the conversation so far that lets you go on with it as if you had read it all. Keep facts, "
@@ -32,12 +25,11 @@ INSTRUCTION = (
 
 @dataclass
 class Compactor:
-    """Compactor that requests summaries from the model. ``name`` is the name of the session's model."""
+    """Compactor that requests summaries from the model of a turn. ``name`` is the name of the session's model."""
 
-    client: AsyncOllamaClient
-    window: TurnWindow
+    gateway: ModelGateway
+    window: Allocation
     name: str
-    can_think: bool
     keep_alive: str | float | None
 
     async def checkpoint(self, prompt: Prompt, budget: Budget) -> Checkpoint:
@@ -47,68 +39,90 @@ class Compactor:
             ContextOverflow: No checkpoint shortens the prompt enough, or Ollama refused every summary request.
             OllamaError: Ollama failed to write the summary.
         """
-        for _ in range(_MAX_ATTEMPTS):
-            end = budget.boundary(prompt)
-            if end is None:
-                break
-            try:
-                return await self._write(prompt, end, budget.window)
-            except OllamaError as refusal:
-                if not is_context_refusal(refusal):
-                    raise
-        raise budget.overflow(prompt)
-
-    async def _write(self, prompt: Prompt, end: int, window: int) -> Checkpoint:
-        length = checkpoint_tokens(window)
         text = prompt.checkpoint.text if prompt.checkpoint and prompt.covered else None
-        start = max(prompt.covered, prompt.system_count)
+        part = _SummaryPrompt(self.window, prompt, budget, text, max(prompt.covered, prompt.system_count))
+        part.set_limit()
+        while part.end < part.limit:
+            part.summary = await self._request_summary(part)
+            part.start = part.end
+        return Checkpoint(part.summary or "-", prompt.history[part.end - 1]["message_id"], self.name)
 
-        def fits(part: str) -> bool:
-            return self.window.room(PromptSize.of(_summary_prompt(part, text or "")), window) >= 2 * length
-
-        for part in _slices(prompt.history, start, end, fits):
-            text = await self._request_summary(_summary_prompt(part, text), window, length)
-        return Checkpoint(text or "-", prompt.history[end - 1]["message_id"], self.name)
-
-    async def _request_summary(self, messages: list[ChatMessage], window: int, length: int) -> str:
-        size = PromptSize.of(messages)
+    async def _request_summary(self, part: "_SummaryPrompt") -> str:
         payload = chat_payload(
             self.name,
-            messages,
-            think=False if self.can_think else None,
-            context_window=window,
-            options={"num_predict": self.window.answer_limit(size, length) or length},
+            (),
+            think=False if self.window.model.can("thinking") else None,
+            options={"num_predict": part.length},
             keep_alive=self.keep_alive,
         )
         lines: list[Line] = []
-        try:
-            await self.client.post_chat(payload, lines.extend)
-        except OllamaError as refusal:
-            if is_context_refusal(refusal):
-                self.window.observe_refusal(refusal, size)
-            raise
+        allocation = self.window.fixed(part.budget.window)
+        await self.gateway.send(ModelRequest(allocation=allocation, payload=payload, prompt=part), lines.extend)
         return "".join(str((line.get("message") or {}).get("content") or "") for line in lines).strip()
 
 
-def _slices(history: Sequence[Message], start: int, end: int, fits: Callable[[str], bool]) -> list[str]:
-    """Join the messages from ``start`` to ``end`` (exclusive) into as few texts as possible.
+@dataclass(eq=False)
+class _SummaryPrompt:
+    """Prompt that requests a summary of the messages from ``start`` to ``end``: as many as fit, up to ``limit``."""
 
-    ``fits`` returns whether a text fits into the context window. The middle of a message that does not fit is cut out.
-    """
-    texts: list[str] = []
-    for message in history[start:end]:
-        line = _line(message)
-        while not fits(line) and len(line) > TRIMMED_CHARS:
-            third = len(line) // 3
-            line = line[:third] + "\n[...]\n" + line[-third:]
-        if texts and fits(f"{texts[-1]}\n\n{line}"):
-            texts[-1] += f"\n\n{line}"
-        else:
-            texts.append(line)
-    return texts
+    window: Allocation
+    prompt: Prompt
+    budget: Budget
+    summary: str | None
+    """Summary of the messages before ``start``."""
+    start: int
+    limit: int = 0
+    end: int = field(init=False)
+    size: PromptSize = field(default_factory=PromptSize)
+    """Size of the latest prompt."""
+
+    def __post_init__(self) -> None:
+        self.end = self.start
+
+    @property
+    def length(self) -> int:
+        """Maximum length of the summary in tokens."""
+        return checkpoint_tokens(self.budget.window)
+
+    def set_limit(self) -> None:
+        """Calculate how many messages the summary must cover. Raise ``ContextOverflow`` if no summary is enough."""
+        boundary = self.budget.boundary(self.prompt)
+        if boundary is None:
+            raise self.budget.overflow(self.prompt)
+        self.limit = max(self.limit, boundary)
+
+    async def fit(self, _: int | None, refused: int | None) -> FixedPrompt:
+        """Return a prompt with as many messages as fit into the window. A refusal has improved the estimate."""
+        before = self.size
+        if refused is not None:
+            self.set_limit()
+        messages = _summary_messages(self._take_text(), self.summary)
+        self.size = PromptSize.of(messages)
+        if refused is not None and self.size.characters >= before.characters:
+            raise self.budget.overflow(self.prompt)
+        return FixedPrompt(messages, self.size)
+
+    def _take_text(self) -> str:
+        """Join messages into a text that fits, and set ``end``. The middle of a message that does not fit is cut."""
+        text = ""
+        for index in range(self.start, self.limit):
+            line, self.end = _line(self.prompt.history[index]), index
+            while not self._fits(line) and len(line) > TRIMMED_CHARS:
+                third = len(line) // 3
+                line = line[:third] + "\n[...]\n" + line[-third:]
+            longer = f"{text}\n\n{line}" if text else line
+            if text and not self._fits(longer):
+                return text
+            text = longer
+        self.end = self.limit
+        return text
+
+    def _fits(self, text: str) -> bool:
+        size = PromptSize.of(_summary_messages(text, self.summary or ""))
+        return self.window.estimate.room(size, self.budget.window) >= 2 * self.length
 
 
-def _summary_prompt(text: str, earlier: str | None) -> list[ChatMessage]:
+def _summary_messages(text: str, earlier: str | None) -> list[ChatMessage]:
     before = f"{HEADING}{earlier}\n\n" if earlier else ""
     return [
         {"role": "system", "content": INSTRUCTION},

@@ -31,6 +31,8 @@ _MAX_BATCH_BYTES = 256 * 1024
 _MAX_BACKLOG_BYTES = 32 * 1024
 """Size limit of the lines in a backlog of several batches, in bytes. The events need several times as much memory."""
 
+_INDEX_BYTES = array("Q").itemsize + array("i").itemsize
+
 _CLASSES = {event_class.type.encode(): event_class for event_class in get_args(ChatEvent)}
 _TYPE_PREFIXES: dict[type, bytes] = {event_class: name + b" " for name, event_class in _CLASSES.items()}
 
@@ -127,22 +129,19 @@ class EventLog:
     @property
     def size(self) -> int:
         """Memory of the stored events in bytes."""
-        return len(self._lines) + len(self._ends) * (self._ends.itemsize + self._lengths.itemsize)
+        return len(self._lines) + len(self._ends) * _INDEX_BYTES
 
     def add(self, events: list[ChatEvent]) -> Batch:
         """Append events and return them as a batch."""
-        first = self.last + 1
+        first, stored = self.last + 1, self._lines
         lines = []
         for event in events:
-            line = encode(event)
-            lines.append(line)
-            self._lines += line
-            self._lines += b"\n"
-            self._ends.append(len(self._lines))
-            if type(event) is ContentDelta:
-                self._lengths.append(self._content.write(event.content))
-            else:
-                self._lengths.append(self._keep(event))
+            lines.append(line := encode(event))
+            stored += line
+            stored += b"\n"
+            self._ends.append(len(stored))
+            length = self._content.write(event.content) if type(event) is ContentDelta else self._keep(event)
+            self._lengths.append(length)
         self.last += len(lines)
         if self.size > MAX_BYTES:
             self._drop_older_half()

@@ -13,10 +13,10 @@ from mochi_server.chat.toolbox_factory import ToolboxFactory
 from mochi_server.chat.turn_input import TurnInput
 from mochi_server.chat.turn_writer import TurnWriter
 from mochi_server.events import Publish, TurnWarning
-from mochi_server.ollama.async_client import AsyncOllamaClient
+from mochi_server.inference.gateway import ModelGateway
+from mochi_server.inference.windows import WindowDecision
 from mochi_server.ollama.payloads import qualified_name
 from mochi_server.ollama.types import ModelInfo
-from mochi_server.services.context_window import WindowDecision, WindowRegistry
 from mochi_server.services.selection import SelectionChecker
 from mochi_server.services.sessions import SessionService
 from mochi_server.sessions.history_edits import edited
@@ -29,8 +29,7 @@ from mochi_server.tools.toolbox import Toolbox
 class ModelAnswers:
     """Factory of the answers of models."""
 
-    client: AsyncOllamaClient
-    windows: WindowRegistry
+    gateway: ModelGateway
     toolboxes: ToolboxFactory
     limits: ToolLoopLimits
     sessions: SessionService
@@ -55,7 +54,7 @@ class ModelAnswers:
         toolbox = await self.toolboxes.create(conversation, session, turn_input)
         model: ModelInfo | errors.MochiError
         try:
-            model = await self.client.find_model(session.model)
+            model = await self.gateway.find_model(session.model)
         except (errors.OllamaUnreachable, errors.OllamaError) as error:
             model = error.with_traceback(None)  # the traceback refers to all data of the turn
         if turn_input.images and isinstance(model, ModelInfo) and not model.can("vision"):
@@ -87,7 +86,7 @@ class ModelAnswerer(Answerer):
 
     @property
     def window(self) -> WindowDecision | None:
-        return None if self._call is None else self._call.window.decision
+        return None if self._call is None else self._call.window
 
     async def begin(self, session: ChatSession) -> ChatSession:
         if self.input.edit_index is not None:
@@ -103,13 +102,11 @@ class ModelAnswerer(Answerer):
         if isinstance(self.model, errors.MochiError):
             raise self.model
         services, generation, tools = self.services, self.input.generation, self.input.tools
-        self._call = call = ModelCall(
-            services.client, services.windows, writer, publish, self.model, session, generation
-        )
+        self._call = call = ModelCall(services.gateway, writer, publish, self.model, session, generation)
         if warnings := [*self.warnings, *call.warnings(self.toolbox.schemas())]:
             publish(warnings)
         if self.input.images:
             await writer.wait_until_stored()  # the prompt is built from the stored images
         loop = ForcedCallLoop if tools.must_call else ToolLoop
         await loop(call, writer, self.toolbox, services.limits, publish, parallel_calls=tools.parallel).run()
-        await call.window.save(self.conversation.store)
+        await call.save_window(self.conversation.store)

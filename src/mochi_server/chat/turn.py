@@ -10,7 +10,7 @@ from mochi_server.chat.prompt_messages import answer_index
 from mochi_server.chat.turn_input import TurnInput
 from mochi_server.errors import MochiError
 from mochi_server.events import MessageComplete
-from mochi_server.services.context_window import WindowDecision
+from mochi_server.inference.windows import WindowDecision
 from mochi_server.sessions.session import ChatSession, last_answer, usage_tokens
 from mochi_server.sessions.types import Message
 from mochi_server.tools.toolbox import ToolInvocation, ToolOutcome

@@ -1,33 +1,33 @@
 """Connection to an MCP server through the MCP SDK. Importing this module takes a second and needs the extra ``mcp``."""
 
 import logging
-from collections.abc import AsyncGenerator, AsyncIterator
+from collections.abc import AsyncGenerator
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
 from dataclasses import dataclass
 from typing import Any, cast
 
 import anyio
-import httpx2
 import mcp_types
 from mcp import Client, MCPError
 from mcp.client import Transport
-from mcp.client.streamable_http import streamable_http_client
 from mcp.client.subscriptions import ListenNotSupportedError, SubscriptionLost
 from pydantic import ValidationError
 
 from mochi_server import __version__
-from mochi_server.mcp.config import MAX_MESSAGE_BYTES, LocalServer, MessageTooLarge, RemoteServer, ServerConfig
+from mochi_server.mcp.config import LocalServer, MessageTooLarge, RemoteServer, ServerConfig
+from mochi_server.mcp.http import http
+from mochi_server.mcp.messages import MAX_TOOLS
+from mochi_server.mcp.schema_checks import SchemaChecks
 from mochi_server.mcp.server_task import McpSession, invalid_response
 from mochi_server.mcp.stdio import stdio
 from mochi_server.mcp.tool_filter import ToolFilter
 from mochi_server.mcp.tool_mapping import McpTool, content_of, map_tools
 from mochi_server.tools.execution import ToolContent, ToolRaised
-from mochi_server.util.net import is_loopback
 
-_CONNECT_SECONDS = 10
-_MAX_TOOLS = 1000
 _SESSION_LOST_CODES = frozenset({mcp_types.CONNECTION_CLOSED, mcp_types.INVALID_REQUEST})
 """Error codes after which a remote session is unusable. A restarted server rejects requests of the old session."""
+_FAILED_MESSAGES = ("Failed to parse JSON response: ", "SSE stream failed: ")
+"""Prefixes of the SDK's messages for a response that ``http`` refused."""
 _CLOSED_MESSAGES = ("Connection closed", "SSE stream ")
 """Prefixes of the SDK's messages for a closed connection. Servers use the same error code for other errors."""
 
@@ -44,21 +44,21 @@ class McpConnection:
     filter: ToolFilter
     is_remote: bool
 
-    async def tools(self) -> tuple[list[McpTool], list[str]]:
+    async def tools(self, checks: SchemaChecks) -> tuple[list[McpTool], list[str]]:
         """Return the usable tools of the server, and the problems of its unusable tools. Raises errors of the SDK."""
         tools: list[mcp_types.Tool] = []
         cursor = None
-        self.filter.problems.clear()
+        self.filter.start_listing()
         while True:
             page = await self.client.list_tools(cursor=cursor)
             tools += page.tools
             cursor = page.next_cursor
-            if cursor is None or len(tools) > _MAX_TOOLS:
+            if cursor is None or self.filter.listed > MAX_TOOLS:
                 break
-        usable, problems = await anyio.to_thread.run_sync(map_tools, tools[:_MAX_TOOLS])
+        usable, problems = await map_tools(tools, checks)
         problems = [*self.filter.problems, *problems]
-        if len(tools) > _MAX_TOOLS:
-            problems.append(f"it offers more than {_MAX_TOOLS} tools; the others are ignored")
+        if self.filter.listed > MAX_TOOLS:
+            problems.append(f"it offers more than {MAX_TOOLS} tools; the others are ignored")
         return usable, problems
 
     async def call(self, tool: str, arguments: dict[str, Any]) -> ToolContent:
@@ -69,12 +69,15 @@ class McpConnection:
         try:
             result = await self.client.call_tool(tool, arguments)
         except MCPError as error:
-            if self.session.received_too_much or _is_too_large(error.message):
+            reason = error.message
+            for prefix in _FAILED_MESSAGES:
+                reason = reason.removeprefix(prefix)
+            if self.session.received_too_much or reason == str(MessageTooLarge()):
                 raise ToolRaised(f"{MessageTooLarge()}, which is the limit. Request a smaller result.") from error
-            closed = error.code == mcp_types.CONNECTION_CLOSED and error.message.startswith(_CLOSED_MESSAGES)
-            if closed or (self.is_remote and error.code in _SESSION_LOST_CODES):
+            closed = error.code == mcp_types.CONNECTION_CLOSED and reason.startswith(_CLOSED_MESSAGES)
+            if closed or (self.is_remote and reason == error.message and error.code in _SESSION_LOST_CODES):
                 self.session.end()
-            raise ToolRaised("the connection ended before the response" if closed else error.message) from error
+            raise ToolRaised("the connection ended before the response" if closed else reason) from error
         except ValidationError as error:
             raise ToolRaised(invalid_response(error)) from error
         except Exception as error:  # another invalid response
@@ -83,12 +86,6 @@ class McpConnection:
         if result.is_error:
             raise ToolRaised(content.text)
         return content
-
-
-def _is_too_large(message: str) -> bool:
-    """Return whether this module (for HTTP responses) or the SDK (for SSE events) reports too many bytes."""
-    prefixes = ("Failed to parse JSON response: ", "SSE stream failed: ")
-    return message.startswith(prefixes) and message.endswith((str(MessageTooLarge()), " byte limit."))
 
 
 @asynccontextmanager
@@ -106,7 +103,7 @@ async def connect(server: ServerConfig, cwd: str | None, session: McpSession) ->
                     session.changed.set()
 
     streams: AbstractAsyncContextManager[Any] = (
-        stdio(server, cwd, session) if isinstance(server, LocalServer) else _http(server, session)
+        stdio(server, cwd, session) if isinstance(server, LocalServer) else http(server, session)
     )
     tool_filter = ToolFilter(lambda: client.session.protocol_version or mcp_types.LATEST_PROTOCOL_VERSION)
     client = Client(
@@ -121,45 +118,3 @@ async def connect(server: ServerConfig, cwd: str | None, session: McpSession) ->
             tasks.start_soon(watch_tools)
         yield McpConnection(client, session, tool_filter, is_remote=isinstance(server, RemoteServer))
         tasks.cancel_scope.cancel()
-
-
-@asynccontextmanager
-async def _http(server: RemoteServer, session: McpSession) -> AsyncGenerator[object, None]:
-
-    async def check(response: httpx2.Response) -> None:
-        if response.request.method == "POST":  # the SDK ignores error responses to other requests
-            session.error_status = response.status_code if response.is_error else None
-        if not response.headers.get("content-type", "").lower().startswith("text/event-stream"):
-            assert isinstance(response.stream, httpx2.AsyncByteStream)  # noqa: S101 - the client is asynchronous
-            response.stream = _SizeLimitedStream(response.stream)
-
-    async with (
-        httpx2.AsyncClient(
-            # Compression would defeat the size limit.
-            headers={"Accept-Encoding": "identity", **server.headers},
-            # The caller has a timeout for responses.
-            timeout=httpx2.Timeout(_CONNECT_SECONDS, read=None),
-            trust_env=not is_loopback(httpx2.URL(server.url).host),
-            event_hooks={"response": [check]},
-        ) as client,
-        streamable_http_client(server.url, http_client=client, max_sse_event_size=MAX_MESSAGE_BYTES) as streams,
-    ):
-        yield streams
-
-
-class _SizeLimitedStream(httpx2.AsyncByteStream):
-    """A response body with a size limit. The SDK limits only the size of SSE events."""
-
-    def __init__(self, stream: httpx2.AsyncByteStream) -> None:
-        self._stream = stream
-
-    async def __aiter__(self) -> AsyncIterator[bytes]:
-        size = 0
-        async for chunk in self._stream:
-            size += len(chunk)
-            if size > MAX_MESSAGE_BYTES:
-                raise httpx2.StreamError(str(MessageTooLarge()))
-            yield chunk
-
-    async def aclose(self) -> None:
-        await self._stream.aclose()

@@ -13,6 +13,7 @@ from urllib.parse import quote
 import anyio
 
 from mochi_server.mcp.config import McpConfig, read_config
+from mochi_server.mcp.schema_checks import SchemaChecks
 from mochi_server.mcp.server_task import McpServer
 from mochi_server.tools.discovery import RESERVED_NAMES, Tool, ToolCatalogue
 from mochi_server.tools.execution import ToolContent, ToolRaised, shorten
@@ -35,6 +36,7 @@ class McpServers:
         self._reserved = RESERVED_NAMES | set(reserved)
         self.config = McpConfig()
         """Content of ``mcp.json`` when it was last read."""
+        self._checks = SchemaChecks()
         self._is_open = False
         self._servers: dict[str, McpServer] = {}
         self._retired: list[McpServer] = []
@@ -85,13 +87,16 @@ class McpServers:
             servers = [*self._servers.values(), *self._retired]
             self._servers, self._retired, self.config, self._is_open = {}, [], McpConfig(), True
             await asyncio.gather(*(server.aclose() for server in servers))
+            await self._checks.aclose()
 
     async def _start(self) -> None:
         self.config = config = await anyio.to_thread.run_sync(read_config, self._directory)
         self._is_open, old = True, self._servers
         self._owners = {name: owner for name, owner in self._owners.items() if owner[0] in {"", *config.servers}}
         self._servers = {
-            name: McpServer(name, server, self._directory) for name, server in config.servers.items() if self._directory
+            name: McpServer(name, server, self._directory, self._checks)
+            for name, server in config.servers.items()
+            if self._directory
         }
         for problem in config.problems:
             logger.warning("MCP problem file=%s directory=%s: %s", problem.name, self._directory, problem.message)

@@ -13,6 +13,7 @@ import anyio
 from pydantic import ValidationError
 
 from mochi_server.mcp.config import LocalServer, MessageTooLarge, RemoteServer, ServerConfig
+from mochi_server.mcp.schema_checks import SchemaChecks
 from mochi_server.tools.execution import ToolContent, ToolRaised, shorten
 from mochi_server.util.masking import SecretMasker
 
@@ -104,13 +105,14 @@ class McpSession:
 class McpServer:
     """An MCP server from ``mcp.json``. ``cwd`` in ``config`` is relative to ``directory``."""
 
-    def __init__(self, name: str, config: ServerConfig, directory: Path) -> None:
+    def __init__(self, name: str, config: ServerConfig, directory: Path, checks: SchemaChecks) -> None:
         self.name = name
         self.location = config.location
         self.tools: list[McpTool] = []
         self.closed = False
         self._tool_problems: list[str] = []
         self._config = config
+        self._checks = checks
         self._cwd = str(directory / config.cwd) if isinstance(config, LocalServer) and config.cwd else None
         self._secrets = SecretMasker(value for value in config.secrets() if len(value) >= _MIN_SECRET_LENGTH)
         self.session = McpSession(name, self._secrets)
@@ -216,5 +218,5 @@ class McpServer:
                         await self._list_tools(connection)
 
     async def _list_tools(self, connection: "McpConnection") -> None:
-        self.tools, self._tool_problems = await connection.tools()
+        self.tools, self._tool_problems = await connection.tools(self._checks)
         logger.info("MCP tools listed server=%s count=%d", self.name, len(self.tools))

@@ -12,12 +12,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import anyio
-import mcp_types
 from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStream
 from mcp.client.stdio import get_default_environment
 from mcp.shared.message import SessionMessage
 
-from mochi_server.mcp.config import MAX_MESSAGE_BYTES, LocalServer, MessageTooLarge
+from mochi_server.mcp.config import LocalServer, MessageTooLarge
+from mochi_server.mcp.messages import MessageBuffer, parse, repair
 from mochi_server.util import platform
 
 if TYPE_CHECKING:
@@ -27,6 +27,8 @@ EXIT_GRACE_SECONDS = 1
 """Seconds that a server has to exit after its stdin is closed, and again after SIGTERM."""
 _REAP_SECONDS = 1
 """Maximum seconds to wait until the event loop detects that a killed server has exited."""
+_CHUNK_BYTES = 64 * 1024
+"""Maximum size of one read, and of one line of stderr."""
 
 Incoming = MemoryObjectSendStream[SessionMessage | Exception]
 Streams = tuple[MemoryObjectReceiveStream[SessionMessage | Exception], MemoryObjectSendStream[SessionMessage]]
@@ -71,7 +73,7 @@ async def _start(server: LocalServer, cwd: str | None) -> asyncio.subprocess.Pro
             stdin=asyncio.subprocess.PIPE,
             stdout=asyncio.subprocess.PIPE,
             stderr=asyncio.subprocess.PIPE,
-            limit=MAX_MESSAGE_BYTES,
+            limit=_CHUNK_BYTES,
             start_new_session=True,
         )
     )
@@ -99,22 +101,30 @@ def _check_files(command: str, cwd: str | None, search_path: str) -> None:
 
 
 async def _read(stdout: asyncio.StreamReader, incoming: Incoming, session: "McpSession") -> None:
+    buffer = MessageBuffer()
     with incoming, suppress(anyio.BrokenResourceError, anyio.ClosedResourceError, ConnectionError):
-        while True:
-            try:
-                line = await stdout.readline()
-            except ValueError as error:
-                session.received_too_much = True
-                raise MessageTooLarge from error
-            if not line:
-                break
-            try:
-                message = mcp_types.jsonrpc_message_adapter.validate_json(line, by_name=False)
-            except ValueError:
-                logger.debug("MCP server wrote a line to stdout that is not a message")
-            else:
-                await incoming.send(SessionMessage(message))
+        try:
+            while chunk := await stdout.read(_CHUNK_BYTES):
+                *ends, start = chunk.split(b"\n")
+                for end in ends:
+                    buffer.add(end)
+                    await _receive(*buffer.take(), incoming)
+                buffer.add(start)
+                await asyncio.sleep(0)  # `read` does not yield while there is data
+            await _receive(*buffer.take(), incoming)
+        except MessageTooLarge:
+            session.received_too_much = True
+            raise
     session.end()
+
+
+async def _receive(line: bytes, end: int | None, incoming: Incoming) -> None:
+    message = parse(line, end) or await repair(line, end)
+    if message is None:
+        logger.debug("MCP server wrote a line to stdout that is not a message")
+        await asyncio.sleep(0)  # a flood of such lines must not delay requests
+    else:
+        await incoming.send(SessionMessage(message))
 
 
 async def _write(stdin: asyncio.StreamWriter, outgoing: MemoryObjectReceiveStream[SessionMessage]) -> None:
@@ -129,9 +139,27 @@ async def _log(stderr: asyncio.StreamReader, log: Callable[[str], None]) -> None
     while not stderr.at_eof():
         with suppress(ValueError):  # the line is too long
             log((await stderr.readline()).decode("utf-8", "replace").rstrip())
+        await asyncio.sleep(0)  # `readline` does not yield while there is data
+
+
+async def _discard(output: asyncio.StreamReader) -> None:
+    with suppress(ConnectionError):
+        while await output.read(_CHUNK_BYTES):  # noqa: ASYNC110 - no event
+            await asyncio.sleep(0)  # `read` does not yield while there is data
 
 
 async def _stop(process: asyncio.subprocess.Process) -> None:
+    """Stop a server and read its output to the end, because the pipes stay open until then."""
+    assert process.stdout and process.stderr  # noqa: S101, PT018 - both are pipes
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(_discard, process.stdout)
+        tasks.start_soon(_discard, process.stderr)
+        await _signal(process)
+        tasks.cancel_scope.deadline = anyio.current_time() + _REAP_SECONDS
+        await process.wait()
+
+
+async def _signal(process: asyncio.subprocess.Process) -> None:
     """Stop a server in the order that MCP specifies: close its stdin, send SIGTERM, then send SIGKILL.
 
     Before each signal, the server has ``EXIT_GRACE_SECONDS`` to exit. The signals go to its whole process group.
@@ -146,5 +174,3 @@ async def _stop(process: asyncio.subprocess.Process) -> None:
             await process.wait()
     finally:
         platform.terminate_group(process.pid, kill=True)
-    with anyio.move_on_after(_REAP_SECONDS):
-        await process.wait()

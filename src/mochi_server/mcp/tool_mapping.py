@@ -1,25 +1,34 @@
 """Conversion of MCP tools to ``ToolSchema``, and of their results to text and images."""
 
 import inspect
+import json
 from base64 import b64decode
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
+import anyio
 import mcp_types
-import referencing
-from jsonschema import Draft202012Validator, FormatChecker
-from jsonschema.exceptions import SchemaError, ValidationError
-from jsonschema.protocols import Validator
-from jsonschema.validators import extend, validator_for
 from pydantic_core import to_json
 
 from mochi_server.constants import MAX_IMAGES
+from mochi_server.mcp.schema_checks import CHECK_SECONDS, LISTING_SECONDS, CheckFailed, SchemaChecks
 from mochi_server.sessions.images import Image
+from mochi_server.sessions.serialization import has_more_values
 from mochi_server.tools.execution import ToolContent, shorten
-from mochi_server.tools.schema import InvalidArguments, InvalidTool, ToolSchema, inline_references, supported_schema
+from mochi_server.tools.schema import (
+    Bind,
+    InvalidArguments,
+    InvalidTool,
+    ToolSchema,
+    inline_references,
+    supported_schema,
+)
+from mochi_server.util import json_schema
 
+_MAX_LOCAL_WORK = 50_000
+"""Maximum product of the size of a schema and the length of arguments that are validated on the event loop."""
 _MAX_DESCRIPTION_LENGTH = 10_000
 _PYTHON_TYPES = {
     "string": "str",
@@ -41,24 +50,31 @@ class McpTool:
     read_only: bool
 
 
-def map_tools(listed: Iterable[mcp_types.Tool]) -> tuple[list[McpTool], list[str]]:
-    """Convert MCP tools. Return the valid tools, and the problems of invalid tools.
-
-    The conversion takes milliseconds per tool, so run this function in a worker thread.
-    """
+async def map_tools(listed: Iterable[mcp_types.Tool], checks: SchemaChecks) -> tuple[list[McpTool], list[str]]:
+    """Convert MCP tools. Return the valid tools, and the problems of invalid tools."""
     usable, problems = [], []
     for tool in listed:
         try:
-            usable.append(_map_tool(tool))
-        except (InvalidTool, RecursionError) as error:
+            usable.append(await _map_tool(tool, checks))
+        except (InvalidTool, CheckFailed, RecursionError) as error:
             problems.append(f"its tool {shorten(tool.name, 100)!r} cannot be used: {error}")
     return usable, problems
 
 
-def _map_tool(tool: mcp_types.Tool) -> McpTool:
-    validator = _validator(tool.input_schema)
-    inlined = inline_references(tool.input_schema)
-    completed = _with_defaults(inlined, validator)
+async def _map_tool(tool: mcp_types.Tool, checks: SchemaChecks) -> McpTool:
+    schema = tool.input_schema
+    if has_more_values(schema, json_schema.MAX_SIZE):
+        raise InvalidTool("its schema is too large")
+    checked = await checks.run("check_schema", LISTING_SECONDS, schema=schema)
+    if "error" in checked:
+        raise InvalidTool(checked["error"])
+    inlined = await anyio.to_thread.run_sync(inline_references, schema)
+    completed = (await checks.run("add_defaults", LISTING_SECONDS, schema=schema, inlined=inlined))["schema"]
+    bind = partial(_bind, checks, schema, completed, checked["cost"])
+    return await anyio.to_thread.run_sync(_converted, tool, inlined, completed, bind)
+
+
+def _converted(tool: mcp_types.Tool, inlined: dict[str, Any], completed: dict[str, Any], bind: Bind) -> McpTool:
     hints = tool.annotations
     schema = ToolSchema(
         name=tool.name,
@@ -68,7 +84,7 @@ def _map_tool(tool: mcp_types.Tool) -> McpTool:
             name: {"type": python_type(node), "description": " ".join(str(node.get("description", "")).split())}
             for name, node in inlined.get("properties", {}).items()
         },
-        bind=partial(_bind, validator, completed),
+        bind=bind,
     )
     read_only = hints is not None and hints.read_only_hint is True and hints.destructive_hint is not True
     return McpTool(tool.name, schema, read_only)
@@ -88,66 +104,26 @@ def python_type(node: Mapping[str, Any]) -> str:
     return _PYTHON_TYPES.get(str(kind), "Any")
 
 
-def _with_defaults(node: Mapping[str, Any], validator: Validator) -> dict[str, Any]:
-    """Return a schema in which required properties with a valid default value are optional.
-
-    Each object schema in the result has these values under the key ``defaults``.
-    """
-    result = {key: value for key, value in node.items() if key != "defaults"}
-    if "items" in node:
-        result["items"] = _with_defaults(node["items"], validator)
-    if "properties" in node:
-        properties = {name: _with_defaults(each, validator) for name, each in node["properties"].items()}
-        result["properties"] = properties
-        if isinstance(required := node.get("required"), list):  # a boolean in old drafts
-            result["defaults"] = defaults = {
-                name: each["default"]
-                for name in required
-                if "default" in (each := properties.get(name, {}))
-                and not _errors(validator.evolve(schema=each), each["default"])
-            }
-            result["required"] = [name for name in required if name not in defaults]
-    return result
-
-
-def _complete(node: Mapping[str, Any], value: Any) -> Any:
-    """Return a value with the defaults of its schema, which is a result of ``_with_defaults``."""
-    if isinstance(value, list):
-        return [_complete(node.get("items", {}), each) for each in value]
-    if isinstance(value, dict):
-        properties = node.get("properties", {})
-        values = {**node.get("defaults", {}), **value}
-        return {name: _complete(properties.get(name, {}), each) for name, each in values.items()}
-    return value
-
-
-def _errors(validator: Validator, value: object) -> list[ValidationError]:
-    """Return the errors of a value. A schema with an unresolvable reference accepts every value."""
-    try:
-        return list(validator.iter_errors(value))
-    except Exception:  # the library does not document the type
-        return []
-
-
-def _validator(schema: dict[str, Any]) -> Validator:
-    draft = validator_for(schema, default=Draft202012Validator)
-    try:
-        # No formats are checked, because the check of `regex` rejects JavaScript patterns that Python does not support.
-        draft.check_schema(schema, format_checker=FormatChecker(()))
-    except (SchemaError, RecursionError) as error:
-        raise InvalidTool("its input schema is not a valid JSON schema") from error
-    # Do not evaluate patterns, which could take forever, or fetch external references. The MCP server validates too.
-    disabled = {keyword: lambda *_: () for keyword in ("pattern", "patternProperties")}
-    validator: Validator = extend(draft, disabled)(schema, registry=referencing.Registry())
-    return validator
-
-
-def _bind(validator: Validator, node: Mapping[str, Any], arguments: Mapping[str, Any]) -> inspect.BoundArguments:
-    complete = _complete(node, dict(arguments))
-    if errors := _errors(validator, complete):
-        texts = [f"{'.'.join(map(str, error.absolute_path))}: {error.message}" for error in errors]
-        raise InvalidArguments("; ".join(text.removeprefix(": ") for text in texts))
-    return _SIGNATURE.bind(complete)
+async def _bind(
+    checks: SchemaChecks,
+    schema: dict[str, Any],
+    completed: dict[str, Any],
+    cost: int | None,
+    arguments: Mapping[str, Any],
+) -> inspect.BoundArguments:
+    """Validate arguments: small arguments of simple schemas in this process, and others in a worker."""
+    parameters = {"schema": schema, "completed": completed, "arguments": dict(arguments)}
+    if cost is not None and cost * len(json.dumps(parameters["arguments"])) <= _MAX_LOCAL_WORK:
+        result = json_schema.bind(**parameters)
+    else:
+        try:
+            result = await checks.run("bind", CHECK_SECONDS, **parameters)
+        except CheckFailed as error:
+            reason = f"the arguments cannot be checked: {error}. Call the tool with smaller or simpler arguments."
+            raise InvalidArguments(reason) from error
+    if "error" in result:
+        raise InvalidArguments(result["error"])
+    return _SIGNATURE.bind(result["arguments"])
 
 
 _SIGNATURE = inspect.signature(lambda arguments: None)  # noqa: ARG005 - MCP tools take one object

@@ -172,7 +172,8 @@ class Session(BaseModel):
 class SessionChanged(Session):
     """A new or changed session.
 
-    ``warnings`` lists the tools, tool groups and agents in the request that cannot be used.
+    ``warnings`` lists the tools, tool groups and agents in the request that cannot be used. It also reports a manual
+    context window that differs from the window of other sessions.
     """
 
     warnings: list[WarningOut]
@@ -244,23 +245,22 @@ class WindowStatus(BaseModel):
     model_max_context: int | None
     last_adjustment_reason: str | None
     manual_override: bool
-    manual_override_session_id: str | None = Field(description="Session that set the manual window of the model.")
+    manual_override_session_id: str | None = Field(description="This session if it has a manual window, else null.")
     usage_tokens: int | None
     usage_ratio: float | None
 
     @classmethod
     def of(cls, state: SessionState) -> "WindowStatus":
         config = state.session.metadata.context_window_config
-        window = state.manual_window.window if state.manual_window else config.get("current_window")
+        window = state.manual_window or config.get("current_window")
         usage = usage_tokens(last_answer(state.session.history))
-        is_marked = config.get("manual_override") is True
         return cls(
             dynamic_enabled=config.get("dynamic_enabled") is not False,
             current_window=window,
             model_max_context=state.model.context_length if state.model else None,
             last_adjustment_reason=config.get("last_adjustment"),
-            manual_override=state.manual_window is not None or (state.model is None and is_marked),
-            manual_override_session_id=state.manual_window.session_id if state.manual_window else None,
+            manual_override=state.manual_window is not None,
+            manual_override_session_id=state.session.session_id if state.manual_window is not None else None,
             usage_tokens=usage,
             usage_ratio=round(usage / window, 4) if usage is not None and window else None,
         )

@@ -12,8 +12,6 @@ from mochi_server.errors import MochiError, ModelNotFound, OllamaError, OllamaUn
 from mochi_server.ollama.errors import translating_errors
 from mochi_server.ollama.model_catalogue import ModelCatalogue, ModelKey, read_loaded, read_show
 from mochi_server.ollama.payloads import chat_payload, merge_chunks, parse_endpoint, qualified_name, read_response
-from mochi_server.ollama.request_tracker import RequestTracker
-from mochi_server.ollama.slot_prompts import SlotPrompts
 from mochi_server.ollama.transport import Line, OnLines, Transport
 from mochi_server.ollama.types import ChatMessage, ChatResponse, ModelDetails, ModelInfo
 from mochi_server.util.shielding import cancel_and_wait
@@ -40,21 +38,15 @@ class AsyncOllamaClient:
         *,
         connect_timeout: float = 5,
         stall_timeout: float = 600,
-        tracker: RequestTracker | None = None,
-        on_response: Callable[[Line], None] = lambda _: None,
         can_install: bool = True,
     ) -> None:
-        """Create a client. Timeouts are in seconds; ``on_response`` receives the last JSON line of each answer.
+        """Create a client. Timeouts are in seconds.
 
         If ``can_install`` is false, error messages do not advise to install models.
         """
         self.endpoint = parse_endpoint(host)
         self._stall_timeout = stall_timeout
-        self._transport = Transport(
-            self.endpoint, connect_timeout=connect_timeout, stall_timeout=stall_timeout, on_response=on_response
-        )
-        self.tracker = tracker or RequestTracker()
-        self.slots = SlotPrompts()
+        self._transport = Transport(self.endpoint, connect_timeout=connect_timeout, stall_timeout=stall_timeout)
         self._can_install = can_install
         self._details: dict[ModelKey, ModelDetails] = {}
         self._catalogue = ModelCatalogue({"models": []}, self._details)
@@ -143,11 +135,13 @@ class AsyncOllamaClient:
             self._windows_requested = time.monotonic()
             self._windows = self._start(self._fetch_windows())
 
-    async def post_chat(self, payload: Mapping[str, Any], on_lines: OnLines) -> int:
+    async def post_chat(
+        self, payload: Mapping[str, Any], on_lines: OnLines, *, others_answer: Callable[[], bool] = lambda: False
+    ) -> None:
         """Post ``payload`` to ``/api/chat`` and pass batches of answer lines to ``on_lines``.
 
-        If the calling task is cancelled, Ollama stops generating the answer. Return the number of the request, for
-        ``SlotPrompts.record``.
+        If the calling task is cancelled, Ollama stops generating the answer. ``others_answer`` returns whether other
+        answers of the model are streaming, so that the model stays loaded.
 
         Raises:
             ModelNotFound: Ollama does not have the model. The error lists the installed models of the same kind.
@@ -156,15 +150,13 @@ class AsyncOllamaClient:
         """
         if not self._is_loaded_for(payload):
             self._windows = None  # the request may load a model
-        number = self.slots.begin(payload["model"])
         try:
             await self._transport.post("/api/chat", payload, on_lines)
         except ModelNotFound as error:  # the model was removed after it was listed
             raise await self._not_found(payload["model"]) from error
         finally:
-            if self.tracker.parallel_answers(qualified_name(payload["model"])) < 2:  # no answer besides this one
+            if not others_answer():
                 self._windows = None  # from now on, another program may reload the model
-        return number
 
     async def embed(self, payload: Mapping[str, Any]) -> Mapping[str, Any]:
         """Post ``payload`` to ``/api/embed`` and return the response, which must arrive within ``stall_timeout``.
@@ -172,7 +164,6 @@ class AsyncOllamaClient:
         Raises the same errors as ``post_chat``.
         """
         self._windows = None  # the request may load a model
-        self.slots.begin(payload["model"])
         try:
             body = await self._transport.call("POST", "/api/embed", payload, seconds=self._stall_timeout)
         except ModelNotFound as error:

@@ -2,7 +2,7 @@
 
 import asyncio
 import inspect
-from collections.abc import AsyncIterable, Callable, Iterable, Iterator, Mapping
+from collections.abc import AsyncIterable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict
 from typing import Any, Protocol
@@ -13,7 +13,6 @@ from pydantic import BaseModel
 from mochi_server.errors import MochiError, OllamaError
 from mochi_server.ollama.async_client import AsyncOllamaClient
 from mochi_server.ollama.payloads import qualified_name
-from mochi_server.ollama.request_tracker import RequestTracker
 from mochi_server.ollama.transport import Line, OnLines
 from mochi_server.ollama.types import ChatResponse, ModelInfo
 
@@ -35,12 +34,9 @@ class ChatClient(Protocol):
 class InjectedOllamaClient(AsyncOllamaClient):
     """Client whose models and answers come from a ``ChatClient``. It sends no HTTP requests."""
 
-    def __init__(
-        self, client: ChatClient, host: str, *, tracker: RequestTracker, on_response: Callable[[Line], None]
-    ) -> None:
-        super().__init__(host, tracker=tracker)
+    def __init__(self, client: ChatClient, host: str) -> None:
+        super().__init__(host)
         self._injected = client
-        self._on_response = on_response
 
     async def is_reachable(self) -> bool:
         return True
@@ -64,9 +60,8 @@ class InjectedOllamaClient(AsyncOllamaClient):
     def prefetch_loaded(self) -> None:
         """Do nothing, because the injected client loads no models."""
 
-    async def post_chat(self, payload: Mapping[str, Any], on_lines: OnLines) -> int:
+    async def post_chat(self, payload: Mapping[str, Any], on_lines: OnLines, **_: object) -> None:
         """Send a chat request to the injected client, as ``AsyncOllamaClient.post_chat`` sends it to Ollama."""
-        number = self.slots.begin(payload["model"])
         request = {name: payload.get(name) for name in ("model", "messages", "tools", "think")}
         request["messages"] = orjson.loads(orjson.dumps(request["messages"]))  # parts of a long history are encoded
         request["context_window"] = (payload.get("options") or {}).get("num_ctx")
@@ -75,12 +70,9 @@ class InjectedOllamaClient(AsyncOllamaClient):
             async for response in _iterate(self._injected.chat_stream(**request)):
                 fields = asdict(response) if isinstance(response, ChatResponse) else _as_dict(response)
                 line = {**fields, "message": _as_dict(response["message"])}
-                if line.get("done"):
-                    self._on_response(line)
                 on_lines([line])
         if not line.get("done"):
             raise OllamaError("The injected client's answer ended before it was done.")
-        return number
 
     async def embed(self, _: Mapping[str, Any]) -> Mapping[str, Any]:
         raise OllamaError("The injected client cannot compute embeddings.")

@@ -126,11 +126,8 @@ def _flattened(line: bytes) -> bytes:
 class Transport:
     """HTTP client for one Ollama server, with an unlimited connection pool. A new event loop gets a new pool."""
 
-    def __init__(
-        self, endpoint: Endpoint, *, connect_timeout: float, stall_timeout: float, on_response: Callable[[Line], None]
-    ) -> None:
+    def __init__(self, endpoint: Endpoint, *, connect_timeout: float, stall_timeout: float) -> None:
         self.endpoint = endpoint
-        self._on_response = on_response
         self._stall_seconds = stall_timeout
         self._connect_timeout = connect_timeout
         self._session: aiohttp.ClientSession | None = None
@@ -175,8 +172,6 @@ class Transport:
                 self._last_received = time.monotonic()
                 if any(map(_has_content, lines)):
                     progress = self._last_received
-                if reader.done:
-                    self._on_response(lines[-1])
                 on_lines(lines)
             if reader.failure is not None:
                 raise reader.failure

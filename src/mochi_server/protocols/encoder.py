@@ -2,7 +2,7 @@
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Sequence
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import orjson
 
@@ -46,7 +46,7 @@ class Encoder(ABC):
     def encode(self, batch: Batch) -> bytes:
         """Return the bytes for a batch of events."""
         read = self._reader.read
-        return self.encode_parts(part for event in batch.events for part in read(event))
+        return b"".join([getattr(self, part.method)(part) for event in batch.events for part in read(event)])
 
     def closing(self) -> bytes:
         """Return the bytes that end the stream. Call this after the run has ended."""
@@ -135,6 +135,6 @@ def data_frame(data: bytes) -> bytes:
     return b"data: %s\n\n" % data
 
 
-def named_frame(name: str, fields: Json, **more: Any) -> bytes:
-    """Return a server-sent event with a name. Its data are JSON."""
-    return b"event: %s\ndata: %s\n\n" % (name.encode(), orjson.dumps(fields | more, default=str))
+def named_frame(name: str, fields: Json) -> bytes:
+    """Return a server-sent event with a name. Its data are ``fields`` as JSON."""
+    return b"event: %s\ndata: %s\n\n" % (name.encode(), orjson.dumps(fields, default=str))

@@ -18,6 +18,9 @@ _CODES = {
 }
 """Mapping of this server's error codes to OpenAI's error codes. Other codes are sent in lower case."""
 
+OPENAI_DONE = b"data: [DONE]\n\n"
+"""Server-sent event that ends a stream."""
+
 
 class OpenAIError(BaseModel):
     """An error. ``code`` is meant for programs. ``param`` is the invalid field."""
@@ -72,6 +75,11 @@ def _type(status: int) -> str:
 
 def openai_body(error: MochiError) -> bytes:
     return json.dumps(openai_error(error), default=str).encode()
+
+
+def openai_stream_error(error: MochiError) -> bytes:
+    """Return the server-sent events that report ``error`` and end a stream."""
+    return b"data: %s\n\n" % openai_body(error) + OPENAI_DONE
 
 
 OPENAI_ERRORS = ErrorFormat(OpenAIErrorEnvelope, lambda error: (http_status(error), openai_body(error)))

@@ -1,7 +1,6 @@
 """Base of the encoders for frontends, whose users see the tool calls of the server and approve them."""
 
 from abc import abstractmethod
-from collections.abc import Iterator
 
 from mochi_server.chat.event_log import Batch
 from mochi_server.protocols.encoder import BlockEncoder
@@ -31,15 +30,14 @@ class InteractiveEncoder(BlockEncoder):
         """Return the bytes that end the stream while a tool call waits for a decision."""
 
     def encode(self, batch: Batch) -> bytes:
-        return b"".join(self._encode_events(batch))
-
-    def _encode_events(self, batch: Batch) -> Iterator[bytes]:
+        frames = []
         for self._number, event in enumerate(batch.events, batch.first):
             if self.is_suspended:
-                return
+                break
             data = self.encode_parts(self._reader.read(event))
             if self._number > self._after:
-                yield data
+                frames.append(data)
+        return b"".join(frames)
 
     def closing(self) -> bytes:
         return self.close() + self.suspension() if self.is_suspended else super().closing()

@@ -75,7 +75,7 @@ async def create_session(body: schemas.SessionCreate, sessions: SessionsDep) -> 
     The response has a warning for each tool, tool group and agent in the request that cannot be used.
     """
     session = await sessions.create(body.creation_options())
-    return SessionChanged.with_warnings(session, await sessions.warnings(body.sent_values()))
+    return SessionChanged.with_warnings(session, await sessions.warnings(session, body.sent_values()))
 
 
 @router.post(
@@ -101,10 +101,12 @@ async def get_session(session_id: str, store: StoreDep) -> SessionDetail:
 async def patch_session(session_id: str, body: schemas.SessionPatch, sessions: SessionsDep) -> SessionChanged:
     """Change the settings of a session, even while a turn is running.
 
-    The response has a warning for each tool, tool group and agent in the request that cannot be used.
+    The response has a warning for each tool, tool group and agent in the request that cannot be used, and for a manual
+    context window that differs from the window of other sessions with the model.
     """
-    session = await sessions.patch(session_id, body.changes())
-    return SessionChanged.with_warnings(session, await sessions.warnings(body.sent_values()))
+    changes = body.changes()
+    session = await sessions.patch(session_id, changes)
+    return SessionChanged.with_warnings(session, await sessions.warnings(session, changes))
 
 
 @router.delete("/{session_id}", status_code=204, responses=responses(SessionNotFound, *STORAGE_ERRORS))

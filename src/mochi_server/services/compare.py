@@ -8,13 +8,14 @@ from dataclasses import dataclass, field
 from typing import Any, ClassVar
 from urllib.parse import urlsplit
 
-from mochi_server.errors import InvalidComparison, MochiError, ModelNotFound, OllamaError, ShuttingDown
-from mochi_server.ollama.async_client import AsyncOllamaClient
-from mochi_server.ollama.errors import is_context_refusal, is_out_of_memory
+from mochi_server.errors import InvalidComparison, MochiError, ModelNotFound, ShuttingDown
+from mochi_server.inference.estimate import PromptSize
+from mochi_server.inference.gateway import ModelGateway
+from mochi_server.inference.prompt import FixedPrompt
+from mochi_server.inference.request import ModelRequest
 from mochi_server.ollama.payloads import chat_payload
 from mochi_server.ollama.transport import Line
 from mochi_server.ollama.types import ChatMessage, ModelInfo
-from mochi_server.services.context_window import WindowRegistry
 from mochi_server.util.shielding import run_shielded
 
 MAX_MODELS = 3
@@ -113,8 +114,7 @@ class Comparison:
 class CompareService:
     """Service that compares models. At shutdown, running comparisons get ``shutdown_grace`` seconds to end."""
 
-    client: AsyncOllamaClient
-    windows: WindowRegistry
+    gateway: ModelGateway
     shutdown_grace: float = 5
     _is_draining: bool = False
     _is_cancelling: bool = False
@@ -189,8 +189,8 @@ class CompareService:
     async def _model(self, model_id: object) -> ModelInfo:
         try:
             if isinstance(model_id, str) and not model_id.isdigit():
-                return await self.client.find_model(model_id)
-            numbered = {str(number): model for number, model in enumerate(await self.client.list_models(), 1)}
+                return await self.gateway.find_model(model_id)
+            numbered = {str(number): model for number, model in enumerate(await self.gateway.list_models(), 1)}
             return numbered[str(model_id).lstrip("0")]
         except (ModelNotFound, KeyError) as error:
             raise InvalidComparison(f"Invalid model ID: {_display_name(model_id)}") from error
@@ -212,29 +212,20 @@ class CompareService:
                     response.append(content)
                     send(Chunk(model_id, content))
 
+        payload = chat_payload(
+            model.name,
+            (),
+            think=(comparison.think or False) if model.can("thinking") else None,
+            options=comparison.options,
+        )
         characters = sum(len(message["content"]) for message in comparison.messages)
-        window = await self.windows.window_without_session(model, self.windows.estimate(model, characters))
-        is_reduced = False
-        while True:
-            options = dict(comparison.options or {})
-            if window is not None and "num_predict" in options:
-                limit = self.windows.answer_limit(model, window, options["num_predict"], characters)
-                options["num_predict"] = limit or options["num_predict"]
-            payload = chat_payload(
-                model.name,
-                comparison.messages,
-                think=(comparison.think or False) if model.can("thinking") else None,
-                context_window=window,
-                options=options,
-            )
-            try:
-                await self.client.post_chat(payload, receive)
-                break
-            except OllamaError as refusal:
-                if first or not self._adapt(model, refusal, window, characters, is_reduced=is_reduced):
-                    raise
-                is_reduced = is_reduced or is_out_of_memory(refusal)
-                window = self.windows.size(model.name)
+        request = ModelRequest(
+            allocation=self.gateway.allocate(model),
+            payload=payload,
+            prompt=FixedPrompt(comparison.messages, PromptSize(characters)),
+            limits_answer="num_predict" in (comparison.options or {}),
+        )
+        await self.gateway.send(request, receive)
         send(End(model_id))
         now = time.monotonic()
         tokens: Any = last.get("eval_count")
@@ -251,24 +242,6 @@ class CompareService:
                 tokensPerSecond=round(tokens / nanoseconds * 1e9, 2) if is_counted else None,
             )
         )
-
-    def _adapt(
-        self, model: ModelInfo, refusal: OllamaError, failed: int | None, characters: int, *, is_reduced: bool
-    ) -> bool:
-        """Change the model's window after Ollama refused a request. Return whether the request should be sent again.
-
-        ``failed`` is the window of the refused request.
-        """
-        if is_out_of_memory(refusal):
-            if is_reduced:
-                self.windows.undo_step_down(model)
-            return not is_reduced and self.windows.step_down(model, failed)
-        if not is_context_refusal(refusal):
-            return False
-        tokens = self.windows.observe_refusal(model, refusal, characters)
-        if model.context_length is not None and tokens >= model.context_length:
-            return False  # no window is large enough, so do not reload the model
-        return self.windows.grow_after_refusal(model, tokens, failed)
 
 
 def _display_name(model_id: object) -> str:

@@ -8,11 +8,10 @@ from typing import Any
 
 from mochi_server import errors
 from mochi_server.events import TurnWarning
-from mochi_server.ollama.async_client import AsyncOllamaClient
+from mochi_server.inference.gateway import ModelGateway
+from mochi_server.inference.windows import WindowDecision, manual_window
 from mochi_server.ollama.payloads import qualified_name
-from mochi_server.ollama.prompt_speed import PromptSpeeds
 from mochi_server.ollama.types import ModelInfo
-from mochi_server.services.context_window import ManualWindow, WindowDecision, WindowRegistry
 from mochi_server.services.selection import Selection, SelectionChecker
 from mochi_server.services.system_prompts import SystemPromptService
 from mochi_server.sessions.history_edits import edited, has_stale_checkpoint, with_system_prompt, without_system_prompt
@@ -32,8 +31,8 @@ class SessionState:
 
     session: ChatSession
     model: ModelInfo | None
-    manual_window: ManualWindow | None
-    """Manual window of the model, or None. A manual window applies to all sessions with the model."""
+    manual_window: int | None
+    """Manual window of the session in tokens, or None."""
     selection: Selection
     """Tools and agents that the session enables."""
     evaluated_tokens: int | None
@@ -47,21 +46,19 @@ class _ModelChanged(Exception):
 @dataclass(frozen=True)
 class SessionService:
     store: SessionStore
-    client: AsyncOllamaClient
-    windows: WindowRegistry
+    gateway: ModelGateway
     prompts: SystemPromptService
     selections: SelectionChecker
-    speeds: PromptSpeeds
 
     async def create(self, options: SessionCreationOptions) -> ChatSession:
         """Create a session. Raise ``PromptNotFound``, ``ValidationFailed`` or the errors of ``find_model``."""
-        model = await self.client.find_model(options.model)
+        model = await self.gateway.find_model(options.model)
         content = await self._system_prompt(options.system_prompt, options.system_prompt_source_file)
         resolved = replace(
             options,
             system_prompt=content,
             system_prompt_source_file=options.system_prompt_source_file or None,
-            context_window_config=self.windows.initial_config(model),
+            context_window_config=self.gateway.windows.initial_config(model),
         )
         return await self.store.create(ChatSession.create(resolved))
 
@@ -77,7 +74,7 @@ class SessionService:
         if "model" in fields and fields["model"] is None:
             raise errors.ValidationFailed("model cannot be null. Send a model name, or omit the field.", field="model")
         if fields.get("summary_model") is not None:
-            await self.client.find_model(fields["summary_model"])
+            await self.gateway.find_model(fields["summary_model"])
         if "model" not in fields and "context_window" not in fields:
             return await self.store.patch(session_id, fields)
         while True:
@@ -86,15 +83,32 @@ class SessionService:
             except _ModelChanged:
                 session = await self.store.load(session_id)
 
-    async def warnings(self, changes: Mapping[str, Any]) -> list[TurnWarning]:
-        """Return a warning for each tool, tool group and agent in ``changes`` that cannot be used."""
+    async def warnings(self, session: ChatSession, changes: Mapping[str, Any]) -> list[TurnWarning]:
+        """Return the warnings about ``changes``, which the session has applied.
+
+        There is a warning for each tool, tool group and agent that cannot be used, and for a manual window that differs
+        from the window of other sessions.
+        """
         selection = await self.selections.check(changes.get("tool_settings"), changes.get("agent_settings"))
-        return selection.warnings
+        window = await self._window_warning(session) if changes.keys() & {"model", "context_window"} else None
+        return [*selection.warnings, *([window] if window else [])]
+
+    async def _window_warning(self, session: ChatSession) -> TurnWarning | None:
+        model, windows = await self.gateway.find_model(session.model), self.gateway.windows
+        own = manual_window(model, session.metadata.context_window_config)
+        others = windows.size(model.name) or windows.initial_config(model)["current_window"]
+        if own in (None, others):
+            return None
+        text = (
+            f"This session uses a context window of {own} tokens. Other sessions with model {session.model!r} use "
+            f"{f'{others} tokens' if others else 'the window that Ollama chooses'}. Ollama reloads the model whenever "
+            "a turn needs another window than the turn before."
+        )
+        return TurnWarning("WINDOW_DIFFERS", text)
 
     async def delete(self, session_id: str) -> None:
         """Delete a session, even if a process holds its lock."""
         await self.store.delete(session_id)
-        self.windows.clear_session(session_id)
 
     async def edit_message(self, session_id: str, index: int, content: str) -> ChatSession:
         """Replace a user message and remove the later messages. Raise ``InvalidMessageIndex`` or ``SessionBusy``."""
@@ -147,57 +161,29 @@ class SessionService:
         """Return a session with its model, its manual window and its active tools."""
         session = await self.store.load(session_id)
         selection = await self.selections.check(session.metadata.tool_settings, session.metadata.agent_settings)
-        evaluated = self.speeds.evaluated_tokens(last_answer(session.history) or {})
-        model, manual = None, self.windows.manual_of(session.model)
+        evaluated = self.gateway.speeds.evaluated_tokens(last_answer(session.history) or {})
+        model, config = None, session.metadata.context_window_config
+        manual = config["current_window"] if config["manual_override"] else None
         with suppress(errors.ModelNotFound, errors.OllamaUnreachable, errors.OllamaError):
-            model = await self.client.find_model(session.model)
-            manual = await self.windows.manual_for(model, session.metadata.context_window_config, session_id)
+            model = await self.gateway.find_model(session.model)
+            manual = manual_window(model, config)
         return SessionState(session, model, manual, selection, evaluated)
 
     async def _patch_window(self, session: ChatSession, changes: Mapping[str, Any]) -> ChatSession:
         """Set the fields, which change the model or the window. Raise ``_ModelChanged``."""
         fields = dict(changes)
-        model = await self.client.find_model(fields.get("model") or session.model)
+        model = await self.gateway.find_model(fields.get("model") or session.model)
         has_window = "context_window" in fields
         chosen = (fields.pop("context_window", None) or {}).get("current_window")
         if has_window or qualified_name(model.name) != qualified_name(session.model):
-            config = await self._window_config(session, model, chosen, ignore_manual=has_window)
-            fields["context_window_config"] = config
+            fields["context_window_config"] = await self._window_config(session, model, chosen, has_window=has_window)
 
         def checked(stored: SessionMetadata) -> Mapping[str, Any]:
             if stored.model != session.model:
                 raise _ModelChanged
             return fields
 
-        patched = await self.store.patch(session.session_id, checked)
-        if chosen is not None:
-            self.windows.set_manual(model, chosen, session.session_id)
-        elif has_window:
-            manual = self.windows.manual_of(model.name)
-            if manual is not None and manual.session_id != session.session_id:
-                await self._unmark(manual.session_id, model, fields["context_window_config"]["current_window"])
-            self.windows.release(model.name)
-        return patched
-
-    async def _unmark(self, session_id: str, model: ModelInfo, window: int | None) -> None:
-        """Store in the session that set a manual window that another session has removed it.
-
-        ``window`` is the window that now applies. Without this change, the manual window would return after a restart.
-        """
-
-        def unmarked(stored: SessionMetadata) -> Mapping[str, Any]:
-            config, name = stored.context_window_config, qualified_name(model.name)
-            others = _other_models(config)
-            if others.pop(name, None) is not None:
-                return {"context_window_config": config | {"other_models": others}}
-            if not config["manual_override"] or qualified_name(stored.model) != name:
-                return {}
-            decision = WindowDecision(window, "initial_setup")
-            config = self.windows.adjusted(config | {"manual_override": False}, decision, now(), by_user=True)
-            return {"context_window_config": config}
-
-        with suppress(errors.SessionNotFound):
-            await self.store.patch(session_id, unmarked)
+        return await self.store.patch(session.session_id, checked)
 
     async def _system_prompt(self, content: str | None, source_file: str | None) -> str | None:
         """Return ``content`` or, if it is blank, the text of the prompt file. Return None if both are missing."""
@@ -211,37 +197,28 @@ class SessionService:
         return text
 
     async def _window_config(
-        self, session: ChatSession, model: ModelInfo, manual_window: int | None, *, ignore_manual: bool
+        self, session: ChatSession, model: ModelInfo, chosen: int | None, *, has_window: bool
     ) -> dict[str, Any]:
-        """Return the window configuration after a change of the model or of the manual window."""
-        before = session.metadata.context_window_config
+        """Return the window configuration after a change of the model or of the manual window ``chosen``."""
+        windows, before = self.gateway.windows, session.metadata.context_window_config
         name, previous = qualified_name(model.name), qualified_name(session.model)
-        is_same_model, of_model = name == previous, before
-        if not is_same_model:
+        of_model, was_manual = before, before["manual_override"]
+        if name != previous:
             others = _other_models(before)
-            if before["manual_override"]:
+            if was_manual:
                 others[previous] = {key: before[key] for key in _STORED_OF_OTHER_MODELS}
-            of_model = window_config(others.pop(name, None))
-            before = before | {"other_models": others}
-        if manual_window is not None:
-            decision = WindowDecision(min(manual_window, model.context_length or manual_window), "manual_override")
-            return self.windows.adjusted(before | {"manual_override": True}, decision, now(), by_user=True)
-        is_released = is_same_model and before["manual_override"]
-        own = {"manual_override": False, "current_window": None} if is_released else {}
-        decision = await self.windows.decide(
-            model,
-            of_model | own,
-            session.session_id,
-            previous_model=session.model,
-            ignore_manual=ignore_manual,
-        )
+            of_model, before = window_config(others.pop(name, None)), before | {"other_models": others}
+        if chosen is not None:
+            decision = WindowDecision(min(chosen, model.context_length or chosen), "manual_override")
+            return windows.adjusted(before, decision, now(), by_user=True)
+        if has_window and of_model["manual_override"]:
+            of_model = of_model | {"manual_override": False, "current_window": None}
+        decision = await windows.decide(model, of_model, previous_model=session.model)
+        is_released = name == previous and was_manual
         if is_released:
             decision = replace(decision, reason="initial_setup")
-        manual = self.windows.manual_of(model.name)
-        is_own = decision.reason == "manual_override" and manual is not None and manual.session_id == session.session_id
-        return self.windows.adjusted(
-            before | {"manual_override": is_own}, decision, now(), by_user=is_released or is_own
-        )
+        by_user = is_released or decision.reason == "manual_override"
+        return windows.adjusted(before, decision, now(), by_user=by_user)
 
 
 def _other_models(config: Mapping[str, Any]) -> dict[str, Any]:

@@ -3,20 +3,23 @@
 import asyncio
 import logging
 import re
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Annotated, Any
 
 from pydantic import BaseModel, Field, StringConstraints, ValidationError
 
 from mochi_server.errors import MochiError, NothingToSummarize, OllamaBusy, OllamaError, SessionConflict
-from mochi_server.ollama.async_client import AsyncOllamaClient
-from mochi_server.ollama.errors import is_context_refusal
+from mochi_server.inference.allocation import Allocation
+from mochi_server.inference.estimate import PromptSize
+from mochi_server.inference.gateway import ModelGateway
+from mochi_server.inference.prompt import FixedPrompt
+from mochi_server.inference.request import ModelRequest
+from mochi_server.inference.slots import Exchange
+from mochi_server.inference.windows import manual_window
 from mochi_server.ollama.payloads import chat_payload, qualified_name
-from mochi_server.ollama.slot_prompts import Exchange
 from mochi_server.ollama.transport import Line
 from mochi_server.ollama.types import ChatMessage, ModelInfo
-from mochi_server.services.context_window import WindowRegistry
 from mochi_server.services.summary_model import SummaryModelManager
 from mochi_server.sessions.session import ChatSession
 from mochi_server.sessions.store import SessionStore
@@ -99,8 +102,7 @@ class SummarizationService:
     """Service that summarizes sessions on request, and in the background ``interval`` seconds after a turn."""
 
     store: SessionStore
-    client: AsyncOllamaClient
-    windows: WindowRegistry
+    gateway: ModelGateway
     models: SummaryModelManager
     enabled: bool = True
     interval: float = 3
@@ -147,7 +149,7 @@ class SummarizationService:
         self._turns.discard(session_id)
         self._cancel(session_id)
         self._states.pop(session_id, None)
-        self.client.slots.discard_session(session_id)
+        self.gateway.slots.discard_session(session_id)
 
     async def summarize(self, session_id: str, model: str | None = None) -> SummaryResult:
         """Summarize a session now and return the summary. ``model`` is stored as the session's ``summary_model``.
@@ -161,7 +163,7 @@ class SummarizationService:
         if not any(map(_is_dialogue, session.history)):
             raise NothingToSummarize(session_id)
         if model is not None:
-            await self.client.find_model(model)
+            await self.gateway.find_model(model)
             session = await self.store.patch(session_id, {"summary_model": model})
         self._postpone_for(session_id)
         chosen = model or self.models.choose(session.metadata) or session.model
@@ -213,15 +215,30 @@ class SummarizationService:
         In the background, raise ``_ModelNotLoaded`` instead of loading or unloading a model, and ``SessionConflict`` if
         the history has changed.
         """
-        loaded = (await self.client.loaded_windows() or {}).get(qualified_name(name))
-        is_reloading = not loaded or self.windows.size(name) not in (None, loaded)
-        if in_background and (is_reloading or _unloads_model(session.metadata.keep_alive)):
+        loaded = await self.gateway.loaded_window(name)
+        if in_background and (not loaded or _unloads_model(session.metadata.keep_alive)):
             raise _ModelNotLoaded(name)
-        model = await self.client.find_model(name)
+        model = await self.gateway.find_model(name)
+        manual = _manual_window(session, model)
+        if in_background and (manual or self.gateway.windows.size(name)) not in (None, loaded):
+            raise _ModelNotLoaded(name)
         summary = await self._continue_prompt(session, name, model, loaded, state)
         if summary is None:
-            window = loaded if in_background else await self.windows.window_without_session(model, _ANSWER_TOKENS)
-            summary = await self._request_separately(session, name, model, window, state.covered)
+            allocation = self.gateway.allocate(model)
+            window = loaded if in_background else manual
+            if window is None:
+                await allocation.decide(_ANSWER_TOKENS)
+                window = allocation.size
+            payload = chat_payload(
+                name,
+                (),
+                think=False if model.can("thinking") else None,
+                options={"num_predict": _ANSWER_TOKENS},
+                keep_alive=session.metadata.keep_alive,
+            )
+            prompt = _SummaryPrompt(allocation, session, state.covered, window or _UNKNOWN_WINDOW)
+            allocation = allocation.fixed(window if self.gateway.windows.dynamic or manual else None)
+            summary = await self._request_summary(ModelRequest(allocation=allocation, payload=payload, prompt=prompt))
         selected = session.metadata.summary_model or name
         changes = {"summary": summary.model_dump(), "summary_model": selected, "summarized_by": name}
         await self.store.patch(session.session_id, changes, revision=session.revision if in_background else None)
@@ -237,97 +254,99 @@ class SummarizationService:
         fails. After such a failure, unless Ollama was only busy, later background summaries do not use the model.
         Otherwise, a separate summary would remove the prompt from the cache after each turn.
         """
-        exchange = self.client.slots.get(model.name)
+        exchange = self.gateway.slots.get(model.name)
         if exchange is None or loaded is None or not _is_current(exchange, session):
             return None
         if _unloads_model(exchange.payload.get("keep_alive")):
             return None  # the model has been loaded again since
-        options = exchange.payload.get("options") or {}
-        required_tokens = exchange.tokens + self.windows.estimate(model, len(_CONTINUATION)) + _ANSWER_TOKENS
-        if options.get("num_ctx", loaded) != loaded or required_tokens > loaded:
+        options, allocation = exchange.payload.get("options") or {}, self.gateway.allocate(model)
+        request_tokens = allocation.estimate.tokens(PromptSize(len(_CONTINUATION)))
+        window = options.get("num_ctx")
+        if window not in (None, loaded) or exchange.tokens + request_tokens + _ANSWER_TOKENS > loaded:
             return None
-        messages = [
-            *exchange.payload["messages"],
+        added: list[ChatMessage] = [
             {"role": "assistant", "content": session.history[-1]["content"]},
             {"role": "user", "content": _CONTINUATION},
         ]
         # A stop sequence such as "." would end the JSON too early.
         options = {name: value for name, value in options.items() if name != "stop"} | {"num_predict": _ANSWER_TOKENS}
+        request = ModelRequest(
+            allocation=allocation.fixed(window),
+            payload={**exchange.payload, "format": _schema(_ANSWER_TOKENS), "options": options},
+            prompt=FixedPrompt(exchange.payload["messages"], exchange.size).extended(added),
+            limits_answer=False,
+            exchange=lambda *_: exchange,
+        )
         try:
-            summary, number = await self._request_summary(
-                {**exchange.payload, "format": _schema(_ANSWER_TOKENS), "options": options}, messages
-            )
+            return await self._request_summary(request)
         except OllamaError as error:
             logger.info("Summary by continuation failed session_id=%s code=%s", session.session_id, error.code)
             if not isinstance(error, OllamaBusy):
                 state.failed.add(name)
             return None
-        self.client.slots.record(exchange, number)
-        return summary
 
-    async def _request_separately(
-        self, session: ChatSession, name: str, model: ModelInfo, window: int | None, covered: str | None
-    ) -> ConversationSummary:
-        """Request a summary of the previous summary and the newer messages. Raise ``OllamaError`` on failure.
-
-        If Ollama refuses the prompt because it is too long, send a shorter prompt once.
-        """
-        size = window or _UNKNOWN_WINDOW
-        max_tokens = int(size * _MAX_PROMPT_RATIO)
-        is_shortened = False
-        while True:
-            messages = _summary_prompt(
-                session, covered, lambda text: self.windows.estimate(model, len(text)) <= max_tokens
-            )
-            characters = sum(len(message["content"]) for message in messages)
-            limit = max(min(_ANSWER_TOKENS, self.windows.room(model, size, characters)), 1)
-            payload = chat_payload(
-                name,
-                messages,
-                think=False if model.can("thinking") else None,
-                context_window=window if self.windows.dynamic or self.windows.size(name) else None,
-                options={"num_predict": limit},
-                format=_schema(limit),
-                keep_alive=session.metadata.keep_alive,
-            )
-            try:
-                summary, _ = await self._request_summary(payload, messages)
-                return summary
-            except OllamaError as refusal:
-                if is_shortened or not is_context_refusal(refusal):
-                    raise
-                is_shortened = True
-                self.windows.observe_refusal(model, refusal, characters)
-
-    async def _request_summary(
-        self, payload: Mapping[str, Any], messages: Sequence[Any]
-    ) -> tuple[ConversationSummary, int]:
+    async def _request_summary(self, request: ModelRequest) -> ConversationSummary:
         """Request a summary. If the answer is invalid, send the validation error to the model and retry once.
 
-        Return the summary and the number of the last request. Raise ``OllamaError`` if the retry fails.
+        Raise ``OllamaError`` if the retry fails.
         """
-        messages, error = list(messages), ""
+        error = ""
         for _ in range(_TRIES):
             lines: list[Line] = []
-            number = await self.client.post_chat({**payload, "messages": messages}, lines.extend)
+            sent = (await self.gateway.send(request, lines.extend)).prompt
             parts = [line["message"] for line in lines if isinstance(line.get("message"), dict)]
             has_calls = any(part.get("tool_calls") for part in parts)
             content = "" if has_calls else "".join(str(part.get("content") or "") for part in parts)
             try:
                 json = content[content.find("{") : content.rfind("}") + 1]
-                return ConversationSummary.model_validate_json(json), number
+                return ConversationSummary.model_validate_json(json)
             except ValidationError as invalid:
                 error = explain(invalid)
                 correction = f"That was not the JSON asked for: {error}. Answer again, with JSON alone."
-                messages += [{"role": "assistant", "content": content}, {"role": "user", "content": correction}]
-        name = payload["model"]
+                added: list[ChatMessage] = [
+                    {"role": "assistant", "content": content},
+                    {"role": "user", "content": correction},
+                ]
+                request = replace(request, prompt=sent.extended(added))
+        name = request.payload["model"]
         raise OllamaError(
             f"Model {name!r} returned no valid summary ({error}). Send another model in the field `model`."
         )
 
 
+@dataclass(eq=False)
+class _SummaryPrompt:
+    """Prompt with the previous summary and the newer messages. The oldest text is cut until the prompt fits."""
+
+    allocation: Allocation
+    session: ChatSession
+    covered: str | None
+    """ID of the last message that the previous summary covers."""
+    window: int
+    size: PromptSize = field(default_factory=PromptSize)
+    """Size of the latest prompt."""
+
+    async def fit(self, _: int | None, refused: int | None) -> FixedPrompt | None:
+        """Return a prompt that fits. A refusal has improved the estimate, so the next prompt is shorter."""
+        before, estimate, max_tokens = self.size, self.allocation.estimate, int(self.window * _MAX_PROMPT_RATIO)
+        messages = _summary_messages(
+            self.session, self.covered, lambda text: estimate.tokens(PromptSize(len(text))) <= max_tokens
+        )
+        self.size = PromptSize(sum(len(message["content"]) for message in messages))
+        if refused is not None and self.size.characters >= before.characters:
+            return None
+        limit = max(min(_ANSWER_TOKENS, estimate.room(self.size, self.window)), 1)
+        return FixedPrompt(messages, self.size, _schema(limit))
+
+
 class _ModelNotLoaded(Exception):
     """Refusal of a background summary that would load or unload a model, or change its window."""
+
+
+def _manual_window(session: ChatSession, model: ModelInfo) -> int | None:
+    """Return the manual window of a session if ``model`` is its model, else None."""
+    is_own = qualified_name(session.model) == qualified_name(model.name)
+    return manual_window(model, session.metadata.context_window_config) if is_own else None
 
 
 def _schema(max_tokens: int) -> dict[str, Any]:
@@ -365,7 +384,7 @@ def _is_due(session: ChatSession, state: _SummaryState) -> bool:
     return is_complete and last["message_id"] == state.answer_id != state.covered
 
 
-def _summary_prompt(session: ChatSession, covered: str | None, fits: Callable[[str], bool]) -> list[ChatMessage]:
+def _summary_messages(session: ChatSession, covered: str | None, fits: Callable[[str], bool]) -> list[ChatMessage]:
     """Return a prompt with the previous summary and the newer messages. Cut the oldest text until the prompt fits."""
     start = next((i + 1 for i, m in enumerate(session.history) if m["message_id"] == covered), 0)
     if start == len(session.history):

@@ -3,8 +3,9 @@
 Edits return ``(from_index, messages)``, the arguments of ``SessionStore.replace_tail``.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from typing import Any
 
 from mochi_server.errors import InvalidMessageIndex
 from mochi_server.sessions.session import ChatSession, SessionMetadata, system_message
@@ -72,9 +73,14 @@ def forked(session: ChatSession, index: int | None = None) -> ChatSession:
         summary=metadata.summary if len(copied) == len(messages) else None,
         compaction=None if has_stale_checkpoint(metadata, copied) else metadata.compaction,
         pending_approval=None,
-        context_window_config=config | {"manual_override": False},  # the original's setting
+        context_window_config=config | _without_manual(config),
     )
     return ChatSession(fresh, copied, session.extra)
+
+
+def _without_manual(config: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the changes that remove a manual window, which applies only to the original session."""
+    return {"manual_override": False, "current_window": None} if config["manual_override"] else {}
 
 
 def has_stale_checkpoint(metadata: SessionMetadata, messages: Sequence[Message]) -> bool:

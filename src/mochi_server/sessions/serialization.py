@@ -59,6 +59,17 @@ def is_nested_deeper(value: object, levels: int) -> bool:
     return True
 
 
+def has_more_values(value: object, count: int) -> bool:
+    """Return whether a JSON value consists of more than ``count`` values, including objects and arrays."""
+    left = [value]
+    while left and count >= 0:
+        count -= 1
+        value = left.pop()
+        if isinstance(value, dict | list):
+            left.extend(value.values() if isinstance(value, dict) else value)
+    return count < 0
+
+
 def normalize(value: object) -> Any:
     """Return a deep copy of a value, as it would be after encoding it as JSON and decoding it."""
     return decode(encode(value))

@@ -7,8 +7,8 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, Proc
 
 from mochi_server import __version__
 from mochi_server.errors import ConfirmationTimeout, ToolExecutionDenied, ToolNotFound
+from mochi_server.inference.gateway import GatewayObserver
 from mochi_server.ollama.payloads import qualified_name
-from mochi_server.ollama.prompt_speed import PromptSpeeds
 from mochi_server.sessions.types import Message
 
 M = TypeVar("M", Counter, Gauge, Histogram)
@@ -24,12 +24,10 @@ _METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"
 _TOOL_OUTCOMES = {ToolExecutionDenied.code: "denied", ConfirmationTimeout.code: "timeout"}
 
 
-class Metrics:
+class Metrics(GatewayObserver):
     """Metrics of one server, in a registry of their own. They may be used on one event loop only."""
 
-    def __init__(self, speeds: PromptSpeeds) -> None:
-        """``speeds`` estimates how many tokens of a prompt were evaluated."""
-        self._speeds = speeds
+    def __init__(self) -> None:
         self.registry = CollectorRegistry()
         self.described: list[tuple[str, str, tuple[str, ...], str]] = []
         """Name, kind, labels and description of each metric, for the documentation."""
@@ -51,7 +49,7 @@ class Metrics:
         self._loads = new(Histogram, "model_load_duration_seconds", text, "model", buckets=_LOADS)
         text = "Changes of sessions' context windows, by reason."
         self._adjustments = new(Counter, "context_adjustments", text, "reason")
-        self.compactions = new(Counter, "context_compactions", "Prompts whose oldest turns were summarized.")
+        self._compactions = new(Counter, "context_compactions", "Prompts whose oldest turns were summarized.")
         self._calls = new(Counter, "tool_calls", "Tool calls that ended, by outcome.", "tool", "outcome")
         self.lost_threads = new(Counter, "tool_threads_lost", "Tool threads that still ran after their call ended.")
         self.refused_calls = new(Counter, "tool_calls_refused", "Tool calls refused because no thread was free.")
@@ -93,22 +91,24 @@ class Metrics:
             if message["role"] == "tool":
                 self._calls.labels(*self._tool_labels(message)).inc()
 
-    def response_ended(self, last: Mapping[str, Any]) -> None:
-        """Record an answer's tokens and the model's load time. ``last`` is the last line of Ollama's response."""
+    def response_ended(self, last: Mapping[str, Any], evaluated_tokens: int | None) -> None:
+        """Record an answer's tokens and the model's load time."""
         model = self._model(str(last.get("model") or ""))
         self._requests.labels(model).inc()
         for name, direction in (("prompt_eval_count", "in"), ("eval_count", "out")):
             self._tokens.labels(model, direction).inc(_number(last.get(name)))
-        self._evaluated.labels(model).inc(self._speeds.observe(last) or 0)
+        self._evaluated.labels(model).inc(evaluated_tokens or 0)
         if (seconds := _number(last.get("load_duration")) * _NANO) >= _MIN_LOAD_SECONDS:
             self._loads.labels(model).observe(seconds)
 
     def first_token(self, model: str, seconds: float) -> None:
-        """Record the time in seconds from a model request to the first token of its answer."""
         self._first_token.labels(self._model(model)).observe(seconds)
 
     def context_adjusted(self, reason: str) -> None:
         self._adjustments.labels(reason).inc()
+
+    def context_compacted(self) -> None:
+        self._compactions.inc()
 
     def request_ended(self, method: str, status: int | None, error: str | None) -> None:
         """Count an HTTP request and its error code. ``status`` is None if the server sent no response."""

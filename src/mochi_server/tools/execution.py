@@ -77,7 +77,7 @@ class ToolExecutionService:
     async def execute(self, tool: Tool, arguments: dict[str, Any]) -> ToolExecutionResult:
         """Validate the arguments and run the tool. Errors are returned in the result and never raised."""
         try:
-            return await self.execute_bound(tool, tool.schema.bind(arguments))
+            return await self.execute_bound(tool, await tool.schema.bind(arguments))
         except InvalidArguments as error:
             return self._record(tool, None, f"Wrong arguments for {tool.name}: {error}", 0.0)
 

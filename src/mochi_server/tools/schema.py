@@ -3,7 +3,7 @@
 import inspect
 import types
 import typing
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
@@ -16,7 +16,8 @@ from docstring_parser import Docstring, DocstringStyle, ParseError, parse
 from pydantic import PydanticSchemaGenerationError, PydanticUserError, TypeAdapter, ValidationError
 from pydantic_core import ArgsKwargs
 
-from mochi_server.constants import MAX_ARGUMENT_LEVELS
+from mochi_server.constants import MAX_ARGUMENT_LEVELS, MAX_ARGUMENT_VALUES
+from mochi_server.tools.union_limit import is_too_ambiguous
 
 _STYLES = (DocstringStyle.GOOGLE, DocstringStyle.NUMPYDOC, DocstringStyle.REST)
 _KEYWORDS = ("type", "description", "enum", "required")
@@ -24,6 +25,7 @@ _KEYWORDS = ("type", "description", "enum", "required")
 _MAX_NODES = 5_000
 _MAX_DEPTH = 50
 TOO_DEEP = f"The arguments are nested deeper than {MAX_ARGUMENT_LEVELS} levels. Call the tool with flatter arguments."
+TOO_MANY = f"The arguments have more than {MAX_ARGUMENT_VALUES:,} values. Call the tool with smaller arguments."
 
 
 class InvalidTool(Exception):
@@ -32,6 +34,9 @@ class InvalidTool(Exception):
 
 class InvalidArguments(Exception):
     """The arguments of a tool call are invalid. The message is for the model."""
+
+
+Bind = Callable[[Mapping[str, Any]], Awaitable[inspect.BoundArguments]]
 
 
 @dataclass(frozen=True)
@@ -43,7 +48,7 @@ class ToolSchema:
     parameters: dict[str, Any]
     overview: dict[str, dict[str, str]]
     """Python type and description of each parameter by name, for clients."""
-    bind: Callable[[Mapping[str, Any]], inspect.BoundArguments]
+    bind: Bind
     """Function that converts and validates arguments. Raises ``InvalidArguments``."""
     returns: str = ""
     """Description of the result for models, from the docstring's section "Returns", or ""."""
@@ -91,7 +96,7 @@ def make_schema(function: Callable[..., Any], name: str) -> ToolSchema:
             parameter: {"type": type_name(hints[parameter]), "description": _one_line(descriptions.get(parameter, ""))}
             for parameter in signature.parameters
         },
-        bind=partial(_bind, signature, adapter),
+        bind=partial(_bind, signature, adapter, schema),
         returns=_one_line((docstring.returns.description if docstring.returns else None) or ""),
     )
     try:
@@ -101,9 +106,11 @@ def make_schema(function: Callable[..., Any], name: str) -> ToolSchema:
     return tool
 
 
-def _bind(
-    signature: inspect.Signature, adapter: TypeAdapter[Any], arguments: Mapping[str, Any]
+async def _bind(
+    signature: inspect.Signature, adapter: TypeAdapter[Any], schema: dict[str, Any], arguments: Mapping[str, Any]
 ) -> inspect.BoundArguments:
+    if is_too_ambiguous(schema, arguments):
+        raise InvalidArguments("they are nested too deeply for a recursive type. Call the tool with flatter arguments.")
     try:
         values = adapter.validate_python(ArgsKwargs((), dict(arguments)))
     except ValidationError as error:

@@ -8,15 +8,15 @@ from typing import Any, Literal, Protocol
 
 import orjson
 
-from mochi_server.constants import MAX_ARGUMENT_LEVELS
+from mochi_server.constants import MAX_ARGUMENT_LEVELS, MAX_ARGUMENT_VALUES
 from mochi_server.errors import ConfirmationTimeout, ToolExecutionDenied, ToolExecutionFailed, ToolNotFound
 from mochi_server.events import Publish, ToolCalled, ToolConfirmationRequired, ToolResult, TurnWarning
 from mochi_server.sessions.images import Image
-from mochi_server.sessions.serialization import is_nested_deeper
+from mochi_server.sessions.serialization import has_more_values, is_nested_deeper
 from mochi_server.sessions.types import ToolExecutionPolicy
 from mochi_server.tools.discovery import Tool
 from mochi_server.tools.execution import ToolExecutionService
-from mochi_server.tools.schema import TOO_DEEP, InvalidArguments, ToolSchema
+from mochi_server.tools.schema import TOO_DEEP, TOO_MANY, InvalidArguments, ToolSchema
 
 DecidedBy = Literal["policy", "user", "timeout"]
 
@@ -46,14 +46,16 @@ class ToolInvocation:
     """Error message for the model if the call cannot run, for example because it is malformed, or None."""
     progress: CallProgress = field(default_factory=CallProgress, compare=False, repr=False)
 
-    def bind(self, schema: ToolSchema) -> inspect.BoundArguments:
+    async def bind(self, schema: ToolSchema) -> inspect.BoundArguments:
         """Validate the arguments and return them. Raises ``InvalidArguments`` with an error message for the model."""
         if self.defect is not None:
             raise InvalidArguments(self.defect)
         if is_nested_deeper(self.arguments, MAX_ARGUMENT_LEVELS):
             raise InvalidArguments(f"Wrong arguments for {self.name}: {TOO_DEEP}")
+        if has_more_values(self.arguments, MAX_ARGUMENT_VALUES):
+            raise InvalidArguments(f"Wrong arguments for {self.name}: {TOO_MANY}")
         try:
-            return schema.bind(self.arguments)
+            return await schema.bind(self.arguments)
         except InvalidArguments as error:
             raise InvalidArguments(f"Wrong arguments for {self.name}: {error}") from error
 
@@ -175,13 +177,13 @@ class FunctionToolbox:
             self.tools = await self.current()
         return self.tools.get(name)
 
-    def bind(self, call: ToolInvocation, tool: Tool | None) -> BoundCall | ToolOutcome:
+    async def bind(self, call: ToolInvocation, tool: Tool | None) -> BoundCall | ToolOutcome:
         """Validate the arguments of a call. Return the outcome of the call if it cannot run."""
         if tool is None:
             names = ", ".join(self.tools) or "none"
             return failed(call, f"There is no tool named {call.name!r}. Available tools: {names}.", ToolNotFound.code)
         try:
-            return BoundCall(call, tool, call.bind(tool.schema))
+            return BoundCall(call, tool, await call.bind(tool.schema))
         except InvalidArguments as error:
             return failed(call, str(error))
 
@@ -251,7 +253,7 @@ class ConfirmingToolbox:
         return self.tools.schemas()
 
     async def run(self, call: ToolInvocation, publish: Publish) -> ToolOutcome:
-        bound = self.tools.bind(call, await self.tools.find(call.name))
+        bound = await self.tools.bind(call, await self.tools.find(call.name))
         if isinstance(bound, ToolOutcome) or not await self.approver.requires_approval(bound.tool):
             call.progress.is_announced = True
             publish([ToolCalled(call.name, call.arguments, call.index)])
@@ -274,7 +276,7 @@ class ConfirmingToolbox:
                 return failed(call, f"The user denied this call.{reason}", ToolExecutionDenied.code, "user")
             # Settings, files or the tools of an MCP server may have changed while the call was pending.
             tool = await self.tools.find(call.name)
-            current = approved if tool is approved.tool else self.tools.bind(approved.call, tool)
+            current = approved if tool is approved.tool else await self.tools.bind(approved.call, tool)
             if tool is None or tool.identity == approved.tool.identity:
                 break
             if isinstance(current, ToolOutcome):

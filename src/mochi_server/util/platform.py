@@ -14,6 +14,7 @@ if sys.platform == "win32":
     from filelock import FileLock
 else:
     import fcntl
+    import resource
 
 OPEN_SAFELY = sum(getattr(os, name, 0) for name in ("O_NOFOLLOW", "O_NONBLOCK", "O_CLOEXEC", "O_BINARY"))
 """Flags for ``os.open`` that reject symlinks, do not block on FIFOs and do not translate line endings."""
@@ -128,6 +129,13 @@ def terminate_group(leader: int, *, kill: bool = False) -> None:
             os.kill(leader, signal.SIGTERM)
         else:
             os.killpg(leader, signal.SIGKILL if kill else signal.SIGTERM)
+
+
+def limit_memory(size: int) -> None:
+    """Limit the address space of this process to ``size`` bytes, if the system supports it."""
+    if sys.platform != "win32":
+        with suppress(OSError, ValueError):
+            resource.setrlimit(resource.RLIMIT_AS, (size, size))
 
 
 @contextmanager

@@ -10,7 +10,7 @@ from starlette.responses import Response
 from starlette.types import Message, Scope, Send
 
 from mochi_server.errors import MochiError, Unauthorized
-from mochi_server.web.protocol import NATIVE_ERRORS, Protocol
+from mochi_server.web.protocol import NATIVE_ERRORS, Protocol, protocol_at
 
 
 def header(scope: Scope, name: bytes) -> str:
@@ -28,10 +28,8 @@ ERROR = "mochi.error"
 
 
 def protocol_of(scope: Scope) -> Protocol | None:
-    """Return the protocol with the longest prefix of the request's path, or None for paths without a protocol."""
-    path = f"{route_path(scope)}/"
-    found = [protocol for protocol in scope["app"].state.protocols if path.startswith(f"{protocol.prefix}/")]
-    return max(found, key=lambda protocol: len(protocol.prefix), default=None)
+    """Return the protocol of a request, or None for the native API and for middleware outside an app."""
+    return protocol_at(route_path(scope), scope["app"].state.protocols) if "app" in scope else None
 
 
 def error_response(error: MochiError, scope: Scope, headers: Mapping[str, str] | None = None) -> Response:

@@ -1,7 +1,9 @@
 """Registration of a protocol: what the code outside its folder uses of it."""
 
-from collections.abc import Callable, Collection
+import re
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass
+from functools import cached_property
 
 from fastapi import APIRouter
 from pydantic import BaseModel
@@ -25,11 +27,11 @@ class ErrorFormat:
 NATIVE_ERRORS = ErrorFormat(ErrorEnvelope, lambda error: (error.status, error.body()))
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Protocol:
     """Registration of a protocol.
 
-    ``errors``, ``key_header`` and ``request_id_header`` apply to all requests below ``prefix``.
+    ``errors``, ``key_header`` and ``request_id_header`` apply to all paths below ``prefix`` and the router's prefix.
     """
 
     prefix: str
@@ -37,8 +39,8 @@ class Protocol:
     encode_error: Callable[[MochiError], bytes]
     """Function that returns the bytes that report an error and end a stream."""
     errors: ErrorFormat = NATIVE_ERRORS
-    is_resumable: bool = False
-    """Whether a client can resume a stream at another server."""
+    resumes: bool = True
+    """Whether clients can resume a stream at another server."""
     turn_paths: Collection[str] = ()
     """Paths after ``prefix`` of the routes that start a turn in the session of the header `X-Mochi-Session`."""
     key_header: str | None = None
@@ -47,3 +49,15 @@ class Protocol:
     """Header in lower case that contains the request ID, besides `X-Request-ID`."""
     description: str | None = None
     """Description of the router's tag in the OpenAPI document. None if another protocol describes the tag."""
+
+    @cached_property
+    def pattern(self) -> re.Pattern[str]:
+        """Pattern for the paths of the protocol."""
+        path = re.sub(r"\{\w+\}", "[^/]+", self.prefix + self.router.prefix)
+        return re.compile(f"{path}(/|$)")
+
+
+def protocol_at(path: str, protocols: Iterable[Protocol]) -> Protocol | None:
+    """Return the protocol with the longest prefix of ``path``, or None if the path belongs to the native API."""
+    found = [protocol for protocol in protocols if protocol.pattern.match(path)]
+    return max(found, key=lambda protocol: len(protocol.pattern.pattern), default=None)

@@ -40,12 +40,17 @@ def _running(upstream: Server) -> Iterator[Server]:
         yield server
 
 
-def _requests(server: Server, model: str, count: int) -> list[Request]:
+def sessions(server: Server, model: str, count: int) -> list[str]:
+    """Create sessions and return their IDs."""
     connection = HTTPConnection("127.0.0.1", server.port, timeout=30)
     try:
-        return [stream(_session(connection, model)) for _ in range(count)]
+        return [_session(connection, model) for _ in range(count)]
     finally:
         connection.close()
+
+
+def _requests(server: Server, model: str, count: int) -> list[Request]:
+    return [*map(stream, sessions(server, model, count))]
 
 
 def _session(connection: HTTPConnection, model: str) -> str:

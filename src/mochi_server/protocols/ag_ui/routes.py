@@ -21,7 +21,7 @@ def _encode_error(error: MochiError) -> bytes:
     return encode_error(error)
 
 
-PROTOCOL = Protocol(API_PREFIX, router, _encode_error, is_resumable=True)
+PROTOCOL = Protocol(API_PREFIX, router, _encode_error)
 
 
 @router.post("", response_class=Response, responses=stream("Events of AG-UI."))

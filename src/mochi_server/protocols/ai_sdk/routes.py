@@ -19,7 +19,6 @@ PROTOCOL = Protocol(
     API_PREFIX,
     router,
     encode_error,
-    is_resumable=True,
     description="Chat with the client libraries of the AI SDK (`useChat`) and of AG-UI.",
 )
 

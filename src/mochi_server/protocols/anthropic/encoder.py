@@ -59,12 +59,12 @@ class MessageEncoder(BlockEncoder):
         return b"%s%s}}\n\n" % (self._delta_head, orjson.dumps(part.text))
 
     def stop(self, first: Text | Reasoning) -> bytes:
-        self._block |= {self._block["type"]: "".join(self._texts)}
-        if isinstance(first, Text):
-            return self._end_block(self._block)
-        self._block |= (signature := {"signature": self.run.run_id})
-        signed = self._block_event("delta", delta={"type": "signature_delta", **signature})
-        return signed + self._end_block(self._block)
+        block, signed = self._block, b""
+        block[block["type"]] = "".join(self._texts)
+        if isinstance(first, Reasoning):  # some clients require a signature
+            block["signature"] = self.run.run_id
+            signed = self._block_event("delta", delta={"type": "signature_delta", "signature": self.run.run_id})
+        return signed + self._end_block(block)
 
     def end(self, part: End) -> bytes:
         if part.failure is not None:
@@ -104,6 +104,5 @@ def _event(name: str, **fields: Any) -> bytes:
 
 
 def _usage(prompt: int, answer: int) -> Json:
-    """Return token counts. Those of cached tokens are 0, because Ollama does not count them."""
-    cached = {"cache_creation_input_tokens": 0, "cache_read_input_tokens": 0}
+    cached = {"cache_creation_input_tokens": 0, "cache_read_input_tokens": 0}  # Ollama does not count them
     return {"input_tokens": prompt, "output_tokens": answer, **cached}

@@ -10,7 +10,7 @@ from mochi_server.protocols.errors import http_status
 from mochi_server.telemetry.logging import REQUEST_ID
 from mochi_server.web.protocol import ErrorFormat
 
-_TYPES = {
+_TYPES_BY_STATUS = {
     401: "authentication_error",
     403: "permission_error",
     404: "not_found_error",
@@ -19,7 +19,6 @@ _TYPES = {
     504: "timeout_error",
     529: "overloaded_error",
 }
-"""Types of the errors with these statuses."""
 
 
 class AnthropicErrorEnvelope(BaseModel):
@@ -33,7 +32,7 @@ class AnthropicErrorEnvelope(BaseModel):
 def encode(error: MochiError) -> tuple[int, bytes]:
     """Return the HTTP status and the JSON body of an error."""
     status = 529 if http_status(error) == 503 else http_status(error)
-    fields = {"type": _TYPES.get(status, "api_error" if status >= 500 else "invalid_request_error")}
+    fields = {"type": _TYPES_BY_STATUS.get(status, "api_error" if status >= 500 else "invalid_request_error")}
     body = {"type": "error", "error": fields | {"message": error.message}, "request_id": REQUEST_ID.get()}
     return status, json.dumps(body).encode()
 

@@ -23,6 +23,7 @@ PROTOCOL = Protocol(
     router,
     encode_error,
     ANTHROPIC_ERRORS,
+    resumes=False,
     turn_paths=("",),
     key_header="x-api-key",
     request_id_header="request-id",

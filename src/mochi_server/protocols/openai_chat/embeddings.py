@@ -9,9 +9,12 @@ from typing import Any, Literal
 import orjson
 
 from mochi_server.errors import ModelNotFound, OllamaError, ValidationFailed
-from mochi_server.ollama.async_client import AsyncOllamaClient
-from mochi_server.ollama.errors import is_context_refusal
-from mochi_server.services.context_window import WindowRegistry
+from mochi_server.inference.allocation import Allocation
+from mochi_server.inference.estimate import PromptSize
+from mochi_server.inference.gateway import ModelGateway
+from mochi_server.inference.prompt import FixedPrompt
+from mochi_server.inference.request import ModelRequest
+from mochi_server.ollama.types import ModelInfo
 
 EncodingFormat = Literal["float", "base64"]
 
@@ -23,8 +26,7 @@ _BATCH_SIZE = 64
 class Embeddings:
     """Service that computes embeddings."""
 
-    client: AsyncOllamaClient
-    windows: WindowRegistry
+    gateway: ModelGateway
 
     async def create(
         self, model: str, texts: Sequence[str], dimensions: int | None, encoding_format: EncodingFormat
@@ -35,12 +37,14 @@ class Embeddings:
         """
         data: list[orjson.Fragment] = []
         tokens = 0
-        options = await self._options(model, texts)
+        allocation, prompt = await self._allocate(model), _Texts((), PromptSize(max(map(len, texts))))
         for start in range(0, len(texts), _BATCH_SIZE):
             batch = texts[start : start + _BATCH_SIZE]
             # `truncate: false` makes Ollama reject a text that is too long.
-            payload = {"model": model, "input": batch, "dimensions": dimensions, "options": options, "truncate": False}
-            body = await self._embed(payload)
+            payload = {"model": model, "input": batch, "dimensions": dimensions, "truncate": False}
+            payload = {name: value for name, value in payload.items() if value is not None}
+            request = ModelRequest(allocation=allocation, payload=payload, prompt=prompt)
+            body = await self.gateway.embed(request)
             vectors = body.get("embeddings")
             if not isinstance(vectors, list) or len(vectors) != len(batch):
                 raise OllamaError(f"Ollama did not send one embedding for each of the {len(batch)} texts.")
@@ -55,27 +59,24 @@ class Embeddings:
         usage = {"prompt_tokens": tokens, "total_tokens": tokens}
         return orjson.dumps({"object": "list", "data": data, "model": model, "usage": usage})
 
-    async def _options(self, model: str, texts: Sequence[str]) -> dict[str, Any] | None:
-        """Return Ollama's options with the context window of a chat model, or None for an embedding model.
+    async def _allocate(self, model: str) -> Allocation:
+        """Return the context window of a chat model, or no window for an embedding model.
 
         If the window with which Ollama has loaded the model is large enough, Ollama does not reload the model.
         """
         try:
-            info = await self.client.find_model(model)
+            return self.gateway.allocate(await self.gateway.find_model(model))
         except ModelNotFound:  # the model is not a chat model
-            return None
-        window = await self.windows.window_without_session(info, self.windows.estimate(info, max(map(len, texts))))
-        return {"num_ctx": window} if window else None
+            return self.gateway.allocate(ModelInfo(model, 0)).fixed(None)
 
-    async def _embed(self, payload: dict[str, Any]) -> Any:
-        payload = {name: value for name, value in payload.items() if value is not None}
-        try:
-            return await self.client.embed(payload)
-        except OllamaError as error:
-            if is_context_refusal(error):
-                problem = "a text is longer than the context window of the model; split it"
-                raise ValidationFailed.at("input", problem) from error
-            raise
+
+class _Texts(FixedPrompt):
+    """Texts of a request. Their size is the size of the longest text."""
+
+    async def fit(self, window: int | None, refused: int | None) -> FixedPrompt:  # noqa: ARG002 - as in the base class
+        if refused is not None:
+            raise ValidationFailed.at("input", "a text is longer than the context window of the model; split it")
+        return self
 
 
 def _packed(vector: Any) -> bytes:

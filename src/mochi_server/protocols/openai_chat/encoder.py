@@ -8,13 +8,10 @@ import orjson
 
 from mochi_server.chat.run import Run
 from mochi_server.chat.turn import TurnResult
-from mochi_server.errors import MochiError
 from mochi_server.protocols.encoder import Encoder, data_frame
-from mochi_server.protocols.errors import openai_body
+from mochi_server.protocols.errors import OPENAI_DONE, openai_stream_error
 from mochi_server.protocols.parts import End, Json, Part, Reasoning, Text
 from mochi_server.protocols.turn_fields import extra_fields, is_cut, usage
-
-_DONE = data_frame(b"[DONE]")
 
 
 class ChunkEncoder(Encoder):
@@ -46,12 +43,12 @@ class ChunkEncoder(Encoder):
 
     def end(self, part: End) -> bytes:
         if part.failure is not None:
-            return encode_error(part.failure)
+            return openai_stream_error(part.failure)
         calls = [self._chunk({"tool_calls": [{"index": i, **call}]}) for i, call in enumerate(_tool_calls(part.result))]
         last = self._chunk({}, _finish_reason(part.result), mochi=extra_fields(part))
         counts = {"choices": [], "usage": usage(part.result)}
         ending = data_frame(orjson.dumps(self._chunk_head | counts)) if self._include_usage else b""
-        return b"".join([*calls, last, ending, _DONE])
+        return b"".join([*calls, last, ending, OPENAI_DONE])
 
     def complete(self, parts: Sequence[Part]) -> Json:
         end = _end_of(parts)
@@ -114,11 +111,6 @@ class TextChunkEncoder(ChunkEncoder):
 
     def _chunk_choice(self, delta: Json, finish: str | None) -> Json:
         return {"index": 0, "text": delta.get("content", ""), "logprobs": None, "finish_reason": finish}
-
-
-def encode_error(error: MochiError) -> bytes:
-    """Return the bytes that report ``error`` and end the stream."""
-    return data_frame(openai_body(error)) + _DONE
 
 
 def _end_of(parts: Sequence[Part]) -> End:

@@ -6,10 +6,10 @@ from mochi_server import errors
 from mochi_server.constants import OPENAI_PREFIX
 from mochi_server.dependencies import ServicesDep
 from mochi_server.protocols.completion_routes import CompletionsDep, answer_responses
-from mochi_server.protocols.errors import OPENAI_ERRORS, renaming_parameters
+from mochi_server.protocols.errors import OPENAI_ERRORS, openai_stream_error, renaming_parameters
 from mochi_server.protocols.openai_chat.embedding_schemas import EmbeddingList, EmbeddingRequest
 from mochi_server.protocols.openai_chat.embeddings import Embeddings
-from mochi_server.protocols.openai_chat.encoder import ChunkEncoder, TextChunkEncoder, encode_error
+from mochi_server.protocols.openai_chat.encoder import ChunkEncoder, TextChunkEncoder
 from mochi_server.protocols.openai_chat.request import TEXT_PARAMETERS, parse_completion, parse_text_completion
 from mochi_server.protocols.openai_chat.response_schemas import Completion, OpenAIModel, OpenAIModelList, TextCompletion
 from mochi_server.protocols.openai_chat.schemas import CompletionRequest, StreamOptions, TextCompletionRequest
@@ -24,8 +24,9 @@ router = APIRouter(tags=["OpenAI"], route_class=BodyReleasingRoute)
 PROTOCOL = Protocol(
     OPENAI_PREFIX,
     router,
-    encode_error,
+    openai_stream_error,
     OPENAI_ERRORS,
+    resumes=False,
     turn_paths=("/chat/completions", "/completions"),
     description="Routes for clients of OpenAI's API. Errors have OpenAI's format.",
 )
@@ -78,7 +79,7 @@ async def create_completion(
 )
 async def create_embeddings(request: Request, body: EmbeddingRequest, services: ServicesDep) -> Response:
     """Embed texts as vectors. Ollama computes the vectors."""
-    embeddings = Embeddings(services.client, services.windows)
+    embeddings = Embeddings(services.gateway)
     creating = embeddings.create(body.model, body.texts, body.dimensions, body.encoding_format or "float")
     return Response(await until_disconnect(request, creating), media_type="application/json")
 

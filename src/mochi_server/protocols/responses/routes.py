@@ -10,8 +10,7 @@ from mochi_server.constants import OPENAI_PREFIX
 from mochi_server.container import Services
 from mochi_server.dependencies import ServicesDep
 from mochi_server.protocols.completion_routes import CompletionsDep, answer_responses
-from mochi_server.protocols.errors import OPENAI_ERRORS, renaming_parameters
-from mochi_server.protocols.openai_chat.encoder import encode_error
+from mochi_server.protocols.errors import OPENAI_ERRORS, openai_stream_error, renaming_parameters
 from mochi_server.protocols.responses.encoder import ResponseEncoder
 from mochi_server.protocols.responses.request import PARAMETERS, parse
 from mochi_server.protocols.responses.schemas import ModelResponse, ResponseRequest
@@ -23,7 +22,9 @@ from mochi_server.web.protocol import Protocol
 from mochi_server.web.routes import BodyReleasingRoute
 
 router = APIRouter(tags=["OpenAI"], route_class=BodyReleasingRoute)
-PROTOCOL = Protocol(OPENAI_PREFIX, router, encode_error, OPENAI_ERRORS, turn_paths=("/responses",))
+PROTOCOL = Protocol(
+    OPENAI_PREFIX, router, openai_stream_error, OPENAI_ERRORS, resumes=False, turn_paths=("/responses",)
+)
 
 _EVENTS = "`event` is the type of the event, and `data` is the event as JSON."
 _ITEMS: WeakKeyDictionary[Services, ResponseItems] = WeakKeyDictionary()

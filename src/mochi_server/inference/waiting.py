@@ -1,13 +1,18 @@
-"""Tracker of running requests to models. The tracker determines which requests are queued in Ollama."""
+"""Running requests to models: which of them are queued in Ollama, and their status until the first token."""
 
+import asyncio
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from itertools import takewhile
 
 from mochi_server.ollama.payloads import qualified_name
+
+_POLL_SECONDS = 1.0
+"""Delay before the first status, and between two polls of the status, in seconds."""
+_REPEAT_SECONDS = 5.0
 
 
 @dataclass(eq=False, slots=True)
@@ -62,3 +67,44 @@ class RequestTracker:
         earlier = takewhile(lambda other: other is not request, self._running)
         count = sum(not loaded or other.model == request.model for other in earlier)
         return count >= (self._max_parallel.get(request.model, 1) if loaded else 1)
+
+
+@dataclass(eq=False)
+class FirstTokenWait:
+    """Context manager that reports the status of a request: after one second, on each change, and every five seconds.
+
+    ``state`` returns the status. If ``report`` is None, nothing is reported.
+    """
+
+    state: Callable[[], Awaitable[str]]
+    report: Callable[[str], None] | None
+    _waiting: "asyncio.TimerHandle | asyncio.Task[None] | None" = None
+    _reported: tuple[str, float] = ("", 0.0)
+
+    def __enter__(self) -> "FirstTokenWait":
+        if self.report is not None:
+            self._poll_later()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.end()
+
+    def end(self) -> None:
+        """Stop reporting. The caller does this when the first token arrives."""
+        if self._waiting is not None:
+            self._waiting.cancel()
+
+    def _poll_later(self) -> None:
+        self._waiting = asyncio.get_running_loop().call_later(_POLL_SECONDS, self._start_poll)
+
+    def _start_poll(self) -> None:
+        # A short task for each poll: a task that sleeps between polls needs 1 KB of memory per waiting stream.
+        self._waiting = asyncio.get_running_loop().create_task(self._poll())
+
+    async def _poll(self) -> None:
+        state, now = await self.state(), time.monotonic()
+        last_state, reported_at = self._reported
+        if self.report is not None and (state != last_state or now - reported_at >= _REPEAT_SECONDS):
+            self._reported = state, now
+            self.report(state)
+        self._poll_later()

@@ -1,0 +1,192 @@
+"""Gateway to the models. It sends every request that generates text or embeddings.
+
+The requests forbid Ollama to truncate prompts. If Ollama refuses a prompt or runs out of memory, the gateway changes
+the window or requests a shorter prompt, and sends the request again.
+"""
+
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Any, TypeVar
+
+from mochi_server.errors import ContextOverflow, OllamaError
+from mochi_server.inference.allocation import Allocation
+from mochi_server.inference.prompt import Answer, FixedPrompt
+from mochi_server.inference.prompt_speed import PromptSpeeds
+from mochi_server.inference.request import ModelRequest
+from mochi_server.inference.slots import Slots
+from mochi_server.inference.waiting import FirstTokenWait, RequestTracker, TrackedRequest
+from mochi_server.inference.windows import WindowRegistry
+from mochi_server.ollama.async_client import AsyncOllamaClient
+from mochi_server.ollama.errors import is_context_refusal, is_out_of_memory
+from mochi_server.ollama.payloads import qualified_name
+from mochi_server.ollama.transport import Line, OnLines
+from mochi_server.ollama.types import ModelInfo
+
+_MAX_ATTEMPTS = 8
+"""Maximum number of requests for one answer. After a refused prompt, the prompt or the window changes."""
+
+_Result = TypeVar("_Result")
+
+
+class GatewayObserver:
+    """Observer of the gateway. The methods do nothing."""
+
+    def first_token(self, model: str, seconds: float) -> None:
+        """Observe the time in seconds from a request to the first token of its answer."""
+
+    def response_ended(self, last: Mapping[str, Any], evaluated_tokens: int | None) -> None:
+        """Observe the last line of an answer, and the estimated number of prompt tokens that Ollama evaluated."""
+
+    def context_adjusted(self, reason: str) -> None:
+        """Observe that the context window of a session has changed."""
+
+    def context_compacted(self) -> None:
+        """Observe that a summary has replaced the oldest turns of a prompt."""
+
+
+class ModelGateway:
+    """Gateway to the models of an Ollama server. If ``dynamic`` is false, only users set context windows."""
+
+    def __init__(
+        self,
+        client: AsyncOllamaClient,
+        *,
+        dynamic: bool = True,
+        observer: GatewayObserver = GatewayObserver(),  # noqa: B008 - no state
+    ) -> None:
+        self.client = client
+        self.observer = observer
+        self.windows = WindowRegistry(client.loaded_windows, dynamic, observer.context_adjusted)
+        self.slots = Slots()
+        self.speeds = PromptSpeeds()
+        self._tracker = RequestTracker(observer.first_token)
+
+    async def find_model(self, name: str) -> ModelInfo:
+        """Return the installed chat model ``name``. Raises ``ModelNotFound`` and the errors of ``send``."""
+        return await self.client.find_model(name)
+
+    async def list_models(self) -> list[ModelInfo]:
+        """List the installed models that can chat, in Ollama's order."""
+        return await self.client.list_models()
+
+    def prefetch_loaded(self) -> None:
+        """Request the windows of loaded models in the background, so that the next turn need not wait for them."""
+        self.client.prefetch_loaded()
+
+    async def loaded_window(self, model: str) -> int | None:
+        """Return the window with which Ollama has loaded a model, or None if it is not loaded or unknown."""
+        return (await self.client.loaded_windows() or {}).get(qualified_name(model))
+
+    def allocate(
+        self,
+        model: ModelInfo,
+        config: Mapping[str, Any] | None = None,
+        previous_model: str | None = None,
+        *,
+        usage: int = 0,
+        counted: int = 0,
+    ) -> Allocation:
+        """Return an allocation for requests to a model. The arguments are fields of ``Allocation``."""
+        return Allocation(self.windows, model, config, previous_model, usage, counted)
+
+    async def send(self, request: ModelRequest, on_lines: OnLines) -> Answer:
+        """Send a request and pass batches of answer lines to ``on_lines``. Return the figures of the answer.
+
+        If the calling task is cancelled, Ollama stops generating the answer.
+
+        Raises:
+            ContextOverflow: Ollama refused every prompt as too long.
+            ModelNotFound: Ollama does not have the model.
+            OllamaError: Ollama failed, or the prompt is too long and cannot be shortened.
+            OllamaUnreachable: Ollama did not accept the connection.
+        """
+        return await self._until_accepted(request, lambda prompt: self._post_chat(request, prompt, on_lines))
+
+    async def embed(self, request: ModelRequest) -> Mapping[str, Any]:
+        """Request embeddings of the texts in the payload and return Ollama's response. Raise the errors of ``send``."""
+
+        async def attempt(_: FixedPrompt) -> Mapping[str, Any] | OllamaError:
+            size, name = request.allocation.size, request.payload["model"]
+            options = {"options": {"num_ctx": size}} if size else {}
+            self.slots.begin(name)
+            with self._tracker.request(name):
+                try:
+                    return await self.client.embed({**request.payload, **options})
+                except OllamaError as error:
+                    return error
+
+        return await self._until_accepted(request, attempt)
+
+    async def _until_accepted(
+        self, request: ModelRequest, attempt: Callable[[FixedPrompt], Awaitable[_Result | OllamaError]]
+    ) -> _Result:
+        """Repeat ``attempt`` until Ollama accepts the prompt. ``attempt`` returns an error that may be a refusal."""
+        allocation, refused = request.allocation, None
+        error: OllamaError | None = None
+        size = request.prompt.size
+        await allocation.decide(allocation.estimate.tokens(size))
+        for _ in range(_MAX_ATTEMPTS):
+            prompt = await request.prompt.fit(allocation.size, refused)
+            if prompt is None:
+                assert error is not None  # noqa: S101 - a source may only refuse to shorten a prompt
+                raise error
+            size, result = prompt.size, await attempt(prompt)
+            if not isinstance(result, OllamaError):
+                return result
+            error = result
+            if is_out_of_memory(error):
+                if not allocation.step_down():
+                    raise error
+                refused = None
+            elif is_context_refusal(error):
+                tokens = allocation.estimate.observe_refusal(size, error)
+                refused = None if request.can_grow(tokens) and allocation.grow(tokens) else tokens
+            else:
+                raise error
+        raise ContextOverflow(allocation.size, allocation.estimate.tokens(size))
+
+    async def _post_chat(self, request: ModelRequest, prompt: FixedPrompt, on_lines: OnLines) -> Answer | OllamaError:
+        """Send a request once. If it failed before the first token, return the error."""
+        allocation, name = request.allocation, request.payload["model"]
+        body, limit = request.body(prompt)
+        last: Line = {}
+        with (
+            self._tracker.request(name) as tracked,
+            FirstTokenWait(lambda: self._status(tracked, allocation), request.report) as waiting,
+        ):
+
+            def receive(lines: list[Line]) -> None:
+                if not tracked.answering:
+                    waiting.end()
+                    self._tracker.first_token(tracked)
+                on_lines(lines)
+                if lines[-1].get("done"):
+                    nonlocal last
+                    last = lines[-1]
+                    self.observer.response_ended(last, self.speeds.observe(last))
+
+            number = self.slots.begin(name)
+            try:
+                await self.client.post_chat(
+                    body, receive, others_answer=lambda: self._tracker.parallel_answers(tracked.model) > 1
+                )
+            except OllamaError as error:
+                if tracked.answering:
+                    raise
+                return error
+        answer = allocation.record(last, prompt, limit)
+        if request.exchange is not None:
+            self.slots.record(request.exchange(body, answer.tokens), number)
+        return answer
+
+    async def _status(self, request: TrackedRequest, allocation: Allocation) -> str:
+        """Return the status of a waiting request: ``queued``, ``loading_model`` or ``processing_prompt``.
+
+        Ollama lists a model as soon as it begins to load the model. A model that was not loaded before this request
+        counts as loading until the first token.
+        """
+        if not self._tracker.is_queued(request, loaded=allocation.is_loaded):
+            return "processing_prompt" if allocation.is_loaded else "loading_model"
+        if allocation.is_loaded:
+            return "queued"
+        listed = await self.loaded_window(request.model)
+        return "queued" if listed is None or allocation.size not in (None, listed) else "loading_model"

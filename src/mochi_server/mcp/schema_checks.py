@@ -1,0 +1,110 @@
+"""Worker processes for checks with the schemas of MCP servers. A check that takes too long ends with its process."""
+
+import asyncio
+import json
+import os
+import sys
+from asyncio.subprocess import DEVNULL, PIPE, Process
+from contextlib import suppress
+from typing import Any
+
+import anyio
+
+from mochi_server.mcp.config import MAX_MESSAGE_BYTES
+
+CHECK_SECONDS = 1
+"""Maximum duration of the check of a call's arguments."""
+LISTING_SECONDS = 10
+"""Maximum duration of the check of a tool's schema, whose size is limited."""
+_START_SECONDS = 30
+MAX_WORKERS = 2
+_PROGRAM = "import sys; sys.path[:] = sys.argv[1:]; from mochi_server.util.json_schema import main; main()"
+"""Program that imports the same modules as this process, and no others from the working directory."""
+
+
+class CheckFailed(Exception):
+    """A check took too long or could not be made. The message is the reason."""
+
+
+class SchemaChecks:
+    """Pool of at most ``MAX_WORKERS`` workers, which start on demand. Further checks wait."""
+
+    def __init__(self) -> None:
+        self._slots = asyncio.Semaphore(MAX_WORKERS)
+        self._workers: set[Process] = set()
+        self._idle: list[Process] = []
+
+    async def run(self, operation: str, seconds: float, **parameters: Any) -> dict[str, Any]:
+        """Run a function of ``util.json_schema`` in a worker and return its result. Raises ``CheckFailed``.
+
+        After ``seconds``, the worker is killed.
+        """
+        request = json.dumps((operation, parameters)).encode() + b"\n"
+        async with self._slots:
+            worker = await self._take()
+            try:
+                with anyio.fail_after(seconds):
+                    result: dict[str, Any] = json.loads(await _ask(worker, request))
+            except BaseException as error:
+                await self._kill(worker)
+                if isinstance(error, TimeoutError):
+                    raise CheckFailed(f"the check took longer than {seconds:g} s") from error
+                if isinstance(error, OSError | ValueError):  # the worker ended, or its result is too long
+                    raise CheckFailed("the check failed") from error
+                raise
+            self._idle.append(worker)
+            return result
+
+    async def aclose(self) -> None:
+        """Kill all workers and wait until they have ended."""
+        self._idle.clear()
+        await asyncio.gather(*map(self._kill, self._workers))
+
+    async def _take(self) -> Process:
+        while self._idle:
+            if (worker := self._idle.pop()).returncode is None:
+                return worker
+            await self._kill(worker)
+        try:
+            worker = await _start()
+        except OSError as error:
+            raise CheckFailed(f"the process for checks cannot be started: {error.strerror}") from error
+        self._workers.add(worker)
+        try:
+            with anyio.fail_after(_START_SECONDS):
+                await _ask(worker)
+        except BaseException as error:
+            await self._kill(worker)
+            if isinstance(error, OSError | ValueError):
+                raise CheckFailed("the process for checks did not start") from error
+            raise
+        return worker
+
+    async def _kill(self, worker: Process) -> None:
+        with suppress(ProcessLookupError):
+            worker.kill()
+        with anyio.CancelScope(shield=True):
+            await worker.wait()
+        self._workers.discard(worker)
+
+
+async def _start() -> Process:
+    return await asyncio.create_subprocess_exec(
+        *(sys.executable, "-I", "-c", _PROGRAM, *sys.path),
+        env={name: value for name, value in os.environ.items() if not name.startswith("MOCHI_")},
+        stdin=PIPE,
+        stdout=PIPE,
+        stderr=DEVNULL,
+        limit=MAX_MESSAGE_BYTES,
+        start_new_session=True,
+    )
+
+
+async def _ask(worker: Process, request: bytes = b"") -> bytes:
+    """Send a request and return the next line. Raise ``OSError`` or ``ValueError`` if there is none."""
+    assert worker.stdin and worker.stdout  # noqa: S101, PT018 - both are pipes
+    worker.stdin.write(request)
+    await worker.stdin.drain()
+    if not (line := await worker.stdout.readline()):
+        raise ConnectionError
+    return line

@@ -1,0 +1,92 @@
+"""Live streams of every protocol: the server does not decode the events that it has encoded for the log."""
+
+from collections.abc import Iterator
+from typing import Any
+
+import httpx
+import pytest
+
+from mochi_server.chat import event_log
+from mochi_server.events import ChatEvent
+from mochi_stub import StubServer
+from tests.frontends.chats import Frontend, message, of_type, response_to, user
+from tests.frontends.conftest import TOOLS
+from tests.support.agents import delegate, nested, write_agent
+from tests.support.instructions import calls, instruct, words
+from tests.support.server import RunningServer
+from tests.support.tools import write_tools
+
+pytestmark = pytest.mark.one_process("inspects the server process")
+TASK = nested(delegate(words(2), calls("look"), words(3)), calls("add", a=1, b=2), words(300))
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningServer]:
+    data_dir = tmp_path_factory.mktemp("data")
+    write_tools(data_dir, TOOLS)
+    write_agent(data_dir)
+    with StubServer(speed=0) as stub, RunningServer(data_dir, stub.url, summarization_enabled=False) as server:
+        yield server
+
+
+@pytest.fixture
+def session(server: RunningServer) -> str:
+    tools = {"tools": ["add", "note"], "execution_policy": "confirm_destructive"}
+    created = server.client.create_session("mochi", tool_settings=tools, agent_settings={"enabled_agents": ["helper"]})
+    return str(created["session_id"])
+
+
+@pytest.fixture
+def decoded(monkeypatch: pytest.MonkeyPatch) -> list[bytes]:
+    """The lines that the server decodes."""
+    lines, decode = list[bytes](), event_log.decode
+
+    def record(line: bytes) -> ChatEvent:
+        lines.append(line)
+        return decode(line)
+
+    monkeypatch.setattr(event_log, "decode", record)
+    return lines
+
+
+@pytest.mark.parametrize(
+    ("path", "prompt"),
+    [
+        ("chat/completions", {"messages": [{"role": "user", "content": TASK}]}),
+        ("completions", {"prompt": TASK}),
+        ("responses", {"input": TASK}),
+    ],
+    ids=["chat", "text", "responses"],
+)
+def test_turn_under_v1_is_not_decoded(
+    server: RunningServer, session: str, decoded: list[bytes], path: str, prompt: dict[str, Any]
+) -> None:
+    for stream in (True, False):
+        body = {"model": "mochi", "stream": stream, **prompt}
+        response = httpx.post(f"{server.url}/v1/{path}", json=body, headers={"X-Mochi-Session": session}, timeout=30)
+        assert (response.status_code, "lorem" in response.text, decoded) == (200, True, [])
+
+
+@pytest.mark.parametrize(
+    ("path", "body"),
+    [
+        ("", {"message": TASK}),
+        ("/stream", {"message": TASK}),
+        ("/ai-sdk", {"messages": [user(TASK)]}),
+        ("/ag-ui", {"threadId": "t", "runId": "r", "messages": [message(TASK)]}),
+    ],
+    ids=["native-collected", "native", "ai-sdk", "ag-ui"],
+)
+def test_turn_in_a_session_is_not_decoded(
+    server: RunningServer, session: str, decoded: list[bytes], path: str, body: dict[str, Any]
+) -> None:
+    response = server.client.http.post(f"/chat/{session}{path}", json=body)
+    assert (response.status_code, "lorem" in response.text, decoded) == (200, True, [])
+
+
+def test_stream_after_an_approval_is_decoded(server: RunningServer, session: str, decoded: list[bytes]) -> None:
+    frontend, prompt = Frontend(server.client, session), user(instruct(calls("note", text="milk"), words(1)))
+    approval = of_type(frontend.ai_sdk(prompt), "tool-approval-request")
+    assert decoded == []
+    frontend.ai_sdk(prompt, response_to(approval))
+    assert decoded

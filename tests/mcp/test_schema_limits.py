@@ -1,0 +1,260 @@
+"""Schemas of MCP servers and arguments that are made to take long to check."""
+
+import asyncio
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import AsyncIterator, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+import pytest_asyncio
+
+from mochi_server.mcp.schema_checks import MAX_WORKERS, SchemaChecks
+from mochi_server.tools.schema import InvalidArguments
+from mochi_stub import StubServer
+from tests.api.test_tools import PendingApproval
+from tests.support.api import Api
+from tests.support.instructions import calls, instruct, words
+from tests.support.mcp import by_hand, has_socket, is_alive, write_mcp
+from tests.support.server import RunningServer
+from tests.support.waiting import until
+
+if TYPE_CHECKING:
+    from mochi_server.mcp.tool_mapping import McpTool
+
+TOO_LONG = "the arguments cannot be checked: the check took longer than 1 s"
+DOUBLING: dict[str, dict[str, Any]] = {
+    "allOf": {"allOf": [{"$ref": "NEXT"}] * 2},
+    "anyOf": {"anyOf": [{"$ref": "NEXT"}] * 2},
+    "not": {"not": {"$ref": "NEXT"}, "if": {"$ref": "NEXT"}},
+    "additionalProperties": {"additionalProperties": {"$ref": "NEXT"}, "propertyNames": {"$ref": "NEXT"}},
+    "dependentSchemas": {"dependentSchemas": {"$defs": {"$ref": "NEXT"}, "b": {"$ref": "NEXT"}}},
+    "definitions": {"properties": {"definitions": {"$ref": "NEXT"}}, "contains": {"$ref": "NEXT"}},
+}
+"""Schemas that refer twice to the next definition."""
+ITEMS = [{"a": number} for number in range(1_500)]
+UNIQUE = {"properties": {"items": {"type": "array", "uniqueItems": True}}}
+
+
+def doubled(node: dict[str, Any], reference: str = "#/$defs/d{}") -> dict[str, Any]:
+    """Return a schema of a few kilobytes with 40 definitions. Each refers twice to the next."""
+    text = json.dumps(node)
+    definitions = {
+        f"d{level}": {"$anchor": f"a{level}", **json.loads(text.replace("NEXT", reference.format(level + 1)))}
+        for level in range(40)
+    }
+    return {
+        "type": "object",
+        "allOf": [{"$ref": reference.format(0)}],
+        "$defs": definitions | {"d40": {"$anchor": "a40"}},
+    }
+
+
+def workers_of(parent: int) -> list[int]:
+    """Return the IDs of the workers that a process has started."""
+    pids = []
+    for path in Path("/proc").glob("[0-9]*"):
+        with suppress(OSError):
+            fields = (path / "stat").read_text().rpartition(")")[2].split()
+            if int(fields[1]) == parent and b"mochi_server.util.json_schema" in (path / "cmdline").read_bytes():
+                pids.append(int(path.name))
+    return pids
+
+
+async def mapped(checks: SchemaChecks, *schemas: dict[str, Any]) -> "tuple[list[McpTool], list[str]]":
+    from mcp_types import Tool
+
+    from mochi_server.mcp.tool_mapping import map_tools
+
+    tools = [Tool(name=f"t{n}", input_schema={"type": "object", **schema}) for n, schema in enumerate(schemas)]
+    return await map_tools(tools, checks)
+
+
+@pytest_asyncio.fixture
+async def checks() -> AsyncIterator[SchemaChecks]:
+    """A pool of workers, which end with the test."""
+    checks = SchemaChecks()
+    yield checks
+    await checks.aclose()
+    assert workers_of(os.getpid()) == []
+
+
+@pytest.mark.parametrize("reference", ["#/$defs/d{}", "#a{}"])
+async def test_only_tools_with_large_schemas_are_left_out(checks: SchemaChecks, reference: str) -> None:
+    large = [doubled(node, reference) for node in DOUBLING.values()]
+    large.append({"properties": {f"p{number}": {"type": "string"} for number in range(20_000)}})
+    large.append({"properties": {"a": {"enum": [*range(20_000)]}}})
+    text = {"description": "x" * 10_000}
+    large.append({"properties": {f"p{n}": {"$ref": "#/$defs/text"} for n in range(200)}, "$defs": {"text": text}})
+    usable, problems = await mapped(checks, *large, {"properties": {"a": {"type": "string"}}})
+    assert problems == [f"its tool 't{number}' cannot be used: its schema is too large" for number in range(len(large))]
+    assert [tool.name for tool in usable] == [f"t{len(large)}"]
+
+
+async def test_recursive_schema_is_usable(checks: SchemaChecks) -> None:
+    node = {"type": "object", "properties": {"next": {"$ref": "#/$defs/node"}, "a": {"type": "integer"}}}
+    (tool,), problems = await mapped(
+        checks, {"properties": {"list": {"$ref": "#/$defs/node"}}, "$defs": {"node": node}}
+    )
+    assert problems == []
+    value: dict[str, Any] = {"a": 1}
+    for _ in range(90):
+        value = {"next": value}
+    assert (await tool.schema.bind({"list": value})).args == ({"list": value},)
+    with pytest.raises(InvalidArguments, match="'x' is not of type 'integer'"):
+        await tool.schema.bind({"list": {"next": {"next": {"a": "x"}}}})
+
+
+def slow_calls() -> Iterator[Any]:
+    """Yield schemas within the size limit and arguments that take long to check."""
+    yield pytest.param(UNIQUE, {"items": ITEMS}, id="uniqueItems")
+    pattern = {"properties": {"o": {"patternProperties": {"^(a+)+$": {}}, "additionalProperties": False}}}
+    yield pytest.param(pattern, {"o": {"a" * 40 + "!": 1}}, id="patternProperties")
+    twice = {"allOf": [{"properties": {"x": {"$ref": "#/$defs/n"}}}] * 2}
+    value: dict[str, Any] = {}
+    for _ in range(50):
+        value = {"x": value}
+    yield pytest.param({"properties": {"x": {"$ref": "#/$defs/n"}}, "$defs": {"n": twice}}, value, id="recursion")
+    required = {"type": "object", "required": ["d"], "properties": {"d": {"default": ["x" * 200] * 50}}}
+    yield pytest.param({"properties": {"l": {"type": "array", "items": required}}}, {"l": [{}] * 40_000}, id="defaults")
+
+
+@pytest.mark.parametrize(("schema", "arguments"), [*slow_calls()])
+async def test_check_of_arguments_ends_with_its_process(
+    checks: SchemaChecks, schema: dict[str, Any], arguments: dict[str, Any]
+) -> None:
+    (tool,), problems = await mapped(checks, schema)
+    (worker,) = workers_of(os.getpid())
+    before = time.process_time()
+    with pytest.raises(InvalidArguments, match="the arguments cannot be checked: the check"):
+        await tool.schema.bind(arguments)
+    assert (problems, is_alive(worker)) == ([], False)
+    assert time.process_time() - before < 0.5
+    assert (await tool.schema.bind({})).args == ({},)
+
+
+async def test_cancelled_check_ends_with_its_process(checks: SchemaChecks) -> None:
+    (tool,), _ = await mapped(checks, UNIQUE)
+    (worker,) = workers_of(os.getpid())
+    check = asyncio.ensure_future(tool.schema.bind({"items": ITEMS}))
+    await asyncio.sleep(0)
+    check.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await check
+    assert not is_alive(worker)
+
+
+async def test_workers_are_kept_limited_and_replaced(checks: SchemaChecks) -> None:
+    (tool,), _ = await mapped(checks, UNIQUE)
+    await asyncio.gather(*(tool.schema.bind({"items": [number]}) for number in range(10)))
+    kept = workers_of(os.getpid())
+    assert len(kept) == MAX_WORKERS
+    await tool.schema.bind({"items": [1]})
+    assert sorted(workers_of(os.getpid())) == sorted(kept)
+    for worker in kept:
+        os.kill(worker, signal.SIGKILL)
+    until(lambda: not any(map(is_alive, kept)))
+    with suppress(InvalidArguments):  # the end of a process is noticed late
+        await tool.schema.bind({"items": [1]})
+    assert (await tool.schema.bind({"items": [1]})).args == ({"items": [1]},)
+
+
+async def test_small_arguments_of_simple_schemas_need_no_worker(checks: SchemaChecks) -> None:
+    (tool,), _ = await mapped(checks, {"properties": {"a": {"type": "string"}}})
+    await checks.aclose()
+    assert (await tool.schema.bind({"a": "x"})).args == ({"a": "x"},)
+    with pytest.raises(InvalidArguments, match="is not of type"):
+        await tool.schema.bind({"a": 1})
+    assert workers_of(os.getpid()) == []
+
+
+async def test_largest_check_on_the_event_loop_is_short(checks: SchemaChecks) -> None:
+    numbers = {"type": "array", "items": {"anyOf": [{"type": "string"}, {"minimum": 2}, {"enum": [2, 3]}]}}
+    (tool,), _ = await mapped(checks, {"properties": {"n": numbers}})
+    await checks.aclose()
+    before = time.process_time()
+    with pytest.raises(InvalidArguments):
+        await tool.schema.bind({"n": [1] * 800})
+    assert time.process_time() - before < 0.5
+
+
+async def test_text_about_many_errors_is_limited(checks: SchemaChecks) -> None:
+    (tool,), _ = await mapped(checks, {"properties": {"n": {"items": {"type": "integer"}}}})
+    with pytest.raises(InvalidArguments) as caught:
+        await tool.schema.bind({"n": ["x" * 10_000] * 1_000})
+    assert len(str(caught.value)) < 25_000
+
+
+@pytest.mark.parametrize("stuck", [False, True])
+def test_worker_ends_without_its_server(stuck: bool) -> None:
+    program = "from mochi_server.util import json_schema as s; s._MAX_SECONDS = 1; s.main()"
+    command = [sys.executable, "-c", program]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL) as worker:
+        request = ["bind", {"schema": UNIQUE, "completed": {}, "arguments": {"items": ITEMS * stuck}}]
+        worker.communicate(json.dumps(request).encode() + b"\n", timeout=20)
+        assert worker.returncode == int(stuck)
+
+
+@pytest.fixture
+def server(stub: StubServer, tmp_path: Path) -> Iterator[RunningServer]:
+    """A server with tools whose schemas take long to check, and a good tool."""
+    write_mcp(tmp_path, hand=by_hand(tmp_path, "doubling", "unique", "echo"))
+    with RunningServer(tmp_path, stub.url) as server:
+        yield server
+
+
+def answering_during(api: Api, work: Any) -> Any:
+    """Return the result of ``work``. Fail if the server does not respond fast while it runs."""
+    with ThreadPoolExecutor() as threads:
+        result, answers = threads.submit(work), 0
+        while not result.done():
+            api.ok(api.http.get("/health/live", timeout=1))
+            answers += 1
+    assert answers
+    return result.result()
+
+
+def test_server_responds_while_arguments_are_checked(server: RunningServer) -> None:
+    with server.api() as api:
+        listed = answering_during(api, lambda: api.ok(api.http.get("/tools")))
+        assert (listed["groups"], [problem["message"].partition(": ")[2] for problem in listed["problems"]]) == (
+            {"hand": ["unique", "echo"]},
+            ["its tool 'doubling' cannot be used: its schema is too large"],
+        )
+        settings = {"tool_group": "hand", "execution_policy": "never_confirm"}
+        session_id = api.create_session("mochi", tool_settings=settings)["session_id"]
+        prompt = instruct(calls("unique", items=ITEMS), words(2))
+        answer = answering_during(api, lambda: api.send_message(session_id, prompt))
+    (call,) = answer["tool_calls_executed"]
+    assert call["error_message"].startswith(f"Wrong arguments for unique: {TOO_LONG}")
+
+
+def test_server_responds_while_edited_arguments_are_checked(server: RunningServer) -> None:
+    with server.api() as api:
+        until(lambda: "unique" in api.ok(api.http.get("/tools"))["tools"], 30)
+        settings = {"tool_group": "hand", "execution_policy": "always_confirm"}
+        session_id = api.create_session("mochi", tool_settings=settings)["session_id"]
+        with api.open_stream(session_id, instruct(calls("unique", items=[1]), words(2))) as stream:
+            pending = PendingApproval(api, session_id, stream)
+            edited = answering_during(api, lambda: pending.decide(approved=True, arguments={"items": ITEMS}))
+            assert edited.status_code == 422
+            assert TOO_LONG in edited.text
+            api.ok(pending.decide(approved=True))
+            events = pending.remaining_events()
+        assert next(event for event in events if event.type == "tool_result").data["success"] is True
+
+
+def test_workers_have_no_sockets_and_end_with_the_server(server: RunningServer) -> None:
+    with server.api() as api:
+        until(lambda: "unique" in api.ok(api.http.get("/tools"))["tools"], 30)
+    (worker,) = workers_of(os.getpid())
+    assert not has_socket(worker, int(server.url.rpartition(":")[2]))
+    server.stop()
+    assert not is_alive(worker)
