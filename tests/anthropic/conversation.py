@@ -76,7 +76,7 @@ def call_of(message: Message) -> Any:
     return call
 
 
-def client_of(server: RunningServer, **credential: str) -> anthropic.Anthropic:
+def client_of(server: RunningServer, **credential: Any) -> anthropic.Anthropic:
     """Return the official client, without retries. ``credential`` is an API key or another credential."""
     import anthropic
 

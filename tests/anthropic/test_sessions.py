@@ -78,8 +78,8 @@ def test_repeated_key_returns_the_stored_answer(conversation: Conversation, api:
 def test_messages_without_news_are_rejected(
     conversation: Conversation, session: str, messages: Any, message: str
 ) -> None:
-    error = conversation.rejected(messages=messages, extra_headers={"X-Mochi-Session": session})
-    assert (error.status_code, error.body["error"]["message"]) == (400, message)  # type: ignore[index, call-overload]  # a dict
+    error: Any = conversation.rejected(messages=messages, extra_headers={"X-Mochi-Session": session})
+    assert (error.status_code, error.body["error"]["message"]) == (400, message)
 
 
 @pytest.mark.parametrize("unknown", ["", "0123456789"])
