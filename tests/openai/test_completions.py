@@ -354,17 +354,13 @@ def test_api_key_is_a_bearer_token(tmp_path: Path, stub: StubServer) -> None:
                     assert caught.value.code == "invalid_api_key"
 
 
-def test_window_is_shared_with_sessions_of_model(conversation: Conversation, server: RunningServer) -> None:
-    """So Ollama does not reload the model."""
+def test_manual_window_of_session_is_not_shared(conversation: Conversation, server: RunningServer) -> None:
     api = server.api()
     session = api.create_session("mochi-long")["session_id"]
     wide = {"context_window": {"current_window": 24_576}}
     api.ok(api.http.patch(f"/sessions/{session}", json=wide))
     answer: Any = conversation.send_message("Hello!", model="mochi-long")
-    assert answer.mochi["context_window"]["current_window"] == 24_576
-    api.send_message(session, "Hello!")
-    assert [sent["options"]["num_ctx"] for sent in conversation.sent] == [24_576, 24_576]
-    api.ok(api.http.patch(f"/sessions/{session}", json={"context_window": None}))
+    assert answer.mochi["context_window"]["current_window"] == 8192
 
 
 @STREAMED

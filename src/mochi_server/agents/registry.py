@@ -11,7 +11,6 @@ import anyio.to_thread
 from mochi_server.agents.config import AgentDefinition
 from mochi_server.agents.discovery import AgentDiscoveryService, require_valid
 from mochi_server.agents.skill import SKILL_FILE
-from mochi_server.errors import AgentInvalid
 from mochi_server.tools.discovery import Tool, ToolCatalogue
 from mochi_server.tools.execution import MAX_PARALLEL_CALLS, ToolRaised
 from mochi_server.tools.loader import Problem
@@ -62,11 +61,10 @@ class AgentRegistry:
         return (await self._with_mcp_tools({agent.name: updated}))[agent.name]
 
     async def current_tools(self, agent: AgentDefinition) -> Mapping[str, Tool]:
-        """Return the tools that ``agent`` has now, by name. If the agent has become invalid, it has none."""
-        try:
-            return (await self.current(agent)).catalogue.tools
-        except AgentInvalid:
-            return {}
+        """Return the tools of ``agent`` by name, with the tools that its MCP servers offer now."""
+        imported = (self._agents or {}).get(agent.name, agent)
+        of_python = replace(agent, catalogue=imported.catalogue)
+        return (await self._with_mcp_tools({agent.name: of_python}))[agent.name].catalogue.tools
 
     async def _discover(self) -> dict[str, AgentDefinition]:
         names = await anyio.to_thread.run_sync(self.discovery.names)
