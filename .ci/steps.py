@@ -78,7 +78,8 @@ PREPARE = [
     Step("Debian packages", DEBIAN_PACKAGES, needs=("apt-get",)),
     Step(
         "node packages",
-        "for d in tests/stub/js tests/contract/ts tests/mcp/js tests/openai/js tests/frontends/js docs/examples/react; "
+        "for d in tests/stub/js tests/contract/ts tests/mcp/js tests/openai/js tests/anthropic/js "
+        "tests/frontends/js docs/examples/react; "
         f"do (cd $d && {NPM_CI}); done",
         NODE,
     ),

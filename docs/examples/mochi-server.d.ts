@@ -938,6 +938,46 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/v1/messages": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /**
+         * Create message
+         * @description Answer a conversation with one JSON response or a stream. If the request names no session, nothing is stored.
+         */
+        post: operations["create_message"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/v1/messages/count_tokens": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /**
+         * Count message tokens
+         * @description Estimate the tokens of a conversation. The estimate improves with each answer of the model.
+         */
+        post: operations["count_message_tokens"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
 }
 export type webhooks = Record<string, never>;
 export interface components {
@@ -1836,39 +1876,25 @@ export interface components {
             };
         };
         /**
-         * AssistantMessage
-         * @description A message of the model.
+         * AnthropicErrorEnvelope
+         * @description Response body of every error under `/v1/messages`. `error` has a `type` for programs, and a `message`.
          */
-        AssistantMessage: {
+        AnthropicErrorEnvelope: {
             /**
-             * @description discriminator enum property added by openapi-typescript
-             * @enum {string}
+             * Type
+             * @constant
              */
-            role: "assistant";
-            /** Content */
-            content?: (string | (components["schemas"]["TextPart"] | components["schemas"]["RefusalPart"])[]) | null;
-            /** Refusal */
-            refusal?: string | null;
-            /** Reasoning Content */
-            reasoning_content?: string | null;
-            /** Reasoning */
-            reasoning?: string | null;
-            /** Tool Calls */
-            tool_calls?: components["schemas"]["Call"][] | null;
-            /**
-             * Function Call
-             * @description Not supported. Use `tool_calls`.
-             */
-            function_call?: unknown;
-            /**
-             * Audio
-             * @description Not supported.
-             */
-            audio?: unknown;
+            type: "error";
+            /** Error */
+            error: {
+                [key: string]: string;
+            };
+            /** Request Id */
+            request_id: string;
         };
         /**
          * MochiExtension
-         * @description Results that OpenAI's API does not have. ``tool_calls_executed`` are the tool calls that this server ran.
+         * @description Results that other providers do not have. ``tool_calls_executed`` are the tool calls that this server ran.
          *
          *     ``notices`` are the ``warning`` and ``context_compacted`` events of the turn.
          */
@@ -2390,7 +2416,7 @@ export interface components {
              * Messages
              * @description The conversation; in a session, its new messages.
              */
-            messages: (components["schemas"]["SystemMessage"] | components["schemas"]["UserMessage"] | components["schemas"]["AssistantMessage"] | components["schemas"]["ToolMessage"])[];
+            messages: (components["schemas"]["SystemMessage"] | components["schemas"]["mochi_server__protocols__openai_chat__messages__UserMessage"] | components["schemas"]["mochi_server__protocols__openai_chat__messages__AssistantMessage"] | components["schemas"]["ToolMessage"])[];
             /** @description `include_usage` adds a chunk with token counts. */
             stream_options?: components["schemas"]["StreamOptions"] | null;
             /**
@@ -2509,6 +2535,38 @@ export interface components {
             usage_tokens: number | null;
             /** Reason */
             reason: string | null;
+        };
+        /**
+         * CountRequest
+         * @description A conversation. A null field counts as absent. Unknown fields, such as `cache_control`, are ignored.
+         */
+        CountRequest: {
+            /**
+             * Model
+             * @description Model of Ollama, or `agent:NAME`.
+             */
+            model: string;
+            /**
+             * Messages
+             * @description The conversation; in a session, its new messages.
+             */
+            messages: (components["schemas"]["mochi_server__protocols__anthropic__schemas__UserMessage"] | components["schemas"]["mochi_server__protocols__anthropic__schemas__AssistantMessage"])[];
+            /**
+             * System
+             * @description Instructions for the model.
+             */
+            system?: (string | components["schemas"]["TextPart"][]) | null;
+            /**
+             * Tools
+             * @description Tools that the client runs.
+             */
+            tools?: components["schemas"]["Tool"][] | null;
+            /** @description It is enforced for the first answer of the turn. */
+            tool_choice?: components["schemas"]["ToolChoice"] | null;
+            /** @description Without this field, the session's default applies. */
+            thinking?: components["schemas"]["Thinking"] | null;
+            /** @description Level of thinking, and format of the answer. */
+            output_config?: components["schemas"]["OutputConfig"] | null;
         };
         /** @description The stream ended. No event follows. */
         Done: {
@@ -2843,6 +2901,18 @@ export interface components {
             content: string;
         };
         /**
+         * ImageBlock
+         * @description An image, for models with `vision`.
+         */
+        ImageBlock: {
+            /**
+             * @description discriminator enum property added by openapi-typescript
+             * @enum {string}
+             */
+            type: "image";
+            source: components["schemas"]["ImageSource"];
+        };
+        /**
          * ImagePart
          * @description An image, for models with `vision`.
          */
@@ -2866,6 +2936,24 @@ export interface components {
             media_type: string;
         } & {
             [key: string]: unknown;
+        };
+        /**
+         * ImageSource
+         * @description Data of an image: base64 in ``data``, or a data URL in ``url``.
+         */
+        ImageSource: {
+            /**
+             * Type
+             * @enum {string}
+             */
+            type: "base64" | "url";
+            /**
+             * Data
+             * @default
+             */
+            data?: string;
+            /** Url */
+            url?: string | null;
         };
         /**
          * ImageUrl
@@ -3002,6 +3090,117 @@ export interface components {
             session_id: string;
             /** Messages */
             messages: components["schemas"]["StoredMessage"][];
+        };
+        /**
+         * MessageRequest
+         * @description A conversation to answer. A null field counts as absent. Unknown fields are ignored.
+         * @example {
+         *       "max_tokens": 1024,
+         *       "messages": [
+         *         {
+         *           "content": "Hello!",
+         *           "role": "user"
+         *         }
+         *       ],
+         *       "model": "qwen3:14b"
+         *     }
+         */
+        MessageRequest: {
+            /**
+             * Model
+             * @description Model of Ollama, or `agent:NAME`.
+             */
+            model: string;
+            /**
+             * Messages
+             * @description The conversation; in a session, its new messages.
+             */
+            messages: (components["schemas"]["mochi_server__protocols__anthropic__schemas__UserMessage"] | components["schemas"]["mochi_server__protocols__anthropic__schemas__AssistantMessage"])[];
+            /**
+             * System
+             * @description Instructions for the model.
+             */
+            system?: (string | components["schemas"]["TextPart"][]) | null;
+            /**
+             * Tools
+             * @description Tools that the client runs.
+             */
+            tools?: components["schemas"]["Tool"][] | null;
+            /** @description It is enforced for the first answer of the turn. */
+            tool_choice?: components["schemas"]["ToolChoice"] | null;
+            /** @description Without this field, the session's default applies. */
+            thinking?: components["schemas"]["Thinking"] | null;
+            /** @description Level of thinking, and format of the answer. */
+            output_config?: components["schemas"]["OutputConfig"] | null;
+            /**
+             * Max Tokens
+             * @description Maximum tokens of the answer, with thinking. -1 sets no limit.
+             */
+            max_tokens: number;
+            /**
+             * Stream
+             * @description Stream the answer.
+             */
+            stream?: boolean | null;
+            /**
+             * Temperature
+             * @description Sampling temperature.
+             */
+            temperature?: number | null;
+            /**
+             * Top P
+             * @description Nucleus sampling: cumulative probability of candidates.
+             */
+            top_p?: number | null;
+            /**
+             * Top K
+             * @description Number of candidates for the next token.
+             */
+            top_k?: number | null;
+            /**
+             * Stop Sequences
+             * @description Stop sequences. The answer ends before them.
+             */
+            stop_sequences?: string[] | null;
+        };
+        /**
+         * MessageResponse
+         * @description An answer. ``content`` has blocks of the types `thinking`, `text` and `tool_use`.
+         */
+        MessageResponse: {
+            /** Id */
+            id: string;
+            /**
+             * Type
+             * @constant
+             */
+            type: "message";
+            /**
+             * Role
+             * @constant
+             */
+            role: "assistant";
+            /** Model */
+            model: string;
+            /** Content */
+            content: {
+                [key: string]: unknown;
+            }[];
+            /**
+             * Stop Reason
+             * @enum {string}
+             */
+            stop_reason: "end_turn" | "max_tokens" | "tool_use";
+            /** Stop Sequence */
+            stop_sequence: null;
+            /**
+             * Usage
+             * @description Ollama's token counts, summed over all requests of the turn.
+             */
+            usage: {
+                [key: string]: number;
+            };
+            mochi: components["schemas"]["MochiExtension"];
         };
         /**
          * Metadata
@@ -3338,6 +3537,15 @@ export interface components {
             system?: string | null;
         } & {
             [key: string]: unknown;
+        };
+        /**
+         * OutputConfig
+         * @description Options of the answer. ``effort`` is the level of thinking, if ``thinking`` is enabled.
+         */
+        OutputConfig: {
+            /** Effort */
+            effort?: ("none" | "minimal" | "low" | "medium" | "high" | "xhigh" | "ultra" | "max") | null;
+            format?: components["schemas"]["SchemaText"] | null;
         };
         /**
          * OutputTokensDetails
@@ -4668,6 +4876,33 @@ export interface components {
             /** Text */
             text: string;
         };
+        /**
+         * Thinking
+         * @description Whether the model thinks. The server ignores `budget_tokens`.
+         */
+        Thinking: {
+            /**
+             * Type
+             * @enum {string}
+             */
+            type: "enabled" | "adaptive" | "disabled";
+        };
+        /**
+         * ThinkingBlock
+         * @description Reasoning of a model. Only reasoning in clear text has an effect.
+         */
+        ThinkingBlock: {
+            /**
+             * @description discriminator enum property added by openapi-typescript
+             * @enum {string}
+             */
+            type: "redacted_thinking" | "thinking";
+            /**
+             * Thinking
+             * @default
+             */
+            thinking?: string;
+        };
         /** @description A piece of the model's reasoning. It is sent if the model can think and the request or session sets `think`. */
         ThinkingDelta: {
             content: string;
@@ -4713,6 +4948,22 @@ export interface components {
              */
             event: "logprobs";
             data: components["schemas"]["TokenLogprobs"];
+        };
+        /**
+         * Tool
+         * @description A tool that the client runs.
+         */
+        Tool: {
+            /** Name */
+            name: string;
+            /** Description */
+            description?: string | null;
+            /** Input Schema */
+            input_schema?: {
+                [key: string]: unknown;
+            } | null;
+            /** Type */
+            type?: string | null;
         };
         /**
          * ToolCall
@@ -4786,6 +5037,21 @@ export interface components {
              */
             event: "tool_call";
             data: components["schemas"]["ToolCalled"];
+        };
+        /**
+         * ToolChoice
+         * @description Whether the model may or must call a tool. `tool` requires a call of the tool ``name``.
+         */
+        ToolChoice: {
+            /**
+             * Type
+             * @enum {string}
+             */
+            type: "auto" | "any" | "tool" | "none";
+            /** Name */
+            name?: string | null;
+            /** Disable Parallel Tool Use */
+            disable_parallel_tool_use?: boolean | null;
         };
         /**
          * @description A tool call waits for approval. Send the decision to `confirm-tool`.
@@ -4999,6 +5265,23 @@ export interface components {
             error_code: string | null;
             call_index: number;
         };
+        /**
+         * ToolResultBlock
+         * @description The result of a tool call.
+         */
+        ToolResultBlock: {
+            /**
+             * @description discriminator enum property added by openapi-typescript
+             * @enum {string}
+             */
+            type: "tool_result";
+            /** Tool Use Id */
+            tool_use_id: string;
+            /** Content */
+            content?: (string | (components["schemas"]["TextPart"] | components["schemas"]["ImageBlock"])[]) | null;
+            /** Is Error */
+            is_error?: boolean | null;
+        };
         /** @description `tool_result`: The result of a tool call. */
         ToolResultEvent: {
             /**
@@ -5063,6 +5346,25 @@ export interface components {
             destructive: boolean;
         };
         /**
+         * ToolUseBlock
+         * @description A tool call of the model.
+         */
+        ToolUseBlock: {
+            /**
+             * @description discriminator enum property added by openapi-typescript
+             * @enum {string}
+             */
+            type: "tool_use";
+            /** Id */
+            id: string;
+            /** Name */
+            name: string;
+            /** Input */
+            input: {
+                [key: string]: unknown;
+            };
+        };
+        /**
          * @description The turn failed. The answer up to this point is stored. `done` still follows.
          *
          *     `retry_after` is the time in seconds after which the client can repeat the request, if Ollama is busy.
@@ -5102,7 +5404,8 @@ export interface components {
          *     - `TOOL_CALLS_LEFT_OUT`: one answer had more distinct tool calls than the limit. The others were left out.
          *     - `TOOL_CHANGED`: a tool changed while its call waited for approval. The call needs approval again.
          *     - `ANSWER_CUT`: the answer filled the context window and was cut.
-         *     - `WINDOW_DIFFERS`: Ollama reloads the model, because a session's manual context window differs from the window of other sessions with the model.
+         *     - `WINDOW_DIFFERS`: Ollama reloads the model, because a session's manual context window differs from the window
+         *       of other sessions with the model.
          *     - `PROMPT_TRUNCATED`: Ollama cut the prompt.
          *     - `MODEL_NOT_FOUND`: Ollama does not have the model of an agent. The session's model answers instead.
          *     - `TOOL_NOT_FOUND`, `AGENT_NOT_FOUND`: the session enables a tool, tool group or agent that does not exist.
@@ -5121,7 +5424,8 @@ export interface components {
          *     - `TOOL_CALLS_LEFT_OUT`: one answer had more distinct tool calls than the limit. The others were left out.
          *     - `TOOL_CHANGED`: a tool changed while its call waited for approval. The call needs approval again.
          *     - `ANSWER_CUT`: the answer filled the context window and was cut.
-         *     - `WINDOW_DIFFERS`: Ollama reloads the model, because a session's manual context window differs from the window of other sessions with the model.
+         *     - `WINDOW_DIFFERS`: Ollama reloads the model, because a session's manual context window differs from the window
+         *       of other sessions with the model.
          *     - `PROMPT_TRUNCATED`: Ollama cut the prompt.
          *     - `MODEL_NOT_FOUND`: Ollama does not have the model of an agent. The session's model answers instead.
          *     - `TOOL_NOT_FOUND`, `AGENT_NOT_FOUND`: the session enables a tool, tool group or agent that does not exist.
@@ -5174,19 +5478,6 @@ export interface components {
             total_tokens: number;
         };
         /**
-         * UserMessage
-         * @description A message of the user.
-         */
-        UserMessage: {
-            /**
-             * @description discriminator enum property added by openapi-typescript
-             * @enum {string}
-             */
-            role: "user";
-            /** Content */
-            content: string | (components["schemas"]["TextPart"] | components["schemas"]["ImagePart"])[];
-        };
-        /**
          * WarningOut
          * @description A problem that did not make the request fail. ``message`` is text for users.
          */
@@ -5231,6 +5522,76 @@ export interface components {
             usage_tokens: number | null;
             /** Usage Ratio */
             usage_ratio: number | null;
+        };
+        /**
+         * AssistantMessage
+         * @description A message of the model.
+         */
+        mochi_server__protocols__anthropic__schemas__AssistantMessage: {
+            /**
+             * @description discriminator enum property added by openapi-typescript
+             * @enum {string}
+             */
+            role: "assistant";
+            /** Content */
+            content: string | (components["schemas"]["TextPart"] | components["schemas"]["ToolUseBlock"] | components["schemas"]["ThinkingBlock"])[];
+        };
+        /**
+         * UserMessage
+         * @description A message of the user, or results of tool calls.
+         */
+        mochi_server__protocols__anthropic__schemas__UserMessage: {
+            /**
+             * @description discriminator enum property added by openapi-typescript
+             * @enum {string}
+             */
+            role: "user";
+            /** Content */
+            content: string | (components["schemas"]["TextPart"] | components["schemas"]["ImageBlock"] | components["schemas"]["ToolResultBlock"])[];
+        };
+        /**
+         * AssistantMessage
+         * @description A message of the model.
+         */
+        mochi_server__protocols__openai_chat__messages__AssistantMessage: {
+            /**
+             * @description discriminator enum property added by openapi-typescript
+             * @enum {string}
+             */
+            role: "assistant";
+            /** Content */
+            content?: (string | (components["schemas"]["TextPart"] | components["schemas"]["RefusalPart"])[]) | null;
+            /** Refusal */
+            refusal?: string | null;
+            /** Reasoning Content */
+            reasoning_content?: string | null;
+            /** Reasoning */
+            reasoning?: string | null;
+            /** Tool Calls */
+            tool_calls?: components["schemas"]["Call"][] | null;
+            /**
+             * Function Call
+             * @description Not supported. Use `tool_calls`.
+             */
+            function_call?: unknown;
+            /**
+             * Audio
+             * @description Not supported.
+             */
+            audio?: unknown;
+        };
+        /**
+         * UserMessage
+         * @description A message of the user.
+         */
+        mochi_server__protocols__openai_chat__messages__UserMessage: {
+            /**
+             * @description discriminator enum property added by openapi-typescript
+             * @enum {string}
+             */
+            role: "user";
+            /** Content */
+            content: string | (components["schemas"]["TextPart"] | components["schemas"]["ImagePart"])[];
         };
     };
     responses: never;
@@ -8528,6 +8889,183 @@ export interface operations {
                 };
                 content: {
                     "application/json": components["schemas"]["OpenAIErrorEnvelope"];
+                };
+            };
+        };
+    };
+    create_message: {
+        parameters: {
+            query?: never;
+            header?: {
+                /** @description Session of the turn. It overrides `metadata.session_id`. */
+                "X-Mochi-Session"?: string | null;
+                /** @description Tools of this server that the model may call, separated by commas. */
+                "X-Mochi-Tools"?: string | null;
+                /** @description Without a session: policy of the tool calls. Calls that need approval are denied. */
+                "X-Mochi-Tool-Policy"?: components["schemas"]["ToolExecutionPolicy"] | null;
+                /** @description In a session: a repeated request with the same key returns the existing answer. */
+                "Idempotency-Key"?: string | null;
+            };
+            path?: never;
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["MessageRequest"];
+            };
+        };
+        responses: {
+            /** @description The message, as JSON or as events. */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["MessageResponse"];
+                    "text/event-stream": string;
+                };
+            };
+            /** @description `invalid_request_error` */
+            400: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["AnthropicErrorEnvelope"];
+                };
+            };
+            /** @description `not_found_error` */
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["AnthropicErrorEnvelope"];
+                };
+            };
+            /** @description `invalid_request_error` */
+            409: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["AnthropicErrorEnvelope"];
+                };
+            };
+            /** @description `api_error` */
+            500: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["AnthropicErrorEnvelope"];
+                };
+            };
+            /** @description `api_error` */
+            502: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["AnthropicErrorEnvelope"];
+                };
+            };
+            /** @description `overloaded_error` */
+            529: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["AnthropicErrorEnvelope"];
+                };
+            };
+            /** @description Any other error. All routes can return 400, 401, 403, 408, 413, 422, 431 and 500. */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["AnthropicErrorEnvelope"];
+                };
+            };
+        };
+    };
+    count_message_tokens: {
+        parameters: {
+            query?: never;
+            header?: {
+                /** @description Session of the turn. It overrides `metadata.session_id`. */
+                "X-Mochi-Session"?: string | null;
+                /** @description Tools of this server that the model may call, separated by commas. */
+                "X-Mochi-Tools"?: string | null;
+                /** @description Without a session: policy of the tool calls. Calls that need approval are denied. */
+                "X-Mochi-Tool-Policy"?: components["schemas"]["ToolExecutionPolicy"] | null;
+                /** @description In a session: a repeated request with the same key returns the existing answer. */
+                "Idempotency-Key"?: string | null;
+            };
+            path?: never;
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["CountRequest"];
+            };
+        };
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": {
+                        [key: string]: number;
+                    };
+                };
+            };
+            /** @description `invalid_request_error` */
+            400: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["AnthropicErrorEnvelope"];
+                };
+            };
+            /** @description `not_found_error` */
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["AnthropicErrorEnvelope"];
+                };
+            };
+            /** @description `api_error` */
+            502: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["AnthropicErrorEnvelope"];
+                };
+            };
+            /** @description `overloaded_error` */
+            529: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["AnthropicErrorEnvelope"];
+                };
+            };
+            /** @description Any other error. All routes can return 400, 401, 403, 408, 413, 422, 431 and 500. */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["AnthropicErrorEnvelope"];
                 };
             };
         };

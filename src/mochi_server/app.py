@@ -98,9 +98,8 @@ def _add_routes(app: FastAPI) -> None:
     """Add all routes. Routers are included directly, because FastAPI matches nested routers once per level."""
     for module in API:
         app.include_router(module.router, prefix=API_PREFIX, responses=any_error())
-    app.state.error_formats = {}
-    for protocol in load_protocols():
-        app.state.error_formats[protocol.prefix] = protocol.errors
+    app.state.protocols = list(load_protocols())
+    for protocol in app.state.protocols:
         app.include_router(protocol.router, prefix=protocol.prefix, responses=any_error(protocol.errors))
     for module in ALIASED:
         app.include_router(module.router, include_in_schema=False)

@@ -115,7 +115,7 @@ async def test_timeout_0_waits_until_the_decision() -> None:
     broker = ConfirmationBroker(timeout=0)
     tool = Tool("note", note, make_schema(note, "note"))
     call = ToolInvocation(0, "call", "note", {})
-    confirmation = broker.open("a1b2c3d4e5", BoundCall(call, tool, await call.bind(tool.schema)))
+    confirmation = broker.create("a1b2c3d4e5", BoundCall(call, tool, await call.bind(tool.schema)))
     waiting = asyncio.ensure_future(confirmation.wait_for_decision())
     for _ in range(10):
         await asyncio.sleep(0)
@@ -137,7 +137,7 @@ async def test_only_first_of_two_simultaneous_decisions_is_applied() -> None:
     broker = ConfirmationBroker(timeout=0)
     call = ToolInvocation(0, "call", "note", {"text": "x"})
     tool = Tool("note", note, replace(schema, bind=bind))
-    confirmation = broker.open("a1b2c3d4e5", BoundCall(call, tool, await schema.bind(call.arguments)))
+    confirmation = broker.create("a1b2c3d4e5", BoundCall(call, tool, await schema.bind(call.arguments)))
     ids = ("a1b2c3d4e5", confirmation.confirmation_id)
     edited = asyncio.ensure_future(broker.resolve(*ids, Decision(approved=True, arguments={"text": "edited"})))
     await asyncio.sleep(0)

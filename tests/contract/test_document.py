@@ -94,7 +94,7 @@ def test_operations_have_descriptions_and_errors(document: Document, validator: 
     for name, operation in operations(document):
         assert operation["summary"], name
         assert operation["description"], name
-        assert set(operation["tags"]) < set(TAGS), name
+        assert operation["tags"], name
         failures = {status: answer for status, answer in operation["responses"].items() if status[0] in "d45"}
         assert "default" in failures, name
         for status, answer in failures.items():
@@ -103,7 +103,8 @@ def test_operations_have_descriptions_and_errors(document: Document, validator: 
             validate_each = validator(content["schema"]).validate
             for code, shown in content["examples"].items():
                 validate_each(shown["value"])
-                assert shown["value"]["error"]["code"] == code, (name, status)
+                error = shown["value"]["error"]
+                assert code in (error.get("code"), error.get("type")), (name, status)
 
 
 def test_responses_have_schemas(document: Document) -> None:
@@ -133,8 +134,10 @@ def test_examples_of_bodies_are_valid(schemas: dict[str, Any], validator: Valida
 
 
 def test_tags_are_in_order_and_used(document: Document) -> None:
-    assert [tag["name"] for tag in document["tags"]] == list(TAGS)
-    assert {tag for item in document["paths"].values() for o in item.values() for tag in o["tags"]} == set(TAGS)
+    names = [tag["name"] for tag in document["tags"]]
+    assert names == [*TAGS, "frontends", "OpenAI", "Anthropic"]
+    assert all(tag["description"] for tag in document["tags"])
+    assert {tag for item in document["paths"].values() for o in item.values() for tag in o["tags"]} == set(names)
 
 
 def test_every_error_has_an_example() -> None:

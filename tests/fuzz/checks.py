@@ -14,6 +14,7 @@ from schemathesis.specs.openapi.checks import negative_data_rejection
 
 _ID = re.compile(rb"([0-9a-f]+):([0-9]+)")
 _LAST = {b"done", b"complete"}
+_LAST_OF_MESSAGES = {b"message_stop", b"error"}
 _LIMITS_OUTSIDE_SCHEMA = (
     *("cannot be stored", "not finite", "plain file name", "edited arguments are invalid"),
     *("the last message must be", "has no text", "must be a string", "must be a data URL", "must be an image"),
@@ -78,13 +79,14 @@ def streams_are_complete(_: CheckContext, response: Response, case: Case[Any]) -
     if "/ai-sdk" in case.operation.path or "/ag-ui" in case.operation.path:
         _frontend_stream_is_complete(response, case)
         return None
-    if case.operation.path.startswith("/v1/"):
+    if case.operation.path.startswith("/v1/") and case.operation.path != "/v1/messages":
         _completion_is_complete(response, case)
         return None
     *frames, rest = response.content.split(b"\n\n")
     events = [_fields(frame) for frame in frames if not frame.startswith(b":")]
     problems = [f"event {number} is {event}" for number, event in enumerate(events, 1) if not _is_event(event)]
-    if response.stream_cut_short or rest or not events or events[-1].get(b"event") not in _LAST:
+    last = _LAST_OF_MESSAGES if case.operation.path == "/v1/messages" else _LAST
+    if response.stream_cut_short or rest or not events or events[-1].get(b"event") not in last:
         problems.append(f"it ends with {response.content[-200:]!r}")
     if case.operation.path.startswith("/api/v1/chat/") and not _ascend([event.get(b"id", b"") for event in events]):
         problems.append("ids do not ascend within one run")

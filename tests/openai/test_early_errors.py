@@ -18,8 +18,8 @@ from starlette.types import Message
 
 from mochi_server.errors import OllamaError
 from mochi_server.events import ContentDelta, Done, Status
-from mochi_server.protocols.errors import OPENAI_ERRORS
 from mochi_server.protocols.openai_chat.encoder import ChunkEncoder
+from mochi_server.protocols.openai_chat.routes import PROTOCOL
 from mochi_server.protocols.streaming import EncodedResponse
 from mochi_stub import StubServer
 from mochi_stub.reply import Failure, Reply
@@ -156,7 +156,7 @@ class Stream:
         self.response = EncodedResponse(encoder, ping_seconds=ping_seconds)
 
     async def respond(self) -> None:
-        app = SimpleNamespace(state=SimpleNamespace(error_formats={"/v1": OPENAI_ERRORS}))
+        app = SimpleNamespace(state=SimpleNamespace(protocols=[PROTOCOL]))
         await self.response({"type": "http", "path": "/v1/chat/completions", "app": app}, _never, self._send)
 
     def fail(self) -> None:

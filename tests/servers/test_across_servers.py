@@ -167,21 +167,22 @@ def test_repeated_request_joins_turn_of_another_server(a: Api, b: Api, holding: 
     assert error_of(other) == (422, "IDEMPOTENCY_KEY_REUSED")
 
 
-OPENAI_REQUESTS: dict[str, dict[str, object]] = {
+REQUESTS: dict[str, dict[str, object]] = {
     "chat/completions": {"messages": [{"role": "user", "content": "hold"}]},
     "completions": {"prompt": "hold"},
     "responses": {"input": "hold"},
+    "messages": {"messages": [{"role": "user", "content": "hold"}], "max_tokens": -1},
 }
 
 
 def open_completion(member: Member, session_id: str, route: str) -> AbstractContextManager[httpx.Response]:
-    """Send a streamed request of OpenAI's API with an idempotency key."""
+    """Send a streamed request under `/v1` with an idempotency key."""
     headers = {"X-Mochi-Session": session_id, "Idempotency-Key": "k1"}
-    body = {"model": "mochi", "stream": True, **OPENAI_REQUESTS[route]}
+    body = {"model": "mochi", "stream": True, **REQUESTS[route]}
     return httpx.stream("POST", f"{member.url}/v1/{route}", json=body, headers=headers, timeout=10)
 
 
-@pytest.mark.parametrize("route", OPENAI_REQUESTS)
+@pytest.mark.parametrize("route", REQUESTS)
 def test_repeated_openai_request_joins_turn_of_another_server(
     a: Api, servers: tuple[Member, Member], holding: GatedStub, route: str
 ) -> None:
@@ -191,6 +192,8 @@ def test_repeated_openai_request_joins_turn_of_another_server(
         open_completion(servers[1], session_id, route) as second,
     ):
         assert (first.status_code, second.status_code) == (200, 200)
+        request_ids = second.headers.get_list("request-id")
+        assert request_ids == (second.headers.get_list("x-request-id") if route == "messages" else [])
         holding.gate.open()
         assert all("four" in response.read().decode() for response in (first, second))
     assert [message["content"] for message in a.messages(session_id)] == ["hold", "one two three four"]
@@ -199,7 +202,7 @@ def test_repeated_openai_request_joins_turn_of_another_server(
 def test_repeated_whole_completion_is_answered_once(a: Api, servers: tuple[Member, Member], holding: GatedStub) -> None:
     session_id = a.create_session("mochi")["session_id"]
     headers = {"X-Mochi-Session": session_id, "Idempotency-Key": "k1"}
-    body = {"model": "mochi", **OPENAI_REQUESTS["chat/completions"]}
+    body = {"model": "mochi", **REQUESTS["chat/completions"]}
     urls = [f"{member.url}/v1/chat/completions" for member in servers]
     with ThreadPoolExecutor(2) as pool:
         answers = [pool.submit(httpx.post, url, json=body, headers=headers, timeout=10) for url in urls]

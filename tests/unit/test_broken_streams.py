@@ -17,6 +17,7 @@ CHAT = "/api/v1/chat/0123456789"
         (f"{CHAT}/ag-ui", b'data: {"type":"RUN_ERROR"'),
         ("/v1/chat/completions", b'data: {"error": {'),
         ("/v1/responses", b'data: {"error": {'),
+        ("/v1/messages", b'event: error\ndata: {"type": "error"'),
     ],
 )
 def test_broken_stream_ends_in_its_protocol(path: str, start: bytes) -> None:
@@ -29,4 +30,5 @@ def test_stream_that_can_be_resumed_has_no_end_at_a_shutdown(path: str) -> None:
 
 
 def test_completion_cannot_be_resumed_after_a_shutdown() -> None:
+    assert closing_body("/v1/messages", "0123456789", ShuttingDown(), b"").startswith(b"event: error")
     assert closing_body("/v1/completions", "0123456789", ShuttingDown(), b"").endswith(b"data: [DONE]\n\n")

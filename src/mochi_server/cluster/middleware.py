@@ -14,9 +14,10 @@ from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from mochi_server.cluster.peer_request import IDLE_SECONDS, PEER_HEADER, PeerRequest, http_session
-from mochi_server.constants import API_PREFIX, KEY_PATTERN, OPENAI_PREFIX
+from mochi_server.constants import API_PREFIX, KEY_PATTERN
 from mochi_server.errors import ConfirmationInterrupted, MochiError, Unauthorized
 from mochi_server.models.chat import RunStatus
+from mochi_server.protocols import load_protocols
 from mochi_server.sessions.session import is_session_id
 from mochi_server.storage.postgres.peers import Peer, PeerDirectory, PeerGone
 from mochi_server.web.asgi import header, send_error
@@ -25,7 +26,8 @@ from mochi_server.web.disconnect import ClientDisconnected, read_body, until_dis
 _CHAT = re.compile(
     rf"{API_PREFIX}/chat/([0-9a-f]{{10}})(|/stream|/stop|/run|/confirmations|/confirm-tool|/ai-sdk(?:/[^/]+/stream)?|/ag-ui)/?"
 )
-_COMPLETION = re.compile(rf"{OPENAI_PREFIX}/(chat/completions|completions|responses)/?")
+_COMPLETIONS = {protocol.prefix + path for protocol in load_protocols() for path in protocol.turn_paths}
+"""Paths of the routes that start a turn in the session of the header `X-Mochi-Session`."""
 _SESSION = re.compile(rf"{API_PREFIX}/sessions/([0-9a-f]{{10}})/?")
 _RELOADS = {f"{API_PREFIX}/tools/reload", f"{API_PREFIX}/agents/reload"}
 _LATEST_RUN = {("GET", "stream"), ("GET", "run"), ("POST", "stop")}
@@ -72,7 +74,7 @@ class ClusterMiddleware:
                 await self._resolve_confirmation(match[1], scope, receive, send)
             elif match:
                 await self._forward(match[1], scope, receive, send)
-            elif method == "POST" and _COMPLETION.fullmatch(path) and is_session_id(named_session):
+            elif method == "POST" and path.rstrip("/") in _COMPLETIONS and is_session_id(named_session):
                 await self._forward(named_session, scope, receive, send)
             else:
                 await self._app(scope, receive, send)
@@ -90,8 +92,9 @@ class ClusterMiddleware:
         if peer is None:
             return await self._app(scope, receive, send)
         content = await read_body(Request(scope, receive))
-        # A request under `/v1` may be collected, too. Only its body states whether it is.
-        is_collected = scope["path"].rstrip("/").endswith(session_id) or _COMPLETION.fullmatch(scope["path"])
+        path = scope["path"].rstrip("/")
+        # A completion may be collected, too. Only its body states whether it is.
+        is_collected = path.endswith(session_id) or path in _COMPLETIONS
         request = self._request(session_id, scope, send)
         request.shutdown = scope["app"].state.services.runs.shutdown
         running = request.run(peer, content, None if is_collected else IDLE_SECONDS)
@@ -105,7 +108,7 @@ class ClusterMiddleware:
         Raises ``PeerGone`` if the request is about the latest turn, and the server that ran the turn is dead.
         """
         method, path = scope["method"], scope["path"].rstrip("/")
-        if method == "POST" and (path.endswith((session_id, "/stream")) or _COMPLETION.fullmatch(path)):
+        if method == "POST" and (path.endswith((session_id, "/stream")) or path in _COMPLETIONS):
             key = header(scope, b"idempotency-key")
             return await self._peers().claim(session_id, key) if re.search(KEY_PATTERN, key) else None
         query = unquote(scope["query_string"].decode("latin-1"))

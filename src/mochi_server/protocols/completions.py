@@ -7,10 +7,12 @@ from dataclasses import dataclass, replace
 from mochi_server import errors
 from mochi_server.agents.config import AgentDefinition
 from mochi_server.chat.idempotency import keyed_indexes
+from mochi_server.chat.prompt_messages import to_ollama_messages
 from mochi_server.chat.run import Run
 from mochi_server.chat.turn_input import ToolSelection, TurnInput
 from mochi_server.container import Services
 from mochi_server.errors import ValidationFailed
+from mochi_server.inference.estimate import PromptSize
 from mochi_server.ollama.types import ModelInfo
 from mochi_server.protocols.conversation import SentMessages, repeats, to_turn
 from mochi_server.sessions.session import OWNER, ChatSession
@@ -69,6 +71,17 @@ class Completions:
         session = ChatSession.create(SessionCreationOptions(model, tool_settings=settings))
         session.messages = sent.with_images
         return await self._in_memory(session, replace(turn, change="continue", key=None), sent)
+
+    async def estimate(self, turn: TurnInput, sent: SentMessages) -> int:
+        """Return the estimated number of tokens of the sent messages and of the client's tools, without a session.
+
+        Raises ``MochiError`` for an unknown model.
+        """
+        gateway = self.services.gateway
+        model = await gateway.find_model(turn.model or "")
+        messages = to_ollama_messages(sent.with_images, sent.last_user_index or 0)
+        size = PromptSize.of(messages, turn.tools.client_tools if turn.tools.may_call else ())
+        return gateway.windows.estimate(model.name).tokens(size)
 
     async def _in_session(self, session_id: str, turn: TurnInput, sent: SentMessages, check: SessionCheck) -> Run:
         if turn.policy is not None:

@@ -9,7 +9,7 @@ from typing import Any
 from pydantic import BaseModel
 
 from mochi_server.errors import AgentNotFound, ContextOverflow, MochiError, OllamaBusy, Unauthorized, ValidationFailed
-from mochi_server.web.asgi import ErrorFormat
+from mochi_server.web.protocol import ErrorFormat
 
 _CODES = {
     Unauthorized.code: "invalid_api_key",
@@ -50,8 +50,8 @@ def renaming_parameters(names: Mapping[str, str]) -> Iterator[None]:
         raise ValidationFailed.at(name, first["msg"]) from error
 
 
-def openai_status(error: MochiError) -> int:
-    """Return the HTTP status for an error in OpenAI's API: 400 for 422, and for a busy Ollama the status it sent."""
+def http_status(error: MochiError) -> int:
+    """Return the HTTP status of an error in a completion: 400 for 422, and for a busy Ollama the status it sent."""
     if isinstance(error, OllamaBusy):
         return int(error.details["upstream_status"])
     return 400 if error.status == 422 else error.status
@@ -64,7 +64,7 @@ def openai_error(error: MochiError) -> dict[str, Any]:
         message, code, param = _first_problem(error)
     elif "model" in error.details or isinstance(error, AgentNotFound):
         param = "model"
-    return {"error": {"message": message, "type": _type(openai_status(error)), "param": param, "code": code}}
+    return {"error": {"message": message, "type": _type(http_status(error)), "param": param, "code": code}}
 
 
 def _type(status: int) -> str:
@@ -82,7 +82,7 @@ def openai_stream_error(error: MochiError) -> bytes:
     return b"data: %s\n\n" % openai_body(error) + OPENAI_DONE
 
 
-OPENAI_ERRORS = ErrorFormat(OpenAIErrorEnvelope, lambda error: (openai_status(error), openai_body(error)))
+OPENAI_ERRORS = ErrorFormat(OpenAIErrorEnvelope, lambda error: (http_status(error), openai_body(error)))
 
 
 def _first_problem(error: ValidationFailed) -> tuple[str, str, str | None]:

@@ -18,13 +18,15 @@ def new_message(role: Role, content: str) -> Message:
     return {"role": role, "content": content, "message_id": new_id(), "timestamp": now()}
 
 
-def tool_call(index: int, call_id: str, name: str, arguments: str) -> ToolCall:
-    """Return a tool call with the JSON text ``arguments``. ``index`` is its position in the message.
+def tool_call(index: int, call_id: str, name: str, arguments: str | dict[str, Any]) -> ToolCall:
+    """Return a tool call. ``index`` is its position in the message. ``arguments`` is an object or its JSON text.
 
     Raises ``ValidationFailed`` if the arguments are not a JSON object, or nested too deeply.
     """
+    parsed: Any = arguments
     try:
-        parsed = orjson.loads(arguments or "{}")
+        if isinstance(arguments, str):
+            parsed = orjson.loads(arguments or "{}")
     except orjson.JSONDecodeError:
         parsed = None
     if not isinstance(parsed, dict):
@@ -42,6 +44,11 @@ def add_tool_names(messages: Iterable[Message]) -> None:
         names |= {call["id"]: call["function"]["name"] for call in message.get("tool_calls") or ()}
         if message["role"] == "tool" and (name := names.get(message["tool_call_id"])):
             message["tool_name"] = name
+
+
+def unknown_call(call_id: str) -> str:
+    """Return the error message for the result of a tool call that no earlier message contains."""
+    return f"no earlier message has a tool call with the ID {call_id!r}"
 
 
 def tool_schema(name: str, description: str | None, parameters: Mapping[str, Any] | None) -> dict[str, Any]:

@@ -15,7 +15,7 @@ from mochi_server.errors import SessionNotFound
 from mochi_server.models.chat import ToolCallExecuted
 from mochi_server.models.common import Body, IdempotencyKey, OnDisconnect, Options, Text, ToolParameters
 from mochi_server.protocols.messages import tool_schema
-from mochi_server.sessions.generation_settings import Format, KeepAlive, Think, ThinkLevel
+from mochi_server.sessions.generation_settings import FiniteObject, Format, KeepAlive, Think, ThinkLevel
 from mochi_server.sessions.types import ToolExecutionPolicy
 from mochi_server.util.first_error import Items
 
@@ -68,8 +68,13 @@ RejectedOption = Annotated[
 Effort = Literal["none", "minimal", "low", "medium", "high", "xhigh", "ultra", "max"]
 
 
+def think_value(effort: Effort) -> bool | str:
+    """Return Ollama's ``think`` value for a level of reasoning."""
+    return _THINK.get(effort, effort)
+
+
 class MochiHeaders(BaseModel):
-    """Request headers that OpenAI's API does not have."""
+    """Request headers that the APIs of other providers do not have."""
 
     session: str | None = Field(
         None, alias="X-Mochi-Session", description="Session of the turn. It overrides `metadata.session_id`."
@@ -94,6 +99,12 @@ class MochiHeaders(BaseModel):
             return None
         return [name for part in self.tools.split(",") if (name := part.strip())]
 
+    def turn(self, model: str, generation: GenerationOptions, tools: ToolSelection) -> TurnInput:
+        """Return the turn of a completion without its messages."""
+        return TurnInput(
+            generation=generation, tools=tools, policy=self.policy, model=model, interactive=False, key=self.key
+        )
+
 
 HeadersParam = Annotated[MochiHeaders, Header()]
 
@@ -115,6 +126,13 @@ class NamedFunction(Body):
     name: str
 
 
+class TextPart(Body):
+    """Text of a message."""
+
+    type: Literal["text"]
+    text: Text
+
+
 class RefusalPart(Body):
     """Text with which a model refused to answer."""
 
@@ -129,6 +147,17 @@ class PlainFormat(Body):
 
     def to_ollama(self) -> str:
         return "json" if self.type == "json_object" else ""
+
+
+class SchemaText(Body):
+    """Format of the answer: JSON that matches a schema."""
+
+    type: Literal["json_schema"]
+    name: str = "answer"
+    json_schema: FiniteObject = Field(alias="schema")
+
+    def to_ollama(self) -> str | dict[str, Any]:
+        return self.json_schema or "json"
 
 
 class ReasoningOptions(Body):
@@ -191,21 +220,14 @@ class AnswerRequest(Body):
         """Return the turn without its messages. ``limit`` is the maximum number of tokens of the answer."""
         effort = (self.reasoning and self.reasoning.effort) or self.reasoning_effort
         generation = GenerationOptions(
-            think=self.think if effort is None else _THINK.get(effort, effort),
+            think=self.think if effort is None else think_value(effort),
             options=self._options(limit) or None,
             format=answer_format,
             keep_alive=self.keep_alive,
             thinks_by_default=True,
             logprobs=logprobs,
         )
-        return TurnInput(
-            generation=generation,
-            tools=tools,
-            policy=headers.policy,
-            model=self.model,
-            interactive=False,
-            key=headers.key,
-        )
+        return headers.turn(self.model, generation, tools)
 
     def _options(self, limit: int | None) -> dict[str, Any]:
         options = self.model_dump(include=_UNCHANGED_OPTIONS, exclude_none=True)
@@ -217,7 +239,7 @@ class AnswerRequest(Body):
 
 
 class MochiExtension(BaseModel):
-    """Results that OpenAI's API does not have. ``tool_calls_executed`` are the tool calls that this server ran.
+    """Results that other providers do not have. ``tool_calls_executed`` are the tool calls that this server ran.
 
     ``notices`` are the ``warning`` and ``context_compacted`` events of the turn.
     """

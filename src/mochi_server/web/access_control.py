@@ -10,7 +10,7 @@ from starlette.types import Scope
 
 from mochi_server.errors import HostForbidden, MochiError, OriginForbidden, Unauthorized
 from mochi_server.util.net import is_loopback
-from mochi_server.web.asgi import header, route_path
+from mochi_server.web.asgi import header, protocol_of, route_path
 from mochi_server.web.request_limits import Check
 
 LOCAL_ORIGINS = r"https?://(localhost|[\w.-]+\.localhost|127\.\d+\.\d+\.\d+|\[::1\])(:\d+)?"
@@ -66,14 +66,21 @@ def key_check(keys: Sequence[str], *, insecure: bool, exempt: Collection[str] = 
             address = _local_address(scope)
             is_open = insecure or address is None or address.is_loopback
             return None if is_open else Unauthorized(keys_exist=False)
-        scheme, _, key = header(scope, b"authorization").partition(" ")
-        digest = _digest(key.strip().encode("latin-1", "replace"))
+        sent = _sent_keys(scope)
         # All digests are compared, so that the response time reveals neither a key's length nor which key matched.
-        matches = [hmac.compare_digest(digest, known) for known in digests]
-        is_bearer = scheme.lower() == "bearer"
-        return None if is_bearer and any(matches) else Unauthorized(key_sent=is_bearer and key.strip() != "")
+        matches = [hmac.compare_digest(_digest(key), known) for key in sent for known in digests]
+        return None if any(matches) else Unauthorized(key_sent=bool(sent))
 
     return check
+
+
+def _sent_keys(scope: Scope) -> list[bytes]:
+    """Return the API keys in the `Authorization` header and in the header of the request's protocol."""
+    scheme, _, token = header(scope, b"authorization").partition(" ")
+    protocol = protocol_of(scope)
+    own = header(scope, protocol.key_header.encode()) if protocol and protocol.key_header else ""
+    keys = [token.strip() if scheme.lower() == "bearer" else "", own.strip()]
+    return [key.encode("latin-1", "replace") for key in keys if key]
 
 
 def _digest(key: bytes) -> bytes:

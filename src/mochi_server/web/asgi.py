@@ -4,15 +4,13 @@ Middleware that reads only the request head is a plain function that returns an 
 memory for as long as a stream is open.
 """
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping
 
-from pydantic import BaseModel
 from starlette.responses import Response
 from starlette.types import Message, Scope, Send
 
 from mochi_server.errors import MochiError, Unauthorized
-from mochi_server.models.common import ErrorEnvelope
+from mochi_server.web.protocol import NATIVE_ERRORS, Protocol, protocol_at
 
 
 def header(scope: Scope, name: bytes) -> str:
@@ -29,30 +27,16 @@ ERROR = "mochi.error"
 """Key in the ASGI scope of a request. Its value is the error code of the response."""
 
 
-@dataclass(frozen=True, slots=True)
-class ErrorFormat:
-    """Format of the errors of a protocol."""
-
-    envelope: type[BaseModel]
-    """Schema of the body."""
-    encode: Callable[[MochiError], tuple[int, bytes]]
-    """Function that returns the HTTP status and the JSON body of an error."""
-
-
-NATIVE_ERRORS = ErrorFormat(ErrorEnvelope, lambda error: (error.status, error.body()))
-
-
-def _error_format(scope: Scope) -> ErrorFormat:
-    """Return the format for the path of a request: that of the longest prefix in the app's ``error_formats``."""
-    path, formats = f"{route_path(scope)}/", scope["app"].state.error_formats if "app" in scope else {}
-    found = [prefix for prefix in formats if path.startswith(f"{prefix}/")]
-    return formats[max(found, key=len)] if found else NATIVE_ERRORS
+def protocol_of(scope: Scope) -> Protocol | None:
+    """Return the protocol of a request, or None for the native API and for middleware outside an app."""
+    return protocol_at(route_path(scope), scope["app"].state.protocols) if "app" in scope else None
 
 
 def error_response(error: MochiError, scope: Scope, headers: Mapping[str, str] | None = None) -> Response:
     """Return the response for an error, with additional ``headers``. Store the error code in ``scope``."""
     scope[ERROR] = error.code
-    status, body = _error_format(scope).encode(error)
+    protocol = protocol_of(scope)
+    status, body = (protocol.errors if protocol else NATIVE_ERRORS).encode(error)
     own = {"WWW-Authenticate": "Bearer"} if isinstance(error, Unauthorized) else {}
     if error.retry_after is not None:
         own["Retry-After"] = str(error.retry_after)

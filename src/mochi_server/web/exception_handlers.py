@@ -15,8 +15,9 @@ from mochi_server import errors
 from mochi_server.errors import MochiError, ValidationFailed
 from mochi_server.models.events import REFERENCE
 from mochi_server.util.validation_errors import MAX_REPORTED, describe, field_path, to_entry
-from mochi_server.web.asgi import NATIVE_ERRORS, ErrorFormat, error_response
+from mochi_server.web.asgi import error_response
 from mochi_server.web.disconnect import ClientDisconnected
+from mochi_server.web.protocol import NATIVE_ERRORS, ErrorFormat
 
 Responses = dict[int | str, dict[str, Any]]
 
@@ -57,7 +58,7 @@ def sample(error: type[MochiError]) -> MochiError:
 
 def _response(bodies: Sequence[bytes], form: ErrorFormat) -> dict[str, Any]:
     values = [orjson.loads(body) for body in bodies]
-    examples = {value["error"]["code"]: {"value": value} for value in values}
+    examples = {value["error"][form.code_field]: {"value": value} for value in values}
     return {
         "description": ", ".join(f"`{code}`" for code in examples),
         # A reference instead of a model class, because FastAPI would build about a hundred validators.

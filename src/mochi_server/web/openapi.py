@@ -12,19 +12,18 @@ from mochi_server.models.common import ErrorEnvelope
 from mochi_server.models.events import CHAT_EVENTS, COMPARE_EVENTS, REFERENCE
 from mochi_server.models.import_export import SessionImport
 from mochi_server.models.messages import MESSAGE_PLACEHOLDER, StoredMessage
+from mochi_server.web.protocol import Protocol
 
 TAGS = {
     "chat": "Send messages, stream answers, approve tool calls and stop turns.",
-    "frontends": "Chat with the client libraries of the AI SDK (`useChat`) and of AG-UI.",
     "sessions": "Create, list, change, import and export sessions: settings, messages and summaries.",
     "models": "List the chat models of Ollama and compare up to three of them.",
-    "OpenAI": "Routes for clients of OpenAI's API. Errors have OpenAI's format.",
     "tools": "List the tools that models may call, and the latest tool calls.",
     "agents": "List the agents and their sessions. An agent is a model with its own prompt and tools.",
     "system prompts": "Read and write prompt files.",
     "health": "Check the server, and get its metrics.",
 }
-"""Descriptions of the tags, in the order in which `/docs` shows them."""
+"""Descriptions of the tags of the native API, in the order in which `/docs` shows them."""
 
 _DESCRIPTION = """
 Sessions, streaming, tool calls with approval, agents and automatic context windows.
@@ -41,17 +40,19 @@ _SECURITY = {"type": "http", "scheme": "bearer", "description": "API key. It is 
 
 def document(app: FastAPI) -> dict[str, Any]:
     """Return the OpenAPI document of an app. Its schemas are sorted by name."""
+    protocols: list[Protocol] = app.state.protocols
+    tags = TAGS | {str(each.router.tags[0]): each.description for each in protocols if each.description}
     openapi = get_openapi(
         title=app.title,
         version=app.version,
         summary=app.description,
         description=_DESCRIPTION.strip(),
         routes=app.routes,
-        tags=[{"name": name, "description": text} for name, text in TAGS.items()],
+        tags=[{"name": name, "description": text} for name, text in tags.items()],
     )
     components = openapi["components"]
     # Routes refer to these schemas by name. Null defaults are omitted, as in FastAPI's own schemas.
-    kinds = {StoredMessage, ErrorEnvelope, *(form.envelope for form in app.state.error_formats.values())}
+    kinds = {StoredMessage, ErrorEnvelope, *(protocol.errors.envelope for protocol in protocols)}
     _, models = models_json_schema([(model, "serialization") for model in kinds], ref_template=REFERENCE + "{model}")
     referenced = jsonable_encoder(models["$defs"], exclude_none=True)
     named = (CHAT_EVENTS.schemas(), COMPARE_EVENTS.schemas(), SessionImport.schemas(), referenced)

@@ -11,7 +11,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from mochi_server.errors import ShuttingDown
 from mochi_server.telemetry.logging import FIELDS, REQUEST_ID
 from mochi_server.util.clock import new_id
-from mochi_server.web.asgi import ERROR, header, send_error
+from mochi_server.web.asgi import ERROR, header, protocol_of, send_error
 
 HEADER = "X-Request-ID"
 
@@ -39,6 +39,9 @@ class RequestLogMiddleware:
         request_id = supplied if _VALID_ID.fullmatch(supplied) else new_id(32)
         # The ID is never reset, so that log lines after a failure of the app also contain it.
         REQUEST_ID.set(request_id)
+        names = [_HEADER_BYTES]
+        if (protocol := protocol_of(scope)) and protocol.request_id_header:
+            names.append(protocol.request_id_header.encode())
         started = perf_counter()
         status: int | None = None
         ended: str | None = "client_left"
@@ -49,7 +52,7 @@ class RequestLogMiddleware:
                 ended = "client_left" if message.get("more_body", False) else None
             elif message["type"] == "http.response.start":
                 status = message["status"]
-                headers = [*message.get("headers", ()), (_HEADER_BYTES, request_id.encode())]
+                headers = [*message.get("headers", ()), *((name, request_id.encode()) for name in names)]
                 message = {**message, "headers": headers}
             return send(message)
 

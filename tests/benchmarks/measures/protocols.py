@@ -63,6 +63,7 @@ PROTOCOLS = [
     for name, requests in {
         "chat completions": _under_v1("chat/completions", messages=[_MESSAGE]),
         "responses": _under_v1("responses", input="Hello"),
+        "messages": _under_v1("messages", messages=[_MESSAGE], max_tokens=-1),
         "AI SDK": _in_sessions(
             "ai-sdk", messages=[_MESSAGE | {"id": "m", "parts": [{"type": "text", "text": "Hello"}]}]
         ),

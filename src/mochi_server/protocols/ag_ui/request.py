@@ -10,7 +10,7 @@ from mochi_server.errors import ValidationFailed
 from mochi_server.models.common import Body
 from mochi_server.protocols.ag_ui.schemas import validated
 from mochi_server.protocols.conversation import SentMessages
-from mochi_server.protocols.messages import check_text, decode_images, new_message
+from mochi_server.protocols.messages import check_text, decode_images, new_message, unknown_call
 from mochi_server.protocols.schemas import FrontendOptions, FunctionTool
 from mochi_server.sessions.generation_settings import FiniteObject
 from mochi_server.sessions.types import Message, Role
@@ -68,8 +68,7 @@ def _check_results(run: "RunAgentInput", positions: list[int]) -> None:
         if message.role == "assistant":
             called |= {call.id for call in message.tool_calls or ()}
         elif message.role == "tool" and message.tool_call_id not in called:
-            problem = f"no earlier message has a tool call with the ID {message.tool_call_id!r}"
-            raise ValidationFailed.at(("messages", position, "toolCallId"), problem)
+            raise ValidationFailed.at(("messages", position, "toolCallId"), unknown_call(message.tool_call_id))
 
 
 def _decision(number: int, entry: "ResumeEntry") -> tuple[str, Decision]:

@@ -4,12 +4,12 @@ from fastapi import APIRouter, Request, Response
 
 from mochi_server.constants import API_PREFIX
 from mochi_server.errors import MochiError
-from mochi_server.protocols import Protocol
 from mochi_server.protocols.ag_ui.request import parse, parse_decisions
 from mochi_server.protocols.ag_ui.schemas import AgUiRequest
 from mochi_server.protocols.frontends import FrontendsDep, stream
 from mochi_server.protocols.streaming import InteractiveResponse
 from mochi_server.web.disconnect import until_disconnect
+from mochi_server.web.protocol import Protocol
 from mochi_server.web.routes import BodyReleasingRoute
 
 router = APIRouter(prefix="/chat/{session_id}/ag-ui", tags=["frontends"], route_class=BodyReleasingRoute)

@@ -4,7 +4,6 @@ from fastapi import APIRouter, Request, Response
 
 from mochi_server import errors
 from mochi_server.constants import API_PREFIX
-from mochi_server.protocols import Protocol
 from mochi_server.protocols.ai_sdk.encoder import AiSdkEncoder, encode_error
 from mochi_server.protocols.ai_sdk.request import parse, parse_decisions
 from mochi_server.protocols.ai_sdk.schemas import AiSdkRequest
@@ -12,10 +11,16 @@ from mochi_server.protocols.frontends import FrontendsDep, stream
 from mochi_server.protocols.streaming import InteractiveResponse
 from mochi_server.web.disconnect import until_disconnect
 from mochi_server.web.exception_handlers import Responses
+from mochi_server.web.protocol import Protocol
 from mochi_server.web.routes import BodyReleasingRoute
 
 router = APIRouter(prefix="/chat/{session_id}/ai-sdk", tags=["frontends"], route_class=BodyReleasingRoute)
-PROTOCOL = Protocol(API_PREFIX, router, encode_error)
+PROTOCOL = Protocol(
+    API_PREFIX,
+    router,
+    encode_error,
+    description="Chat with the client libraries of the AI SDK (`useChat`) and of AG-UI.",
+)
 
 _DESCRIPTION = "The UI message stream of the AI SDK."
 _NO_RUN: Responses = {204: {"description": "No turn is running."}}

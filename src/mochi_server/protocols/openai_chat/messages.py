@@ -7,16 +7,9 @@ from pydantic import Discriminator, Field, Tag
 
 from mochi_server.models.common import Body, Text
 from mochi_server.protocols.messages import new_message, tool_call
-from mochi_server.protocols.schemas import DataUrl, RefusalPart, TextOr, Unsupported
+from mochi_server.protocols.schemas import DataUrl, RefusalPart, TextOr, TextPart, Unsupported
 from mochi_server.sessions.types import Message
 from mochi_server.util.first_error import Items
-
-
-class TextPart(Body):
-    """Text of a message."""
-
-    type: Literal["text"]
-    text: Text
 
 
 class ImageUrl(Body):

@@ -5,7 +5,6 @@ from fastapi import APIRouter, Request, Response
 from mochi_server import errors
 from mochi_server.constants import OPENAI_PREFIX
 from mochi_server.dependencies import ServicesDep
-from mochi_server.protocols import Protocol
 from mochi_server.protocols.completion_routes import CompletionsDep, answer_responses
 from mochi_server.protocols.errors import OPENAI_ERRORS, openai_stream_error, renaming_parameters
 from mochi_server.protocols.openai_chat.embedding_schemas import EmbeddingList, EmbeddingRequest
@@ -18,13 +17,22 @@ from mochi_server.protocols.schemas import HeadersParam
 from mochi_server.protocols.streaming import respond
 from mochi_server.web.disconnect import until_disconnect
 from mochi_server.web.exception_handlers import MODEL_ERRORS, OLLAMA_ERRORS, responses
+from mochi_server.web.protocol import Protocol
 from mochi_server.web.routes import BodyReleasingRoute
 
 router = APIRouter(tags=["OpenAI"], route_class=BodyReleasingRoute)
-PROTOCOL = Protocol(OPENAI_PREFIX, router, openai_stream_error, OPENAI_ERRORS, resumes=False)
+PROTOCOL = Protocol(
+    OPENAI_PREFIX,
+    router,
+    openai_stream_error,
+    OPENAI_ERRORS,
+    resumes=False,
+    turn_paths=("/chat/completions", "/completions"),
+    description="Routes for clients of OpenAI's API. Errors have OpenAI's format.",
+)
 
 _CHUNKS = "`data` is a chunk of the completion, an error or, at the end, `[DONE]`."
-_COMPLETION = answer_responses("The completion, as JSON or in chunks.", _CHUNKS)
+_COMPLETION = answer_responses("The completion, as JSON or in chunks.", _CHUNKS, OPENAI_ERRORS)
 
 
 @router.get("/models/", include_in_schema=False)

@@ -11,7 +11,7 @@ import orjson
 from mochi_server.chat.run import Run
 from mochi_server.errors import ContextOverflow, MochiError
 from mochi_server.protocols.encoder import BlockEncoder, named_frame
-from mochi_server.protocols.errors import openai_status
+from mochi_server.protocols.errors import http_status
 from mochi_server.protocols.parts import End, Json, Part, Reasoning, Text
 from mochi_server.protocols.turn_fields import extra_fields, is_cut, usage
 from mochi_server.tools.toolbox import ToolInvocation
@@ -170,5 +170,5 @@ def _ending(part: End) -> Json:
 
 def _error(error: MochiError) -> dict[str, str]:
     """Convert an error to the ``error`` object of a response. OpenAI's API defines only a few codes for it."""
-    code = "rate_limit_exceeded" if openai_status(error) == HTTPStatus.TOO_MANY_REQUESTS else "server_error"
+    code = "rate_limit_exceeded" if http_status(error) == HTTPStatus.TOO_MANY_REQUESTS else "server_error"
     return {"code": "invalid_prompt" if isinstance(error, ContextOverflow) else code, "message": error.message}

@@ -9,7 +9,6 @@ from fastapi import APIRouter, Depends, Request, Response
 from mochi_server.constants import OPENAI_PREFIX
 from mochi_server.container import Services
 from mochi_server.dependencies import ServicesDep
-from mochi_server.protocols import Protocol
 from mochi_server.protocols.completion_routes import CompletionsDep, answer_responses
 from mochi_server.protocols.errors import OPENAI_ERRORS, openai_stream_error, renaming_parameters
 from mochi_server.protocols.responses.encoder import ResponseEncoder
@@ -19,10 +18,13 @@ from mochi_server.protocols.responses.state import ResponseItems, check_previous
 from mochi_server.protocols.schemas import HeadersParam
 from mochi_server.protocols.streaming import respond
 from mochi_server.web.disconnect import until_disconnect
+from mochi_server.web.protocol import Protocol
 from mochi_server.web.routes import BodyReleasingRoute
 
 router = APIRouter(tags=["OpenAI"], route_class=BodyReleasingRoute)
-PROTOCOL = Protocol(OPENAI_PREFIX, router, openai_stream_error, OPENAI_ERRORS, resumes=False)
+PROTOCOL = Protocol(
+    OPENAI_PREFIX, router, openai_stream_error, OPENAI_ERRORS, resumes=False, turn_paths=("/responses",)
+)
 
 _EVENTS = "`event` is the type of the event, and `data` is the event as JSON."
 _ITEMS: WeakKeyDictionary[Services, ResponseItems] = WeakKeyDictionary()
@@ -36,7 +38,7 @@ async def _response_items(services: ServicesDep) -> ResponseItems:
 @router.post(
     "/responses",
     response_model=ModelResponse,
-    responses=answer_responses("The response, as JSON or as events.", _EVENTS),
+    responses=answer_responses("The response, as JSON or as events.", _EVENTS, OPENAI_ERRORS),
 )
 async def create_response(
     request: Request,

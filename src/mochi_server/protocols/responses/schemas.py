@@ -12,12 +12,12 @@ from mochi_server.protocols.schemas import (
     MochiExtension,
     NamedFunction,
     PlainFormat,
+    SchemaText,
     TextOr,
     TokenLimit,
     Unsupported,
     allow,
 )
-from mochi_server.sessions.generation_settings import FiniteObject
 from mochi_server.util.first_error import Items
 
 _LOGPROBS = "message.output_text.logprobs"
@@ -48,17 +48,6 @@ class NamedResponseFunction(NamedFunction):
     """The function that the model should call. The server does not offer any other function to the model."""
 
     type: Literal["function"]
-
-
-class SchemaText(Body):
-    """Format of the answer: JSON that matches a schema."""
-
-    type: Literal["json_schema"]
-    name: str = "answer"
-    json_schema: FiniteObject = Field(alias="schema")
-
-    def to_ollama(self) -> str | dict[str, Any]:
-        return self.json_schema or "json"
 
 
 class TextOptions(Body):

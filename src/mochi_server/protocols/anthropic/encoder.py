@@ -1,0 +1,108 @@
+"""Encoding of a run for Anthropic's Messages API: as events of a stream, or as a complete message."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+import orjson
+
+from mochi_server.chat.run import Run
+from mochi_server.protocols.anthropic.errors import encode_error
+from mochi_server.protocols.encoder import BlockEncoder, named_frame
+from mochi_server.protocols.parts import End, Json, Notice, Part, Reasoning, Text, TextEnd
+from mochi_server.protocols.turn_fields import extra_fields, is_cut, usage
+
+
+class MessageEncoder(BlockEncoder):
+    """Encoder of a run as events of the Messages API. The text of each answer of the model is a separate block.
+
+    ``model`` is the model name in the request. ``notices`` are added to the notices of the run.
+    """
+
+    ping = named_frame("ping", {"type": "ping"})
+
+    def __init__(self, run: Run, model: str, notices: Sequence[Notice] = ()) -> None:
+        super().__init__(run)
+        self._content: list[Json] = []
+        self._message: Json = {
+            **{"id": f"msg_{run.run_id}", "type": "message", "role": "assistant", "model": model},
+            **{"content": self._content, "stop_reason": None, "stop_sequence": None, "usage": _usage(0, 0)},
+        }
+        self._notices = notices
+        self._block: Json = {}
+        """Open block. ``_texts`` has its texts."""
+        self._texts: list[str] = []
+        self._delta_head = b""
+
+    def opening(self) -> bytes:
+        return _event("message_start", message=self._message) + self.ping
+
+    def text(self, part: Text | Reasoning) -> bytes:
+        closed = self.close() if part.is_separate else b""
+        return closed + super().text(part)
+
+    reasoning = text
+
+    def text_end(self, _: TextEnd) -> bytes:
+        return self.close()
+
+    def start(self, first: Text | Reasoning) -> bytes:
+        kind, signature = ("text", {}) if isinstance(first, Text) else ("thinking", {"signature": ""})
+        self._block, self._texts = {"type": kind, kind: "", **signature}, []
+        # The constant bytes of a delta. The text follows them.
+        delta = f'{{"type":"content_block_delta","index":{len(self._content)},"delta":{{"type":"{kind}_delta","{kind}":'
+        self._delta_head = f"event: content_block_delta\ndata: {delta}".encode()
+        return self._block_event("start", content_block=self._block)
+
+    def delta(self, part: Text | Reasoning) -> bytes:
+        self._texts.append(part.text)
+        return b"%s%s}}\n\n" % (self._delta_head, orjson.dumps(part.text))
+
+    def stop(self, first: Text | Reasoning) -> bytes:
+        block, signed = self._block, b""
+        block[block["type"]] = "".join(self._texts)
+        if isinstance(first, Reasoning):  # some clients require a signature
+            block["signature"] = self.run.run_id
+            signed = self._block_event("delta", delta={"type": "signature_delta", "signature": self.run.run_id})
+        return signed + self._end_block(block)
+
+    def end(self, part: End) -> bytes:
+        if part.failure is not None:
+            return encode_error(part.failure)
+        turn, counts = part.result, usage(part.result)
+        frames = [self.close(), *(self._call(call.id, call.name, call.arguments) for call in turn.client_tool_calls)]
+        reason = "tool_use" if turn.client_tool_calls else "max_tokens" if is_cut(turn) else "end_turn"
+        delta = {"stop_reason": reason, "stop_sequence": None}
+        ending = {
+            "usage": _usage(counts["prompt_tokens"], counts["completion_tokens"]),
+            "mochi": extra_fields(replace(part, notices=[*self._notices, *part.notices])),
+        }
+        self._message |= delta | ending
+        return b"".join([*frames, _event("message_delta", delta=delta, **ending), _event("message_stop")])
+
+    def complete(self, parts: Sequence[Part]) -> Json:
+        self.encode_parts(parts)  # changes `self._message`
+        return self._message
+
+    def _call(self, call_id: str, name: str, arguments: Json) -> bytes:
+        block = {"type": "tool_use", "id": call_id, "name": name, "input": arguments}
+        delta = {"type": "input_json_delta", "partial_json": orjson.dumps(arguments).decode()}
+        started = self._block_event("start", content_block=block | {"input": {}})
+        return started + self._block_event("delta", delta=delta) + self._end_block(block)
+
+    def _end_block(self, block: Json) -> bytes:
+        stopped = self._block_event("stop")
+        self._content.append(block)
+        return stopped
+
+    def _block_event(self, name: str, **fields: Any) -> bytes:
+        return _event(f"content_block_{name}", index=len(self._content), **fields)
+
+
+def _event(name: str, **fields: Any) -> bytes:
+    return named_frame(name, {"type": name, **fields})
+
+
+def _usage(prompt: int, answer: int) -> Json:
+    cached = {"cache_creation_input_tokens": 0, "cache_read_input_tokens": 0}  # Ollama does not count them
+    return {"input_tokens": prompt, "output_tokens": answer, **cached}

@@ -1,0 +1,135 @@
+"""Errors of the Messages API, in Anthropic's format."""
+
+from __future__ import annotations
+
+import json
+import socket
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import httpx
+import pytest
+
+from tests.anthropic.conversation import Conversation, client_of
+from tests.anthropic.test_messages import image
+from tests.support.raw_ollama import RawOllama, line, stream_head, whole
+from tests.support.server import RunningServer
+
+RESULT: Any = {"type": "tool_result", "tool_use_id": "t1", "content": "blue"}
+
+
+def user(content: Any) -> dict[str, Any]:
+    return {"messages": [{"role": "user", "content": content}]}
+
+
+@pytest.mark.parametrize(
+    ("asks", "message"),
+    [
+        ({"messages": []}, "messages: List should have at least 1 item after validation, not 0"),
+        (
+            {"messages": [{"role": "system", "content": "Be brief."}]},
+            "messages.0: Input tag 'system' found using 'role'",
+        ),
+        (user([]), "messages.0.content: List should have at least 1 item"),
+        (user([RESULT]), "messages.0: no earlier message has a tool call with the ID 't1'"),
+        (user([{"type": "text", "text": "Hi."}, image("eA==")]), "messages.0.content.1.source: not an image"),
+        (user([image("*")]), "messages.0.content.0.source: not an image: invalid base64"),
+        (
+            user([{"type": "image", "source": {"type": "url", "url": "https://example.org/a.png"}}]),
+            "messages.0.content.0.source.url: must be a base64 data URL of an image",
+        ),
+        (user([{"type": "document", "source": {}}]), "messages.0.content.0: Input tag 'document' found using 'type'"),
+        ({"max_tokens": 0}, "max_tokens: must be at least 1, or -1 for no limit"),
+        ({"tool_choice": {"type": "tool"}}, "tool_choice.name: Field required"),
+        ({"tool_choice": {"type": "any"}}, "tool_choice: the request has no tools; add one to `tools`"),
+        ({"thinking": {"type": "hard"}}, "thinking.type: Input should be 'enabled', 'adaptive' or 'disabled'"),
+        (
+            {
+                "model": "agent:helper",
+                "output_config": {"format": {"type": "json_schema", "schema": {"type": "object"}}},
+            },
+            "output_config.format: agents answer with plain text only; leave out this field",
+        ),
+    ],
+)
+def test_error_names_the_field(conversation: Conversation, asks: Any, message: str) -> None:
+    error: Any = conversation.rejected(**asks)
+    assert (error.status_code, error.type) == (400, "invalid_request_error")
+    assert error.body["error"]["message"].startswith(message)
+
+
+@pytest.mark.parametrize(
+    ("body", "message"),
+    [
+        ({"model": "mochi", "messages": [{"role": "user", "content": "Hi."}]}, "max_tokens: Field required"),
+        ([], "Input should be a JSON object"),
+        ("{", "The body is not valid JSON."),
+    ],
+)
+def test_invalid_bodies_are_rejected(server: RunningServer, body: Any, message: str) -> None:
+    content = body if isinstance(body, str) else json.dumps(body)
+    response = httpx.post(f"{server.url}/v1/messages", content=content, headers={"content-type": "application/json"})
+    request_id = response.headers["request-id"]
+    error = {"type": "invalid_request_error", "message": message}
+    assert (response.status_code, response.json()) == (400, {"type": "error", "error": error, "request_id": request_id})
+
+
+def test_unknown_models_and_paths_are_404(conversation: Conversation, server: RunningServer) -> None:
+    for model in ("nowhere", "agent:nobody"):
+        error = conversation.rejected(model=model)
+        assert (error.status_code, error.type) == (404, "not_found_error")
+    response = httpx.get(f"{server.url}/v1/messages/nowhere")
+    assert response.json()["error"]["type"] == "not_found_error"
+
+
+@pytest.fixture(scope="module")
+def ollama() -> Iterator[RawOllama]:
+    with RawOllama(lambda _: None) as ollama:
+        yield ollama
+
+
+@pytest.fixture(scope="module")
+def raw_server(ollama: RawOllama, tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningServer]:
+    with RunningServer(tmp_path_factory.mktemp("raw"), ollama.url, summarization_enabled=False) as server:
+        yield server
+
+
+def sends(*data: bytes) -> Callable[[socket.socket], None]:
+    return lambda connection: connection.sendall(b"".join(data))
+
+
+def busy(status: str) -> bytes:
+    return whole(b'{"error":"server busy"}', status=f"{status}\r\nRetry-After: 17")
+
+
+@pytest.mark.parametrize("stream", [False, True], ids=["whole", "streamed"])
+@pytest.mark.parametrize(
+    ("answer", "expected"),
+    [
+        (whole(b'{"error":"kaput"}', status="500 Oh"), (502, "api_error", None)),
+        (busy("503 Service Unavailable"), (529, "overloaded_error", "17")),
+        (busy("429 Too Many Requests"), (429, "rate_limit_error", "17")),
+    ],
+)
+def test_error_before_the_first_token_has_a_status(
+    raw_server: RunningServer, ollama: RawOllama, stream: bool, answer: bytes, expected: tuple[int, str, str | None]
+) -> None:
+    ollama.chat = sends(answer)
+    body = {"model": "raw", "max_tokens": 9, "stream": stream, **user("Hello!")}
+    response = httpx.post(f"{raw_server.url}/v1/messages", json=body)
+    headers = response.headers
+    assert (response.status_code, response.json()["error"]["type"], headers.get("retry-after")) == expected
+
+
+def test_later_error_is_in_the_stream(raw_server: RunningServer, ollama: RawOllama) -> None:
+    import anthropic
+
+    ollama.chat = sends(stream_head(), line("Half"), b'{"error":"kaput"}\n')
+    request: Any = {"model": "raw", "max_tokens": 9, **user("Hello!")}
+    with client_of(raw_server) as client, client.messages.stream(**request) as events:
+        assert next(events.text_stream) == "Half"
+        with pytest.raises(anthropic.APIStatusError) as caught:
+            events.until_done()
+    error: Any = caught.value.body
+    assert error["error"] == {"type": "api_error", "message": "kaput"}
+    assert error["request_id"] == caught.value.response.headers["request-id"]
