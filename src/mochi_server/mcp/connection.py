@@ -18,7 +18,7 @@ from mochi_server.mcp.config import LocalServer, MessageTooLarge, RemoteServer, 
 from mochi_server.mcp.http import http
 from mochi_server.mcp.messages import MAX_TOOLS
 from mochi_server.mcp.schema_checks import SchemaChecks
-from mochi_server.mcp.server_task import McpSession, invalid_response
+from mochi_server.mcp.session import McpSession, invalid_response
 from mochi_server.mcp.stdio import stdio
 from mochi_server.mcp.tool_filter import ToolFilter
 from mochi_server.mcp.tool_mapping import McpTool, content_of, map_tools
