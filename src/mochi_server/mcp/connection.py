@@ -31,7 +31,7 @@ _FAILED_MESSAGES = ("Failed to parse JSON response: ", "SSE stream failed: ")
 _CLOSED_MESSAGES = ("Connection closed", "SSE stream ")
 """Prefixes of the SDK's messages for a closed connection. Servers use the same error code for other errors."""
 
-for _name in ("mcp", "httpx2", "httpcore2"):  # their logs contain URLs and messages, which may be secret
+for _name in ("mcp", "client", "httpx2", "httpcore2"):  # logs of the SDK contain URLs and messages, which may be secret
     logging.getLogger(_name).setLevel(logging.CRITICAL)
 
 
