@@ -38,9 +38,7 @@ UNKNOWN_ID = {"other_id": "its response is not valid MCP: no request has its id"
 
 
 @contextmanager
-def hostile_http(
-    data_dir: Path, body: str, *tools: str, encodings: tuple[str, ...] = ()
-) -> Iterator[dict[str, Any]]:
+def hostile_http(data_dir: Path, body: str, *tools: str, encodings: tuple[str, ...] = ()) -> Iterator[dict[str, Any]]:
     """Run an MCP server over HTTP and yield its configuration entry. `body` is "json" or "events"."""
     answers = hostile_mcp.Hostile(str(data_dir / "hostile-0"), 0, [*tools])
     with serving(answers, encodings=encodings) as port:
@@ -74,9 +72,7 @@ def test_malformed_answer_over_http_fails_its_call_at_once(stub: StubServer, tmp
 
 @pytest.mark.parametrize("encodings", [("gzip",), ("br",), ("gzip, gzip",), ("identity", "deflate")])
 @pytest.mark.parametrize("body", ["json", "events"])
-def test_compressed_answer_is_refused(
-    stub: StubServer, tmp_path: Path, body: str, encodings: tuple[str, ...]
-) -> None:
+def test_compressed_answer_is_refused(stub: StubServer, tmp_path: Path, body: str, encodings: tuple[str, ...]) -> None:
     with hostile_http(tmp_path, body, "echo", "compressed", encodings=encodings) as entry:
         write_mcp(tmp_path, hand=entry)
         with RunningServer(tmp_path, stub.url) as server:

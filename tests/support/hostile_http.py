@@ -70,12 +70,20 @@ class HostileHttp(BaseHTTPRequestHandler):
         self.wfile.write(body)
 
 
+class _Server(ThreadingHTTPServer):
+    request_queue_size = 128
+    daemon_threads = True
+    block_on_close = False
+
+    def handle_error(self, *_: object) -> None:
+        """Ignore the error: the client closed the connection."""
+
+
 @contextmanager
 def serving(*servers: Hostile, encodings: tuple[str, ...] = ()) -> Iterator[int]:
     """Run MCP servers in threads, and yield their port."""
     seeds = {str(server.seed): server for server in servers}
-    with ThreadingHTTPServer(("127.0.0.1", 0), partial(HostileHttp, seeds, encodings)) as server:
-        server.daemon_threads, server.block_on_close = True, False
+    with _Server(("127.0.0.1", 0), partial(HostileHttp, seeds, encodings)) as server:
         threading.Thread(target=server.serve_forever, daemon=True).start()
         yield server.server_port
         server.shutdown()
@@ -85,7 +93,8 @@ def main() -> None:
     directory, *seeds = sys.argv[1:]
     servers = [Hostile(str(Path(directory, f"hostile-{seed}")), int(seed), [f"random_{seed}"]) for seed in seeds]
     with serving(*servers) as port:
-        print(port, flush=True)
+        sys.stdout.write(f"{port}\n")
+        sys.stdout.flush()
         sys.stdin.read()
 
 

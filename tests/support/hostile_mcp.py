@@ -2,7 +2,7 @@
 
 As a program, it takes the path of its journal, a seed and the names of its tools. A call of a tool that is named as a
 key of `RESULTS` or `RESPONSES` gets this answer. A call of a tool whose name begins with `random` gets a generated
-answer. With a seed of 0, all other answers are valid; otherwise every third answer to another request is generated,
+answer. With a seed of 0, all other answers are valid; otherwise three of ten answers to another request are generated,
 too. It imports little, because it starts often.
 """
 
@@ -111,7 +111,7 @@ class Hostile:
         name = message.get("params", {}).get("name", "")
         self._requests += 1
         chosen = random.Random(f"{self.seed} {self._requests} {self._generated_before()}")
-        if name.startswith("random") or (self.seed and method != "tools/call" and chosen.random() < 0.33):
+        if name.startswith("random") or (self.seed and method != "tools/call" and chosen.random() < 0.3):
             return self._generated(method, request_id, self._valid(method, name))
         if name in RESPONSES and method == "tools/call":
             return [RESPONSES[name]]

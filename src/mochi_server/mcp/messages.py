@@ -30,6 +30,8 @@ _TOO_DEEP = "\udfff too deep"
 _MAX_SHOWN = 100
 TOO_MANY_VALUES = f"it has more than {MAX_VALUES:,} values"
 _TOKEN = re.compile(rb'"[^"]*"?|[\[{]|[\]}]')
+_RESPONSE_KEY = re.compile(rb'"(?:jsonrpc|result|code)"')
+"""Key that a response has, but usually not a log line in JSON that a server writes to its stdout."""
 _ID = re.compile(rb'"id"\s*:\s*(-?\d{1,18}|"[^"\\]{1,100}")')
 
 
@@ -82,7 +84,7 @@ async def repair(data: bytes, end: int | None) -> JSONRPCMessage | None:
 
     The ID of the error response is None if it cannot be found. The result is None if the data is not a response.
     """
-    if b'"id"' not in data and b'"jsonrpc"' not in data:
+    if not _RESPONSE_KEY.search(data):
         return None
     return await anyio.to_thread.run_sync(_repaired, data, end)  # takes up to a second
 
@@ -91,8 +93,6 @@ def _repaired(data: bytes, end: int | None) -> JSONRPCMessage | None:
     message, reason = _lenient(data, end)
     request_id = message["id"] if isinstance(message.get("id"), int | str) else _find_id(data)
     if "method" in message or (not message and b'"method"' in data[: _first_nested(data)]):
-        return None
-    if request_id is None and b'"jsonrpc"' not in data:
         return None
     result = message.get("result")
     if isinstance(result, dict) and isinstance(result.get("tools"), list):
@@ -104,7 +104,9 @@ def _repaired(data: bytes, end: int | None) -> JSONRPCMessage | None:
             return jsonrpc_message_adapter.validate_python({**message, "id": request_id}, by_name=False)
     except ValidationError as error:
         reason = _explain(error)
-    details = mcp_types.ErrorData(code=mcp_types.PARSE_ERROR, message=f"its response is not valid MCP: {reason or 'its id is invalid'}")
+    details = mcp_types.ErrorData(
+        code=mcp_types.PARSE_ERROR, message=f"its response is not valid MCP: {reason or 'its id is invalid'}"
+    )
     return JSONRPCError(jsonrpc="2.0", id=request_id, error=details)
 
 
