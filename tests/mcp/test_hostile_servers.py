@@ -1,13 +1,8 @@
 """MCP servers that send malformed, huge and endless answers."""
 
-import gzip
-import json
-import sys
-import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +12,8 @@ from mochi_stub import StubServer
 from tests.mcp.test_servers import called, problems
 from tests.support import hostile_mcp
 from tests.support.api import Api
-from tests.support.mcp import by_hand, write_mcp
+from tests.support.hostile_http import serving
+from tests.support.mcp import by_hand, hostile, write_mcp
 from tests.support.process import Command
 from tests.support.server import RunningServer
 from tests.support.waiting import until
@@ -32,65 +28,26 @@ FAULTS = {
     "cut": "its response is not valid MCP: it is not valid JSON",
     "values": "its response is not valid MCP: it has more than 50,000 values",
     "blocks": "its response is not valid MCP: content: Input should be a valid list",
+    "null_id": "its response is not valid MCP: its id is invalid",
+    "array_id": "its response is not valid MCP: its id is invalid",
+    "without_id": "its response is not valid MCP: its id is invalid",
+    "null_error": "Parse error.",
+    "broken_id": "its response is not valid MCP: it is not valid JSON",
 }
-
-
-def hostile(data_dir: Path, *tools: str, seed: int = 0) -> dict[str, Any]:
-    """Return a configuration entry for the MCP server in `hostile_mcp.py`."""
-    assert hostile_mcp.__file__
-    arguments = [hostile_mcp.__file__, str(data_dir / f"hostile-{seed}"), str(seed), *tools]
-    return {"command": sys.executable, "args": ["-S", *arguments]}
-
-
-class HostileHttp(BaseHTTPRequestHandler):
-    """MCP server over HTTP that answers as `hostile_mcp.py`."""
-
-    hostile: hostile_mcp.Hostile
-    body_type = "application/json"
-    encodings: tuple[str, ...] = ()
-
-    def do_POST(self) -> None:
-        message = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
-        answers = self.hostile.answers(message)
-        self.send_response(200 if answers else 202)
-        self.send_header("Content-Type", self.body_type)
-        self.send_header("Mcp-Session-Id", "1")
-        compresses = message.get("params", {}).get("name") == "compressed"
-        for encoding in self.encodings if compresses else ():
-            self.send_header("Content-Encoding", encoding)
-        events = b"".join(b"data: %s\n\n" % each for each in answers)
-        body = events if "event" in self.body_type else b"".join(answers[-1:])
-        content = gzip.compress(b" " * 100_000_000) if compresses else body
-        self.send_header("Content-Length", str(len(content)))
-        self.end_headers()
-        self.wfile.write(content)
-
-    def do_GET(self) -> None:
-        self.send_error(405)
-
-    def do_DELETE(self) -> None:
-        """Answer nothing, until the client closes the connection."""
-        self.rfile.read()
-
-    def log_message(self, *_: object) -> None:
-        """Log nothing."""
+UNKNOWN_ID = {"other_id": "its response is not valid MCP: no request has its id"}
 
 
 @contextmanager
-def hostile_http(data_dir: Path, *tools: str, seed: int = 0, **attributes: Any) -> Iterator[dict[str, Any]]:
-    """Run an MCP server over HTTP and yield its configuration entry."""
-    answers = hostile_mcp.Hostile(str(data_dir / f"hostile-{seed}"), seed, [*tools])
-    handler = type("Handler", (HostileHttp,), {"hostile": answers, **attributes})
-    with ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
-        server.daemon_threads, server.block_on_close = True, False
-        threading.Thread(target=server.serve_forever, daemon=True).start()
-        yield {"url": f"http://127.0.0.1:{server.server_port}/mcp"}
-        server.shutdown()
+def hostile_http(data_dir: Path, body: str, *tools: str, encodings: tuple[str, ...] = ()) -> Iterator[dict[str, Any]]:
+    """Run an MCP server over HTTP and yield its configuration entry. `body` is "json" or "events"."""
+    answers = hostile_mcp.Hostile(str(data_dir / "hostile-0"), 0, [*tools])
+    with serving(answers, encodings=encodings) as port:
+        yield {"url": f"http://127.0.0.1:{port}/0/{body}"}
 
 
-def assert_faults(api: Api) -> None:
+def assert_faults(api: Api, faults: dict[str, str]) -> None:
     began = time.monotonic()
-    for name, message in FAULTS.items():
+    for name, message in faults.items():
         assert called(api, name)["error_message"].startswith(f"{name} failed: {message}"), name
         assert problems(api) == {}
     assert called(api, "echo")["result"] == "echo"
@@ -98,25 +55,25 @@ def assert_faults(api: Api) -> None:
 
 
 def test_malformed_answer_fails_its_call_at_once(stub: StubServer, tmp_path: Path) -> None:
-    write_mcp(tmp_path, hand=hostile(tmp_path, "echo", *FAULTS))
+    write_mcp(tmp_path, hand=hostile(tmp_path, "echo", *FAULTS, *UNKNOWN_ID))
     with RunningServer(tmp_path, stub.url) as server:
-        assert_faults(server.api())
+        assert_faults(server.api(), FAULTS | UNKNOWN_ID)
 
 
-@pytest.mark.parametrize("body_type", ["application/json", "text/event-stream"])
-def test_malformed_answer_over_http_fails_its_call_at_once(stub: StubServer, tmp_path: Path, body_type: str) -> None:
-    with hostile_http(tmp_path, "echo", *FAULTS, body_type=body_type) as entry:
+@pytest.mark.parametrize("body", ["json", "events"])
+def test_malformed_answer_over_http_fails_its_call_at_once(stub: StubServer, tmp_path: Path, body: str) -> None:
+    # The SDK ignores the ID of a response in an event stream, because each request has its own stream.
+    faults = FAULTS | UNKNOWN_ID if body == "json" else FAULTS
+    with hostile_http(tmp_path, body, "echo", *faults) as entry:
         write_mcp(tmp_path, hand=entry)
         with RunningServer(tmp_path, stub.url) as server:
-            assert_faults(server.api())
+            assert_faults(server.api(), faults)
 
 
 @pytest.mark.parametrize("encodings", [("gzip",), ("br",), ("gzip, gzip",), ("identity", "deflate")])
-@pytest.mark.parametrize("body_type", ["application/json", "text/event-stream"])
-def test_compressed_answer_is_refused(
-    stub: StubServer, tmp_path: Path, body_type: str, encodings: tuple[str, ...]
-) -> None:
-    with hostile_http(tmp_path, "echo", "compressed", body_type=body_type, encodings=encodings) as entry:
+@pytest.mark.parametrize("body", ["json", "events"])
+def test_compressed_answer_is_refused(stub: StubServer, tmp_path: Path, body: str, encodings: tuple[str, ...]) -> None:
+    with hostile_http(tmp_path, body, "echo", "compressed", encodings=encodings) as entry:
         write_mcp(tmp_path, hand=entry)
         with RunningServer(tmp_path, stub.url) as server:
             api = server.api()

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from mochi_server.mcp import manager as all_servers
-from mochi_server.mcp import server_task as one_server
+from mochi_server.mcp import session as one_session
 from mochi_stub import StubServer
 from tests.api.test_tools import PendingApproval
 from tests.support.api import Api
@@ -235,7 +235,7 @@ def test_silent_server_delays_no_request_and_times_out(
     stub: StubServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(all_servers, "START_TIMEOUT_SECONDS", 0)
-    monkeypatch.setattr(one_server, "CONNECT_SECONDS", 0.3)
+    monkeypatch.setattr(one_session, "CONNECT_SECONDS", 0.3)
     write_mcp(tmp_path, silent=by_hand(tmp_path, "silent"))
     with RunningServer(tmp_path, stub.url) as server:
         api = server.api()

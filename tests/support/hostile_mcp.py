@@ -1,9 +1,9 @@
 """MCP server that sends malformed, huge and endless answers, over stdio or HTTP.
 
 As a program, it takes the path of its journal, a seed and the names of its tools. A call of a tool that is named as a
-value of `RESULTS` gets this result. A call of a tool whose name begins with `random` gets a generated answer. With a
-seed of 0, all other answers are valid; otherwise every third answer to another request is generated, too. It imports
-little, because it starts often.
+key of `RESULTS` or `RESPONSES` gets this answer. A call of a tool whose name begins with `random` gets a generated
+answer. With a seed of 0, all other answers are valid; otherwise three of ten answers to another request are generated,
+too. It imports little, because it starts often.
 """
 
 from __future__ import annotations
@@ -48,6 +48,15 @@ TOOLS: dict[str, bytes] = {
     % b",".join(b"[%d]" % n for n in range(500)),
 }
 RESULTS["slow_pattern"] = b'{"content":[],"structuredContent":{"a":"%s!"}}' % (b"a" * 40)
+RESPONSES: dict[str, bytes] = {
+    "null_id": b'{"jsonrpc":"2.0","id":null,"result":{"content":[]}}',
+    "array_id": b'{"jsonrpc":"2.0","id":[1],"result":{"content":[]}}',
+    "other_id": b'{"jsonrpc":"2.0","id":"other","result":{"content":[]}}',
+    "without_id": b'{"jsonrpc":"2.0","result":{"content":[]}}',
+    "null_error": b'{"jsonrpc":"2.0","id":null,"error":{"code":-32700,"message":"Parse error."}}',
+    "broken_id": b'{"jsonrpc":"2.0","id":?,"result":{"content":[]}}',
+}
+"""Responses without the ID of the request."""
 INITIALIZED: dict[str, Any] = {
     "protocolVersion": "2025-06-18",
     "capabilities": {"tools": {"listChanged": True}},
@@ -82,11 +91,15 @@ def response(request_id: Any, result: bytes) -> bytes:
 
 
 class Hostile:
-    """The answers of one MCP server. Its journal counts the generated answers, and continues after a restart."""
+    """The answers of one MCP server.
+
+    Its journal has one letter for each generated answer: the first letter of the request, without `tools/`. The
+    journal continues after a restart.
+    """
 
     def __init__(self, journal: str, seed: int, tools: list[str]) -> None:
         self._journal = journal
-        self._seed = seed
+        self.seed = seed
         self._tools = tools
         self._requests = 0
 
@@ -97,9 +110,11 @@ class Hostile:
         method, request_id = message["method"], message["id"]
         name = message.get("params", {}).get("name", "")
         self._requests += 1
-        chosen = random.Random(f"{self._seed} {self._requests} {self._generated_before()}")
-        if name.startswith("random") or (self._seed and method != "tools/call" and chosen.random() < 0.33):
-            return self._generated(request_id, self._valid(method, name))
+        chosen = random.Random(f"{self.seed} {self._requests} {self._generated_before()}")
+        if name.startswith("random") or (self.seed and method != "tools/call" and chosen.random() < 0.3):
+            return self._generated(method, request_id, self._valid(method, name))
+        if name in RESPONSES and method == "tools/call":
+            return [RESPONSES[name]]
         result = RESULTS.get(name) if method == "tools/call" else None
         return [response(request_id, result or json.dumps(self._valid(method, name)).encode())]
 
@@ -118,10 +133,17 @@ class Hostile:
         valid = [json.dumps(tool(name)).encode() for name in self._tools]
         return b'{"tools":[%s]}' % b",".join([*valid, TOOLS[name]])
 
-    def _generated(self, request_id: Any, valid: dict[str, Any]) -> list[bytes]:
-        chosen = random.Random(f"{self._seed} {self._generated_before()}")
+    def messages(self) -> list[bytes]:
+        """Return generated requests and notifications that answer nothing, or no messages if the seed is 0."""
+        if not self.seed:
+            return []
+        chosen = random.Random(f"{self.seed} {self._generated_before()}")
+        return [*self._requested(chosen, 1, {})[:-1], *self._notified(chosen, 1, {})[:-1]]
+
+    def _generated(self, method: str, request_id: Any, valid: dict[str, Any]) -> list[bytes]:
+        chosen = random.Random(f"{self.seed} {self._generated_before()}")
         with open(self._journal, "ab") as file:  # noqa: PTH123 - importing pathlib takes as long as all the others
-            file.write(b".")
+            file.write(method.removeprefix("tools/")[:1].encode())
         return chosen.choice(self.KINDS)(self, chosen, request_id, valid)
 
     def _mutated(self, chosen: random.Random, request_id: Any, valid: dict[str, Any]) -> list[bytes]:

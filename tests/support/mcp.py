@@ -8,12 +8,19 @@ from typing import Any
 from mochi_server.util.samples import MARKER
 
 SCRIPT = str(Path(__file__).with_name("mcp_server.py"))
+HOSTILE_SCRIPT = str(Path(__file__).with_name("hostile_mcp.py"))
 
 
 def by_hand(data_dir: Path, *arguments: str, **env: str) -> dict[str, Any]:
     """Return a configuration entry for the MCP server in `mcp_server.py`."""
     environment = {"JOURNAL": str(data_dir / "journal"), **env}
     return {"command": sys.executable, "args": ["-S", SCRIPT, *arguments], "env": environment}
+
+
+def hostile(data_dir: Path, *tools: str, seed: int = 0) -> dict[str, Any]:
+    """Return a configuration entry for the MCP server in `hostile_mcp.py`."""
+    journal = str(data_dir / f"hostile-{seed}")
+    return {"command": sys.executable, "args": ["-S", HOSTILE_SCRIPT, journal, str(seed), *tools]}
 
 
 def write_mcp(data_dir: Path, **servers: Any) -> Path:

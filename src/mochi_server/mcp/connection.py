@@ -18,7 +18,7 @@ from mochi_server.mcp.config import LocalServer, MessageTooLarge, RemoteServer, 
 from mochi_server.mcp.http import http
 from mochi_server.mcp.messages import MAX_TOOLS
 from mochi_server.mcp.schema_checks import SchemaChecks
-from mochi_server.mcp.server_task import McpSession, invalid_response
+from mochi_server.mcp.session import McpSession, invalid_response
 from mochi_server.mcp.stdio import stdio
 from mochi_server.mcp.tool_filter import ToolFilter
 from mochi_server.mcp.tool_mapping import McpTool, content_of, map_tools
@@ -31,7 +31,7 @@ _FAILED_MESSAGES = ("Failed to parse JSON response: ", "SSE stream failed: ")
 _CLOSED_MESSAGES = ("Connection closed", "SSE stream ")
 """Prefixes of the SDK's messages for a closed connection. Servers use the same error code for other errors."""
 
-for _name in ("mcp", "httpx2", "httpcore2"):  # their logs contain URLs and messages, which may be secret
+for _name in ("mcp", "client", "httpx2", "httpcore2"):  # logs of the SDK contain URLs and messages, which may be secret
     logging.getLogger(_name).setLevel(logging.CRITICAL)
 
 

@@ -5,7 +5,7 @@ import re
 import ssl
 from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import asynccontextmanager
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import anyio
 import httpx2
@@ -13,10 +13,8 @@ from mcp.client.streamable_http import streamable_http_client
 
 from mochi_server.mcp.config import MAX_MESSAGE_BYTES, MessageTooLarge, RemoteServer
 from mochi_server.mcp.messages import TOO_MANY_VALUES, MessageBuffer, parse, repair
+from mochi_server.mcp.session import McpSession
 from mochi_server.util.net import is_loopback
-
-if TYPE_CHECKING:
-    from mochi_server.mcp.server_task import McpSession
 
 _CONNECT_SECONDS = 10
 _CLOSE_SECONDS = 1
@@ -27,7 +25,7 @@ _SHORT_RETRY = re.compile(rb"retry:(?! ?\d{4,9}$)")
 
 
 @asynccontextmanager
-async def http(server: RemoteServer, session: "McpSession") -> AsyncGenerator[object, None]:
+async def http(server: RemoteServer, session: McpSession) -> AsyncGenerator[object, None]:
     """Yield the streams for the messages of an MCP server. Raises any error of the transport or the SDK."""
 
     async def check(response: httpx2.Response) -> None:

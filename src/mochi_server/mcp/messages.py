@@ -30,6 +30,8 @@ _TOO_DEEP = "\udfff too deep"
 _MAX_SHOWN = 100
 TOO_MANY_VALUES = f"it has more than {MAX_VALUES:,} values"
 _TOKEN = re.compile(rb'"[^"]*"?|[\[{]|[\]}]')
+_RESPONSE_KEY = re.compile(rb'"(?:jsonrpc|result|code)"')
+"""Key that a response has, but usually not a log line in JSON that a server writes to its stdout."""
 _ID = re.compile(rb'"id"\s*:\s*(-?\d{1,18}|"[^"\\]{1,100}")')
 
 
@@ -80,15 +82,17 @@ def parse(data: bytes, end: int | None) -> JSONRPCMessage | None:
 async def repair(data: bytes, end: int | None) -> JSONRPCMessage | None:
     """Return the error response for a malformed response, or its list of tools without the malformed parts.
 
-    The result is None if the data is not a response.
+    The ID of the error response is None if it cannot be found. The result is None if the data is not a response.
     """
-    return await anyio.to_thread.run_sync(_repaired, data, end) if b'"id"' in data else None  # takes up to a second
+    if not _RESPONSE_KEY.search(data):
+        return None
+    return await anyio.to_thread.run_sync(_repaired, data, end)  # takes up to a second
 
 
 def _repaired(data: bytes, end: int | None) -> JSONRPCMessage | None:
     message, reason = _lenient(data, end)
     request_id = message["id"] if isinstance(message.get("id"), int | str) else _find_id(data)
-    if "method" in message or request_id is None:
+    if "method" in message or (not message and b'"method"' in data[: _first_nested(data)]):
         return None
     result = message.get("result")
     if isinstance(result, dict) and isinstance(result.get("tools"), list):
@@ -96,11 +100,13 @@ def _repaired(data: bytes, end: int | None) -> JSONRPCMessage | None:
         reason = None
     reason = reason or _fault(message)
     try:
-        if reason is None:
+        if reason is None and request_id is not None:
             return jsonrpc_message_adapter.validate_python({**message, "id": request_id}, by_name=False)
     except ValidationError as error:
         reason = _explain(error)
-    details = mcp_types.ErrorData(code=mcp_types.PARSE_ERROR, message=f"its response is not valid MCP: {reason}")
+    details = mcp_types.ErrorData(
+        code=mcp_types.PARSE_ERROR, message=f"its response is not valid MCP: {reason or 'its id is invalid'}"
+    )
     return JSONRPCError(jsonrpc="2.0", id=request_id, error=details)
 
 
@@ -141,10 +147,13 @@ def _mask_escapes(data: bytes) -> bytes:
 
 def _find_id(data: bytes) -> int | str | None:
     """Return the ID of a message that cannot be decoded, if it is before the first or after the last nested value."""
-    starts = [at for at in (data.find(b"{", 1), data.find(b"[", 1)) if at > 0]
     closed = max(data.rfind(b"}", 0, data.rfind(b"}")), data.rfind(b"]"))
-    found = _ID.search(data, 0, min(starts, default=len(data))) or _ID.search(data, max(closed, 0))
+    found = _ID.search(data, 0, _first_nested(data)) or _ID.search(data, max(closed, 0))
     return None if found is None else json.loads(found[1])
+
+
+def _first_nested(data: bytes) -> int:
+    return min((at for at in (data.find(b"{", 1), data.find(b"[", 1)) if at > 0), default=len(data))
 
 
 def _without_fault(tool: Any) -> Any:

@@ -4,102 +4,29 @@ import asyncio
 import logging
 import math
 from collections.abc import Coroutine
-from dataclasses import dataclass, field
 from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import anyio
-from pydantic import ValidationError
-
-from mochi_server.mcp.config import LocalServer, MessageTooLarge, RemoteServer, ServerConfig
+from mochi_server.mcp.config import LocalServer, RemoteServer, ServerConfig
 from mochi_server.mcp.schema_checks import SchemaChecks
-from mochi_server.tools.execution import ToolContent, ToolRaised, shorten
+from mochi_server.mcp.session import DISCONNECTED, McpSession, limit_wait
+from mochi_server.tools.execution import ToolContent, ToolRaised
 from mochi_server.util.masking import SecretMasker
 
 if TYPE_CHECKING:
     from mochi_server.mcp.connection import McpConnection
     from mochi_server.mcp.tool_mapping import McpTool
 
-CONNECT_SECONDS = 30
 RETRY_SECONDS = 1.0
 """Pause before the first attempt to reconnect to a remote server. Each failure doubles the pause."""
 MAX_RETRY_SECONDS = 60.0
 _RELIST_DELAY_SECONDS = 0.2
 """Delay before the tools are listed again, so that a burst of change notifications causes one request."""
-_MAX_TEXT = 500
 _MIN_SECRET_LENGTH = 4
 """Minimum length of a secret that is masked. Masking shorter values would make messages unreadable."""
 
-_CONNECTING = "it has not responded yet"
-_EXITED = "it exited without a response; its output is in the log at level DEBUG"
-_DISCONNECTED = "the connection was closed; the next call reconnects"
-
 logger = logging.getLogger(__name__)
-
-
-def invalid_response(error: ValidationError) -> str:
-    """Return the first problem of an invalid response as text."""
-    first = error.errors()[0]
-    return f"its response is not valid MCP: {'.'.join(map(str, first['loc']))}: {first['msg']}"
-
-
-@dataclass(eq=False)
-class McpSession:
-    """State of one connection to an MCP server, or of the attempt to connect."""
-
-    name: str
-    secrets: SecretMasker
-    opened: "asyncio.Future[McpConnection | None]" = field(
-        default_factory=lambda: asyncio.get_running_loop().create_future()
-    )
-    """Future with the connection, or with None if the attempt to connect failed."""
-    problem: str | None = _CONNECTING
-    error_status: int | None = None
-    """HTTP status of the latest response to a message, if it is an error."""
-    received_too_much: bool = False
-    """Whether the server sent a message of more than ``MAX_MESSAGE_BYTES`` to its stdout."""
-    ended: bool = False
-    changed: asyncio.Event = field(default_factory=asyncio.Event)
-    """Set when the tools have changed or the connection has ended."""
-
-    def open(self, connection: "McpConnection") -> None:
-        """Make the connection available to calls."""
-        self.problem = None
-        if not self.opened.done():
-            self.opened.set_result(connection)
-
-    def end(self) -> None:
-        """Mark the connection as ended, so that the next call reconnects."""
-        self.ended = True
-        self.problem = {None: _DISCONNECTED, _CONNECTING: _EXITED}.get(self.problem, self.problem)
-        self.changed.set()
-        if not self.opened.done():
-            self.opened.set_result(None)
-
-    def log(self, line: str) -> None:
-        """Log a line that the server wrote to stderr."""
-        if line:
-            logger.debug("MCP server output server=%s: %s", self.name, shorten(self.secrets.mask(line), _MAX_TEXT))
-
-    def explain(self, error: BaseException) -> str:
-        """Return the cause of a failed connection as text, without secrets."""
-        while inner := getattr(error, "exceptions", None):  # task groups raise exception groups
-            error = inner[0]
-        if isinstance(error, TimeoutError) and error.errno is None:
-            return f"it did not respond within {CONNECT_SECONDS} seconds"
-        if isinstance(error, MessageTooLarge):
-            return str(error)
-        if self.ended:
-            return _EXITED
-        if self.error_status is not None:
-            return f"it responded with HTTP status {self.error_status}"
-        if isinstance(error, FileNotFoundError | PermissionError | NotADirectoryError):
-            return f"it cannot be started: {error.strerror}"
-        text = f"the connection failed: {str(error) or type(error).__name__}"
-        if isinstance(error, ValidationError):
-            text = invalid_response(error)
-        return shorten(self.secrets.mask(" ".join(text.split())), _MAX_TEXT)
 
 
 class McpServer:
@@ -187,7 +114,7 @@ class McpServer:
         """Connect to the server, and return when the connection has failed or ended."""
         try:
             await self._connect(session)
-            logger.warning("MCP connection closed server=%s: %s", self.name, _DISCONNECTED)
+            logger.warning("MCP connection closed server=%s: %s", self.name, DISCONNECTED)
         except asyncio.CancelledError:
             raise
         except BaseException as error:  # task groups can raise groups of any exceptions
@@ -202,7 +129,7 @@ class McpServer:
     async def _connect(self, session: McpSession) -> None:
         # Imported here, because the import takes a second and needs an extra.
         connection_module = await asyncio.to_thread(import_module, "mochi_server.mcp.connection")
-        with anyio.fail_after(CONNECT_SECONDS) as timeout:
+        with limit_wait() as timeout:
             async with connection_module.connect(self._config, self._cwd, session) as connection:
                 await self._list_tools(connection)
                 timeout.deadline = math.inf
@@ -214,7 +141,7 @@ class McpServer:
                     session.changed.clear()
                     if session.ended:
                         return
-                    with anyio.fail_after(CONNECT_SECONDS):
+                    with limit_wait():
                         await self._list_tools(connection)
 
     async def _list_tools(self, connection: "McpConnection") -> None:

@@ -9,7 +9,6 @@ from collections.abc import AsyncGenerator, Callable
 from contextlib import asynccontextmanager, suppress
 from errno import ENOENT
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import anyio
 from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStream
@@ -18,10 +17,8 @@ from mcp.shared.message import SessionMessage
 
 from mochi_server.mcp.config import LocalServer, MessageTooLarge
 from mochi_server.mcp.messages import MessageBuffer, parse, repair
+from mochi_server.mcp.session import McpSession
 from mochi_server.util import platform
-
-if TYPE_CHECKING:
-    from mochi_server.mcp.server_task import McpSession
 
 EXIT_GRACE_SECONDS = 1
 """Seconds that a server has to exit after its stdin is closed, and again after SIGTERM."""
@@ -37,7 +34,7 @@ logger = logging.getLogger(__name__)
 
 
 @asynccontextmanager
-async def stdio(server: LocalServer, cwd: str | None, session: "McpSession") -> AsyncGenerator[Streams, None]:
+async def stdio(server: LocalServer, cwd: str | None, session: McpSession) -> AsyncGenerator[Streams, None]:
     """Start an MCP server and yield the streams for its messages. ``session`` logs each line of its stderr.
 
     Raises:
@@ -100,7 +97,7 @@ def _check_files(command: str, cwd: str | None, search_path: str) -> None:
         raise FileNotFoundError(ENOENT, "the program was not found; install it, or set its full path as the command")
 
 
-async def _read(stdout: asyncio.StreamReader, incoming: Incoming, session: "McpSession") -> None:
+async def _read(stdout: asyncio.StreamReader, incoming: Incoming, session: McpSession) -> None:
     buffer = MessageBuffer()
     with incoming, suppress(anyio.BrokenResourceError, anyio.ClosedResourceError, ConnectionError):
         try:

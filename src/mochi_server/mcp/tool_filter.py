@@ -17,6 +17,7 @@ from mcp_types.methods import parse_server_result
 from pydantic import ValidationError
 
 from mochi_server.mcp.messages import MAX_TOOLS, PROBLEM
+from mochi_server.mcp.pending import PendingRequests
 from mochi_server.tools.execution import shorten
 
 _METHOD = "tools/list"
@@ -31,7 +32,7 @@ _Streams = tuple[Any, Any]
 
 @dataclass(eq=False)
 class ToolFilter(ObjectReceiveStream[Any]):
-    """Stream of the incoming messages of one connection, without malformed tools."""
+    """Stream of the incoming messages of one connection, without malformed tools and unknown IDs."""
 
     version: Callable[[], str]
     """Function that returns the protocol version of the connection."""
@@ -40,13 +41,13 @@ class ToolFilter(ObjectReceiveStream[Any]):
     listed: int = 0
     """Number of tools in the current listing, with the removed tools."""
     _messages: Any = field(default=None, init=False)
-    _writes: "_CountedWrites" = field(init=False)
+    _writes: "_Writes" = field(init=False)
 
     @asynccontextmanager
     async def wrap(self, transport: AbstractAsyncContextManager[_Streams]) -> AsyncGenerator[_Streams, None]:
         """Open ``transport`` and yield its streams with the filter applied to incoming messages."""
         async with transport as (self._messages, write):
-            self._writes = _CountedWrites(write)
+            self._writes = _Writes(write)
             yield self, self._writes
 
     def start_listing(self) -> None:
@@ -58,6 +59,8 @@ class ToolFilter(ObjectReceiveStream[Any]):
         item = await self._messages.receive()
         while self._writes.waiting >= _MAX_WAITING_WRITES and _is_request(item):
             item = await self._messages.receive()
+        if isinstance(item, SessionMessage):
+            item.message = self._writes.requests.received(item.message)
         if isinstance(item, SessionMessage) and isinstance(item.message, JSONRPCResponse):
             result = item.message.result
             if isinstance(result.get("tools"), list):
@@ -91,7 +94,7 @@ class ToolFilter(ObjectReceiveStream[Any]):
         return None
 
 
-class _CountedWrites(ObjectSendStream[Any]):
+class _Writes(ObjectSendStream[Any]):
     """Stream of the outgoing messages of one connection.
 
     A server can send requests and read no responses. Each response then waits, in its own task.
@@ -101,8 +104,10 @@ class _CountedWrites(ObjectSendStream[Any]):
         self._stream = stream
         self.waiting = 0
         """Number of messages that wait until the server reads them."""
+        self.requests = PendingRequests()
 
     async def send(self, item: Any) -> None:
+        self.requests.sent(item.message)
         self.waiting += 1
         try:
             await self._stream.send(item)

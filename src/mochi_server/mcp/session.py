@@ -1,0 +1,98 @@
+"""State of one connection to an MCP server, which the transports and the connection task share."""
+
+import asyncio
+import logging
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+import anyio
+from pydantic import ValidationError
+
+from mochi_server.mcp.config import MessageTooLarge
+from mochi_server.tools.execution import ToolContent, shorten
+from mochi_server.util.masking import SecretMasker
+
+CONNECT_SECONDS = 30
+DISCONNECTED = "the connection was closed; the next call reconnects"
+_MAX_TEXT = 500
+_CONNECTING = "it has not responded yet"
+_EXITED = "it exited without a response; its output is in the log at level DEBUG"
+
+logger = logging.getLogger(__name__)
+
+
+def limit_wait() -> AbstractContextManager[anyio.CancelScope]:
+    """Return a context that raises ``TimeoutError`` if connecting or listing takes longer than ``CONNECT_SECONDS``."""
+    return anyio.fail_after(CONNECT_SECONDS)
+
+
+class Connection(Protocol):
+    """Connection that calls tools."""
+
+    async def call(self, tool: str, arguments: dict[str, Any]) -> ToolContent:
+        """Call a tool and return its result. Raises ``ToolRaised`` if the call fails."""
+
+
+def invalid_response(error: ValidationError) -> str:
+    """Return the first problem of an invalid response as text."""
+    first = error.errors()[0]
+    return f"its response is not valid MCP: {'.'.join(map(str, first['loc']))}: {first['msg']}"
+
+
+@dataclass(eq=False)
+class McpSession:
+    """State of one connection to an MCP server, or of the attempt to connect."""
+
+    name: str
+    secrets: SecretMasker
+    opened: "asyncio.Future[Connection | None]" = field(
+        default_factory=lambda: asyncio.get_running_loop().create_future()
+    )
+    """Future with the connection, or with None if the attempt to connect failed."""
+    problem: str | None = _CONNECTING
+    error_status: int | None = None
+    """HTTP status of the latest response to a message, if it is an error."""
+    received_too_much: bool = False
+    """Whether the server sent a message of more than ``MAX_MESSAGE_BYTES`` to its stdout."""
+    ended: bool = False
+    changed: asyncio.Event = field(default_factory=asyncio.Event)
+    """Set when the tools have changed or the connection has ended."""
+
+    def open(self, connection: Connection) -> None:
+        """Make the connection available to calls."""
+        self.problem = None
+        if not self.opened.done():
+            self.opened.set_result(connection)
+
+    def end(self) -> None:
+        """Mark the connection as ended, so that the next call reconnects."""
+        self.ended = True
+        self.problem = {None: DISCONNECTED, _CONNECTING: _EXITED}.get(self.problem, self.problem)
+        self.changed.set()
+        if not self.opened.done():
+            self.opened.set_result(None)
+
+    def log(self, line: str) -> None:
+        """Log a line that the server wrote to stderr."""
+        if line:
+            logger.debug("MCP server output server=%s: %s", self.name, shorten(self.secrets.mask(line), _MAX_TEXT))
+
+    def explain(self, error: BaseException) -> str:
+        """Return the cause of a failed connection as text, without secrets."""
+        while inner := getattr(error, "exceptions", None):  # task groups raise exception groups
+            error = inner[0]
+        if isinstance(error, TimeoutError) and error.errno is None:
+            return f"it did not respond within {CONNECT_SECONDS} seconds"
+        if isinstance(error, MessageTooLarge):
+            return str(error)
+        if self.ended:
+            return _EXITED
+        if self.error_status is not None:
+            return f"it responded with HTTP status {self.error_status}"
+        if isinstance(error, FileNotFoundError | PermissionError | NotADirectoryError):
+            return f"it cannot be started: {error.strerror}"
+        text = f"the connection failed: {str(error) or type(error).__name__}"
+        if isinstance(error, ValidationError):
+            text = invalid_response(error)
+        return shorten(self.secrets.mask(" ".join(text.split())), _MAX_TEXT)

@@ -1,0 +1,160 @@
+"""MCP servers that send generated answers to all requests."""
+
+import resource
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections import Counter
+from collections.abc import Iterator
+from concurrent.futures import Executor, ThreadPoolExecutor
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from mochi_stub import StubServer
+from tests.mcp.test_servers import called, session_with
+from tests.support.api import Api
+from tests.support.instructions import instruct, words
+from tests.support.mcp import by_hand, hostile, write_mcp
+from tests.support.process import Command
+from tests.support.waiting import until
+
+HTTP_SEEDS, STDIO_SEEDS = range(1, 5), range(5, 9)
+ANSWERS = 500
+"""Number of generated answers of each MCP server. Four servers use HTTP, and four use stdio."""
+WARM_UP_ANSWERS = 200
+"""Number of all generated answers before the memory is measured first."""
+MIN_ANSWERS = 50
+"""Minimum number of generated answers to each kind of request."""
+ANSWERS_PER_RELOAD = 100
+"""Maximum average number of generated answers between reloads, which cause new connections and lists of tools."""
+CALLS = 10
+"""Number of calls in each turn. Their arguments differ, because repeated calls are refused."""
+STOP_SECONDS = 10
+
+
+@pytest.mark.slow
+def test_generated_answers_disturb_nothing_else(stub: StubServer, tmp_path: Path) -> None:
+    """Two thousand generated answers over stdio and as many over HTTP, to all requests of the protocol."""
+    with hostile_http(tmp_path) as remote, ThreadPoolExecutor(9) as pool:
+        local = {f"random_{seed}": hostile(tmp_path, f"random_{seed}", seed=seed) for seed in STDIO_SEEDS}
+        write_mcp(tmp_path, good=by_hand(tmp_path, "note"), **local, **remote)
+        options = ["--port", "0", "--ollama-host", stub.url]
+        with Command("mochi_server", *options, cwd=tmp_path, MOCHI_TOOL_TIMEOUT_SECONDS="2") as command:
+            api = command.api(timeout=60)
+            until(lambda: "note" in api.ok(api.http.get("/tools"))["tools"], 30)
+            exit_code = pool.submit(command.wait)  # reads the log, because a full pipe would block the server
+            with Watch(api, command.process.pid) as watch:
+                call_all(api, tmp_path, watch, pool)
+            counts = answers(tmp_path)
+            figures = f"{dict(counts)}, {max(watch.latencies):.3f} s, {watch.growth / 1024**2:.0f} MiB"
+            assert set(counts) == {"s", "i", "l", "c"}  # server/discover, initialize, list, call
+            assert min(counts.values()) >= MIN_ANSWERS, figures
+            assert max(watch.latencies) < 0.25, figures
+            assert watch.growth < 64 * 1024 * 1024, figures
+            command.process.send_signal(signal.SIGTERM)
+            assert exit_code.result(STOP_SECONDS) == 0
+            assert "Traceback" not in "".join(command.output)
+
+
+@contextmanager
+def hostile_http(data_dir: Path) -> Iterator[dict[str, Any]]:
+    """Run MCP servers in another process and yield their configuration entries."""
+    program = [sys.executable, "-m", "tests.support.hostile_http", str(data_dir), *map(str, HTTP_SEEDS)]
+    with subprocess.Popen(program, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout
+        url = f"http://127.0.0.1:{process.stdout.readline().strip()}"
+        yield {f"random_{seed}": {"url": f"{url}/{seed}/{['json', 'events'][seed % 2]}"} for seed in HTTP_SEEDS}
+        process.kill()
+
+
+def answers(data_dir: Path, seed: int | str = "*") -> Counter[str]:
+    """Return how many answers were generated for each request. A request is represented by its first letter."""
+    return Counter("".join(journal.read_text() for journal in data_dir.glob(f"hostile-{seed}")))
+
+
+def call_all(api: Api, data_dir: Path, watch: "Watch", pool: Executor) -> None:
+    """Call the tools of all MCP servers until each of them has sent its answers. Calls of `note` must succeed."""
+    reloads = Reloads(api)
+    drivers = [pool.submit(call_often, api, data_dir, seed, reloads) for seed in (*HTTP_SEEDS, *STDIO_SEEDS)]
+    while not all(driver.done() for driver in drivers):
+        assert called(api, "note", session_with(api, tool_group="good"), text="on")["result"] == "on"
+        total = answers(data_dir).total()
+        if not watch.is_measuring and total >= WARM_UP_ANSWERS:
+            watch.start_measuring()
+        if total >= ANSWERS_PER_RELOAD * reloads.count:
+            reloads.ensure(reloads.count)
+    for driver in drivers:
+        driver.result()
+
+
+class Reloads:
+    """Reloads of the tools by several threads."""
+
+    def __init__(self, api: Api) -> None:
+        self._api = api
+        self._lock = threading.Lock()
+        self.count = 0
+
+    def ensure(self, seen: int) -> None:
+        """Reload the tools unless another thread has done so since `count` was `seen`."""
+        with self._lock:
+            if self.count == seen:
+                self._api.ok(self._api.http.post("/tools/reload"))
+                self.count += 1
+
+
+def call_often(api: Api, data_dir: Path, seed: int, reloads: Reloads) -> None:
+    """Call the tool of an MCP server in many turns, with any outcome."""
+    tool = f"random_{seed}"
+    session_id = session_with(api, tool_group=None, tools=[tool])
+    distinct = {"tool_call": [{"name": tool, "args": {"number": number}} for number in range(CALLS)]}
+    while answers(data_dir, seed).total() < ANSWERS:
+        seen = reloads.count
+        answer = api.send_message(session_id, instruct(distinct, words(2)))
+        if answer["tool_calls_executed"][-1]["error_code"] == "TOOL_NOT_FOUND":
+            reloads.ensure(seen)
+
+
+class Watch:
+    """Repeated health checks of a server in a thread, and measurement of its memory."""
+
+    def __init__(self, api: Api, pid: int) -> None:
+        self._api = api
+        self._statm = Path(f"/proc/{pid}/statm")
+        self._ended = threading.Event()
+        self._thread = threading.Thread(target=self._run)
+        self._first_size = 0
+        self.latencies: list[float] = []
+        """Durations of the health checks, in seconds."""
+        self.growth = 0
+        """Growth of the resident memory since `start_measuring`, in bytes."""
+
+    def __enter__(self) -> "Watch":
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._ended.set()
+        self._thread.join()
+        self.growth = self._size() - self._first_size
+
+    @property
+    def is_measuring(self) -> bool:
+        return self._first_size > 0
+
+    def start_measuring(self) -> None:
+        self._first_size = self._size()
+
+    def _size(self) -> int:
+        return int(self._statm.read_text().split()[1]) * resource.getpagesize()
+
+    def _run(self) -> None:
+        while not self._ended.wait(0.05):
+            began = time.monotonic()
+            self._api.ok(self._api.http.get("/health/live"))
+            self.latencies.append(time.monotonic() - began)

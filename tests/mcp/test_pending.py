@@ -1,0 +1,62 @@
+"""Responses of MCP servers with unknown IDs."""
+
+import json
+
+import pytest
+from mcp_types import JSONRPCMessage, jsonrpc_message_adapter
+
+from mochi_server.mcp.messages import repair
+from mochi_server.mcp.pending import PendingRequests
+
+
+def parsed(**message: object) -> JSONRPCMessage:
+    return jsonrpc_message_adapter.validate_json(json.dumps({"jsonrpc": "2.0", **message}))
+
+
+def with_pending(*ids: int) -> PendingRequests:
+    requests = PendingRequests()
+    for request_id in ids:
+        requests.sent(parsed(id=request_id, method="tools/call"))
+    return requests
+
+
+def test_unknown_id_fails_the_only_request() -> None:
+    received = with_pending(7).received(parsed(id="other", result={}))
+    assert (received.id, received.error.code) == (7, -32700)
+
+
+def test_error_without_id_fails_the_only_request() -> None:
+    received = with_pending(7).received(parsed(id=None, error={"code": -1, "message": "No."}))
+    assert (received.id, received.error.message) == (7, "No.")
+
+
+def test_unknown_id_fails_none_of_two_requests() -> None:
+    response = parsed(id="other", result={})
+    assert with_pending(7, 8).received(response) is response
+
+
+@pytest.mark.parametrize("late", [7, "7"])
+def test_late_response_fails_no_other_request(late: int | str) -> None:
+    requests = with_pending(7)
+    requests.sent(parsed(method="notifications/cancelled", params={"requestId": 7}))
+    requests.sent(parsed(id=8, method="tools/call"))
+    response = parsed(id=late, result={})
+    assert requests.received(response) is response
+
+
+def test_request_of_the_server_fails_no_request() -> None:
+    request = parsed(id="other", method="ping")
+    assert with_pending(7).received(request) is request
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        b'{"level":"error","id":"x","error":"This is a line of a log."',
+        b'{"jsonrpc":"2.0","id":1,"method":"ping","params":{',
+        b'{"jsonrpc":"2.0","method":"notifications/message","params":{',
+    ],
+)
+async def test_malformed_text_that_is_no_response_is_ignored(line: bytes) -> None:
+    found = await repair(line, None)
+    assert found is None or with_pending(7).received(found) is found
