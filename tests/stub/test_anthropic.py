@@ -223,7 +223,7 @@ def test_page_of_models(five_models: StubServer, query: str, names: str, has_mor
     page = send_request(five_models, "GET", f"/v1/models{query}", headers={"anthropic-version": "2023-06-01"}).json
     listed = [model["id"] for model in page["data"]]
     assert (listed, page["has_more"]) == (names.split(), has_more)
-    assert [page["first_id"], page["last_event_id"]] == ([listed[0], listed[-1]] if listed else [None, None])
+    assert [page["first_id"], page["last_id"]] == ([listed[0], listed[-1]] if listed else [None, None])
 
 
 @pytest.mark.parametrize(

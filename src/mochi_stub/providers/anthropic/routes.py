@@ -57,7 +57,7 @@ def models(stub: Stub, request: Request) -> Result:
         start = models.index(pipeline.find_declared(models, cursor, unknown)) + 1
     end = start + query.get("limit", PAGE_SIZE)
     listed = [_model_object(model) for model in models[start:end][::step]]
-    ends = {"first_id": listed[0]["id"] if listed else None, "last_event_id": listed[-1]["id"] if listed else None}
+    ends = {"first_id": listed[0]["id"] if listed else None, "last_id": listed[-1]["id"] if listed else None}
     return json_response({"data": listed, "has_more": end < len(models), **ends}, stub.seeded_ids(request.body))
 
 
