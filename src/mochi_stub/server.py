@@ -26,7 +26,6 @@ from mochi_stub.models.scheduler import Machine, Scheduler
 from mochi_stub.prompt import Prompt
 from mochi_stub.replies.resolver import resolver
 from mochi_stub.reply import Scripted, as_reply
-from mochi_stub.response_cache import ResponseCache
 
 loops: ModuleType
 try:
@@ -137,21 +136,13 @@ class StubServer:
         machine = self.machine or Machine()
         registry = ModelRegistry(self.models or (), self._config)
 
-        def state() -> tuple[object, int] | None:
-            """Return a value that changes when cached replies become invalid, or None if caching is impossible."""
-            registry.refresh()  # once per request
-            config = registry.config
-            cacheable = config is None or not config.uses_recordings
-            varies = self.speed or self.resolve or machine.prompt_speed
-            return None if varies or not cacheable else (config, registry.changes)
-
         async def load(seconds: float) -> None:
             if self.speed:
                 await asyncio.sleep(seconds / self.speed)
 
         scheduler = Scheduler(machine, wait=load)
         stub = Stub(registry, resolver(lambda: registry.config, self.resolve), scheduler, self._journal, self.seed)
-        app = App(stub, ResponseCache(state), self.speed, self._access)
+        app = App(stub, self.speed, self._access)
         return self.record.app(app) if self.record else app
 
     def _run(self, listener: socket.socket, running: threading.Event) -> None:

@@ -20,7 +20,6 @@ from mochi_stub.config.entries import (
     RESPONSES,
     STREAM,
     Capability,
-    FileResponse,
     MessageResponse,
     ModelEntry,
     ReplySettings,
@@ -90,14 +89,6 @@ class Config:
     @cached_property
     def models(self) -> tuple[Model, ...]:
         return tuple(configured.model for configured in self.by_name.values())
-
-    @cached_property
-    def uses_recordings(self) -> bool:
-        """Whether replies come from recorded files, which can change without a change of the configuration."""
-        scripts = [configured.scripts[0] for configured in self.by_name.values()]
-        responses = [response for script in scripts for response in script.triggers.values()]
-        responses += [script.default for script in scripts if script.default]
-        return self.recordings is not None or any(isinstance(response, FileResponse) for response in responses)
 
     def find(self, model: str) -> ConfiguredModel | None:
         """Return the model with this name, or None if it is not configured. Case is ignored."""

@@ -21,14 +21,6 @@ from mochi_stub.reply import HttpError
 _LEAST_SIMILARITY = 0.1  # share of a prompt that must be in a slot; otherwise it takes the least recently used slot
 
 
-class Evaluation(NamedTuple):
-    """Prompt and reply as text. `tokens` is the number of tokens in the prompt."""
-
-    prompt: str
-    reply: str
-    tokens: int
-
-
 @dataclass
 class PromptSlots:
     """Prompt cache slots of a model. `count` is the number of parallel requests, or 1 if that number is unlimited."""
@@ -36,9 +28,8 @@ class PromptSlots:
     count: int = 1
     _texts: list[str] = field(default_factory=list)  # texts of the used slots, the least recently used first
 
-    def evaluate(self, evaluation: Evaluation) -> int:
+    def evaluate(self, prompt: str, reply: str, tokens: int) -> int:
         """Put a prompt and its reply into a slot. Return the number of uncached prompt tokens, at least 1."""
-        prompt, reply, tokens = evaluation
         best = max(self._texts, key=lambda text: _common_prefix(text, prompt), default="")
         prefix = _common_prefix(best, prompt)
         if best and prefix >= len(prompt) * _LEAST_SIMILARITY:
