@@ -229,9 +229,9 @@ def test_page_of_models(five_models: StubServer, query: str, names: str, has_mor
 @pytest.mark.parametrize(
     ("query", "message"),
     [
-        ("limit=0", "limit: Input should be greater than or equal to 1"),
-        ("limit=1001", "limit: Input should be less than or equal to 1000"),
-        ("limit=x", "limit: Input should be a valid integer"),
+        ("limit=0", "Invalid value for limit: expected integer from 1 to 1000, found 0"),
+        ("limit=1001", "Invalid value for limit: expected integer from 1 to 1000, found 1001"),
+        ("limit=x", 'Invalid value for limit: expected integer, found "x"'),
         ("after_id=nope", "there is no model nope"),
         ("before_id=nope", "there is no model nope"),
     ],
@@ -312,30 +312,30 @@ def test_cut_ends_the_stream_without_a_stop_event() -> None:
 @pytest.mark.parametrize(
     ("fields", "message"),
     [
-        ({"max_tokens": None}, "max_tokens: Field required"),
-        ({"messages": None}, "messages: Field required"),
-        ({"model": None}, "model: Field required"),
-        ({"max_tokens": 0}, "max_tokens: Input should be greater than or equal to 1"),
-        ({"max_tokens": "9"}, "max_tokens: Input should be a valid integer"),
-        ({"messages": []}, "messages: at least one message is required"),
-        ({"messages": "hello"}, "messages: Input should be a valid list"),
+        ({"max_tokens": None}, "Invalid value for max_tokens: expected a value, found nothing"),
+        ({"messages": None}, "Invalid value for messages: expected a value, found nothing"),
+        ({"model": None}, "Invalid value for model: expected a value, found nothing"),
+        ({"max_tokens": 0}, "Invalid value for max_tokens: expected integer of at least 1, found 0"),
+        ({"max_tokens": "9"}, 'Invalid value for max_tokens: expected integer, found "9"'),
+        ({"messages": []}, "Invalid value for messages: expected at least 1 item, found []"),
+        ({"messages": "hello"}, 'Invalid value for messages: expected array, found "hello"'),
         (
             {"messages": [{"role": "boss", "content": ""}]},
-            "messages.0.role: Input should be 'user', 'assistant' or 'system'",
+            'Invalid value for messages[0].role: expected one of user, assistant, system, found "boss"',
         ),
-        ({"temperature": 2}, "temperature: Input should be less than or equal to 1"),
+        ({"temperature": 2}, "Invalid value for temperature: expected decimal from 0 to 1, found 2"),
         (
             {"thinking": {"type": "enabled", "budget_tokens": 2000}, "max_tokens": 2000},
             "`max_tokens` must be greater than `thinking.budget_tokens`.",
         ),
         (
             {"messages": [{"role": "user", "content": [{"type": "image"}]}]},
-            "messages.0.content.0.source: Field required",
+            "Invalid value for messages[0].content[0].source: expected a value, found nothing",
         ),
-        ({"tools": [{"name": "now"}]}, "tools.0.custom.input_schema: Field required"),
+        ({"tools": [{"name": "now"}]}, "Invalid value for tools[0].input_schema: expected a value, found nothing"),
         (
             {"output_config": {"effort": "much"}},
-            "output_config.effort: Input should be 'low', 'medium', 'high', 'xhigh' or 'max'",
+            'Invalid value for output_config.effort: expected one of low, medium, high, xhigh, max, found "much"',
         ),
     ],
 )

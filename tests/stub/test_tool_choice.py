@@ -185,10 +185,10 @@ def test_required_call_is_streamed(stub: StubServer) -> None:
             {"type": "function", "name": "nope"},
             "Invalid value for 'tool_choice': no function named 'nope' was specified in the 'tools' parameter.",
         ),
-        (CHAT, "always", "Invalid value: 'always'. Supported values are: 'none', 'auto', and 'required'."),
-        (CHAT, {"type": "function"}, "Missing required parameter: 'tool_choice.function'."),
+        (CHAT, "always", 'Invalid value for tool_choice: expected one of none, auto, required, found "always"'),
+        (CHAT, {"type": "function"}, "Invalid value for tool_choice.function: expected a value, found nothing"),
         (MESSAGE, {"type": "tool", "name": "nope"}, "Tool 'nope' not found in provided tools"),
-        (MESSAGE, {"type": "tool"}, "tool_choice.name: Field required"),
+        (MESSAGE, {"type": "tool"}, "Invalid value for tool_choice.name: expected a value, found nothing"),
         (
             GEMINI,
             {"mode": "ANY", "allowedFunctionNames": ["nope"]},

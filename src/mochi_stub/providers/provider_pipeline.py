@@ -18,7 +18,7 @@ from mochi_stub.json_encoding import dumps
 from mochi_stub.models.catalogue import Model
 from mochi_stub.models.scheduler import Lease, LoadRequest
 from mochi_stub.prompt import Message, Prompt, ToolCall, count_tokens
-from mochi_stub.providers.body_validation import Check, ValidationError, read, snake_case
+from mochi_stub.providers.body_validation import Check, ValidationError, invalid_request, read, snake_case
 from mochi_stub.providers.prompt_evaluation import EvaluatedPrompt, evaluate_prompt
 from mochi_stub.replies.chunks import Piece
 from mochi_stub.replies.seeded_values import embed, normalised
@@ -46,18 +46,18 @@ class Api(NamedTuple):
 
 
 def with_checked_body(
-    format_error: Callable[[ValidationError], HttpError],
     check: Check,
     handler: Callable[[Stub, Request, dict[str, Any]], Result],
+    format_error: Callable[[ValidationError], HttpError] = invalid_request,
 ) -> Handler:
     """Return a handler that validates the request body and passes it to `handler`."""
     return lambda stub, request: handler(stub, request, read(request.body, check, format_error))
 
 
-def read_query(request: Request, check: Check, format_error: Callable[[ValidationError], HttpError]) -> dict[str, Any]:
+def read_query(request: Request, check: Check) -> dict[str, Any]:
     """Return the checked parameters of the query that are not empty. The texts of integers become numbers."""
     fields = {name: int(text) if _INTEGER.fullmatch(text) else text for name, text in request.query.items() if text}
-    query: dict[str, Any] = read(dumps(fields).encode(), check, format_error)
+    query: dict[str, Any] = read(dumps(fields).encode(), check)
     return query
 
 

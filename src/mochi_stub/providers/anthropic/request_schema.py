@@ -47,7 +47,7 @@ def _tool(value: Any, location: Location) -> Any:
     """Validate a tool. Only custom tools need `input_schema`, because Anthropic defines the schemas of other tools."""
     tool = _TOOL(value, location)
     if tool.get("type", "custom") == "custom" and "input_schema" not in tool:
-        raise ValidationError("missing", (*location, "custom", "input_schema"))
+        raise ValidationError((*location, "input_schema"), "a value")
     return tool
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from functools import partial
 from typing import Any
 
 from mochi_stub.handlers import ANY, Result, Routes, Stub
@@ -13,7 +12,6 @@ from mochi_stub.models.catalogue import Model
 from mochi_stub.prompt import ToolCall, prompt_tokens
 from mochi_stub.providers import provider_pipeline as pipeline
 from mochi_stub.providers.anthropic.request_schema import COUNT, MESSAGES, PAGE, to_prompt
-from mochi_stub.providers.body_validation import ValidationError, quoted_list
 from mochi_stub.providers.prompt_evaluation import EvaluatedPrompt
 from mochi_stub.replies.chunks import Piece
 from mochi_stub.replies.seeded_values import SeededIds
@@ -33,7 +31,6 @@ _TYPES = {
     504: "timeout_error",
     529: "overloaded_error",
 }
-_KINDS = {"array": "list", "object": "dictionary", "decimal": "number"}
 
 
 def messages(stub: Stub, request: Request, body: dict[str, Any]) -> Result:
@@ -49,7 +46,7 @@ def count_tokens(stub: Stub, request: Request, body: dict[str, Any]) -> Result:
 
 def models(stub: Stub, request: Request) -> Result:
     """Handle `GET /v1/models` for Anthropic's clients: return the page after `after_id` or before `before_id`."""
-    query = pipeline.read_query(request, PAGE, format_error)
+    query = pipeline.read_query(request, PAGE)
     step = -1 if "before_id" in query else 1
     models, start = pipeline.list_models(stub.models)[::step], 0
     if cursor := str(query.get("before_id", query.get("after_id", ""))):
@@ -94,29 +91,6 @@ def _request_id(ids: SeededIds) -> str:
 def find_model(stub: Stub, name: str) -> Model:
     """Return the model with this name. Raises HttpError for an unknown name."""
     return pipeline.find_declared(stub.models, name, HttpError(404, f"model: {name}"))
-
-
-def format_error(error: ValidationError) -> HttpError:
-    """Return the HTTP error for an invalid body, in Anthropic's wording."""
-    expected, message = error.expected, "Field required"
-    match error.kind:
-        case "syntax":
-            message = f"The request body is not valid JSON: {error.found}"
-        case "type":
-            message = f"Input should be a valid {_KINDS.get(expected, expected)}"
-        case "value":
-            message = f"Input should be {quoted_list(expected, ' or ')}"
-        case "tag":
-            found = f"Input tag '{error.found}' found using '{error.location[-1]}'"
-            message = f"{found} does not match any of the expected tags: {quoted_list(expected, ', ')}"
-        case "empty":
-            message = "at least one message is required"
-        case "low":
-            message = f"Input should be greater than or equal to {expected:g}"
-        case "high":
-            message = f"Input should be less than or equal to {expected:g}"
-    path = ".".join(map(str, error.location))
-    return HttpError(400, f"{path}: {message}" if path else message)
 
 
 class MessageEvents:
@@ -227,11 +201,10 @@ def _event(name: str, **fields: Any) -> str:
     return event({"type": name, **fields}, name)
 
 
-_checked = partial(pipeline.with_checked_body, format_error)
 _UNKNOWN_PATH = pipeline.refuse(404, "Not Found")
 _ROUTES: Routes = {
-    "/messages": {"POST": _checked(MESSAGES, messages)},
-    "/messages/count_tokens": {"POST": _checked(COUNT, count_tokens)},
+    "/messages": {"POST": pipeline.with_checked_body(MESSAGES, messages)},
+    "/messages/count_tokens": {"POST": pipeline.with_checked_body(COUNT, count_tokens)},
     "/messages/*": {ANY: _UNKNOWN_PATH},
     "/models": {"GET": models},
     "/models/*": {"GET": model},

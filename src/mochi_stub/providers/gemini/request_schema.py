@@ -29,7 +29,7 @@ _PART_FIELDS = schema({**_PART_DATA, "thought": bool, "thoughtSignature": str})
 def _part(value: Any, location: Location) -> Any:
     part = _PART_FIELDS(value, location)
     if not part.keys() & _PART_DATA.keys():
-        raise ValidationError("missing", (*location, "data"))
+        raise ValidationError((*location, "data"), "a value")
     return part
 
 

@@ -13,7 +13,7 @@ from mochi_stub.models.catalogue import Model
 from mochi_stub.models.scheduler import Lease
 from mochi_stub.prompt import ToolCall, prompt_tokens
 from mochi_stub.providers import provider_pipeline as pipeline
-from mochi_stub.providers.body_validation import Check, ValidationError, read, snake_case
+from mochi_stub.providers.body_validation import Check, ValidationError, invalid_request, read
 from mochi_stub.providers.gemini.request_schema import BATCH, COUNT, EMBED, GENERATE, PAGE, content_text, to_prompt
 from mochi_stub.providers.prompt_evaluation import EvaluatedPrompt
 from mochi_stub.replies.chunks import Piece
@@ -41,13 +41,12 @@ _STATUSES = {
     503: "UNAVAILABLE",
     504: "DEADLINE_EXCEEDED",
 }
-_TYPES = {"string": "STRING", "integer": "INT32", "decimal": "DOUBLE", "boolean": "BOOL", "array": "REPEATED"}
 _LIST_MODELS = "Call ListModels to see the list of available models and their supported methods."
 
 
 def models(stub: Stub, request: Request) -> Result:
     """Handle `GET models`: return one page of the models. The token of a page is the number of models before it."""
-    query, models = pipeline.read_query(request, PAGE, format_error), pipeline.list_models(stub.models)
+    query, models = pipeline.read_query(request, PAGE), pipeline.list_models(stub.models)
     start = query.get("pageToken", 0)
     end = start + min(query.get("pageSize") or PAGE_SIZE, MAX_PAGE_SIZE)
     next_page = {"nextPageToken": str(end)} if end < len(models) else {}
@@ -67,7 +66,7 @@ def _verb(stub: Stub, request: Request) -> Result:
         return _UNKNOWN_PATH(stub, request)
     check, handler = _VERBS[action]
     model = find_model(stub, name, version, action)
-    return handler(stub, request, model, name, read(request.body, check, format_error))
+    return handler(stub, request, model, name, read(request.body, check))
 
 
 def generate(stub: Stub, request: Request, model: Model, name: str, body: Body) -> Result:
@@ -79,7 +78,7 @@ def generate(stub: Stub, request: Request, model: Model, name: str, body: Body) 
 def _count(_stub: Stub, _request: Request, model: Model, name: str, body: Body) -> Result:
     generate_request = body.get("generateContentRequest", body)
     if "contents" not in generate_request:
-        raise format_error(ValidationError("missing", ("CountTokensRequest", "contents")))
+        raise invalid_request(ValidationError(("contents",), "a value"))
     prompt = pipeline.with_defaults(to_prompt(generate_request, name, model, stream=False), model)
     return json_response({"totalTokens": prompt_tokens(prompt, model.chars_per_token)})
 
@@ -166,26 +165,6 @@ def find_model(stub: Stub, name: str, version: str, verb: str) -> Model:
     if verb in ("generateContent", "streamGenerateContent") and not model.has_capability("completion"):
         raise missing
     return model
-
-
-def format_error(error: ValidationError) -> HttpError:
-    """Return the HTTP error for an invalid body. Field names are in snake case, as in Gemini's messages."""
-    steps = [f"[{step}]" if isinstance(step, int) else "." + snake_case(step) for step in error.location]
-    path = "".join(steps).removeprefix(".")
-    match error.kind:
-        case "syntax":
-            message = f"Invalid JSON payload received. {error.found}"
-        case "missing":
-            message = f"* {path}: {path.rpartition('.')[2]} is not specified\n"
-        case "empty":
-            message = f"* {path}: must not be empty\n"
-        case "low" | "high":
-            side = "greater" if error.kind == "low" else "less"
-            message = f"* {path}: must be {side} than or equal to {error.expected:g}, but is {error.found}\n"
-        case "value" | "tag" | "type":
-            expected = _TYPES.get(error.expected, "MESSAGE") if error.kind == "type" else "ENUM"
-            message = f"Invalid value at '{path}' (TYPE_{expected}), {dumps(error.found)}"
-    return HttpError(400, message)
 
 
 class Candidates:

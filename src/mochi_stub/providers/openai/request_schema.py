@@ -18,9 +18,7 @@ from mochi_stub.providers.body_validation import (
     ValidationError,
     array,
     integer,
-    kind_of,
     number,
-    quoted_list,
     schema,
     string_or,
     tagged,
@@ -28,11 +26,6 @@ from mochi_stub.providers.body_validation import (
 from mochi_stub.providers.provider_pipeline import find_declared, headers_of, json_response, list_models
 from mochi_stub.reply import Failure, HttpError
 
-NOT_JSON = (
-    "We could not parse the JSON body of your request. (HINT: This likely means you aren't using your HTTP library "
-    "correctly. The OpenAI API expects a JSON payload, but what was sent was not valid JSON. If you have trouble "
-    "figuring out how to fix this, please contact us through our help center at help.openai.com.)"
-)
 _CODES = {401: "invalid_api_key", 404: "model_not_found", 429: "rate_limit_exceeded"}
 
 
@@ -68,38 +61,7 @@ def find_model(stub: Stub, name: str | None, capability: str) -> Model:
 
 
 def format_error(error: ValidationError) -> HttpError:
-    """Return the HTTP error for an invalid body, in OpenAI's wording."""
-    path = "".join(f"[{step}]" if isinstance(step, int) else f".{step}" for step in error.location).removeprefix(".")
-    found, expected = error.found, error.expected
-    match error.kind:
-        case "syntax":
-            return HttpError(400, NOT_JSON)
-        case "missing":
-            message, code = f"Missing required parameter: '{path}'.", "missing_required_parameter"
-        case "type":
-            place = f"Invalid type for '{path}'" if path else "Invalid type for the request body"
-            message = f"{place}: expected {_with_article(expected)}, but got {_with_article(kind_of(found))} instead."
-            code = "invalid_type"
-        case "value" | "tag":
-            supported = quoted_list(expected, " and " if len(expected) == 2 else ", and ")
-            message = f"Invalid value: '{found}'. Supported values are: {supported}."
-            code = "invalid_value"
-        case "empty":
-            explanation = f"Expected an array with minimum length {expected}, but got an empty array instead."
-            message, code = f"Invalid '{path}': empty array. {explanation}", "empty_array"
-        case "low" | "high":
-            side, sign, suffix = _LIMITS[error.kind]
-            explanation = f"Expected a value {sign} {expected:g}, but got {found} instead."
-            message = f"Invalid '{path}': {error.type_name} {side} value. {explanation}"
-            code = f"{error.type_name}_{suffix}_value"
-    return HttpError(400, message, param=path or None, code=code)
-
-
-_LIMITS = {"low": ("below minimum", ">=", "below_min"), "high": ("above maximum", "<=", "above_max")}
-
-
-def _with_article(kind: str) -> str:
-    return kind if kind == "null" else f"{'an' if kind[0] in 'aio' else 'a'} {kind}"
+    return HttpError(400, str(error), param=error.path or None)
 
 
 def _rate_limit_headers(failure: Failure) -> Headers:

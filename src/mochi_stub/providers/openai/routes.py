@@ -57,7 +57,7 @@ def _model_object(model: Model) -> dict[str, Any]:
     return {"id": model.name, "object": "model", "created": int(created.timestamp()), "owned_by": OWNER}
 
 
-_checked = partial(pipeline.with_checked_body, format_error)
+_checked = partial(pipeline.with_checked_body, format_error=format_error)
 _ROUTES: Routes = {
     "/chat/completions": {"POST": _checked(schema.CHAT, chat)},
     "/completions": {"POST": _checked(schema.COMPLETION, completions)},
