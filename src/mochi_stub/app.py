@@ -8,13 +8,13 @@ from contextlib import aclosing
 from dataclasses import dataclass
 
 from mochi_stub.handlers import Encoder, Generation, Result, ScheduledResult, Stub
+from mochi_stub.http import HttpResponse, Request
 from mochi_stub.http.access import Access
 from mochi_stub.http.connection import ResponseWriter
-from mochi_stub.http.messages import HttpResponse, Request
 from mochi_stub.journal import JournalEntry, Outcome
 from mochi_stub.models.scheduler import Lease
-from mochi_stub.providers.routes import allowed_methods, refusal, route
-from mochi_stub.recording.replay import recorded_playback, replay
+from mochi_stub.providers import allowed_methods, refusal, route
+from mochi_stub.replay import recorded_playback, replay
 from mochi_stub.replies.chunks import Piece, has_interruptions, paced, pieces, planned_end
 from mochi_stub.reply import Cut, Failure, HttpError
 

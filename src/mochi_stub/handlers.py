@@ -10,14 +10,14 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple, Protocol, TypeAlias
 
-from mochi_stub.config.loader import Config
-from mochi_stub.http.messages import HttpResponse, Request
+from mochi_stub.config import Config
+from mochi_stub.http import HttpResponse, Request
 from mochi_stub.journal import Journal
-from mochi_stub.models.catalogue import Model
+from mochi_stub.models import Model
 from mochi_stub.models.scheduler import Lease, LoadRequest, Scheduler
 from mochi_stub.prompt import Prompt
+from mochi_stub.replies import SeededIds
 from mochi_stub.replies.chunks import Piece
-from mochi_stub.replies.seeded_values import SeededIds
 from mochi_stub.reply import Failure, Reply
 
 

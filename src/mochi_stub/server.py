@@ -16,16 +16,16 @@ from typing import TYPE_CHECKING
 from typing_extensions import Self
 
 from mochi_stub.app import App
-from mochi_stub.config.loader import Config, packaged_config, reloading_config
+from mochi_stub.config import Config, packaged_config, reloading_config
 from mochi_stub.handlers import ModelRegistry, Stub
 from mochi_stub.http.access import Access
 from mochi_stub.http.connection import Application, HttpConnection
 from mochi_stub.journal import Exchange, Journal
-from mochi_stub.models.catalogue import Model
+from mochi_stub.models import Model
 from mochi_stub.models.scheduler import Machine, Scheduler
 from mochi_stub.prompt import Prompt
-from mochi_stub.replies.resolver import resolver
 from mochi_stub.reply import Scripted, as_reply
+from mochi_stub.resolver import resolver
 
 loops: ModuleType
 try:

@@ -11,7 +11,7 @@ import pytest
 from pydantic import BaseModel
 
 from mochi_stub import Cut, Failure, Model, Prompt, Reply, StubServer, Text, ToolCall, Usage
-from mochi_stub.replies.seeded_values import hash_sized
+from mochi_stub.replies import hash_sized
 from tests.stub.clients import anthropic_client, stub_replying
 from tests.stub.requests import send_request
 from tests.support.lazy import LazyModule

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from mochi_stub import StubServer
-from mochi_stub.config.loader import load, validate_config
+from mochi_stub.config import load, validate_config
 from mochi_stub.yaml_file import ConfigError
 from tests.stub.requests import send_message, send_request
 

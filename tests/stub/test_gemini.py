@@ -13,7 +13,7 @@ import pytest
 from pydantic import BaseModel
 
 from mochi_stub import Cut, Failure, Model, Prompt, Reply, StubServer, Text, ToolCall, Usage
-from mochi_stub.replies.seeded_values import hash_sized
+from mochi_stub.replies import hash_sized
 from tests.stub.clients import gemini_client, stub_replying
 from tests.stub.requests import send_request
 from tests.support.lazy import LazyModule
@@ -353,7 +353,7 @@ def test_cut_ends_the_stream_without_a_finish_reason() -> None:
         (
             {"generationConfig": {"thinkingConfig": {"thinkingLevel": "deep"}}},
             "Invalid value for generationConfig.thinkingConfig.thinkingLevel: expected one of "
-            'THINKING_LEVEL_UNSPECIFIED, MINIMAL, LOW, MEDIUM, HIGH, thinking_level_unspecified, minimal, low, '
+            "THINKING_LEVEL_UNSPECIFIED, MINIMAL, LOW, MEDIUM, HIGH, thinking_level_unspecified, minimal, low, "
             'medium, high, found "deep"',
         ),
     ],

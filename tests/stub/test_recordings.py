@@ -11,7 +11,7 @@ import pytest
 import yaml
 
 from mochi_stub import Failure, Pause, Reasoning, Reply, StubServer, Text, ToolCall, Usage
-from mochi_stub.recording.files import recorded
+from mochi_stub.recording import recorded
 from mochi_stub.replies.chunks import planned_end
 from tests.stub.requests import send_message, send_request
 

@@ -11,12 +11,11 @@ from typing import Annotated, Any, Literal, TypeAlias
 
 from pydantic import AfterValidator, BeforeValidator, ConfigDict, Field, ValidationInfo
 
-from mochi_stub.models.catalogue import Model, TemplateStyle
+from mochi_stub.models import Model, TemplateStyle
 from mochi_stub.prompt import Prompt, ToolCall
-from mochi_stub.recording.files import recorded
+from mochi_stub.recording import recorded
 from mochi_stub.recording.translation import api_of
-from mochi_stub.replies.default_reply import default_reply, ui_task_reply
-from mochi_stub.replies.demo_reply import demo_reply
+from mochi_stub.replies.built_in import default_reply, demo_reply, ui_task_reply
 from mochi_stub.reply import Content, Failure, Finish, Part, Reasoning, Reply, Text, Usage, joined
 from mochi_stub.yaml_file import ConfigError, Entry, Headers, found, plain, wrong_key
 

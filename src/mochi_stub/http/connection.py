@@ -21,7 +21,7 @@ from urllib.parse import unquote
 
 import httptools
 
-from mochi_stub.http.messages import Request
+from mochi_stub.http import Request
 
 logger = logging.getLogger("mochi_stub")
 

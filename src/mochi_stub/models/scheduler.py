@@ -14,8 +14,8 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, NamedTuple
 
-from mochi_stub.models.catalogue import DEFAULT_CONTEXT, LOAD_OPTIONS, LOWERED_CONTEXTS, Model, effective_context
-from mochi_stub.replies.seeded_values import LOAD_DURATION, RELOAD_DURATION
+from mochi_stub.models import DEFAULT_CONTEXT, LOAD_OPTIONS, LOWERED_CONTEXTS, Model, effective_context
+from mochi_stub.replies import LOAD_DURATION, RELOAD_DURATION
 from mochi_stub.reply import HttpError
 
 _LEAST_SIMILARITY = 0.1  # share of a prompt that must be in a slot; otherwise it takes the least recently used slot

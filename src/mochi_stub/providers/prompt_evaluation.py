@@ -16,7 +16,7 @@ import orjson
 
 from mochi_stub.handlers import Encoder, Generation, Stub
 from mochi_stub.json_encoding import dumps
-from mochi_stub.models.catalogue import Model
+from mochi_stub.models import Model
 from mochi_stub.models.scheduler import Lease, LoadRequest
 from mochi_stub.prompt import (
     IMAGE_TOKENS,
@@ -29,7 +29,7 @@ from mochi_stub.prompt import (
     render,
     render_message,
 )
-from mochi_stub.replies.seeded_values import SeededIds
+from mochi_stub.replies import SeededIds
 from mochi_stub.reply import Choice, Content, Cut, Failure, HttpError, Part, Reasoning, Reply, Text, ToolCalls, joined
 
 NUM_KEEP = 4

@@ -13,15 +13,15 @@ from itertools import groupby
 from typing import Any, NamedTuple
 
 from mochi_stub.handlers import Encoder, Generation, Handler, Result, Routes, ScheduledResult, Stub
-from mochi_stub.http.messages import Headers, HttpResponse, Request
+from mochi_stub.http import Headers, HttpResponse, Request
 from mochi_stub.json_encoding import dumps
-from mochi_stub.models.catalogue import Model
+from mochi_stub.models import Model
 from mochi_stub.models.scheduler import Lease, LoadRequest
 from mochi_stub.prompt import Message, Prompt, ToolCall, count_tokens
 from mochi_stub.providers.body_validation import Check, ValidationError, invalid_request, read, snake_case
 from mochi_stub.providers.prompt_evaluation import EvaluatedPrompt, evaluate_prompt
+from mochi_stub.replies import embed, normalised
 from mochi_stub.replies.chunks import Piece
-from mochi_stub.replies.seeded_values import embed, normalised
 from mochi_stub.reply import Failure, HttpError, Reasoning, Reply, Text, ToolCalls, joined
 
 DEFAULT_TAG = ":latest"

@@ -9,9 +9,9 @@ from math import inf
 from typing import Any
 
 from mochi_stub.handlers import Handler, Result, Stub
-from mochi_stub.http.messages import Request
+from mochi_stub.http import Request
 from mochi_stub.json_encoding import quoted
-from mochi_stub.models.catalogue import Model
+from mochi_stub.models import Model
 from mochi_stub.prompt import Message, Operation, Prompt, ToolCall
 from mochi_stub.providers.body_validation import (
     Check,

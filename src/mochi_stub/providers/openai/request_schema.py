@@ -8,8 +8,8 @@ from typing import Any, TypeAlias
 import orjson
 
 from mochi_stub.handlers import Stub
-from mochi_stub.http.messages import Headers, HttpResponse
-from mochi_stub.models.catalogue import Model
+from mochi_stub.http import Headers, HttpResponse
+from mochi_stub.models import Model
 from mochi_stub.prompt import Message, ToolCall
 from mochi_stub.providers.body_validation import (
     Check,
