@@ -71,7 +71,7 @@ Headers: TypeAlias = Annotated["dict[str, str]", AfterValidator(_checked_headers
 class Entry(BaseModel):
     """Base class of the mappings in a configuration. Unknown keys are refused. A null value counts as missing."""
 
-    model_config = ConfigDict(frozen=True, allow_inf_nan=False)
+    model_config = ConfigDict(frozen=True, allow_inf_nan=False, defer_build=True)
 
     @model_validator(mode="before")
     @classmethod

@@ -237,7 +237,7 @@ class GeneratedResponse(StreamedResponse):
 
     reasoning: Texts = ""
     tool_calls: tuple[ToolCallEntry, ...] = ()
-    usage: UsageEntry = UsageEntry()
+    usage: UsageEntry = Field(default_factory=UsageEntry)
     finish: Finish = "stop"
     think_tags: bool = False
 

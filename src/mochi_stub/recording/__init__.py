@@ -169,14 +169,18 @@ def _checked_url(text: str) -> str:
     return text
 
 
-class _Request(BaseModel):
+class _Entry(BaseModel, defer_build=True):
+    """Base class of the mappings in a recorded file. Other keys are ignored."""
+
+
+class _Request(_Entry):
     method: str = "POST"
     url: Annotated[str, AfterValidator(_checked_url)]
     path: str | None = None
     body: Annotated[Any, BeforeValidator(plain)] = None
 
 
-class _Response(BaseModel):
+class _Response(_Entry):
     status: Annotated[int, Field(ge=200, le=599)] = 200
     headers: Headers = Field(default_factory=dict)
     body: Annotated[Any, BeforeValidator(plain)]
@@ -184,9 +188,7 @@ class _Response(BaseModel):
     at_ms: list[Milliseconds] | None = None
 
 
-class _Exchange(BaseModel):
-    """Content of a recorded file. Other keys are ignored."""
-
+class _Exchange(_Entry):
     duration_ms: Milliseconds = 0.0
     request: _Request
     response: _Response
