@@ -9,7 +9,6 @@ import signal
 import sys
 import threading
 from collections.abc import Callable, Sequence
-from difflib import get_close_matches
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
@@ -212,8 +211,6 @@ def _parse(argv: Sequence[str]) -> argparse.Namespace:
     add("status", _status, "show whether the server runs (exit code 0) or not (exit code 3)", common)
     checking = add("check", _check, "check a configuration for errors")
     checking.add_argument("file", type=Path, metavar="FILE", help="configuration to check")
-    if command := commands.choices.get(argv[0]):
-        command.check_options(argv[1:])
     options = parser.parse_args(argv)
     if bool(getattr(options, "record", None)) != bool(getattr(options, "to", None)):
         parser.error("--record and --to must be used together")
@@ -251,18 +248,6 @@ class _Parser(argparse.ArgumentParser):
 
     def error(self, message: str) -> NoReturn:
         self.exit(2, f"mochi-stub: {message}\n")
-
-    def check_options(self, argv: Sequence[str]) -> None:
-        """Exit with an error message if an option is unknown. The message suggests the most similar option."""
-        known = self._option_string_actions
-        for argument in argv:
-            name = argument.partition("=")[0]
-            if name == "--":
-                return
-            if name.startswith("-") and not name[1:2].isdigit() and not any(one.startswith(name) for one in known):
-                similar = next(iter(get_close_matches(name, known, 1)), None)
-                hint = f"did you mean {similar}?" if similar else f"`{self.prog} --help` lists the options"
-                self.error(f"unknown option {name}; {hint}")
 
 
 def _bounded(name: str, kind: type[float], highest: float) -> Callable[[str], float]:

@@ -6,12 +6,11 @@ Gemini and Anthropic. All other clients get OpenAI's responses."""
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Mapping
 from html import escape
 from itertools import product
-from posixpath import normpath
 from typing import TypeAlias
-from urllib.parse import quote
 
 import orjson
 
@@ -93,12 +92,10 @@ def route(stub: Stub, request: Request) -> Result:
     Raises HttpError if the handler refuses the request.
     """
     path, method = request.path, request.method
-    if "//" in path or "/." in path:
-        clean = _clean(path)
-        if clean != path:
-            return _redirect(clean, method, request.query_string, permanent=True)
+    if "//" in path:
+        return _redirect(re.sub("/+", "/", path), request)
     if path.endswith("/") and path not in ROUTES and any(method in match[1] for match in ROUTES.get(path[:-1], ())):
-        return _redirect(path[:-1], method, request.query_string, permanent=method == "GET")
+        return _redirect(path[:-1], request)
     api, handlers = _match(request)
     handler = handlers.get(method) or handlers.get(ANY) or api.wrong_method
     return handler(stub, request)
@@ -140,19 +137,12 @@ def _wrong_method(_stub: Stub, request: Request) -> Result:
     return HttpResponse(405, b"405 method not allowed", PLAIN, allowed_methods(request))
 
 
-def _clean(path: str) -> str:
-    """Return the path without empty, `.` and `..` segments. A slash at the end is kept."""
-    clean = normpath(f"/{path.lstrip('/')}")
-    return f"{clean}/" if path.endswith("/") and clean != "/" else clean
-
-
-def _redirect(path: str, method: str, query: bytes, *, permanent: bool) -> HttpResponse:
-    target = quote(path, safe="/$&+,:;=@") + (f"?{query.decode()}" if query else "")
+def _redirect(path: str, request: Request) -> HttpResponse:
+    target = path + (f"?{request.query_string.decode()}" if request.query_string else "")
     location = ((b"location", target.encode()),)
-    status = 301 if permanent else 307
-    if method != "GET":
-        return HttpResponse(status, b"", HTML if method == "HEAD" else b"", location)
-    return HttpResponse(status, f'<a href="{escape(target)}">Moved Permanently</a>.\n\n'.encode(), HTML, location)
+    if request.method != "GET":
+        return HttpResponse(307, b"", HTML if request.method == "HEAD" else b"", location)
+    return HttpResponse(301, f'<a href="{escape(target)}">Moved Permanently</a>.\n\n'.encode(), HTML, location)
 
 
 _STUB_ROUTES = {"/health": {"HEAD": health, "GET": health}, "/*": {ANY: _unknown_path}, **OBSERVATION}

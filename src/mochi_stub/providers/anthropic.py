@@ -12,8 +12,6 @@ from mochi_stub.models import Model
 from mochi_stub.prompt import Message, Prompt, ToolCall, prompt_tokens
 from mochi_stub.providers import provider_pipeline as pipeline
 from mochi_stub.providers.body_validation import (
-    Location,
-    ValidationError,
     array,
     integer,
     number,
@@ -30,34 +28,18 @@ from mochi_stub.reply import Failure, HttpError, Reasoning, Text
 _TEXT = {"text!": str}
 _SOURCE = {"source!": dict}
 _RESULT = string_or([tagged("type", {"text": _TEXT, "image": _SOURCE, "document": _SOURCE})])
-_SERVER_BLOCKS = (
-    *("search_result", "server_tool_use", "web_search_tool_result", "web_fetch_tool_result", "tool_search_tool_result"),
-    *("code_execution_tool_result", "bash_code_execution_tool_result", "text_editor_code_execution_tool_result"),
-    *("container_upload", "browser_state"),
-)
-"""Content blocks of Anthropic's server tools, which the stub does not run."""
 _BLOCKS = {
     "text": _TEXT,
     "image": _SOURCE,
     "document": _SOURCE,
-    **dict.fromkeys(_SERVER_BLOCKS, dict),
+    "search_result": dict,
     "thinking": {"thinking!": str, "signature!": str},
     "redacted_thinking": {"data!": str},
     "tool_use": {"id!": str, "name!": str, "input!": dict},
     "tool_result": {"tool_use_id!": str, "content": _RESULT, "is_error": bool},
 }
 _MESSAGE = {"role!": ("user", "assistant", "system"), "content!": string_or([tagged("type", _BLOCKS)])}
-_TOOL = schema({"type": str, "name!": str, "description": str, "input_schema": dict})
-
-
-def _tool(value: Any, location: Location) -> Any:
-    """Validate a tool. Only custom tools need `input_schema`, because Anthropic defines the schemas of other tools."""
-    tool = _TOOL(value, location)
-    if tool.get("type", "custom") == "custom" and "input_schema" not in tool:
-        raise ValidationError((*location, "input_schema"), "a value")
-    return tool
-
-
+_TOOL = {"type": str, "name!": str, "description": str, "input_schema": dict}
 _THINKING = {"enabled": {"budget_tokens!": integer(1024)}, "adaptive": {}, "between_tools": {}, "disabled": {}}
 _OUTPUT = {
     "effort": ("low", "medium", "high", "xhigh", "max"),
@@ -67,7 +49,7 @@ _COUNT_FIELDS = {
     "model!": str,
     "messages!": array(_MESSAGE, least=1),
     "system": string_or([tagged("type", {"text": _TEXT})]),
-    "tools": [_tool],
+    "tools": [_TOOL],
     "tool_choice": tagged("type", {"auto": {}, "any": {}, "tool": {"name!": str}, "none": {}}),
     "thinking": tagged("type", _THINKING),
 }
@@ -88,9 +70,6 @@ MESSAGES = schema(
 )
 
 
-_NO_TOOLS = "tool_choice may only be specified while providing tools"
-
-
 def to_prompt(body: Mapping[str, Any], model: Model) -> Prompt:
     """Convert a request body to a prompt. Raises HttpError if the model does not support the request."""
     _check_support(body, model)
@@ -106,30 +85,22 @@ def to_prompt(body: Mapping[str, Any], model: Model) -> Prompt:
         tools=tools,
         required_tools=required_tools,
         think=None if thinking is None else thinking != "disabled",
-        thinks=model.has_capability("thinking") and thinking != "disabled",
         format=body.get("output_config", {}).get("format", {}).get("schema"),
         options=options(body),
         stream=body.get("stream", False),
     )
 
 
-def _tools(body: Mapping[str, Any]) -> tuple[tuple[dict[str, Any], ...], tuple[dict[str, Any], ...]]:
+def _tools(body: Mapping[str, Any]) -> tuple[pipeline.Tools, pipeline.Tools]:
     """Return the tools that the model may call, and the tools of which it must call one. Both can be empty."""
     choice = body.get("tool_choice", {"type": "auto"})
     tools = [
         function_tool(name=raw["name"], description=raw.get("description") or None, parameters=raw.get("input_schema"))
         for raw in body.get("tools", ())
     ]
-    match choice["type"]:
-        case "none":
-            return (), ()
-        case "auto":
-            return tuple(tools), ()
-    name = choice.get("name")
-    required = [tool for tool in tools if name in (None, tool["function"]["name"])]
-    if not required:
-        raise HttpError(400, f"Tool '{name}' not found in provided tools" if name else _NO_TOOLS)
-    return tuple(tools), tuple(required)
+    if choice["type"] == "none":
+        return (), ()
+    return pipeline.choose_tools(tools, choice["type"] != "auto", [choice["name"]] if "name" in choice else None)
 
 
 def _check_support(body: Mapping[str, Any], model: Model) -> None:
@@ -231,7 +202,7 @@ def json_response(value: Any, ids: SeededIds, status: int = 200, headers: Header
     return pipeline.json_response(value, status, ((b"request-id", _request_id(ids).encode()), *headers))
 
 
-def error_response(failure: Failure, ids: SeededIds, *_: object) -> HttpResponse:
+def error_response(failure: Failure, ids: SeededIds, *_: object, **_details: object) -> HttpResponse:
     return json_response(error_body(failure, ids), ids, failure.status, pipeline.headers_of(failure))
 
 

@@ -31,7 +31,6 @@ from mochi_stub.replies import SeededIds
 from mochi_stub.replies.chunks import Piece
 from mochi_stub.reply import Failure, HttpError, Reasoning
 
-Tools: TypeAlias = "tuple[dict[str, Any], ...]"
 _PART_DATA = {
     "text": str,
     "inlineData": dict,
@@ -112,7 +111,6 @@ def to_prompt(body: Mapping[str, Any], name: str, model: Model, *, stream: bool)
         tools=tools,
         required_tools=required_tools,
         think=think,
-        thinks=model.has_capability("thinking") and think is not False,
         format=_format(config),
         plain_text=config.get("responseMimeType") == "text/x.enum",
         options=options(config),
@@ -128,21 +126,14 @@ def _thinking(config: Mapping[str, Any]) -> bool | None:
     return True if is_requested else None
 
 
-def _tools(body: Mapping[str, Any], declarations: Iterable[Mapping[str, Any]]) -> tuple[Tools, Tools]:
+def _tools(body: Mapping[str, Any], declarations: Iterable[Mapping[str, Any]]) -> tuple[pipeline.Tools, pipeline.Tools]:
     """Return the tools that the model may call, and the tools of which it must call one. Both can be empty."""
     config = body.get("toolConfig", {}).get("functionCallingConfig", {})
     mode, allowed = config.get("mode", "").upper(), config.get("allowedFunctionNames", ())
     tools = tuple(map(_function, declarations))
     if mode == "NONE":
         return (), ()
-    if mode != "ANY":
-        return tools, ()
-    names = [tool["function"]["name"] for tool in tools]
-    for name in [name for name in allowed if name not in names]:
-        raise HttpError(400, f"tool_config.function_calling_config.allowed_function_names: unknown function {name}")
-    if not tools:
-        raise HttpError(400, "Function calling config is set without function_declarations.")
-    return tools, tuple(tool for tool in tools if not allowed or tool["function"]["name"] in allowed)
+    return pipeline.choose_tools(tools, mode == "ANY", allowed or None)
 
 
 def _format(config: Mapping[str, Any]) -> Any:
@@ -326,7 +317,7 @@ def _model_object(model: Model) -> dict[str, Any]:
     }
 
 
-def error_response(failure: Failure, _ids: SeededIds, request: Request) -> HttpResponse:
+def error_response(failure: Failure, _ids: SeededIds, request: Request, **_details: object) -> HttpResponse:
     body = error_body(failure)
     is_list = request.method == "POST" and is_streaming(request) and not sends_events(request)
     return json_response([body] if is_list else body, failure.status, pipeline.headers_of(failure))

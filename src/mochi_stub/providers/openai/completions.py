@@ -76,7 +76,6 @@ def _chat_prompt(body: Mapping[str, Any], model: Model) -> Prompt:
         tools=tools,
         required_tools=required_tools,
         think=think,
-        thinks=model.has_capability("thinking") and think is not False,
         format=reply_format(response_format.get("type"), response_format.get("json_schema", {})),
         options=pipeline.options(body),
         stream=body.get("stream", False),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, TypeAlias
+from typing import Any
 
 import orjson
 
@@ -23,7 +23,15 @@ from mochi_stub.providers.body_validation import (
     string_or,
     tagged,
 )
-from mochi_stub.providers.provider_pipeline import find_declared, headers_of, json_response, list_models
+from mochi_stub.providers.provider_pipeline import (
+    Tool,
+    Tools,
+    choose_tools,
+    find_declared,
+    headers_of,
+    json_response,
+    list_models,
+)
 from mochi_stub.reply import Failure, HttpError
 
 _CODES = {401: "invalid_api_key", 404: "model_not_found", 429: "rate_limit_exceeded"}
@@ -74,7 +82,6 @@ def _rate_limit_headers(failure: Failure) -> Headers:
     )
 
 
-Tools: TypeAlias = "tuple[Mapping[str, Any], ...]"
 TEXT = {"text!": str}
 _PARTS = {
     "text": TEXT,
@@ -220,33 +227,19 @@ def chat_model(stub: Stub, body: Mapping[str, Any], endpoint: str) -> Model:
     return model
 
 
-def select_tools(choice: Any, tools: Sequence[Mapping[str, Any]]) -> tuple[Tools, Tools]:
-    """Return the tools that the model may call, and the tools of which it must call one.
-
-    Raises HttpError if the choice requires a tool that the request does not offer.
-    """
-    functions = {tool["function"]["name"]: tool for tool in tools if tool["type"] == "function"}
+def select_tools(choice: Any, tools: Sequence[Tool]) -> tuple[Tools, Tools]:
+    """Return the tools that the model may call, and the tools of which it must call one. Raises HttpError."""
     if choice == "none":
         return (), ()
-    if choice == "required":
-        return tuple(tools), tuple(functions.values()) or _offered({}, [])
-    kind = choice["type"] if isinstance(choice, Mapping) else None
-    if kind not in ("function", "allowed_tools"):
+    kind = choice["type"] if isinstance(choice, Mapping) else choice
+    if kind not in ("required", "function", "allowed_tools"):
         return tuple(tools), ()
+    if kind == "required":
+        return choose_tools(tools, True)
     details = {**choice, **choice.get(kind, {})}  # only chat completions nest the details
     if kind == "function":
-        return tuple(tools), _offered(functions, [details["name"]])
+        return choose_tools(tools, True, [details["name"]])
     listed = [tool for tool in details["tools"] if tool["type"] == "function"]
-    allowed = _offered(functions, [tool.get("function", tool).get("name") for tool in listed])
+    names = [tool.get("function", tool).get("name") for tool in listed]
+    allowed = choose_tools(tools, True, names)[1]
     return allowed, allowed if details["mode"] == "required" else ()
-
-
-def _offered(functions: Mapping[str, Mapping[str, Any]], names: Sequence[Any]) -> Tools:
-    if not functions:
-        message = "'tool_choice' is only allowed when 'tools' are specified."
-        raise HttpError(400, f"Invalid value for 'tool_choice': {message}", param="tool_choice")
-    for name in names:
-        if name not in functions:
-            message = f"no function named '{name}' was specified in the 'tools' parameter."
-            raise HttpError(400, f"Invalid value for 'tool_choice': {message}", param="tool_choice")
-    return tuple(functions[name] for name in names)

@@ -102,7 +102,6 @@ def _prompt(body: Mapping[str, Any], model: Model) -> Prompt:
         tools=tools,
         required_tools=required_tools,
         think=think,
-        thinks=model.has_capability("thinking") and think is not False,
         format=requests.reply_format(text_format.get("type"), text_format),
         options=pipeline.options(body),
         stream=body.get("stream", False),
