@@ -76,7 +76,6 @@ ENTRY = "models:\n  a:\n    - _default: "
         (f"{ENTRY}{{type: error, headers: {{Content-Length: 9}}}}", 3, "a header other than connection, content"),
         (f"{ENTRY}\n        type: echo\n        pauses:\n          after: 1", 5, "found 'pauses'"),
         (f"{ENTRY}x\n    - x: y\n    - x:\n        type: echo", 5, "unique triggers, found 'x' again"),
-        ("models:\n  a:\n    - _defualt: x", 3, "_default, found '_defualt'"),
         (f"{ENTRY}{{type: file}}", 3, "the key path in _default"),
         (f"{ENTRY}{{type: echo, tokens_per_second: 0}}", 3, "a number greater than 0 as tokens_per_second, found 0"),
         (f"{ENTRY}{{type: echo, jitter: 2}}", 3, "a number less than or equal to 1 as jitter, found 2"),

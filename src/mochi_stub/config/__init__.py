@@ -9,7 +9,6 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta, timezone
-from difflib import get_close_matches
 from functools import cached_property, lru_cache, partial
 from pathlib import Path
 from typing import Annotated, Any, Literal, get_args
@@ -34,7 +33,6 @@ logger = logging.getLogger("mochi_stub")
 PACKAGED = Path(__file__).parent / "default.yaml"
 LATEST_CHANGE = datetime(2026, 1, 15, tzinfo=timezone.utc)
 _UNDECLARED = Model("", get_args(Capability)[:6], context_length=131072, embedding_length=768)
-_SPECIAL = ("_inherit", "_model", "_default")
 
 
 def _folder(text: Any, info: ValidationInfo) -> Path:
@@ -211,8 +209,6 @@ def _script(name: str, value: Any, document: Document, problems: list[ConfigErro
     script, path = Script(name, document), ("models", name)
     triggers: set[str] = set()
     with _collected(problems):
-        if not name or len(name) > 500:
-            raise document.error("a model name of 1 to 500 characters", *path)
         if isinstance(value, Scalar) and value.value is None:
             return script
         for index, entry in enumerate(document.validate(list[Any], value, *path)):
@@ -235,8 +231,6 @@ def _add_entry(script: Script, trigger: str, value: Any, path: tuple[str | int, 
         script.default = _response(value, document, path)
         if "match" in script.default.model_fields_set:
             raise document.key_error("match only in the response of a trigger, found 'match'", *path, "match")
-    elif trigger.startswith("_") and (close := get_close_matches(trigger, _SPECIAL, 1, 0.8)):
-        raise document.key_error(f"{close[0]}, found {trigger!r}", *path)
     else:
         script.triggers[trigger] = response = _response(value, document, path)
         if response.match == "regex":

@@ -61,9 +61,7 @@ MESSAGES = schema(
         "messages!": _COUNT_FIELDS["messages!"],
         **_COUNT_FIELDS,
         "stop_sequences": [str],
-        "temperature": number(0, 1),
-        "top_p": number(0, 1),
-        "top_k": integer(0),
+        **dict.fromkeys(("temperature", "top_p", "top_k"), number()),
         "output_config": _OUTPUT,
         "stream": bool,
     }

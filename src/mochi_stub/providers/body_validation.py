@@ -103,20 +103,24 @@ _string, _array, _mapping = map(_typed, (str, list, dict))
 
 def integer(low: float = -inf, high: float = 2**63 - 1) -> Check:
     """Build a check for an integer from `low` to `high`. A number such as 3.0 is also accepted."""
-    return number(low, high, kind="integer")
-
-
-def number(low: float = -inf, high: float = inf, *, kind: str = "decimal") -> Check:
-    """Build a check for an integer or decimal number from `low` to `high`."""
 
     def check(value: Any, location: Location) -> Any:
-        if kind == "integer" and isinstance(value, float) and value.is_integer():
+        if isinstance(value, float) and value.is_integer():
             value = int(value)
-        if kind_of(value) not in ("integer", kind):
-            raise ValidationError(location, kind, value, kind)
+        if kind_of(value) != "integer":
+            raise ValidationError(location, "integer", value, "integer")
         if not low <= value <= high:
             limits = f"from {low:g} to {high:g}" if high < 2**63 - 1 else f"of at least {low:g}"
-            raise ValidationError(location, f"{kind} {limits}", value, kind)
+            raise ValidationError(location, f"integer {limits}", value, "integer")
+        return value
+
+    return check
+
+
+def number() -> Check:
+    def check(value: Any, location: Location) -> Any:
+        if kind_of(value) not in ("integer", "decimal"):
+            raise ValidationError(location, "number", value)
         return value
 
     return check
@@ -168,17 +172,19 @@ def _object(fields: Mapping[str, Schema]) -> Check:
     return check
 
 
-def tagged(tag: str, variants: Mapping[str, Schema], default: str | None = None) -> Check:
+def tagged(tag: str, variants: Mapping[str, Schema], default: str | None = None, *, others: bool = False) -> Check:
     """Build a check for an object that has one of several schemas.
 
     The value of the field with the name `tag` is the key of the schema in `variants`. If an object has no such field,
-    `default` is the key.
+    `default` is the key. If `others` is true, objects with another tag are accepted unchanged.
     """
     checks = {name: schema(variant) for name, variant in variants.items()}
 
     def check(value: Any, location: Location) -> Any:
         found = _mapping(value, location).get(tag)
         found = default if found is None else _string(found, (*location, tag))
+        if others and found not in (None, *checks):
+            return value
         if found not in checks:
             raise ValidationError((*location, tag), f"one of {', '.join(checks)}", found)
         return {tag: found, **checks[found](value, location)}

@@ -16,7 +16,6 @@ from mochi_stub.prompt import Message, Prompt, ToolCall, prompt_tokens
 from mochi_stub.providers import provider_pipeline as pipeline
 from mochi_stub.providers.body_validation import (
     Check,
-    Location,
     ValidationError,
     array,
     integer,
@@ -31,53 +30,26 @@ from mochi_stub.replies import SeededIds
 from mochi_stub.replies.chunks import Piece
 from mochi_stub.reply import Failure, HttpError, Reasoning
 
-_PART_DATA = {
-    "text": str,
-    "inlineData": dict,
-    "fileData": dict,
+_PART = {
+    **{"text": str, "thought": bool, "inlineData": dict, "fileData": dict},
     "functionCall": {"id": str, "name!": str, "args": dict},
     "functionResponse": {"id": str, "name!": str, "response!": dict},
-    "executableCode": dict,
-    "codeExecutionResult": dict,
 }
-_PART_FIELDS = schema({**_PART_DATA, "thought": bool, "thoughtSignature": str})
-
-
-def _part(value: Any, location: Location) -> Any:
-    part = _PART_FIELDS(value, location)
-    if not part.keys() & _PART_DATA.keys():
-        raise ValidationError((*location, "data"), "a value")
-    return part
-
-
-def _enum(*values: str) -> tuple[str, ...]:
-    """Return the values of an enum, which Gemini reads in upper and in lower case."""
-    return (*values, *map(str.lower, values))
-
-
-_MODES = _enum("MODE_UNSPECIFIED", "AUTO", "ANY", "NONE", "VALIDATED")
-_LEVELS = _enum("THINKING_LEVEL_UNSPECIFIED", "MINIMAL", "LOW", "MEDIUM", "HIGH")
-_CONTENT = {"role": ("user", "model", "function", "system"), "parts": [_part]}
+_CONTENT = {"role": str, "parts": [_PART]}
 _DECLARATION = {"name!": str, "description": str, "parameters": dict, "parametersJsonSchema": dict}
 _CONFIG = {
-    "temperature": number(0, 2),
-    "topP": number(0, 1),
-    "topK": number(0),
-    "seed": integer(-(2**31), 2**31 - 1),
+    **dict.fromkeys(("temperature", "topP", "topK", "seed", "presencePenalty", "frequencyPenalty"), number()),
     "maxOutputTokens": integer(1),
-    "candidateCount": integer(1, 8),
     "stopSequences": [str],
-    "presencePenalty": number(),
-    "frequencyPenalty": number(),
     "responseMimeType": str,
     "responseSchema": dict,
     "responseJsonSchema": object,
-    "thinkingConfig": {"includeThoughts": bool, "thinkingBudget": integer(-1), "thinkingLevel": _LEVELS},
+    "thinkingConfig": {"includeThoughts": bool, "thinkingBudget": integer(-1), "thinkingLevel": str},
 }
 _GENERATE = {
     "systemInstruction": _CONTENT,
     "tools": [{"functionDeclarations": [_DECLARATION]}],
-    "toolConfig": {"functionCallingConfig": {"mode": _MODES, "allowedFunctionNames": [str]}},
+    "toolConfig": {"functionCallingConfig": {"mode": str, "allowedFunctionNames": [str]}},
     "generationConfig": _CONFIG,
 }
 GENERATE = schema({"contents!": array(_CONTENT, least=1), **_GENERATE})

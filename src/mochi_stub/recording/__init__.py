@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Annotated, Any, TypeAlias
 from urllib.parse import parse_qsl, unquote, urlsplit
 
-from pydantic import AfterValidator, BaseModel, BeforeValidator, Field
+from pydantic import BaseModel, BeforeValidator, Field
 
 from mochi_stub.journal import STUB_ROUTES, masked_query, parsed_body
 from mochi_stub.json_encoding import compact_json, dumps, go_dumps
@@ -161,21 +161,13 @@ def _watched(path: Path) -> WatchedFile[Recording]:
     return WatchedFile(path, lambda data: read_recording(path, data))
 
 
-def _checked_url(text: str) -> str:
-    try:
-        urlsplit(text)
-    except ValueError as error:
-        raise ValueError(f"a url, found {text!r} ({error})") from None
-    return text
-
-
 class _Entry(BaseModel, defer_build=True):
     """Base class of the mappings in a recorded file. Other keys are ignored."""
 
 
 class _Request(_Entry):
     method: str = "POST"
-    url: Annotated[str, AfterValidator(_checked_url)]
+    url: str
     path: str | None = None
     body: Annotated[Any, BeforeValidator(plain)] = None
 

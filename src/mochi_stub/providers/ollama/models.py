@@ -17,9 +17,7 @@ from mochi_stub.providers.provider_pipeline import JSON
 from mochi_stub.replies.chunks import Piece
 from mochi_stub.reply import Failure, HttpError, Part, Reply, Text
 
-_PART = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,79}")
-_NAMESPACE = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_-]{0,79}")
-_HOST = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.:-]{0,349}")
+_NAME = re.compile(r"\w[\w.:-]{0,349}/\w[\w-]{0,79}/\w[\w.-]{0,79}:\w[\w.-]{0,79}", re.ASCII)
 
 
 @dataclass(frozen=True)
@@ -41,11 +39,10 @@ class Name:
         return self.full.removeprefix("registry.ollama.ai/library/").removeprefix("registry.ollama.ai/")
 
 
-@lru_cache(maxsize=4096)
 def parse_name(text: str) -> Name | None:
     """Parse a model name, or return None if it is malformed."""
     name = split_name(text)
-    return name if is_valid(name) else None
+    return name if _NAME.fullmatch(name.full) else None
 
 
 @lru_cache(maxsize=4096)
@@ -56,15 +53,7 @@ def split_name(text: str) -> Name:
         path, tag = text, "latest"
     *prefixes, model = path.split("/")
     host = "/".join(prefixes[:-1]) if len(prefixes) > 1 else "registry.ollama.ai"
-    host = host.partition("://")[2] or host
-    namespace = prefixes[-1] if prefixes else "library"
-    return Name(host, namespace, model, tag)
-
-
-def is_valid(name: Name) -> bool:
-    """Return whether all parts of a name have valid characters and lengths."""
-    has_valid_path = _HOST.fullmatch(name.host) and _NAMESPACE.fullmatch(name.namespace)
-    return bool(has_valid_path and _PART.fullmatch(name.model) and _PART.fullmatch(name.tag))
+    return Name(host.partition("://")[2] or host, prefixes[-1] if prefixes else "library", model, tag)
 
 
 @lru_cache(maxsize=4096)
@@ -214,7 +203,6 @@ PARTS = 4
 OK = HttpResponse(200)
 CREATE_FIELDS = ("from", "system", "parameters", "template")
 NO_FILES = "mochi-stub stores no files and pushes no models"
-_ADDRESS = re.compile(r"(?:\d+\.){3}\d+|localhost")
 
 
 def pull(stub: Stub, _request: Request, body: dict[str, Any]) -> Result:
@@ -223,7 +211,7 @@ def pull(stub: Stub, _request: Request, body: dict[str, Any]) -> Result:
     name = valid_name(text)
     steps: list[Step] = [{"status": "pulling manifest"}]
     if name.host != REGISTRY:
-        return progress(body, steps, Failure(_connection_error(scheme, name, body.get("insecure", False))))
+        return progress(body, steps, Failure(_connection_error(scheme, name)))
     model = find(stub.models, name) or find(stub.registry.declared, name)
     if model is None:
         return progress(body, steps, Failure("pull model manifest: file does not exist"))
@@ -236,15 +224,9 @@ def pull(stub: Stub, _request: Request, body: dict[str, Any]) -> Result:
     return progress(body, steps, finish=lambda: stub.registry.add(model))
 
 
-def _connection_error(scheme: str, name: Name, insecure: bool) -> str:
-    if scheme == "http" and not insecure:
-        return "pull model manifest: insecure protocol http"
+def _connection_error(scheme: str, name: Name) -> str:
     url = f"{scheme}://{name.host}/v2/{name.namespace}/{name.model}/manifests/{name.tag}"
-    host, _, port = name.host.partition(":")
-    problem = f"dial tcp: lookup {host}: no such host"
-    if _ADDRESS.fullmatch(host):
-        problem = f"dial tcp {host}:{port or (80 if scheme == 'http' else 443)}: connect: connection refused"
-    return f"pull model manifest: Get {quoted(url)}: {problem}"
+    return f"pull model manifest: Get {quoted(url)}: dial tcp {name.host}: connect: connection refused"
 
 
 def create(stub: Stub, request: Request, body: dict[str, Any]) -> Result:

@@ -108,29 +108,21 @@ EFFORT = ("none", "minimal", "low", "medium", "high", "xhigh", "max")
 _COMMON = {
     "stream": bool,
     "stream_options": {"include_usage": bool},
-    "temperature": number(0, 2),
-    "top_p": number(0, 1),
-    "frequency_penalty": number(-2, 2),
-    "presence_penalty": number(-2, 2),
-    "seed": integer(-(2**63)),
+    **dict.fromkeys(("temperature", "top_p", "frequency_penalty", "presence_penalty", "seed"), number()),
     "stop": string_or([str]),
     "n": integer(1, 128),
 }
 
 
 def tool_choice(function: Schema, allowed: Schema) -> Check:
-    """Build the check of the request field `tool_choice`.
-
-    `function` is the schema for the choice of one function, and `allowed` is the schema for the choice of several
-    allowed tools. The choice of a tool that OpenAI runs itself is accepted without a check.
-    """
-    mode, any_object = schema(("none", "auto", "required")), schema({"type!": str})
+    """Build the check of the field `tool_choice` from the schemas for one function and for several allowed tools."""
+    mode, check_kind = schema(("none", "auto", "required")), schema({"type!": str})
     checks = {"function": schema(function), "allowed_tools": schema(allowed)}
 
     def check(value: Any, location: Location) -> Any:
         if isinstance(value, str):
             return mode(value, location)
-        kind = any_object(value, location)["type"]
+        kind = check_kind(value, location)["type"]  # choices of tools that OpenAI runs itself are not checked
         return {"type": kind, **checks[kind](value, location)} if kind in checks else value
 
     return check
