@@ -34,19 +34,14 @@ _ITEMS = {
     "item_reference": dict,
 }
 _FORMAT = {"text": {}, "json_object": {}, "json_schema": {"name!": str, "schema!": dict, "strict": bool}}
+_FUNCTION = {"name!": str, "description": str, "parameters": dict, "strict": bool}
 RESPONSE = schema(
     {
         "model": str,
         "input!": string_or([tagged("type", _ITEMS, default="message")]),
         "instructions": str,
         "previous_response_id": str,
-        "tools": [
-            tagged(
-                "type",
-                {"function": {"name!": str, "description": str, "parameters": dict, "strict": bool}},
-                others=True,
-            )
-        ],
+        "tools": [tagged("type", {"function": _FUNCTION}, others=True)],
         "tool_choice": requests.tool_choice(requests.NAMED, requests.ALLOWED),
         "parallel_tool_calls": bool,
         "max_output_tokens": integer(1),
