@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from mochi_stub.journal import Exchange
-    from mochi_stub.models.catalogue import Model, Remote
+    from mochi_stub.models import Model, Remote
     from mochi_stub.models.scheduler import Machine
     from mochi_stub.prompt import Message, Prompt, ToolCall
     from mochi_stub.reply import (
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from mochi_stub.yaml_file import ConfigError
 
 # The modules that define the exported names. The first ones load fastest.
-_MODULES = ("prompt", "reply", "models.catalogue", "models.scheduler", "yaml_file", "journal", "server")
+_MODULES = ("prompt", "reply", "models", "models.scheduler", "yaml_file", "journal", "server")
 
 __all__ = ["ConfigError", "Exchange", "Machine", "Message", "Model", "Prompt", "Remote", "StubServer"]
 __all__ += ["Choice", "Cut", "Durations", "Failure", "Gate", "Logprob", "Pace", "Pause", "Reasoning", "Reply", "Text"]

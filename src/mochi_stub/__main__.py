@@ -2,7 +2,7 @@
 
 import sys
 
-from mochi_stub.cli.main import main
+from mochi_stub.cli import main
 
 if __name__ == "__main__":
     sys.exit(main())

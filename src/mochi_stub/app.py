@@ -4,21 +4,19 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Hashable
 from contextlib import aclosing
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from mochi_stub.handlers import Encoder, Generation, Result, ScheduledResult, Stub
+from mochi_stub.http import HttpResponse, Request
 from mochi_stub.http.access import Access
 from mochi_stub.http.connection import ResponseWriter
-from mochi_stub.http.messages import HttpResponse, Request
 from mochi_stub.journal import JournalEntry, Outcome
 from mochi_stub.models.scheduler import Lease
-from mochi_stub.providers.routes import allowed_methods, refusal, route
-from mochi_stub.recording.replay import recorded_playback, replay
+from mochi_stub.providers import allowed_methods, refusal, route
+from mochi_stub.replay import recorded_playback, replay
 from mochi_stub.replies.chunks import Piece, has_interruptions, paced, pieces, planned_end
 from mochi_stub.reply import Cut, Failure, HttpError
-from mochi_stub.response_cache import CachedReply, RequestEntries, ResponseCache
 
 logger = logging.getLogger("mochi_stub")
 
@@ -37,15 +35,14 @@ class App:
     """Request handler of the stub. All delays are divided by `speed`. If `speed` is 0, there are no delays."""
 
     stub: Stub
-    cache: ResponseCache
     speed: float
     access: Access
 
     async def __call__(self, writer: ResponseWriter) -> None:
         record = self.stub.journal.open(writer.request)
-        entries = self.cache.entries_of(writer.request)
+        self.stub.registry.refresh()
         try:
-            await ExchangeHandler(self, writer, record, entries).send(entries and entries.get())
+            await ExchangeHandler(self, writer, record).send()
         finally:
             log_request(record)
 
@@ -59,17 +56,14 @@ class App:
 
 @dataclass
 class ExchangeHandler:
-    """Sender of the response to one request. Reusable responses are cached under the request and `cache_key`."""
+    """Sender of the response to one request."""
 
     app: App
     writer: ResponseWriter
     record: JournalEntry
-    entries: RequestEntries | None = None
-    cache_key: tuple[Hashable, ...] = ()
-    parts: list[bytes] = field(default_factory=list)
     lease: Lease | None = None
 
-    async def send(self, result: Result | CachedReply | None = None) -> None:
+    async def send(self, result: Result | None = None) -> None:
         """Send a result to the client, then close the journal entry of the request and release the loaded model.
 
         Without `result`, the application handles the request.
@@ -79,12 +73,6 @@ class ExchangeHandler:
             result = result or self.app.handle(request)
             if isinstance(result, ScheduledResult):
                 result = await self._after_load(result)
-            if isinstance(result, CachedReply):
-                journal_fields = dict(result.journal_fields)
-                if result.evaluation is not None and self.lease is not None:
-                    journal_fields["evaluated_tokens"] = self.lease.prompt_cache.evaluate(result.evaluation)
-                self.record.update(chunks=result.chunks, **journal_fields)
-                result = result.answer
             if isinstance(result, HttpResponse):
                 await self._answer(result)
             else:
@@ -103,15 +91,10 @@ class ExchangeHandler:
         finally:
             self._close("cancelled")
 
-    async def _after_load(self, scheduled: ScheduledResult) -> HttpResponse | Generation | CachedReply:
+    async def _after_load(self, scheduled: ScheduledResult) -> HttpResponse | Generation:
         self.lease = lease = await self.app.stub.scheduler.acquire(scheduled.load_request)
         self.record.update(num_ctx=lease.context, reload=lease.reload)
-        if self.entries is None:
-            return scheduled.build(lease)
-        self.entries.add(scheduled)
-        self.cache_key = (lease.context, lease.limit, lease.load_duration)
-        cached = self.entries.get(*self.cache_key)
-        return cached if isinstance(cached, CachedReply) else scheduled.build(lease)
+        return scheduled.build(lease)
 
     async def _generate(self, generation: Generation) -> None:
         reply, encoder = generation.reply, generation.encoder
@@ -119,17 +102,10 @@ class ExchangeHandler:
         self.record.update(**fields)
         if self.app.speed and generation.prompt_seconds:
             await asyncio.sleep(generation.prompt_seconds / self.app.speed)
-        immediate = not self.app.speed and not has_interruptions(reply)
-        if not immediate or fields.get("truncated"):  # truncations are counted while the reply is built
-            self.entries = None
-        if immediate and not generation.stream:
-            answer = encoder.complete_response()
-            await self._answer(answer)
-        else:
+        if self.app.speed or generation.stream or has_interruptions(reply):
             await self._play(generation)
-            answer = HttpResponse(200, b"".join(self.parts), encoder.content_type, has_length=False)
-        if self.entries is not None:
-            self.entries.add(CachedReply(answer, fields, self.record.chunks, generation.evaluation), *self.cache_key)
+        else:
+            await self._answer(encoder.complete_response())
 
     async def _play(self, generation: Generation) -> None:
         """Stream the pieces of the reply at their planned times. Without streaming, send the whole body at the end."""
@@ -170,17 +146,12 @@ class ExchangeHandler:
         if not self.record.status:
             self._start(200, encoder.content_type)
         self.record.update(chunks=len(contents))
-        await self._write(body)
+        await self.writer.write(body)
         await asyncio.sleep(0)  # lets other requests run between the chunks of an undelayed reply
-
-    async def _write(self, body: bytes, *, last: bool = False) -> None:
-        if self.entries is not None:
-            self.parts.append(body)
-        await self.writer.write(body, last=last)
 
     async def _end(self, body: bytes, outcome: Outcome) -> None:
         self._close(outcome)  # before the write: a client with the whole body must find a closed exchange
-        await self._write(body, last=True)
+        await self.writer.write(body, last=True)
 
     def _close(self, outcome: Outcome) -> None:
         if self.record.outcome == "running":

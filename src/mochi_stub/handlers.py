@@ -10,14 +10,14 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple, Protocol, TypeAlias
 
-from mochi_stub.config.loader import Config
-from mochi_stub.http.messages import HttpResponse, Request
+from mochi_stub.config import Config
+from mochi_stub.http import HttpResponse, Request
 from mochi_stub.journal import Journal
-from mochi_stub.models.catalogue import Model
-from mochi_stub.models.scheduler import Evaluation, Lease, LoadRequest, Scheduler
+from mochi_stub.models import Model
+from mochi_stub.models.scheduler import Lease, LoadRequest, Scheduler
 from mochi_stub.prompt import Prompt
+from mochi_stub.replies import SeededIds
 from mochi_stub.replies.chunks import Piece
-from mochi_stub.replies.seeded_values import SeededIds
 from mochi_stub.reply import Failure, Reply
 
 
@@ -48,7 +48,6 @@ class Generation(NamedTuple):
     encoder: Encoder
     stream: bool
     journal_fields: Mapping[str, Any] = {}
-    evaluation: Evaluation | None = None
     prompt_seconds: float = 0.0
     error_content_type: bytes = b""
 
@@ -78,7 +77,6 @@ class ModelRegistry:
         self._load = load
         self._models: dict[str, Model] = {}
         self.declared: tuple[Model, ...] = ()
-        self.changes = 0
         self._declare(load())
 
     @property
@@ -91,17 +89,14 @@ class ModelRegistry:
             self._declare(config)
 
     def add(self, model: Model) -> None:
-        self.changes += 1
         self._models[model.name] = model
 
     def remove(self, model: Model) -> None:
-        self.changes += 1
         self._models.pop(model.name, None)
 
     def _declare(self, config: Config | None) -> None:
         """Replace the declared models by those of `config`. Models that client requests added remain."""
         self.config = config
-        self.changes += 1
         for model in self.declared:
             if self._models.get(model.name) is model:
                 del self._models[model.name]

@@ -18,7 +18,7 @@ from urllib.parse import unquote_plus
 import orjson
 
 if TYPE_CHECKING:
-    from mochi_stub.http.messages import Request
+    from mochi_stub.http import Request
 
 Outcome = Literal["running", "finished", "cancelled", "failed"]
 

@@ -16,17 +16,16 @@ from typing import TYPE_CHECKING
 from typing_extensions import Self
 
 from mochi_stub.app import App
-from mochi_stub.config.loader import Config, packaged_config, reloading_config
+from mochi_stub.config import Config, packaged_config, reloading_config
 from mochi_stub.handlers import ModelRegistry, Stub
 from mochi_stub.http.access import Access
 from mochi_stub.http.connection import Application, HttpConnection
 from mochi_stub.journal import Exchange, Journal
-from mochi_stub.models.catalogue import Model
+from mochi_stub.models import Model
 from mochi_stub.models.scheduler import Machine, Scheduler
 from mochi_stub.prompt import Prompt
-from mochi_stub.replies.resolver import resolver
 from mochi_stub.reply import Scripted, as_reply
-from mochi_stub.response_cache import ResponseCache
+from mochi_stub.resolver import resolver
 
 loops: ModuleType
 try:
@@ -137,21 +136,13 @@ class StubServer:
         machine = self.machine or Machine()
         registry = ModelRegistry(self.models or (), self._config)
 
-        def state() -> tuple[object, int] | None:
-            """Return a value that changes when cached replies become invalid, or None if caching is impossible."""
-            registry.refresh()  # once per request
-            config = registry.config
-            cacheable = config is None or not config.uses_recordings
-            varies = self.speed or self.resolve or machine.prompt_speed
-            return None if varies or not cacheable else (config, registry.changes)
-
         async def load(seconds: float) -> None:
             if self.speed:
                 await asyncio.sleep(seconds / self.speed)
 
         scheduler = Scheduler(machine, wait=load)
         stub = Stub(registry, resolver(lambda: registry.config, self.resolve), scheduler, self._journal, self.seed)
-        app = App(stub, ResponseCache(state), self.speed, self._access)
+        app = App(stub, self.speed, self._access)
         return self.record.app(app) if self.record else app
 
     def _run(self, listener: socket.socket, running: threading.Event) -> None:

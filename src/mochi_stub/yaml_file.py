@@ -18,7 +18,6 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, TypeAdapter, Validat
 from pydantic_core import PydanticCustomError
 from typing_extensions import Self
 
-MAX_DEPTH = 100
 MTIME_RESOLUTION = 100_000_000  # nanoseconds; file changes within this time can have the same modification time
 _T = TypeVar("_T")
 _HEADER = re.compile(r"[!#$%&'*+\-.^_`|~0-9A-Za-z]+")
@@ -51,7 +50,6 @@ def plain(value: Any) -> Any:
 
 
 def wrong_key(key: str, expected: str) -> PydanticCustomError:
-    """Return a validation error for a key of a mapping."""
     return PydanticCustomError("wrong_key", "{text}", {"text": f"{expected}, found {key!r}", "key": key})
 
 
@@ -71,7 +69,7 @@ Headers: TypeAlias = Annotated["dict[str, str]", AfterValidator(_checked_headers
 class Entry(BaseModel):
     """Base class of the mappings in a configuration. Unknown keys are refused. A null value counts as missing."""
 
-    model_config = ConfigDict(frozen=True, allow_inf_nan=False)
+    model_config = ConfigDict(frozen=True, allow_inf_nan=False, defer_build=True)
 
     @model_validator(mode="before")
     @classmethod
@@ -111,8 +109,6 @@ class Document:
             return adapter.validate_python(value, context=Path(self.file).parent)
         except ValidationError as error:
             first = error.errors(include_url=False)[0]
-        except RecursionError:
-            raise self.error("an anchor that does not contain itself", *path) from None
         context, path = first.get("ctx", {}), (*path, *first["loc"])
         if first["type"] == "wrong_key":
             raise self.key_error(first["msg"], *path, context["key"])
@@ -209,57 +205,35 @@ def parse(data: bytes, file: str) -> Document:
     """Parse the bytes of a YAML or JSON file. `file` is its name in error messages. Raises ConfigError."""
     try:
         text = data.decode("utf-8-sig")
-        _check_depth(text, file)
         loader = _Loader(text)
         root = loader.get_single_node()
-        if root is not None:
-            _check_keys(root, file)
         return Document(file, None if root is None else loader.construct_document(root), root)
-    except ConfigError:
-        raise
     except UnicodeDecodeError as error:
         raise ConfigError(f"{file}:{error.object.count(10, 0, error.start) + 1}: expected UTF-8") from None
-    except yaml.MarkedYAMLError as error:
-        mark = error.problem_mark or error.context_mark
-        problem = " ".join(filter(None, [error.context, error.problem]))
-        line = min(mark.line + 1, data.rstrip(b"\n").count(b"\n") + 1) if mark else 1
-        raise ConfigError(f"{file}:{line}: expected YAML ({problem})") from None
-    except yaml.reader.ReaderError as error:
-        line = text.count("\n", 0, error.position) + 1
-        raise ConfigError(f"{file}:{line}: expected YAML ({error.reason})") from None
-    except (yaml.YAMLError, ValueError, OverflowError) as error:
-        raise ConfigError(f"{file}:1: expected YAML ({' '.join(str(error).split())})") from None
+    except (yaml.YAMLError, ValueError, OverflowError, RecursionError) as error:
+        mark = getattr(error, "problem_mark", None) or getattr(error, "context_mark", None)
+        last = data.rstrip(b"\n").count(b"\n") + 1
+        line = min(mark.line + 1, last) if mark else text.count("\n", 0, getattr(error, "position", 0)) + 1
+        problem = getattr(error, "problem", None) or getattr(error, "reason", None) or " ".join(str(error).split())
+        raise ConfigError(
+            f"{file}:{line}: expected {problem if isinstance(error, _DuplicateKey) else f'YAML ({problem})'}"
+        ) from None
 
 
-def _check_depth(text: str, file: str) -> None:
-    """Raise ConfigError for deep nesting, which would crash the recursive YAML composer."""
-    depth = 0
-    for event in yaml.parse(text, Loader=_Loader):
-        depth += isinstance(event, yaml.CollectionStartEvent) - isinstance(event, yaml.CollectionEndEvent)
-        if depth > MAX_DEPTH:
-            line = event.start_mark.line + 1 if event.start_mark else 1
-            raise ConfigError(f"{file}:{line}: expected at most {MAX_DEPTH} levels of nesting")
-
-
-def _check_keys(root: Any, file: str) -> None:
-    """Raise ConfigError if a mapping contains a key twice. Keys that `<<` merges can be overridden."""
-    pending, checked = [root], set()
-    while pending:
-        node = pending.pop()
-        if isinstance(node, yaml.ScalarNode) or id(node) in checked:
-            continue
-        checked.add(id(node))
-        keys: set[str] = set()
-        for key, value in node.value if isinstance(node, yaml.MappingNode) else ():
-            if isinstance(key, yaml.ScalarNode) and key.value in keys:
-                raise ConfigError(f"{file}:{key.start_mark.line + 1}: expected unique keys, found {key.value!r} again")
-            keys |= {key.value} if isinstance(key, yaml.ScalarNode) else set()
-            pending.append(value)
-        pending += node.value if isinstance(node, yaml.SequenceNode) else []
+class _DuplicateKey(yaml.MarkedYAMLError):
+    """A mapping contains a key twice."""
 
 
 class _Loader(getattr(yaml, "CSafeLoader", yaml.SafeLoader)):  # type: ignore[misc]
     """Loader that returns `Scalar`s for numbers, truth values and null. Dates and bytes remain texts."""
+
+    def construct_mapping(self, node: Any, deep: bool = False) -> Any:
+        keys: set[str] = set()
+        for key, _ in node.value:
+            if isinstance(key, yaml.ScalarNode) and key.value in keys:
+                raise _DuplicateKey(None, None, f"unique keys, found {key.value!r} again", key.start_mark)
+            keys |= {key.value} if isinstance(key, yaml.ScalarNode) else set()
+        return super().construct_mapping(node, deep)
 
 
 def _construct_scalar(loader: Any, node: yaml.ScalarNode) -> str:

@@ -12,7 +12,7 @@ import orjson
 import pytest
 
 from mochi_stub import StubServer
-from mochi_stub.models.catalogue import Model, Remote
+from mochi_stub.models import Model, Remote
 from mochi_stub.prompt import Prompt
 from mochi_stub.reply import Failure, Gate, Reply, Text
 from tests.support.api import Api, error_of

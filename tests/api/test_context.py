@@ -12,7 +12,7 @@ import pytest
 
 from mochi_stub import StubServer
 from mochi_stub.journal import Exchange
-from mochi_stub.models.catalogue import Model
+from mochi_stub.models import Model
 from mochi_stub.prompt import Prompt, ToolCall
 from mochi_stub.reply import Failure, Gate, Reply, Text, Usage
 from tests.support.api import Api, Event, error_of

@@ -8,7 +8,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from mochi_server.telemetry.metrics import Metrics
 from mochi_stub import Machine, StubServer
-from mochi_stub.models.catalogue import Model
+from mochi_stub.models import Model
 from tests.support.api import Api, error_of
 from tests.support.holding import GatedStub
 from tests.support.instructions import instruct, words

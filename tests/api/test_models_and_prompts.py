@@ -6,7 +6,7 @@ import pytest
 
 from mochi_server import __version__
 from mochi_stub import StubServer
-from mochi_stub.models.catalogue import Model
+from mochi_stub.models import Model
 from tests.support.api import Api, error_of
 from tests.support.raw_ollama import RawOllama
 from tests.support.server import RunningServer

@@ -13,7 +13,7 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 from mochi_stub import StubServer
-from mochi_stub.models.catalogue import Model
+from mochi_stub.models import Model
 from tests.docs_tooling.pages import ROOT
 from tests.support.agents import write_agent
 from tests.support.api import Api

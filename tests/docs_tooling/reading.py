@@ -13,8 +13,8 @@ from tempfile import TemporaryDirectory
 
 import yaml
 
-from mochi_stub.config.loader import load
-from mochi_stub.recording.files import recorded
+from mochi_stub.config import load
+from mochi_stub.recording import recorded
 
 _INSTRUCTIONS = (
     *("ARG", "CMD", "COPY", "ENTRYPOINT", "ENV", "EXPOSE", "FROM", "HEALTHCHECK", "LABEL", "RUN", "USER", "VOLUME"),

@@ -13,7 +13,7 @@ from contextlib import contextmanager, redirect_stderr, redirect_stdout
 from dataclasses import dataclass
 from io import StringIO
 
-from mochi_stub.cli.main import main
+from mochi_stub.cli import main
 
 COMMAND = [sys.executable, "-m", "mochi_stub"]
 LIMIT = 20

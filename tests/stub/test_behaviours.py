@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from mochi_stub import Message, Pace, Pause, Prompt, Reply, StubServer, Text
-from mochi_stub.config.loader import packaged_config
+from mochi_stub.config import packaged_config
+from mochi_stub.replies import lorem
 from mochi_stub.replies.chunks import Piece, paced, pieces, planned_end
-from mochi_stub.replies.resolver import resolve
-from mochi_stub.replies.seeded_values import lorem
+from mochi_stub.resolver import resolve
 from tests.stub.requests import send_message, send_request
 from tests.stub.validity import problems
 from tests.support.lazy import LazyModule

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from mochi_stub import Failure, Reply, StubServer, Text
-from mochi_stub.replies.seeded_values import hash_sized
+from mochi_stub.replies import hash_sized
 from tests.support.lazy import LazyModule
 
 if TYPE_CHECKING:

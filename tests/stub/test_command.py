@@ -84,21 +84,6 @@ def test_wrong_arguments_print_one_line_and_exit_2(arguments: tuple[str, ...]) -
     assert re.fullmatch(r"mochi-stub: .*\n", printed.stderr)
 
 
-@pytest.mark.parametrize(
-    ("arguments", "hint"),
-    [
-        (("--prot", "1"), "--prot; did you mean --port?"),
-        (("-port", "1"), "-port; did you mean --port?"),
-        (("start", "--sped=0"), "--sped; did you mean --speed?"),
-        (("stop", "--pidfile", "x"), "--pidfile; did you mean --pid-file?"),
-        (("check", "--what"), "--what; `mochi-stub check --help` lists the options"),
-    ],
-)
-def test_unknown_option_names_the_nearest_option(arguments: tuple[str, ...], hint: str) -> None:
-    printed = call_command(*arguments)
-    assert (printed.returncode, printed.stdout, printed.stderr) == (2, "", f"mochi-stub: unknown option {hint}\n")
-
-
 def test_process_exits_with_the_code_of_the_command() -> None:
     printed = run_command("--port", "x")
     assert (printed.returncode, printed.stdout, printed.stderr.count("\n")) == (2, "", 1)

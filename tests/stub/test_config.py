@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 
 from mochi_stub import Message, Prompt, StubServer
-from mochi_stub.config.loader import load, validate_config
+from mochi_stub.config import load, validate_config
 from mochi_stub.replies.chunks import pieces, planned_end
-from mochi_stub.replies.resolver import resolve
+from mochi_stub.resolver import resolve
 from mochi_stub.yaml_file import ConfigError
 from tests.stub.requests import send_message, send_request
 

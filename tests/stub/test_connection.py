@@ -48,23 +48,6 @@ def test_request_is_answered_before_invalid_data_closes_the_connection(stub: Stu
     assert b'{"error":"The request body is not valid JSON: ' in answered
 
 
-@pytest.mark.parametrize(
-    ("hosts", "text"),
-    [
-        (b"", b"400 Bad Request: missing required Host header"),
-        (b"Host: a\r\nHost: b\r\n", b"400 Bad Request"),
-        (b"Host: a b\r\n", b"400 Bad Request: malformed Host header"),
-    ],
-)
-def test_request_without_one_valid_host_is_refused(stub: StubServer, hosts: bytes, text: bytes) -> None:
-    with raw_connection(stub, b"GET / HTTP/1.1\r\n" + hosts + b"\r\n") as connection:
-        head, body = connection.makefile("rb").read().split(b"\r\n\r\n")
-    assert head.split(b"\r\n") == [
-        *(b"HTTP/1.1 " + text, b"Content-Type: text/plain; charset=utf-8", b"Connection: close"),
-    ]
-    assert body == text
-
-
 @pytest.mark.parametrize("headers", [b"", b"Host: localhost\r\n", b"Connection: keep-alive\r\n"])
 def test_http_1_0_response_ends_with_the_connection(stub: StubServer, headers: bytes) -> None:
     body = b'{"model":"mochi-chat","messages":[{"role":"user","content":"hello"}]}'

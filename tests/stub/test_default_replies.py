@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from mochi_stub import Message, Prompt, Reply, StubServer, ToolCall
-from mochi_stub.replies.resolver import resolve
-from mochi_stub.replies.seeded_values import hash_sized, lorem
+from mochi_stub.replies import hash_sized, lorem
+from mochi_stub.resolver import resolve
 from tests.stub.requests import contents, send_message, send_request
 
 AWKWARD = "  two\n\n\tlines,  and\u00a0ünïcode \U0001f361 \u2028 <b>&</b>\x0b end \n"
@@ -37,7 +37,7 @@ def test_filler_text_has_between_5_and_500_words() -> None:
 
 
 def test_filler_text_has_the_same_length_in_each_process() -> None:
-    program = "from mochi_stub.replies.seeded_values import hash_sized; print(hash_sized('a prompt'))"
+    program = "from mochi_stub.replies import hash_sized; print(hash_sized('a prompt'))"
     printed = {
         subprocess.run(
             [sys.executable, "-c", program], env={"PYTHONHASHSEED": seed}, check=True, capture_output=True, text=True

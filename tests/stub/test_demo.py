@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from mochi_stub import Message, Prompt, Reply, StubServer, ToolCall
-from mochi_stub.config.loader import packaged_config
+from mochi_stub.config import packaged_config
 from mochi_stub.replies.chunks import planned_end
-from mochi_stub.replies.resolver import resolve
+from mochi_stub.resolver import resolve
 from tests.stub.requests import send_message
 from tests.stub.validity import problems
 

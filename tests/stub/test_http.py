@@ -43,15 +43,8 @@ def test_unknown_path_is_404(stub: StubServer, path: str) -> None:
         ("GET", "/ollama/api/tags/", 301, "/ollama/api/tags"),
         ("GET", "/api/tags/?a=1&b=2", 301, "/api/tags?a=1&b=2"),
         ("GET", "/api/tags/?a=%20b", 301, "/api/tags?a=%20b"),
-        ("GET", "/api//a%3Fb?c", 301, "/api/a%3Fb?c"),
         ("HEAD", "/api/tags/", 307, "/api/tags"),
         ("POST", "/api/chat/", 307, "/api/chat"),
-        ("GET", "//api/tags", 301, "/api/tags"),
-        ("GET", "/api//tags?a=1", 301, "/api/tags?a=1"),
-        ("GET", "/api/tags//", 301, "/api/tags/"),
-        ("GET", "/api/./x/../tags", 301, "/api/tags"),
-        ("GET", "/api//a%20b%0D", 301, "/api/a%20b%0D"),
-        ("POST", "//api/chat", 301, "/api/chat"),
     ],
 )
 def test_extra_slash_is_redirected(stub: StubServer, method: str, path: str, status: int, location: str) -> None:

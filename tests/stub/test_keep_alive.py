@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from mochi_stub import Gate, Model, Reply, StubServer, Text
-from mochi_stub.models.catalogue import effective_context
+from mochi_stub.models import effective_context
 from mochi_stub.models.scheduler import LoadRequest, Scheduler
 from tests.stub.requests import open_stream, send_message, send_request
 

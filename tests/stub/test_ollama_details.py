@@ -8,7 +8,7 @@ import pytest
 
 from mochi_stub import Gate, Logprob, Model, Reasoning, Reply, StubServer, Text
 from mochi_stub.json_encoding import go_dumps, go_text, number, numbers32, quoted, timestamp
-from mochi_stub.providers.ollama.model_names import parse_name, routed
+from mochi_stub.providers.ollama.models import parse_name, routed
 from mochi_stub.reply import HttpError
 from tests.stub.requests import send_message, send_request
 

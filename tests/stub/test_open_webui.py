@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from mochi_stub import Message, Prompt, StubServer
-from mochi_stub.replies.default_reply import ui_task_reply
+from mochi_stub.replies.built_in import ui_task_reply
 from tests.stub.requests import contents, send_message, send_request
 
 PHRASE = "THIS IS A TEST OF MINI-MEDIATOR'S AUTOCOMPLETE SYSTEM."

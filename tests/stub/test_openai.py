@@ -11,7 +11,7 @@ import pytest
 from pydantic import BaseModel
 
 from mochi_stub import Cut, Failure, Model, Prompt, Reply, StubServer, Text, ToolCall, Usage
-from mochi_stub.replies.seeded_values import hash_sized, lorem
+from mochi_stub.replies import hash_sized, lorem
 from tests.stub.clients import openai_client, stub_replying
 from tests.stub.requests import send_request
 from tests.support.lazy import LazyModule
@@ -314,68 +314,56 @@ def test_cut_ends_the_stream_without_a_finish_reason() -> None:
 @pytest.mark.parametrize(
     ("fields", "message", "param", "code"),
     [
-        ({"messages": None}, "Missing required parameter: 'messages'.", "messages", "missing_required_parameter"),
+        ({"messages": None}, "Invalid value for messages: expected a value, found nothing", "messages", None),
         (
             {"tool_choice": 3},
-            "Invalid type for 'tool_choice': expected an object, but got an integer instead.",
+            "Invalid value for tool_choice: expected object, found 3",
             "tool_choice",
-            "invalid_type",
+            None,
         ),
         (
             {"model": 3},
-            "Invalid type for 'model': expected a string, but got an integer instead.",
+            "Invalid value for model: expected string, found 3",
             "model",
-            "invalid_type",
+            None,
         ),
         (
             {"messages": []},
-            "Invalid 'messages': empty array. Expected an array with minimum length 1, but got an empty array instead.",
+            "Invalid value for messages: expected at least 1 item, found []",
             "messages",
-            "empty_array",
+            None,
         ),
         (
             {"messages": [{"role": "boss", "content": "x"}]},
-            "Invalid value: 'boss'. Supported values are: 'system', 'assistant', 'user', 'function', 'tool', and "
-            "'developer'.",
+            "Invalid value for messages[0].role: expected one of system, assistant, user, function, tool, developer, "
+            'found "boss"',
             "messages[0].role",
-            "invalid_value",
+            None,
         ),
         (
             {"messages": [{"role": "user", "content": [{"type": "text", "text": None}]}]},
-            "Missing required parameter: 'messages[0].content[0].text'.",
+            "Invalid value for messages[0].content[0].text: expected a value, found nothing",
             "messages[0].content[0].text",
-            "missing_required_parameter",
-        ),
-        (
-            {"temperature": 200},
-            "Invalid 'temperature': decimal above maximum value. Expected a value <= 2, but got 200 instead.",
-            "temperature",
-            "decimal_above_max_value",
-        ),
-        (
-            {"temperature": 2.5},
-            "Invalid 'temperature': decimal above maximum value. Expected a value <= 2, but got 2.5 instead.",
-            "temperature",
-            "decimal_above_max_value",
+            None,
         ),
         (
             {"reasoning_effort": "much"},
-            "Invalid value: 'much'. Supported values are: 'none', 'minimal', 'low', 'medium', 'high', 'xhigh', and "
-            "'max'.",
+            "Invalid value for reasoning_effort: expected one of none, minimal, low, medium, high, xhigh, max, "
+            'found "much"',
             "reasoning_effort",
-            "invalid_value",
+            None,
         ),
         (
             {"tools": [{"type": "search"}]},
-            "Invalid value: 'search'. Supported values are: 'function' and 'custom'.",
+            'Invalid value for tools[0].type: expected one of function, custom, found "search"',
             "tools[0].type",
-            "invalid_value",
+            None,
         ),
         (
             {"n": 0},
-            "Invalid 'n': integer below minimum value. Expected a value >= 1, but got 0 instead.",
+            "Invalid value for n: expected integer from 1 to 128, found 0",
             "n",
-            "integer_below_min_value",
+            None,
         ),
     ],
 )
@@ -445,7 +433,7 @@ def test_texts_are_embedded(client: openai.OpenAI) -> None:
 
 
 def test_embeddings_need_an_input_and_can_fail(client: openai.OpenAI) -> None:
-    with pytest.raises(openai.BadRequestError, match="'input'"):
+    with pytest.raises(openai.BadRequestError, match="for input"):
         client.embeddings.create(model="mochi-embed", input=[])
     with pytest.raises(openai.NotFoundError):
         client.embeddings.create(model="nope", input="x")

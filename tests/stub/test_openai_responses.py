@@ -10,7 +10,7 @@ import pytest
 from pydantic import BaseModel
 
 from mochi_stub import Failure, Prompt, Reply, StubServer, Text, ToolCall, Usage
-from mochi_stub.replies.seeded_values import hash_sized
+from mochi_stub.replies import hash_sized
 from tests.stub.clients import openai_client, stub_replying
 from tests.stub.requests import send_request
 from tests.support.lazy import LazyModule
@@ -193,15 +193,17 @@ def test_failure_in_mid_stream_is_a_failed_response() -> None:
 @pytest.mark.parametrize(
     ("fields", "param", "code"),
     [
-        ({"input": None}, "input", "missing_required_parameter"),
-        ({"input": [{"type": "nope"}]}, "input[0].type", "invalid_value"),
-        ({"input": [{"role": "user"}]}, "input[0].content", "missing_required_parameter"),
-        ({"tools": [{"type": "function"}]}, "tools[0].name", "missing_required_parameter"),
-        ({"reasoning": {"effort": "much"}}, "reasoning.effort", "invalid_value"),
-        ({"max_output_tokens": 0}, "max_output_tokens", "integer_below_min_value"),
+        ({"input": None}, "input", None),
+        ({"input": [{"type": "nope"}]}, "input[0].type", None),
+        ({"input": [{"role": "user"}]}, "input[0].content", None),
+        ({"tools": [{"type": "function"}]}, "tools[0].name", None),
+        ({"reasoning": {"effort": "much"}}, "reasoning.effort", None),
+        ({"max_output_tokens": 0}, "max_output_tokens", None),
         ({"previous_response_id": "resp_x"}, "previous_response_id", "previous_response_not_found"),
     ],
 )
-def test_invalid_fields_are_named(module_stub: StubServer, fields: dict[str, Any], param: str, code: str) -> None:
+def test_invalid_fields_are_named(
+    module_stub: StubServer, fields: dict[str, Any], param: str, code: str | None
+) -> None:
     answer = send_request(module_stub, "POST", "/v1/responses", {"model": "mochi", "input": "hello", **fields})
     assert (answer.status, answer.json["error"]["param"], answer.json["error"]["code"]) == (400, param, code)

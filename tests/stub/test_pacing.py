@@ -8,8 +8,8 @@ import pytest
 from anyio.lowlevel import checkpoint
 
 from mochi_stub import Failure, Gate, Reasoning, Reply, Text, ToolCall, ToolCalls
+from mochi_stub.replies import lorem
 from mochi_stub.replies.chunks import MAX_BATCH, Piece, paced, pieces
-from mochi_stub.replies.seeded_values import lorem
 
 
 class Clock:

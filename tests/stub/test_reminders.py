@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from mochi_stub import Message, Prompt, Reply, ToolCall
-from mochi_stub.replies.resolver import resolve
+from mochi_stub.resolver import resolve
 from tests.support.instructions import calls, instruct, words
 
 PLAN = instruct(words(2), calls("look"), words(3))

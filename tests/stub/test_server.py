@@ -10,7 +10,7 @@ import pytest
 
 import mochi_stub
 from mochi_stub import Exchange, StubServer
-from mochi_stub.http.messages import Request
+from mochi_stub.http import Request
 from mochi_stub.journal import MAX_EXCHANGES, Journal
 from tests.stub.requests import send_request
 

@@ -178,21 +178,21 @@ def test_required_call_is_streamed(stub: StubServer) -> None:
         (
             CHAT,
             {"type": "function", "function": {"name": "nope"}},
-            "Invalid value for 'tool_choice': no function named 'nope' was specified in the 'tools' parameter.",
+            "the request requires a tool call, but it offers no function nope",
         ),
         (
             RESPONSE,
             {"type": "function", "name": "nope"},
-            "Invalid value for 'tool_choice': no function named 'nope' was specified in the 'tools' parameter.",
+            "the request requires a tool call, but it offers no function nope",
         ),
-        (CHAT, "always", "Invalid value: 'always'. Supported values are: 'none', 'auto', and 'required'."),
-        (CHAT, {"type": "function"}, "Missing required parameter: 'tool_choice.function'."),
-        (MESSAGE, {"type": "tool", "name": "nope"}, "Tool 'nope' not found in provided tools"),
-        (MESSAGE, {"type": "tool"}, "tool_choice.name: Field required"),
+        (CHAT, "always", 'Invalid value for tool_choice: expected one of none, auto, required, found "always"'),
+        (CHAT, {"type": "function"}, "Invalid value for tool_choice.function: expected a value, found nothing"),
+        (MESSAGE, {"type": "tool", "name": "nope"}, "the request requires a tool call, but it offers no function nope"),
+        (MESSAGE, {"type": "tool"}, "Invalid value for tool_choice.name: expected a value, found nothing"),
         (
             GEMINI,
             {"mode": "ANY", "allowedFunctionNames": ["nope"]},
-            "tool_config.function_calling_config.allowed_function_names: unknown function nope",
+            "the request requires a tool call, but it offers no function nope",
         ),
     ],
 )

@@ -1,1 +1,275 @@
-"""Command line of mochi-stub."""
+"""The `mochi-stub` command. It imports the server only after the arguments are parsed."""
+
+from __future__ import annotations
+
+import argparse
+import errno
+import os
+import signal
+import sys
+import threading
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NoReturn
+
+from mochi_stub.cli import daemon
+
+if TYPE_CHECKING:
+    from mochi_stub.models.scheduler import Machine
+
+DEFAULT_PORT = 11998
+_EPILOG = f"""\
+Important options of run:
+  --port PORT    port to listen on (default: $PORT or {DEFAULT_PORT})
+  --config FILE  models and replies (default: packaged)
+  --speed SPEED  2: twice as fast as the default of 50 words per second, 0: no delays
+
+mochi-stub run --help lists all options of the server.
+The documentation begins at docs/stub/index.md of the project.
+"""
+GRACE = 5.0  # seconds for running replies to end after a signal
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run the command and return its exit code. Invalid arguments end the process with exit code 2.
+
+    The exit code is 0 after success, 1 after a failure, and 3 if `status` finds no server.
+    """
+    arguments = list(sys.argv[1:] if argv is None else argv)
+    if not arguments or (arguments[0].startswith("-") and arguments[0] not in ("-h", "--help", "--version")):
+        arguments.insert(0, "run")
+    if arguments[0] == "--version":
+        from importlib.metadata import version  # imported here, because it is slow
+
+        print(f"mochi-stub {version('mochi-server')}")
+        return 0
+    options = _parse(arguments)
+    command: Callable[[argparse.Namespace], int] = options.command
+    try:
+        return command(options)
+    except (OSError, ValueError) as error:  # includes errors in the configuration and in the URL of --record
+        if isinstance(error, OSError) and error.filename:
+            return _fail(f"{error.strerror}: {error.filename}")
+        return _fail(str(error).replace("\n", "; "))
+
+
+def _run(options: argparse.Namespace) -> int:
+    import logging
+
+    from mochi_stub.server import StubServer
+
+    logging.basicConfig(format="%(levelname)s %(message)s")
+    logging.getLogger("mochi_stub").setLevel(options.log_level.upper())
+    recorder = None
+    if options.record:
+        from mochi_stub.recording.recorder import record
+
+        recorder = record(options.record, options.to)
+    stopped = _stopped_by_signal()
+    port = DEFAULT_PORT if options.port is None else options.port
+    others = {name: getattr(options, name) for name in ("host", "config", "seed", "speed", "cors")}
+    stub = StubServer(port=port, record=recorder, machine=_machine(options), **others)
+    try:
+        stub.start()
+    except OSError as error:
+        reason = str(error.strerror).partition(" (while")[0]  # without the address
+        advice = ". Stop the other program, or select a port with --port" if error.errno == errno.EADDRINUSE else ""
+        return _fail(f"cannot listen on {options.host}:{port}: {reason}{advice}")
+    pid_file = options.pid_file or (daemon.pid_file_of(stub.port) if options.in_background else None)
+    try:
+        if pid_file:
+            daemon.claim(pid_file, stub.url, _run_arguments(options, stub.port))
+        try:
+            print(f"mochi-stub on {stub.url}", flush=True)
+        except OSError:  # stdout is closed
+            sys.stdout = None
+        while not stopped.wait(0.5):  # without a timeout, Windows does not deliver Ctrl-C
+            pass
+        if pid_file:
+            daemon.remove(pid_file)
+    finally:
+        stub.stop(grace=GRACE)
+    return 0
+
+
+def _machine(options: argparse.Namespace) -> Machine:
+    from mochi_stub.models.scheduler import Machine
+
+    names = ("parallel", "max_loaded_models", "context_length", "prompt_speed")
+    limits: dict[str, Any] = {name: getattr(options, name) or None for name in names}  # 0 means no limit
+    return Machine(max_queue=options.max_queue, **limits)
+
+
+def _run_arguments(options: argparse.Namespace, port: int) -> list[str]:
+    """Return the arguments with which `run` starts the same server again, with absolute paths."""
+    names = ("pid_file", *vars(_server_options().parse_args([])))
+    values = {name: getattr(options, name) for name in names if name != "in_background"} | {"port": port}
+    paths = {name: value.absolute() for name, value in values.items() if isinstance(value, Path)}
+    return [f"--{name.replace('_', '-')}={value}" for name, value in (values | paths).items() if value is not None]
+
+
+def _start(options: argparse.Namespace) -> int:
+    port = DEFAULT_PORT if options.port is None else options.port
+    pid_file = options.pid_file or (daemon.pid_file_of(port) if port else None)
+    print(daemon.start(options.arguments, pid_file))
+    return 0
+
+
+def _stop(options: argparse.Namespace) -> int:
+    if server := daemon.stop(_pid_file(options)):
+        print(f"mochi-stub on {server.url} has stopped")
+        return 0
+    return _fail(f"nothing to stop: {_not_found(options)}")
+
+
+def _restart(options: argparse.Namespace) -> int:
+    """Stop a background server and start it with its previous options. Options of `mochi-stub restart` replace them."""
+    from mochi_stub.config import load
+
+    pid_file = _pid_file(options)
+    server = daemon.running(pid_file)
+    if server is not None:
+        options = _parse(["restart", *server.arguments, *options.arguments])
+    if options.config:
+        load(options.config)  # an invalid configuration must not stop the running server
+    daemon.stop(pid_file)
+    return _start(options)
+
+
+def _status(options: argparse.Namespace) -> int:
+    explicit = options.pid_file or options.port
+    servers = [daemon.running(path) for path in ([_pid_file(options)] if explicit else daemon.running_pid_files())]
+    for server in filter(None, servers):
+        print(f"mochi-stub on {server.url} (process {server.process})")
+    if any(servers):
+        return 0
+    print(f"not running: {_not_found(options)}")
+    return 3  # the exit code of a stopped service in the Linux Standard Base
+
+
+def _check(options: argparse.Namespace) -> int:
+    from mochi_stub.config import validate_config
+
+    problems = validate_config(options.file)
+    for problem in problems:
+        print(problem, file=sys.stderr)
+    if not problems:
+        print(f"{options.file}: no errors found")
+    return 1 if problems else 0
+
+
+def _pid_file(options: argparse.Namespace) -> Path:
+    """Return the selected PID file: by default that of the default port, or else of the only background server."""
+    if options.pid_file or options.port:
+        return options.pid_file or daemon.pid_file_of(options.port)
+    default, running = daemon.pid_file_of(DEFAULT_PORT), daemon.running_pid_files()
+    if default in running or not running:
+        return default
+    if len(running) > 1:
+        ports = ", ".join(path.stem for path in running)
+        raise OSError(f"several servers run in the background, on the ports {ports}; choose one with --port")
+    return running[0]
+
+
+def _not_found(options: argparse.Namespace) -> str:
+    if options.pid_file:
+        return f"no server in the background with the PID file {options.pid_file}"
+    return "no server in the background" + (f" on port {options.port}" if options.port else "")
+
+
+def _fail(message: str) -> int:
+    print(f"mochi-stub: {message}", file=sys.stderr)
+    return 1
+
+
+def _parse(argv: Sequence[str]) -> argparse.Namespace:
+    parser = _Parser(
+        prog="mochi-stub",
+        description="A deterministic LLM server with the APIs of Ollama, OpenAI, Anthropic and Gemini.",
+        epilog=_EPILOG,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("--version", action="store_true", help="print the version and exit")
+    commands = parser.add_subparsers(metavar="COMMAND", required=True, title="commands (default: run)")
+
+    def add(name: str, command: Callable[[argparse.Namespace], int], text: str, *parents: _Parser) -> _Parser:
+        description = f"{text[0].upper()}{text[1:]}."
+        added = commands.add_parser(name, help=text, description=description, parents=parents)
+        added.set_defaults(command=command, arguments=argv[1:])
+        return added
+
+    common = _Parser(add_help=False)
+    port = _bounded("port", int, 65535)
+    text = f"port to listen on; 0 selects a free port (default: $PORT or {DEFAULT_PORT})"
+    common.add_argument("--port", type=port, default=os.environ.get("PORT") or None, help=text)
+    common.add_argument("--pid-file", type=Path, metavar="FILE", help="PID file (default in background: one per port)")
+    server_options = _server_options()
+    add("run", _run, "serve in the foreground", common, server_options)
+    add("start", _start, "serve in the background; return when the server responds", common, server_options)
+    add("stop", _stop, "stop the server in the background", common)
+    add("restart", _restart, "stop the server if it runs, then start it with the same options", common, server_options)
+    add("status", _status, "show whether the server runs (exit code 0) or not (exit code 3)", common)
+    checking = add("check", _check, "check a configuration for errors")
+    checking.add_argument("file", type=Path, metavar="FILE", help="configuration to check")
+    options = parser.parse_args(argv)
+    if bool(getattr(options, "record", None)) != bool(getattr(options, "to", None)):
+        parser.error("--record and --to must be used together")
+    return options
+
+
+def _server_options() -> _Parser:
+    parser = _Parser(add_help=False)
+    add = parser.add_argument
+    add("--host", default="127.0.0.1", help="address to listen on (default: %(default)s)")
+    add("--config", type=Path, metavar="FILE", help="configuration of models and replies (default: packaged)")
+    speed = _bounded("speed", float, sys.float_info.max)
+    add("--speed", type=speed, default=1.0, help="1: 50 words per second, 2: twice as fast, 0: no delays (default: 1)")
+    add("--seed", type=int, default=0, help="seed of IDs and times (default: %(default)s)")
+    number = _bounded("number", int, sys.maxsize)
+    for name, default, text in (
+        ("parallel", 1, "parallel requests per model; 0: no limit"),
+        ("max-loaded-models", 3, "models in memory; 0: no limit"),
+        ("max-queue", 512, "requests that may wait for a model to load"),
+        ("context-length", 0, "default num_ctx; 0: 4096, without truncation of prompts"),
+        ("prompt-speed", 0, "prompt tokens evaluated per second; 0: no delay"),
+    ):
+        add(f"--{name}", type=number, default=default, metavar="N", help=f"{text} (default: %(default)s)")
+    text = "further origins of web pages, separated by commas; *: all (default: $OLLAMA_ORIGINS)"
+    add("--cors", default=os.environ.get("OLLAMA_ORIGINS", ""), metavar="ORIGINS", help=text)
+    add("--record", metavar="URL", help="forward requests to this server and record its replies")
+    add("--to", type=Path, metavar="FOLDER", help="folder for the recordings")
+    add("--log-level", default="info", choices=("debug", "info", "warning", "error"), help="(default: %(default)s)")
+    add("--in-background", action="store_true", help=argparse.SUPPRESS)
+    return parser
+
+
+class _Parser(argparse.ArgumentParser):
+    """Argument parser that prints an error as one line, without the usage."""
+
+    def error(self, message: str) -> NoReturn:
+        self.exit(2, f"mochi-stub: {message}\n")
+
+
+def _bounded(name: str, kind: type[float], highest: float) -> Callable[[str], float]:
+    """Return a parser of numbers from 0 to `highest`. For other values, argparse prints `invalid NAME value`."""
+
+    def read(text: str) -> float:
+        value = kind(text)
+        if not 0 <= value <= highest:
+            raise ValueError(text)
+        return value
+
+    read.__name__ = name
+    return read
+
+
+def _stopped_by_signal() -> threading.Event:
+    stopped = threading.Event()
+
+    def stop(number: int, _frame: object) -> None:
+        signal.signal(number, signal.SIG_DFL)
+        stopped.set()
+
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, stop)
+    return stopped

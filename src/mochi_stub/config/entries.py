@@ -4,19 +4,17 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from datetime import datetime
 from functools import cached_property
 from pathlib import Path
 from typing import Annotated, Any, Literal, TypeAlias
 
 from pydantic import AfterValidator, BeforeValidator, ConfigDict, Field, ValidationInfo
 
-from mochi_stub.models.catalogue import Model, TemplateStyle
+from mochi_stub.models import Model, TemplateStyle
 from mochi_stub.prompt import Prompt, ToolCall
-from mochi_stub.recording.files import recorded
+from mochi_stub.recording import recorded
 from mochi_stub.recording.translation import api_of
-from mochi_stub.replies.default_reply import default_reply, ui_task_reply
-from mochi_stub.replies.demo_reply import demo_reply
+from mochi_stub.replies.built_in import default_reply, demo_reply, ui_task_reply
 from mochi_stub.reply import Content, Failure, Finish, Part, Reasoning, Reply, Text, Usage, joined
 from mochi_stub.yaml_file import ConfigError, Entry, Headers, found, plain, wrong_key
 
@@ -35,20 +33,6 @@ def _without_server_headers(headers: dict[str, str]) -> dict[str, str]:
         if name in SERVER_HEADERS:
             raise wrong_key(name, f"a header other than {', '.join(SERVER_HEADERS)}")
     return headers
-
-
-def _checked_time(text: str) -> str:
-    try:
-        datetime.strptime(text[:19], "%Y-%m-%dT%H:%M:%S")
-    except ValueError:
-        raise ValueError(f"a time like 2026-01-15T09:00:00Z, found {text!r}") from None
-    return text
-
-
-def _checked_size(text: str) -> str:
-    if not re.fullmatch(r"\d+(\.\d*)?[KMB]?", text):
-        raise ValueError(f"a size like 8.0B, found {text!r}")
-    return text
 
 
 def _checked_parameters(parameters: dict[str, Any]) -> dict[str, Any]:
@@ -139,10 +123,10 @@ class ModelEntry(ReplySettings):
     chars_per_token: Annotated[float, Field(gt=0, le=1000)] | None = None
     template_style: TemplateStyle | None = Field(None, validation_alias="habit")
     family: str | None = None
-    parameter_size: Annotated[str, AfterValidator(_checked_size)] | None = None
+    parameter_size: Annotated[str, Field(pattern=r"^\d+(\.\d*)?[KMB]?$")] | None = None
     quantization: str | None = None
     size: Count | None = None
-    modified_at: Annotated[str, AfterValidator(_checked_time)] | None = None
+    modified_at: Annotated[str, Field(pattern=r"^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d")] | None = None
     parameters: Annotated[Json, AfterValidator(_checked_parameters)] | None = None
     system: str | None = None
     template: str | None = None
@@ -238,7 +222,7 @@ class GeneratedResponse(StreamedResponse):
 
     reasoning: Texts = ""
     tool_calls: tuple[ToolCallEntry, ...] = ()
-    usage: UsageEntry = UsageEntry()
+    usage: UsageEntry = Field(default_factory=UsageEntry)
     finish: Finish = "stop"
     think_tags: bool = False
 

@@ -11,7 +11,7 @@ import socket
 from functools import lru_cache
 from ipaddress import ip_address, ip_network
 
-from mochi_stub.http.messages import Headers, HttpResponse, Request
+from mochi_stub.http import Headers, HttpResponse, Request
 
 DEFAULT_ORIGINS = (
     *(

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import re
 import time
 from collections import deque
 from collections.abc import Callable, Coroutine, Iterable
@@ -21,7 +20,7 @@ from urllib.parse import unquote
 
 import httptools
 
-from mochi_stub.http.messages import Request
+from mochi_stub.http import Request
 
 logger = logging.getLogger("mochi_stub")
 
@@ -29,9 +28,7 @@ Application = Callable[["ResponseWriter"], Coroutine[Any, Any, None]]
 
 _PHRASES = {status.value: status.phrase for status in HTTPStatus}
 _UPGRADE_HEADERS = (b"upgrade", b"http2-settings", b"connection")
-_REJECTION = b"HTTP/1.1 %s\r\nContent-Type: text/plain; charset=utf-8\r\nConnection: close\r\n\r\n%s"
-_BAD_REQUEST = b"400 Bad Request"
-_HOST = re.compile(rb"[A-Za-z0-9!$%&()*+,.:;=\[\]'_~-]*")
+_BAD_REQUEST = b"HTTP/1.1 400 Bad Request\r\nContent-Type: text/plain\r\nConnection: close\r\n\r\n400 Bad Request"
 
 
 class HttpConnection(asyncio.Protocol):
@@ -45,7 +42,6 @@ class HttpConnection(asyncio.Protocol):
         self.parser = httptools.HttpRequestParser(self)
         self.writers: deque[ResponseWriter] = deque()
         """Response writers of all requests that were received completely. Only the first writer is active."""
-        self.rejection = _BAD_REQUEST
         self.writable = asyncio.Event()
         self.writable.set()
 
@@ -85,7 +81,6 @@ class HttpConnection(asyncio.Protocol):
             self.transport.close()
 
     def on_message_begin(self) -> None:
-        self.rejection = _BAD_REQUEST
         self.url = b""
         self.headers: list[tuple[bytes, bytes]] = []
         self.body = bytearray()
@@ -97,7 +92,6 @@ class HttpConnection(asyncio.Protocol):
         self.headers.append((name.lower(), value))
 
     def on_headers_complete(self) -> None:
-        self._check_host()
         if dict(self.headers).get(b"expect", b"").lower() == b"100-continue":
             self.transport.write(b"HTTP/1.1 100 Continue\r\n\r\n")
 
@@ -131,23 +125,12 @@ class HttpConnection(asyncio.Protocol):
         version = self.parser.get_http_version().encode()
         return b"\r\n".join([b"%s %s HTTP/%s" % (self.parser.get_method(), self.url, version), *lines, b"", b""])
 
-    def _check_host(self) -> None:
-        """Reject a request without exactly one valid `Host` header. In HTTP/1.0, the header is optional."""
-        hosts = [value for name, value in self.headers if name == b"host"]
-        is_optional = self.parser.get_http_version() == "1.0" or self.parser.get_method() == b"CONNECT"
-        is_valid = len(hosts) == 1 and _HOST.fullmatch(hosts[0])
-        if is_valid or (is_optional and not hosts):
-            return
-        if len(hosts) < 2:
-            self.rejection += b": malformed Host header" if hosts else b": missing required Host header"
-        raise ValueError("invalid Host header")
-
     def _reject(self) -> None:
         """Close the connection after the answers to earlier requests. Without these, send the rejection first."""
         if self.writers:
             self.writers[-1].keep_alive = False
         else:
-            self.transport.write(_REJECTION % (self.rejection, self.rejection))
+            self.transport.write(_BAD_REQUEST)
             self.transport.close()
 
 

@@ -1,1 +1,175 @@
-"""Declared models and the simulated scheduler that loads them."""
+"""Declarations of models, and the load options."""
+
+from __future__ import annotations
+
+import hashlib
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any, Literal
+
+TemplateStyle = Literal["native", "template", "builtin"]
+
+DEFAULT_CONTEXT = 4096
+MIN_CONTEXT = 4
+MIN_VISION_CONTEXT = 2048
+LOWERED_CONTEXTS = (32768, 4096)  # contexts in tokens to try if a larger default does not fit into memory
+
+LOAD_OPTIONS: Mapping[str, Any] = {  # default values; a request with another value reloads the model
+    "num_batch": 512,
+    "num_gpu": -1,
+    "main_gpu": 0,
+    "use_mmap": None,
+    "num_thread": 0,
+    "draft_num_predict": 4,
+}
+PLAIN_TEMPLATE = "{{ .Prompt }}"  # Ollama's default for a Modelfile without TEMPLATE
+_GO_TEMPLATES = {  # clients such as LiteLLM search the template for these names
+    "tools": "{{ if .Tools }}{{ json .Tools }}{{ end }}",
+    "thinking": "{{ if .Thinking }}<think>{{ .Thinking }}</think>{{ end }}",
+    "insert": "{{ if .Suffix }}<prefix>{{ .Prompt }}<suffix>{{ .Suffix }}<middle>{{ end }}",
+}
+_JINJA_TEMPLATES = {
+    "tools": "{% if tools %}{{ tools | tojson }}{% endif %}",
+    "thinking": "{% if enable_thinking %}<think>{% endif %}",
+    "completion": "{% for m in messages %}{{ m.role }}: {{ m.content }}\n{% endfor %}",
+}
+
+
+@dataclass(frozen=True)
+class Remote:
+    """Name and host of the remote model behind a cloud model."""
+
+    model: str
+    host: str = "https://ollama.com:443"
+
+
+@dataclass(frozen=True)
+class Model:
+    """Model of the stub.
+
+    If `info`, `listed_quantization`, `weights` or `manifest` is set, it replaces a value that is otherwise generated.
+
+    Attributes:
+        capabilities: Capabilities in the order of `/api/show`: `completion`, `tools`, `thinking`, `vision`, `insert`,
+            `embedding`, `audio`, `image`.
+        context_length: Context length of the model in tokens; 0 if it is unknown.
+        embedding_length: Number of values in an embedding.
+        family: Family in `/api/show`.
+        parameter_size: Parameter size in `/api/show`, for example `8.0B`.
+        quantization: Quantization level in `/api/show`.
+        size: Size in bytes.
+        modified_at: Time of the last change, for example `2026-01-15T09:00:00Z`.
+        template_style: How Ollama handles the tool calls and the thinking of the model. With `template` and `builtin`,
+            a stream has a separate line for each tool call. With `native`, the last line contains all tool calls.
+        chars_per_token: Number of characters per token.
+        parameters: Parameters of the Modelfile.
+        system: System prompt of the Modelfile.
+        template: Template of the Modelfile. The default template depends on the capabilities.
+        chat_template: Template of the GGUF file, for a model with the template_style `native`.
+        license: Text of the license.
+        parent: Name of the model from which a client created this model.
+        least_context: Minimum context in tokens. The default is 4, or 2048 for a model with vision.
+        load_time: Seconds to load the model. If 0, there is no delay, but responses report 100 ms for a reload.
+        out_of_memory_above: Largest context in tokens that fits into memory. A load with a larger context fails.
+    """
+
+    name: str
+    capabilities: tuple[str, ...] = ("completion",)
+    context_length: int = 8192
+    embedding_length: int = 4096
+    family: str = "llama"
+    parameter_size: str = "8.0B"
+    quantization: str = "Q4_K_M"
+    listed_quantization: str | None = None
+    format: str = "gguf"
+    size: int = 4_920_753_328
+    modified_at: str = "2026-01-05T09:00:00Z"
+    parent: str = ""
+    template_style: TemplateStyle = "template"
+    chars_per_token: float = 1
+    parameters: Mapping[str, Any] = field(default_factory=dict)
+    system: str = ""
+    template: str = ""
+    chat_template: str = ""
+    license: str = ""
+    info: Mapping[str, Any] | None = None
+    tensors: Sequence[Mapping[str, Any]] = ()
+    remote: Remote | None = None
+    least_context: int | None = None
+    load_time: float = 0.0
+    out_of_memory_above: int | None = None
+    weights: str = ""
+    manifest: str = ""
+
+    def has_capability(self, capability: str) -> bool:
+        return capability in self.capabilities
+
+    @property
+    def shifts_context(self) -> bool:
+        """Default of the request field `shift`: whether Ollama removes old tokens when the context is full.
+
+        The default is false only for models of the family `deepseek2`.
+        """
+        return self.family != "deepseek2"
+
+    @cached_property
+    def digest(self) -> str:
+        """Digest of the manifest: 64 hexadecimal digits, by default derived from the model's name."""
+        return self.manifest or sha256(f"manifest {self.name}".encode())
+
+    @cached_property
+    def blob_digest(self) -> str:
+        """Digest of the weights, by default derived from the model's name."""
+        return self.weights or sha256(f"blob {self.name}".encode())
+
+    @cached_property
+    def modelfile_template(self) -> str:
+        """Template of the Modelfile. If `template` is empty, the default depends on the style and the capabilities."""
+        generated = "" if self.template_style == "native" else _joined(_GO_TEMPLATES, self.capabilities)
+        return self.template or f"{generated}{PLAIN_TEMPLATE}"
+
+    @cached_property
+    def rendered_template(self) -> str:
+        """Template with which Ollama renders prompts."""
+        generated = _joined(_JINJA_TEMPLATES, self.capabilities) if self.template_style == "native" else ""
+        return self.chat_template or generated or self.modelfile_template
+
+    @cached_property
+    def model_info(self) -> Mapping[str, Any]:
+        """Metadata of the weights, sorted by key."""
+        generated = {
+            "general.architecture": self.family,
+            "general.file_type": 15,
+            "general.parameter_count": _count(self.parameter_size),
+            f"{self.family}.attention.head_count": 32,
+            f"{self.family}.attention.head_count_kv": 8,
+            f"{self.family}.block_count": 32,
+            f"{self.family}.context_length": self.context_length,
+            f"{self.family}.embedding_length": self.embedding_length,
+            **({} if self.has_capability("completion") else {f"{self.family}.pooling_type": 1}),
+            "tokenizer.ggml.model": "gpt2",
+        }
+        return dict(sorted((generated if self.info is None else self.info).items()))
+
+
+def sha256(data: bytes) -> str:
+    return hashlib.sha256(data).hexdigest()
+
+
+def _joined(templates: Mapping[str, str], capabilities: Sequence[str]) -> str:
+    return "".join(template for capability, template in templates.items() if capability in capabilities)
+
+
+def _count(parameter_size: str) -> int:
+    units = {"K": 10**3, "M": 10**6, "B": 10**9}
+    number, unit = parameter_size[:-1], parameter_size[-1:]
+    return round(float(number) * units[unit]) if unit in units else int(parameter_size or 0)
+
+
+def effective_context(model: Model, options: Mapping[str, Any], default: int = DEFAULT_CONTEXT) -> int:
+    """Return the context length in tokens: `num_ctx` or `default`, adjusted to the limits of the model."""
+    minimum = model.least_context or (MIN_VISION_CONTEXT if model.has_capability("vision") else MIN_CONTEXT)
+    requested = options.get("num_ctx")
+    return min(max(default if requested is None else int(requested), minimum), model.context_length or sys.maxsize)

@@ -14,19 +14,11 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, NamedTuple
 
-from mochi_stub.models.catalogue import DEFAULT_CONTEXT, LOAD_OPTIONS, LOWERED_CONTEXTS, Model, effective_context
-from mochi_stub.replies.seeded_values import LOAD_DURATION, RELOAD_DURATION
+from mochi_stub.models import DEFAULT_CONTEXT, LOAD_OPTIONS, LOWERED_CONTEXTS, Model, effective_context
+from mochi_stub.replies import LOAD_DURATION, RELOAD_DURATION
 from mochi_stub.reply import HttpError
 
 _LEAST_SIMILARITY = 0.1  # share of a prompt that must be in a slot; otherwise it takes the least recently used slot
-
-
-class Evaluation(NamedTuple):
-    """Prompt and reply as text. `tokens` is the number of tokens in the prompt."""
-
-    prompt: str
-    reply: str
-    tokens: int
 
 
 @dataclass
@@ -36,9 +28,8 @@ class PromptSlots:
     count: int = 1
     _texts: list[str] = field(default_factory=list)  # texts of the used slots, the least recently used first
 
-    def evaluate(self, evaluation: Evaluation) -> int:
+    def evaluate(self, prompt: str, reply: str, tokens: int) -> int:
         """Put a prompt and its reply into a slot. Return the number of uncached prompt tokens, at least 1."""
-        prompt, reply, tokens = evaluation
         best = max(self._texts, key=lambda text: _common_prefix(text, prompt), default="")
         prefix = _common_prefix(best, prompt)
         if best and prefix >= len(prompt) * _LEAST_SIMILARITY:

@@ -1,1 +1,162 @@
-"""HTTP APIs of the providers. Each subpackage decodes requests and encodes replies for one provider."""
+"""APIs of the providers: the route table of all APIs and of the stub.
+
+OpenAI, Anthropic and Gemini share paths below `/v1`. A header, or the query parameter `key`, identifies the clients of
+Gemini and Anthropic. All other clients get OpenAI's responses."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Mapping
+from html import escape
+from itertools import product
+from typing import TypeAlias
+
+import orjson
+
+from mochi_stub.handlers import ANY, Handler, Result, Routes, Stub
+from mochi_stub.http import Headers, HttpResponse, Request
+from mochi_stub.journal import Exchange
+from mochi_stub.providers.anthropic import API as ANTHROPIC
+from mochi_stub.providers.gemini import API as GEMINI
+from mochi_stub.providers.ollama import ROUTES as OLLAMA_ROUTES
+from mochi_stub.providers.ollama.response_encoding import error_response
+from mochi_stub.providers.openai import API as OPENAI
+from mochi_stub.providers.provider_pipeline import JSON, Api
+from mochi_stub.reply import HttpError
+
+
+def requests(stub: Stub, _request: Request) -> Result:
+    """Handle `GET /stub/requests`: return the journal, newest request last."""
+    rows = b",".join(_row(exchange) for exchange in stub.journal.exchanges())
+    return HttpResponse(200, b'{"requests":[' + rows + b"]}", JSON)
+
+
+def clear(stub: Stub, _request: Request) -> Result:
+    stub.journal.clear()
+    return HttpResponse(204)
+
+
+def state(stub: Stub, _request: Request) -> Result:
+    """Handle `GET /stub/state`: return the loaded models, latest expiry first, and counters.
+
+    `loads`, `reloads` and `truncations` count all events since the start. `in_flight` counts all unfinished
+    requests. `queued` counts the requests that wait until their model is loaded, and `waiting` counts the requests that
+    wait for a slot of a loaded model. `keep_alive` is in seconds; null means forever.
+    """
+    scheduler = stub.scheduler
+    models = [
+        {
+            "name": loaded.model.name,
+            "context_length": loaded.settings.context,
+            "keep_alive": None if math.isinf(loaded.keep_alive) else loaded.keep_alive,
+            "requests": loaded.users,
+        }
+        for loaded in scheduler.loaded()
+    ]
+    counters = {name: getattr(scheduler, name) for name in ("loads", "reloads", "truncations", "queued", "waiting")}
+    return HttpResponse(200, orjson.dumps({"models": models, **counters, "in_flight": stub.journal.running}), JSON)
+
+
+def _row(exchange: Exchange) -> bytes:
+    row = {**vars(exchange), "duration_ms": round(exchange.duration * 1000, 3)}
+    del row["duration"]
+    try:
+        return orjson.dumps(row)
+    except orjson.JSONEncodeError:  # the body is nested too deeply for orjson
+        return orjson.dumps({**row, "body": None})
+
+
+OBSERVATION: Routes = {"/stub/requests": {"GET": requests, "DELETE": clear}, "/stub/state": {"GET": state}}
+
+
+PLAIN = b"text/plain"
+HTML = b"text/html; charset=utf-8"
+
+Match: TypeAlias = "tuple[Api, Mapping[str, Handler]]"
+
+
+def health(_stub: Stub, _request: Request) -> Result:
+    return HttpResponse(200, b'{"status":"ok"}', b"application/json")
+
+
+def refusal(stub: Stub, request: Request, error: HttpError) -> HttpResponse:
+    """Return the error response in the format of the provider to which the requested path belongs."""
+    ids = stub.seeded_ids(request.body)
+    return _match(request)[0].error_response(error.failure, ids, request, **error.details)
+
+
+def route(stub: Stub, request: Request) -> Result:
+    """Return the result of the matching handler. If no handler matches, return a redirect, a 405 or a 404.
+
+    Raises HttpError if the handler refuses the request.
+    """
+    path, method = request.path, request.method
+    if "//" in path:
+        return _redirect(re.sub("/+", "/", path), request)
+    if path.endswith("/") and path not in ROUTES and any(method in match[1] for match in ROUTES.get(path[:-1], ())):
+        return _redirect(path[:-1], request)
+    api, handlers = _match(request)
+    handler = handlers.get(method) or handlers.get(ANY) or api.wrong_method
+    return handler(stub, request)
+
+
+def allowed_methods(request: Request) -> Headers:
+    """Return the header `Allow` for a path of Ollama or of the stub, or no header for other paths."""
+    api, handlers = _match(request)
+    is_listed = api.wrong_method is _wrong_method and ANY not in handlers
+    return ((b"allow", ", ".join(handlers).encode()),) if is_listed else ()
+
+
+def _match(request: Request) -> Match:
+    """Return the API of a request and its handlers for the path. If several APIs match, the client selects the API."""
+    path = request.path
+    matches = ROUTES.get(path)
+    while matches is None:
+        path = path.rpartition("/")[0]
+        matches = ROUTES.get(f"{path}/*")
+    if len(matches) == 1:
+        return matches[0]
+    matches = [match for match in matches if request.method in match[1] or ANY in match[1]] or matches
+    api = _client_api(request)
+    return next((match for match in matches if match[0] is api), matches[0])
+
+
+def _client_api(request: Request) -> Api:
+    headers = request.headers
+    if "x-goog-api-key" in headers or "x-goog-api-client" in headers or "key" in request.query:
+        return GEMINI
+    return ANTHROPIC if "anthropic-version" in headers else OPENAI
+
+
+def _unknown_path(_stub: Stub, _request: Request) -> Result:
+    return HttpResponse(404, b"404 page not found", PLAIN)
+
+
+def _wrong_method(_stub: Stub, request: Request) -> Result:
+    return HttpResponse(405, b"405 method not allowed", PLAIN, allowed_methods(request))
+
+
+def _redirect(path: str, request: Request) -> HttpResponse:
+    target = path + (f"?{request.query_string.decode()}" if request.query_string else "")
+    location = ((b"location", target.encode()),)
+    if request.method != "GET":
+        return HttpResponse(307, b"", HTML if request.method == "HEAD" else b"", location)
+    return HttpResponse(301, f'<a href="{escape(target)}">Moved Permanently</a>.\n\n'.encode(), HTML, location)
+
+
+_STUB_ROUTES = {"/health": {"HEAD": health, "GET": health}, "/*": {ANY: _unknown_path}, **OBSERVATION}
+_OLLAMA = Api(("", "/ollama"), OLLAMA_ROUTES, error_response, _wrong_method)
+_STUB = Api(("",), _STUB_ROUTES, error_response, _wrong_method)
+
+
+def _route_table(*apis: Api) -> dict[str, list[Match]]:
+    """Return for each path the APIs that have this path, with their handlers by method."""
+    table: dict[str, list[Match]] = {}
+    for api in apis:
+        for prefix, path in product(api.prefixes, api.routes):
+            table.setdefault(f"{prefix}{path}".rstrip("/") or "/", []).append((api, api.routes[path]))
+    return table
+
+
+ROUTES = _route_table(OPENAI, ANTHROPIC, GEMINI, _OLLAMA, _STUB)

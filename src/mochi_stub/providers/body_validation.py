@@ -1,5 +1,4 @@
-"""Validation of JSON request bodies. The package of each provider formats the error messages.
-
+"""Validation of JSON request bodies.
 A schema consists of literals, for example `{"name!": str, "mode": ("auto", "none"), "tags": [str]}`. A dictionary
 describes an object, a tuple lists the permitted strings, a list describes an array, and `str`, `bool`, `dict` or
 `object` (any value) is a type. A field whose name ends in `!` is required. Field names in camel case are also accepted
@@ -14,38 +13,50 @@ import re
 from collections.abc import Callable, Mapping
 from functools import lru_cache
 from math import inf
-from typing import Any, Literal, TypeAlias
+from typing import Any, TypeAlias
 
 import orjson
+
+from mochi_stub.json_encoding import dumps
+from mochi_stub.reply import HttpError
 
 Location: TypeAlias = "tuple[str | int, ...]"
 Check: TypeAlias = "Callable[[Any, Location], Any]"
 Schema: TypeAlias = Any
 """Nested literals and checks, as the module docstring describes. Type checkers cannot infer a narrower type."""
-Kind = Literal["syntax", "missing", "type", "value", "tag", "empty", "low", "high"]
 
 
 class ValidationError(Exception):
     """First error in a request body. `location` is the path of keys and indices to the invalid value.
 
-    Depending on `kind`, `expected` is a type name, the permitted values or a limit. `found` is the invalid value.
-    `type_name` is the type of a field whose value is too low or too high.
+    `expected` describes the valid values. `type_name` is the name of the expected type, or "" if the type is correct.
     """
 
-    def __init__(
-        self, kind: Kind, location: Location, expected: Any = None, found: Any = None, type_name: str = ""
-    ) -> None:
-        super().__init__(kind, location, expected, found, type_name)
-        self.kind, self.location, self.expected, self.found = kind, location, expected, found
-        self.type_name = type_name
+    def __init__(self, location: Location, expected: str, found: Any = None, type_name: str = "") -> None:
+        path = "".join(f"[{step}]" if isinstance(step, int) else f".{step}" for step in location).removeprefix(".")
+        shown = "nothing" if found is None else dumps(found)
+        super().__init__(f"Invalid value for {path or 'the body'}: expected {expected}, found {shown:.100}")
+        self.path, self.location, self.found, self.type_name = path, location, found, type_name
 
 
-def read(data: bytes, check: Check, format_error: Callable[[ValidationError], Exception]) -> Any:
+class SyntaxProblem(ValidationError):
+    """The body is not JSON."""
+
+    def __init__(self, problem: str) -> None:
+        super().__init__((), "JSON")
+        self.args = (f"The request body is not valid JSON: {problem}",)
+
+
+def invalid_request(error: ValidationError) -> HttpError:
+    return HttpError(400, str(error))
+
+
+def read(data: bytes, check: Check, format_error: Callable[[ValidationError], HttpError] = invalid_request) -> Any:
     """Parse a JSON body and return the result of `check`. Raises the result of `format_error` for an invalid body."""
     try:
         return check(orjson.loads(data), ())
     except orjson.JSONDecodeError as error:
-        problem = ValidationError("syntax", (), found=str(error))
+        problem: ValidationError = SyntaxProblem(str(error))
     except ValidationError as error:
         problem = error
     raise format_error(problem)
@@ -62,12 +73,6 @@ def kind_of(value: Any) -> str:
 @lru_cache
 def snake_case(name: str) -> str:
     return re.sub(r"[A-Z]", lambda letter: f"_{letter[0].lower()}", name)
-
-
-def quoted_list(values: tuple[str, ...], last: str) -> str:
-    """Return the values in quotes, separated by commas. `last` is the separator before the last value."""
-    *names, final = [f"'{value}'" for value in values]
-    return f"{', '.join(names)}{last}{final}" if names else final
 
 
 def schema(literal: Schema) -> Check:
@@ -87,7 +92,7 @@ def _typed(python_type: type) -> Check:
 
     def check(value: Any, location: Location) -> Any:
         if not isinstance(value, python_type):
-            raise ValidationError("type", location, kind, value)
+            raise ValidationError(location, kind, value, kind)
         return value
 
     return check
@@ -98,21 +103,24 @@ _string, _array, _mapping = map(_typed, (str, list, dict))
 
 def integer(low: float = -inf, high: float = 2**63 - 1) -> Check:
     """Build a check for an integer from `low` to `high`. A number such as 3.0 is also accepted."""
-    return number(low, high, kind="integer")
-
-
-def number(low: float = -inf, high: float = inf, *, kind: str = "decimal") -> Check:
-    """Build a check for an integer or decimal number from `low` to `high`."""
 
     def check(value: Any, location: Location) -> Any:
-        if kind == "integer" and isinstance(value, float) and value.is_integer():
+        if isinstance(value, float) and value.is_integer():
             value = int(value)
-        if kind_of(value) not in ("integer", kind):
-            raise ValidationError("type", location, kind, value)
-        if value < low:
-            raise ValidationError("low", location, low, value, kind)
-        if value > high:
-            raise ValidationError("high", location, high, value, kind)
+        if kind_of(value) != "integer":
+            raise ValidationError(location, "integer", value, "integer")
+        if not low <= value <= high:
+            limits = f"from {low:g} to {high:g}" if high < 2**63 - 1 else f"of at least {low:g}"
+            raise ValidationError(location, f"integer {limits}", value, "integer")
+        return value
+
+    return check
+
+
+def number() -> Check:
+    def check(value: Any, location: Location) -> Any:
+        if kind_of(value) not in ("integer", "decimal"):
+            raise ValidationError(location, "number", value)
         return value
 
     return check
@@ -121,7 +129,7 @@ def number(low: float = -inf, high: float = inf, *, kind: str = "decimal") -> Ch
 def _one_of(values: tuple[str, ...]) -> Check:
     def check(value: Any, location: Location) -> Any:
         if _string(value, location) not in values:
-            raise ValidationError("value", location, values, value)
+            raise ValidationError(location, f"one of {', '.join(values)}", value)
         return value
 
     return check
@@ -133,7 +141,7 @@ def array(item: Schema, least: int = 0) -> Check:
 
     def check(value: Any, location: Location) -> Any:
         if len(_array(value, location)) < least:
-            raise ValidationError("empty", location, least, value)
+            raise ValidationError(location, f"at least {least} item", value)
         return [check_item(element, (*location, index)) for index, element in enumerate(value)]
 
     return check
@@ -158,27 +166,27 @@ def _object(fields: Mapping[str, Schema]) -> Check:
         present = {names.get(name, name): item for name, item in _mapping(value, location).items() if item is not None}
         for name in required:
             if name not in present:
-                raise ValidationError("missing", (*location, name))
+                raise ValidationError((*location, name), "a value")
         return {name: field(present[name], (*location, name)) for name, field in checks.items() if name in present}
 
     return check
 
 
-def tagged(tag: str, variants: Mapping[str, Schema], default: str | None = None) -> Check:
+def tagged(tag: str, variants: Mapping[str, Schema], default: str | None = None, *, others: bool = False) -> Check:
     """Build a check for an object that has one of several schemas.
 
     The value of the field with the name `tag` is the key of the schema in `variants`. If an object has no such field,
-    `default` is the key.
+    `default` is the key. If `others` is true, objects with another tag are accepted unchanged.
     """
     checks = {name: schema(variant) for name, variant in variants.items()}
 
     def check(value: Any, location: Location) -> Any:
         found = _mapping(value, location).get(tag)
         found = default if found is None else _string(found, (*location, tag))
-        if found is None:
-            raise ValidationError("missing", (*location, tag))
+        if others and found not in (None, *checks):
+            return value
         if found not in checks:
-            raise ValidationError("tag", (*location, tag), tuple(checks), found)
+            raise ValidationError((*location, tag), f"one of {', '.join(checks)}", found)
         return {tag: found, **checks[found](value, location)}
 
     return check

@@ -16,8 +16,8 @@ import orjson
 
 from mochi_stub.handlers import Encoder, Generation, Stub
 from mochi_stub.json_encoding import dumps
-from mochi_stub.models.catalogue import Model
-from mochi_stub.models.scheduler import Evaluation, Lease, LoadRequest
+from mochi_stub.models import Model
+from mochi_stub.models.scheduler import Lease, LoadRequest
 from mochi_stub.prompt import (
     IMAGE_TOKENS,
     Message,
@@ -29,7 +29,7 @@ from mochi_stub.prompt import (
     render,
     render_message,
 )
-from mochi_stub.replies.seeded_values import SeededIds
+from mochi_stub.replies import SeededIds
 from mochi_stub.reply import Choice, Content, Cut, Failure, HttpError, Part, Reasoning, Reply, Text, ToolCalls, joined
 
 NUM_KEEP = 4
@@ -186,7 +186,6 @@ class EvaluatedPrompt:
     model: Model
     fit: FittedPrompt
     reply: Reply
-    evaluation: Evaluation
     evaluated_tokens: int
     seconds: float | None
 
@@ -214,7 +213,7 @@ class EvaluatedPrompt:
             **{"prompt_tokens": self.fit.tokens, "evaluated_tokens": self.evaluated_tokens},
             **journal_fields,
         }
-        return Generation(reply, encoder, self.prompt.stream, fields, self.evaluation, self.seconds or 0.0)
+        return Generation(reply, encoder, self.prompt.stream, fields, self.seconds or 0.0)
 
 
 def generated_characters(reply: Reply, encode: Callable[[Any], str] = dumps) -> int:
@@ -237,10 +236,10 @@ def evaluate_prompt(
     options = _options(fit, load, lease.limit)
     reply = apply_stop_conditions(stub.resolve(fit.prompt), options, model.chars_per_token)
     answer = render_message("assistant", reply.text, reply.tool_calls)
-    evaluation = Evaluation(render(fit.prompt), f"\n{answer}", fit.tokens)
-    evaluated_tokens, speed = lease.prompt_cache.evaluate(evaluation), stub.scheduler.machine.prompt_speed
+    evaluated_tokens = lease.prompt_cache.evaluate(render(fit.prompt), f"\n{answer}", fit.tokens)
+    speed = stub.scheduler.machine.prompt_speed
     seconds = evaluated_tokens / speed if speed else None
-    return EvaluatedPrompt(stub, model, fit, reply, evaluation, evaluated_tokens, seconds)
+    return EvaluatedPrompt(stub, model, fit, reply, evaluated_tokens, seconds)
 
 
 def _options(fit: FittedPrompt, load: LoadRequest, limit: int | None) -> Mapping[str, Any]:

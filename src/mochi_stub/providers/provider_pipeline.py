@@ -10,18 +10,18 @@ import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from itertools import groupby
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeAlias
 
 from mochi_stub.handlers import Encoder, Generation, Handler, Result, Routes, ScheduledResult, Stub
-from mochi_stub.http.messages import Headers, HttpResponse, Request
+from mochi_stub.http import Headers, HttpResponse, Request
 from mochi_stub.json_encoding import dumps
-from mochi_stub.models.catalogue import Model
+from mochi_stub.models import Model
 from mochi_stub.models.scheduler import Lease, LoadRequest
 from mochi_stub.prompt import Message, Prompt, ToolCall, count_tokens
-from mochi_stub.providers.body_validation import Check, ValidationError, read, snake_case
+from mochi_stub.providers.body_validation import Check, ValidationError, invalid_request, read, snake_case
 from mochi_stub.providers.prompt_evaluation import EvaluatedPrompt, evaluate_prompt
+from mochi_stub.replies import embed, normalised
 from mochi_stub.replies.chunks import Piece
-from mochi_stub.replies.seeded_values import embed, normalised
 from mochi_stub.reply import Failure, HttpError, Reasoning, Reply, Text, ToolCalls, joined
 
 DEFAULT_TAG = ":latest"
@@ -29,6 +29,8 @@ ARGUMENT_PIECE = 16
 RETRY_AFTER = "1"
 JSON = b"application/json"
 EVENTS = b"text/event-stream; charset=utf-8"
+Tool: TypeAlias = "Mapping[str, Any]"
+Tools: TypeAlias = "tuple[Tool, ...]"
 _INTEGER = re.compile(r"-?[0-9]{1,18}")
 
 
@@ -46,18 +48,18 @@ class Api(NamedTuple):
 
 
 def with_checked_body(
-    format_error: Callable[[ValidationError], HttpError],
     check: Check,
     handler: Callable[[Stub, Request, dict[str, Any]], Result],
+    format_error: Callable[[ValidationError], HttpError] = invalid_request,
 ) -> Handler:
     """Return a handler that validates the request body and passes it to `handler`."""
     return lambda stub, request: handler(stub, request, read(request.body, check, format_error))
 
 
-def read_query(request: Request, check: Check, format_error: Callable[[ValidationError], HttpError]) -> dict[str, Any]:
+def read_query(request: Request, check: Check) -> dict[str, Any]:
     """Return the checked parameters of the query that are not empty. The texts of integers become numbers."""
     fields = {name: int(text) if _INTEGER.fullmatch(text) else text for name, text in request.query.items() if text}
-    query: dict[str, Any] = read(dumps(fields).encode(), check, format_error)
+    query: dict[str, Any] = read(dumps(fields).encode(), check)
     return query
 
 
@@ -103,11 +105,12 @@ def generate(
 
 
 def with_defaults(prompt: Prompt, model: Model, request: bytes = b"") -> Prompt:
-    """Add the model's system message and parameters to a prompt, unless the request overrides them."""
-    messages = prompt.messages
+    """Add the model's system message, parameters and thinking to a prompt, unless the request overrides them."""
+    messages, thinks = prompt.messages, model.has_capability("thinking") and prompt.think is not False
     if model.system and not any(message.role == "system" for message in prompt.messages):
         messages = (Message("system", model.system), *messages)
-    return replace(prompt, messages=messages, options={**model.parameters, **prompt.options}, request=request)
+    options = {**model.parameters, **prompt.options}
+    return replace(prompt, messages=messages, thinks=thinks, options=options, request=request)
 
 
 _SAME_NAMES = ("temperature", "top_p", "top_k", "seed", "frequency_penalty", "presence_penalty")
@@ -161,6 +164,22 @@ def embed_text(stub: Stub, model: Model, name: str, text: str) -> tuple[list[flo
 def shorten_vector(vector: list[float], dimensions: int | None) -> list[float]:
     """Return the first `dimensions` values of a vector (default: all values), scaled to unit length."""
     return normalised(vector[:dimensions] if dimensions else vector)
+
+
+def choose_tools(tools: Sequence[Tool], required: bool, names: Iterable[str] | None = None) -> tuple[Tools, Tools]:
+    """Return the tools that the model may call, and the tools of which it must call one if `required` is true.
+
+    `names` limits the required tools. Raises HttpError if the request does not offer a tool that it requires.
+    """
+    by_name = {tool["function"]["name"]: tool for tool in tools if tool["type"] == "function"}
+    if not required:
+        return tuple(tools), ()
+    names = list(by_name if names is None else names)
+    missing = [name for name in names if name not in by_name]
+    if missing or not names:
+        unknown = f"it offers no function {missing[0]}" if missing else "it offers no functions"
+        raise HttpError(400, f"the request requires a tool call, but {unknown}", param="tool_choice")
+    return tuple(tools), tuple(by_name[name] for name in names)
 
 
 def function_tool(**fields: Any) -> dict[str, Any]:

@@ -20,12 +20,12 @@ import httpx
 import yaml
 
 from mochi_stub.app import App, ExchangeHandler, log_request
+from mochi_stub.http import Request
 from mochi_stub.http.access import Access
 from mochi_stub.http.connection import Application, ResponseWriter
-from mochi_stub.http.messages import Request
 from mochi_stub.journal import JournalEntry, masked_headers, masked_query, parsed_body
-from mochi_stub.providers.routes import refusal
-from mochi_stub.recording.files import LOCAL_ROUTES, PREFIX, read_recording, request_key
+from mochi_stub.providers import refusal
+from mochi_stub.recording import LOCAL_ROUTES, PREFIX, read_recording, request_key
 from mochi_stub.reply import HttpError
 
 logger = logging.getLogger("mochi_stub")

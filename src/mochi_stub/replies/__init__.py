@@ -1,1 +1,101 @@
-"""Generation of replies: scripted and built-in replies, chunks and their timing."""
+"""Values for replies, which depend on seeds only: filler text, hashes, embeddings, times and IDs."""
+
+from __future__ import annotations
+
+import hashlib
+import string
+import zlib
+from dataclasses import dataclass
+from functools import lru_cache
+from itertools import cycle, islice
+from math import sqrt
+from random import Random
+
+_PASSAGE = (
+    "lorem ipsum dolor sit amet consectetur adipiscing elit sed do eiusmod tempor incididunt ut labore et dolore magna "
+    "aliqua ut enim ad minim veniam quis nostrud exercitation ullamco laboris nisi ut aliquip ex ea commodo consequat "
+    "duis aute irure dolor in reprehenderit in voluptate velit esse cillum dolore eu fugiat nulla pariatur excepteur "
+    "sint occaecat cupidatat non proident sunt in culpa qui officia deserunt mollit anim id est laborum"
+)
+WORDS = _PASSAGE.split()
+
+
+@lru_cache(maxsize=1024)
+def lorem(count: int) -> str:
+    """Return `count` words of filler text, separated by spaces."""
+    return " ".join(islice(cycle(WORDS), count))
+
+
+def stable_hash(text: str) -> int:
+    """Return a 64-bit hash of the text. Unlike with Python's `hash`, the value is equal in all processes."""
+    return int.from_bytes(hashlib.blake2b(text.encode(errors="replace"), digest_size=8).digest(), "big")
+
+
+def hash_sized(text: str) -> str:
+    """Return 5 to 500 words of filler text. The number of words depends only on `text`."""
+    return lorem(5 + stable_hash(text) % 496)
+
+
+# each feature also adds a small value to these prefixes of the vector, so that a shortened vector remains useful
+PREFIX_LENGTH, SHORT_PREFIX_LENGTH = 64, 8
+NOISE = 1e-4  # a word or trigram adds 1
+
+
+def embed(text: str, length: int) -> list[float]:
+    """Return an embedding of the text: `length` numbers with norm 1, derived from its words and trigrams.
+
+    No number is 0, so that a shortened vector can be scaled to norm 1.
+    """
+    length = max(length, 1)
+    noise = Random(zlib.crc32(text.encode(errors="replace"))).randbytes(length)  # noqa: S311 - not for secrets
+    vector = [(byte - 127.5) * NOISE for byte in noise]
+    for feature in _features(text):
+        bits, index = divmod(zlib.crc32(feature.encode(errors="replace")), length)
+        vector[index] += 1.0 if bits & 1 else -1.0
+        small = 0.2 + (bits >> 1 & 7) / 80  # different values, because equal ones would cancel out
+        vector[(bits >> 4) % min(PREFIX_LENGTH, length)] += small if bits & 2 else -small
+        vector[(bits >> 10) % min(SHORT_PREFIX_LENGTH, length)] += small if bits & 4 else -small
+    return normalised(vector)
+
+
+def normalised(vector: list[float]) -> list[float]:
+    """Return the vector scaled to norm 1. A zero vector is returned unchanged."""
+    norm = sqrt(sum(value * value for value in vector))
+    return [value / norm for value in vector] if norm else vector
+
+
+def _features(text: str) -> list[str]:
+    words = text.lower().split()
+    padded = f"  {' '.join(words)}  "
+    return words + [padded[at : at + 3] for at in range(len(padded) - 2)]
+
+
+FIRST_START = 1_767_225_600 * 10**9  # 2026-01-01T00:00:00Z
+SPAN = 30 * 24 * 3600 * 10**9
+LOAD_DURATION = 1_500_000
+RELOAD_DURATION = 100_000_000  # nanoseconds that only reloads add: first loads must not depend on the order of requests
+NANOSECONDS_PER_PROMPT_TOKEN = 1_000
+
+ALPHABET = ((string.ascii_lowercase + string.digits) * 8)[:256].encode()  # the character for each value of a byte
+
+
+@dataclass(frozen=True)
+class SeededIds:
+    """Generated start time and IDs for the reply to one request."""
+
+    fingerprint: int
+
+    @classmethod
+    def of(cls, seed: int, request: bytes) -> SeededIds:
+        digest = hashlib.blake2b(request, digest_size=8, key=str(seed).encode()[:64])
+        return cls(int.from_bytes(digest.digest(), "big"))
+
+    @property
+    def start(self) -> int:
+        """Simulated arrival time of the request, in nanoseconds since 1970."""
+        return FIRST_START + self.fingerprint % SPAN
+
+    def id(self, index: int, length: int) -> str:
+        """Return a pseudorandom ID of `length` characters. Each `index` gives a different ID."""
+        digest = hashlib.blake2b(f"{self.fingerprint}/{index}".encode(), digest_size=length).digest()
+        return digest.translate(ALPHABET).decode()

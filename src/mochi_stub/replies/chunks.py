@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 from mochi_stub.json_encoding import dumps
 from mochi_stub.prompt import ToolCall
-from mochi_stub.replies.seeded_values import stable_hash
+from mochi_stub.replies import stable_hash
 from mochi_stub.reply import Content, Cut, Failure, Gate, Logprob, Pace, Part, Pause, Reasoning, Reply, Text, ToolCalls
 
 NANOSECONDS_PER_WORD = 1_000_000_000 // 50

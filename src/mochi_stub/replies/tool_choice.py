@@ -10,8 +10,8 @@ from functools import cached_property
 from typing import Any
 
 from mochi_stub.prompt import ToolCall
+from mochi_stub.replies import stable_hash
 from mochi_stub.replies.schema_sample import schema_sample
-from mochi_stub.replies.seeded_values import stable_hash
 
 _MISSING = object()
 _WORD = re.compile(r"[^\W_]{3,}")

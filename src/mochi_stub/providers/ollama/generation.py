@@ -7,17 +7,17 @@ from dataclasses import replace
 from typing import Any
 
 from mochi_stub.handlers import Generation, Result, ScheduledResult, Stub
-from mochi_stub.http.messages import HttpResponse, Request
+from mochi_stub.http import HttpResponse, Request
 from mochi_stub.json_encoding import dumps, go_dumps, go_text, number, numbers32, quoted, timestamp
-from mochi_stub.models.catalogue import Model
+from mochi_stub.models import Model
 from mochi_stub.models.scheduler import Lease, LoadRequest
 from mochi_stub.prompt import Operation, Prompt, render
-from mochi_stub.providers.ollama.model_names import local_model, no_remote, not_found, split_name
+from mochi_stub.providers.ollama.models import local_model, no_remote, not_found, split_name
 from mochi_stub.providers.ollama.request_schema import effective_options, to_prompt
 from mochi_stub.providers.ollama.response_encoding import JSON, STREAM_ERROR, ChatLines, GenerateLines, json_response
 from mochi_stub.providers.prompt_evaluation import TOO_LONG, TooLong, evaluate_prompt
 from mochi_stub.providers.provider_pipeline import embed_text, shorten_vector
-from mochi_stub.replies.seeded_values import NANOSECONDS_PER_PROMPT_TOKEN
+from mochi_stub.replies import NANOSECONDS_PER_PROMPT_TOKEN
 from mochi_stub.reply import Failure, HttpError, Part, Reasoning, Reply, Text
 
 INPUT_TOO_LONG = "the input length exceeds the context length"

@@ -9,14 +9,15 @@ from math import inf
 from typing import Any
 
 from mochi_stub.handlers import Handler, Result, Stub
-from mochi_stub.http.messages import Request
+from mochi_stub.http import Request
 from mochi_stub.json_encoding import quoted
-from mochi_stub.models.catalogue import Model
+from mochi_stub.models import Model
 from mochi_stub.prompt import Message, Operation, Prompt, ToolCall
 from mochi_stub.providers.body_validation import (
     Check,
     Location,
     Schema,
+    SyntaxProblem,
     ValidationError,
     integer,
     kind_of,
@@ -92,18 +93,16 @@ def checked(request_type: str, check: Check, handler: Callable[[Stub, Request, d
 
 def format_error(request_type: str, error: ValidationError) -> HttpError:
     """Return the HTTP error for an invalid body, in Ollama's wording. Malformed JSON has a wording of the stub."""
-    if error.kind == "syntax":
-        return HttpError(400, f"The request body is not valid JSON: {error.found}")
-    kind, type_name = kind_of(error.found), error.type_name or error.expected
-    found = _KINDS.get(kind, kind)
-    if error.type_name or (kind, type_name) == ("decimal", "integer"):  # numbers that are no 64-bit integers
-        found = f"number {error.found}"
+    if isinstance(error, SyntaxProblem):
+        return HttpError(400, str(error))
+    kind, expected = kind_of(error.found), _TYPES.get(error.type_name, error.type_name)
+    found = f"number {error.found}" if expected == "int" and kind in ("integer", "decimal") else _KINDS.get(kind, kind)
     steps = [step for step in error.location if isinstance(step, str)]
     if not steps:
         return HttpError(400, f"json: cannot unmarshal {found} into Go value of type api.{request_type}")
     paths = (".".join(steps[:length]) for length in range(len(steps) - 1, 0, -1))
     owner = next((_OWNERS[path] for path in paths if path in _OWNERS), request_type)
-    place = f"struct field {owner}.{'.'.join(steps)} of type {_TYPES.get(type_name, type_name)}"
+    place = f"struct field {owner}.{'.'.join(steps)} of type {expected}"
     return HttpError(400, f"json: cannot unmarshal {found} into Go {place}")
 
 
@@ -115,8 +114,8 @@ def _named(type_name: str, literal: Schema) -> Check:
         try:
             return check(value, location)
         except ValidationError as error:
-            if error.kind == "type" and error.location == location:
-                error.expected = type_name
+            if error.location == location:
+                error.type_name = type_name
             raise
 
     return named

@@ -9,9 +9,9 @@ from functools import partial
 from typing import Any
 
 from mochi_stub.handlers import Generation, Result, ScheduledResult, Stub
-from mochi_stub.http.messages import HttpResponse, Request
+from mochi_stub.http import HttpResponse, Request
 from mochi_stub.json_encoding import dumps, event
-from mochi_stub.models.catalogue import Model
+from mochi_stub.models import Model
 from mochi_stub.models.scheduler import Lease
 from mochi_stub.prompt import Message, Prompt, ToolCall
 from mochi_stub.providers import provider_pipeline as pipeline
@@ -76,7 +76,6 @@ def _chat_prompt(body: Mapping[str, Any], model: Model) -> Prompt:
         tools=tools,
         required_tools=required_tools,
         think=think,
-        thinks=model.has_capability("thinking") and think is not False,
         format=reply_format(response_format.get("type"), response_format.get("json_schema", {})),
         options=pipeline.options(body),
         stream=body.get("stream", False),

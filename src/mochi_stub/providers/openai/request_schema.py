@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, TypeAlias
+from typing import Any
 
 import orjson
 
 from mochi_stub.handlers import Stub
-from mochi_stub.http.messages import Headers, HttpResponse
-from mochi_stub.models.catalogue import Model
+from mochi_stub.http import Headers, HttpResponse
+from mochi_stub.models import Model
 from mochi_stub.prompt import Message, ToolCall
 from mochi_stub.providers.body_validation import (
     Check,
@@ -18,21 +18,22 @@ from mochi_stub.providers.body_validation import (
     ValidationError,
     array,
     integer,
-    kind_of,
     number,
-    quoted_list,
     schema,
     string_or,
     tagged,
 )
-from mochi_stub.providers.provider_pipeline import find_declared, headers_of, json_response, list_models
+from mochi_stub.providers.provider_pipeline import (
+    Tool,
+    Tools,
+    choose_tools,
+    find_declared,
+    headers_of,
+    json_response,
+    list_models,
+)
 from mochi_stub.reply import Failure, HttpError
 
-NOT_JSON = (
-    "We could not parse the JSON body of your request. (HINT: This likely means you aren't using your HTTP library "
-    "correctly. The OpenAI API expects a JSON payload, but what was sent was not valid JSON. If you have trouble "
-    "figuring out how to fix this, please contact us through our help center at help.openai.com.)"
-)
 _CODES = {401: "invalid_api_key", 404: "model_not_found", 429: "rate_limit_exceeded"}
 
 
@@ -68,38 +69,7 @@ def find_model(stub: Stub, name: str | None, capability: str) -> Model:
 
 
 def format_error(error: ValidationError) -> HttpError:
-    """Return the HTTP error for an invalid body, in OpenAI's wording."""
-    path = "".join(f"[{step}]" if isinstance(step, int) else f".{step}" for step in error.location).removeprefix(".")
-    found, expected = error.found, error.expected
-    match error.kind:
-        case "syntax":
-            return HttpError(400, NOT_JSON)
-        case "missing":
-            message, code = f"Missing required parameter: '{path}'.", "missing_required_parameter"
-        case "type":
-            place = f"Invalid type for '{path}'" if path else "Invalid type for the request body"
-            message = f"{place}: expected {_with_article(expected)}, but got {_with_article(kind_of(found))} instead."
-            code = "invalid_type"
-        case "value" | "tag":
-            supported = quoted_list(expected, " and " if len(expected) == 2 else ", and ")
-            message = f"Invalid value: '{found}'. Supported values are: {supported}."
-            code = "invalid_value"
-        case "empty":
-            explanation = f"Expected an array with minimum length {expected}, but got an empty array instead."
-            message, code = f"Invalid '{path}': empty array. {explanation}", "empty_array"
-        case "low" | "high":
-            side, sign, suffix = _LIMITS[error.kind]
-            explanation = f"Expected a value {sign} {expected:g}, but got {found} instead."
-            message = f"Invalid '{path}': {error.type_name} {side} value. {explanation}"
-            code = f"{error.type_name}_{suffix}_value"
-    return HttpError(400, message, param=path or None, code=code)
-
-
-_LIMITS = {"low": ("below minimum", ">=", "below_min"), "high": ("above maximum", "<=", "above_max")}
-
-
-def _with_article(kind: str) -> str:
-    return kind if kind == "null" else f"{'an' if kind[0] in 'aio' else 'a'} {kind}"
+    return HttpError(400, str(error), param=error.path or None)
 
 
 def _rate_limit_headers(failure: Failure) -> Headers:
@@ -112,7 +82,6 @@ def _rate_limit_headers(failure: Failure) -> Headers:
     )
 
 
-Tools: TypeAlias = "tuple[Mapping[str, Any], ...]"
 TEXT = {"text!": str}
 _PARTS = {
     "text": TEXT,
@@ -139,29 +108,21 @@ EFFORT = ("none", "minimal", "low", "medium", "high", "xhigh", "max")
 _COMMON = {
     "stream": bool,
     "stream_options": {"include_usage": bool},
-    "temperature": number(0, 2),
-    "top_p": number(0, 1),
-    "frequency_penalty": number(-2, 2),
-    "presence_penalty": number(-2, 2),
-    "seed": integer(-(2**63)),
+    **dict.fromkeys(("temperature", "top_p", "frequency_penalty", "presence_penalty", "seed"), number()),
     "stop": string_or([str]),
     "n": integer(1, 128),
 }
 
 
 def tool_choice(function: Schema, allowed: Schema) -> Check:
-    """Build the check of the request field `tool_choice`.
-
-    `function` is the schema for the choice of one function, and `allowed` is the schema for the choice of several
-    allowed tools. The choice of a tool that OpenAI runs itself is accepted without a check.
-    """
-    mode, any_object = schema(("none", "auto", "required")), schema({"type!": str})
+    """Build the check of the field `tool_choice` from the schemas for one function and for several allowed tools."""
+    mode, check_kind = schema(("none", "auto", "required")), schema({"type!": str})
     checks = {"function": schema(function), "allowed_tools": schema(allowed)}
 
     def check(value: Any, location: Location) -> Any:
         if isinstance(value, str):
             return mode(value, location)
-        kind = any_object(value, location)["type"]
+        kind = check_kind(value, location)["type"]  # choices of tools that OpenAI runs itself are not checked
         return {"type": kind, **checks[kind](value, location)} if kind in checks else value
 
     return check
@@ -258,33 +219,19 @@ def chat_model(stub: Stub, body: Mapping[str, Any], endpoint: str) -> Model:
     return model
 
 
-def select_tools(choice: Any, tools: Sequence[Mapping[str, Any]]) -> tuple[Tools, Tools]:
-    """Return the tools that the model may call, and the tools of which it must call one.
-
-    Raises HttpError if the choice requires a tool that the request does not offer.
-    """
-    functions = {tool["function"]["name"]: tool for tool in tools if tool["type"] == "function"}
+def select_tools(choice: Any, tools: Sequence[Tool]) -> tuple[Tools, Tools]:
+    """Return the tools that the model may call, and the tools of which it must call one. Raises HttpError."""
     if choice == "none":
         return (), ()
-    if choice == "required":
-        return tuple(tools), tuple(functions.values()) or _offered({}, [])
-    kind = choice["type"] if isinstance(choice, Mapping) else None
-    if kind not in ("function", "allowed_tools"):
+    kind = choice["type"] if isinstance(choice, Mapping) else choice
+    if kind not in ("required", "function", "allowed_tools"):
         return tuple(tools), ()
+    if kind == "required":
+        return choose_tools(tools, True)
     details = {**choice, **choice.get(kind, {})}  # only chat completions nest the details
     if kind == "function":
-        return tuple(tools), _offered(functions, [details["name"]])
+        return choose_tools(tools, True, [details["name"]])
     listed = [tool for tool in details["tools"] if tool["type"] == "function"]
-    allowed = _offered(functions, [tool.get("function", tool).get("name") for tool in listed])
+    names = [tool.get("function", tool).get("name") for tool in listed]
+    allowed = choose_tools(tools, True, names)[1]
     return allowed, allowed if details["mode"] == "required" else ()
-
-
-def _offered(functions: Mapping[str, Mapping[str, Any]], names: Sequence[Any]) -> Tools:
-    if not functions:
-        message = "'tool_choice' is only allowed when 'tools' are specified."
-        raise HttpError(400, f"Invalid value for 'tool_choice': {message}", param="tool_choice")
-    for name in names:
-        if name not in functions:
-            message = f"no function named '{name}' was specified in the 'tools' parameter."
-            raise HttpError(400, f"Invalid value for 'tool_choice': {message}", param="tool_choice")
-    return tuple(functions[name] for name in names)

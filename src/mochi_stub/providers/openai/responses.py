@@ -7,12 +7,12 @@ from functools import partial
 from typing import Any
 
 from mochi_stub.handlers import Result, Stub
-from mochi_stub.http.messages import HttpResponse, Request
+from mochi_stub.http import HttpResponse, Request
 from mochi_stub.json_encoding import dumps, event
-from mochi_stub.models.catalogue import Model
+from mochi_stub.models import Model
 from mochi_stub.prompt import Message, Prompt, ToolCall
 from mochi_stub.providers import provider_pipeline as pipeline
-from mochi_stub.providers.body_validation import Location, integer, number, schema, string_or, tagged
+from mochi_stub.providers.body_validation import integer, number, schema, string_or, tagged
 from mochi_stub.providers.openai import request_schema as requests
 from mochi_stub.providers.prompt_evaluation import EvaluatedPrompt
 from mochi_stub.replies.chunks import Piece
@@ -34,29 +34,18 @@ _ITEMS = {
     "item_reference": dict,
 }
 _FORMAT = {"text": {}, "json_object": {}, "json_schema": {"name!": str, "schema!": dict, "strict": bool}}
-_ANY_TOOL = schema({"type!": str})
-_FUNCTION = schema({"name!": str, "parameters": dict})
-
-
-def _tool(value: Any, location: Location) -> Any:
-    """Validate a tool. Only functions are validated; OpenAI's built-in tools are accepted unchanged."""
-    if _ANY_TOOL(value, location)["type"] == "function":
-        _FUNCTION(value, location)
-    return value
-
-
+_FUNCTION = {"name!": str, "description": str, "parameters": dict, "strict": bool}
 RESPONSE = schema(
     {
         "model": str,
         "input!": string_or([tagged("type", _ITEMS, default="message")]),
         "instructions": str,
         "previous_response_id": str,
-        "tools": [_tool],
+        "tools": [tagged("type", {"function": _FUNCTION}, others=True)],
         "tool_choice": requests.tool_choice(requests.NAMED, requests.ALLOWED),
         "parallel_tool_calls": bool,
         "max_output_tokens": integer(1),
-        "temperature": number(0, 2),
-        "top_p": number(0, 1),
+        **{"temperature": number(), "top_p": number()},
         "reasoning": {"effort": requests.EFFORT, "summary": str},
         "text": {"format": tagged("type", _FORMAT), "verbosity": str},
         "metadata": dict,
@@ -102,7 +91,6 @@ def _prompt(body: Mapping[str, Any], model: Model) -> Prompt:
         tools=tools,
         required_tools=required_tools,
         think=think,
-        thinks=model.has_capability("thinking") and think is not False,
         format=requests.reply_format(text_format.get("type"), text_format),
         options=pipeline.options(body),
         stream=body.get("stream", False),

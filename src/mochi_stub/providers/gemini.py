@@ -1,24 +1,181 @@
-"""Routes of Gemini's API below the API version, such as `/v1beta`, its error responses, and the encoder of replies."""
+"""Gemini's API: routes below the API version, schemas of requests, error responses and the encoder of replies."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import re
+from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from typing import Any, TypeAlias
 
 from mochi_stub.handlers import ANY, Result, Routes, ScheduledResult, Stub
-from mochi_stub.http.messages import HttpResponse, Request
+from mochi_stub.http import HttpResponse, Request
 from mochi_stub.json_encoding import compact_json, dumps
-from mochi_stub.models.catalogue import Model
+from mochi_stub.models import Model
 from mochi_stub.models.scheduler import Lease
-from mochi_stub.prompt import ToolCall, prompt_tokens
+from mochi_stub.prompt import Message, Prompt, ToolCall, prompt_tokens
 from mochi_stub.providers import provider_pipeline as pipeline
-from mochi_stub.providers.body_validation import Check, ValidationError, read, snake_case
-from mochi_stub.providers.gemini.request_schema import BATCH, COUNT, EMBED, GENERATE, PAGE, content_text, to_prompt
+from mochi_stub.providers.body_validation import (
+    Check,
+    ValidationError,
+    array,
+    integer,
+    invalid_request,
+    number,
+    read,
+    schema,
+)
 from mochi_stub.providers.prompt_evaluation import EvaluatedPrompt
+from mochi_stub.providers.provider_pipeline import function_tool, options
+from mochi_stub.replies import SeededIds
 from mochi_stub.replies.chunks import Piece
-from mochi_stub.replies.seeded_values import SeededIds
 from mochi_stub.reply import Failure, HttpError, Reasoning
+
+_PART = {
+    **{"text": str, "thought": bool, "inlineData": dict, "fileData": dict},
+    "functionCall": {"id": str, "name!": str, "args": dict},
+    "functionResponse": {"id": str, "name!": str, "response!": dict},
+}
+_CONTENT = {"role": str, "parts": [_PART]}
+_DECLARATION = {"name!": str, "description": str, "parameters": dict, "parametersJsonSchema": dict}
+_CONFIG = {
+    **dict.fromkeys(("temperature", "topP", "topK", "seed", "presencePenalty", "frequencyPenalty"), number()),
+    "maxOutputTokens": integer(1),
+    "stopSequences": [str],
+    "responseMimeType": str,
+    "responseSchema": dict,
+    "responseJsonSchema": object,
+    "thinkingConfig": {"includeThoughts": bool, "thinkingBudget": integer(-1), "thinkingLevel": str},
+}
+_GENERATE = {
+    "systemInstruction": _CONTENT,
+    "tools": [{"functionDeclarations": [_DECLARATION]}],
+    "toolConfig": {"functionCallingConfig": {"mode": str, "allowedFunctionNames": [str]}},
+    "generationConfig": _CONFIG,
+}
+GENERATE = schema({"contents!": array(_CONTENT, least=1), **_GENERATE})
+COUNT = schema({"contents": array(_CONTENT, least=1), **_GENERATE, "generateContentRequest": GENERATE})
+_EMBED = {
+    "model": str,
+    "content!": _CONTENT,
+    "outputDimensionality": integer(1),
+    "embedContentConfig": {"outputDimensionality": integer(1)},
+}
+EMBED = schema(_EMBED)
+BATCH = schema({"requests!": array(_EMBED, least=1)})
+PAGE = schema({"pageSize": integer(0), "pageToken": integer(0)})
+
+
+def to_prompt(body: Mapping[str, Any], name: str, model: Model, *, stream: bool) -> Prompt:
+    """Convert a request body to a prompt. Raises HttpError if the request has tools that the model does not support."""
+    declarations = [item for tool in body.get("tools", ()) for item in tool.get("functionDeclarations", ())]
+    if declarations and not model.has_capability("tools"):
+        raise HttpError(400, f"Function calling is not enabled for models/{name}")
+    config = body.get("generationConfig", {})
+    think = _thinking(config.get("thinkingConfig", {}))
+    tools, required_tools = _tools(body, declarations)
+    system = content_text(body.get("systemInstruction", {}))
+    return Prompt(
+        model=name,
+        messages=(
+            *([Message("system", system)] if system else ()),
+            *(message for content in body["contents"] for message in _messages(content)),
+        ),
+        tools=tools,
+        required_tools=required_tools,
+        think=think,
+        format=_format(config),
+        plain_text=config.get("responseMimeType") == "text/x.enum",
+        options=options(config),
+        stream=stream,
+    )
+
+
+def _thinking(config: Mapping[str, Any]) -> bool | None:
+    """Return whether the request enables thinking, or None if the request does not configure thinking."""
+    if config.get("thinkingBudget") == 0:
+        return False
+    is_requested = config.keys() & {"thinkingBudget", "thinkingLevel"} or config.get("includeThoughts")
+    return True if is_requested else None
+
+
+def _tools(body: Mapping[str, Any], declarations: Iterable[Mapping[str, Any]]) -> tuple[pipeline.Tools, pipeline.Tools]:
+    """Return the tools that the model may call, and the tools of which it must call one. Both can be empty."""
+    config = body.get("toolConfig", {}).get("functionCallingConfig", {})
+    mode, allowed = config.get("mode", "").upper(), config.get("allowedFunctionNames", ())
+    tools = tuple(map(_function, declarations))
+    if mode == "NONE":
+        return (), ()
+    return pipeline.choose_tools(tools, mode == "ANY", allowed or None)
+
+
+def _format(config: Mapping[str, Any]) -> Any:
+    """Return the requested reply format: a JSON schema, `"json"` or None."""
+    if "responseSchema" in config:
+        return json_schema(config["responseSchema"])
+    if "responseJsonSchema" in config:
+        return config["responseJsonSchema"]
+    return "json" if config.get("responseMimeType") == "application/json" else None
+
+
+def json_schema(schema: Any) -> Any:
+    """Convert a schema of Gemini, in which type names are in capitals, to a JSON schema."""
+    if isinstance(schema, list):
+        return [json_schema(item) for item in schema]
+    if not isinstance(schema, dict):
+        return schema
+    converted: dict[str, Any] = {}
+    for field, value in schema.items():
+        name = re.sub(r"_([a-z0-9])", lambda letter: letter[1].upper(), field)
+        if name == "type" and isinstance(value, str):
+            converted[name] = value.lower()
+        elif name == "properties" and isinstance(value, dict):
+            converted[name] = {key: json_schema(item) for key, item in value.items()}
+        elif field not in ("nullable", "propertyOrdering"):
+            converted[name] = json_schema(value)
+    return converted
+
+
+def _function(declaration: Mapping[str, Any]) -> dict[str, Any]:
+    schema = declaration.get("parametersJsonSchema") or json_schema(declaration.get("parameters"))
+    description = declaration.get("description") or None
+    return function_tool(name=declaration["name"], description=description, parameters=schema or None)
+
+
+def _messages(content: Mapping[str, Any]) -> list[Message]:
+    """Convert one `Content` object to messages. Each function result becomes a separate message."""
+    parts = content.get("parts", [])
+    results = [_result_message(part["functionResponse"]) for part in parts if "functionResponse" in part]
+    rest = [part for part in parts if "functionResponse" not in part]
+    if results and not rest:
+        return results
+    role = content.get("role", "user")
+    message = Message(
+        "assistant" if role == "model" else role,
+        content=content_text(content),
+        thinking="".join(part.get("text", "") for part in rest if part.get("thought")),
+        images=sum("inlineData" in part or "fileData" in part for part in rest),
+        tool_calls=tuple(
+            ToolCall(call["name"], call.get("args", {}), call.get("id"))
+            for call in (part["functionCall"] for part in rest if "functionCall" in part)
+        ),
+    )
+    return [*results, message]
+
+
+def _result_message(result: Mapping[str, Any]) -> Message:
+    """Convert a function result to a message.
+
+    If the only value of the response is a string, the string becomes the content. Other responses become JSON text.
+    """
+    values = list(result["response"].values())
+    text = values[0] if len(values) == 1 and isinstance(values[0], str) else dumps(result["response"])
+    return Message("tool", text, tool_name=result["name"], tool_call_id=result.get("id", ""))
+
+
+def content_text(content: Mapping[str, Any]) -> str:
+    """Return the text of a `Content` object, with a line for each part. Parts with thoughts are omitted."""
+    return "\n".join(part["text"] for part in content.get("parts", ()) if "text" in part and not part.get("thought"))
+
 
 EVENTS = b"text/event-stream"
 PAGE_SIZE, MAX_PAGE_SIZE = 50, 1000
@@ -41,13 +198,12 @@ _STATUSES = {
     503: "UNAVAILABLE",
     504: "DEADLINE_EXCEEDED",
 }
-_TYPES = {"string": "STRING", "integer": "INT32", "decimal": "DOUBLE", "boolean": "BOOL", "array": "REPEATED"}
 _LIST_MODELS = "Call ListModels to see the list of available models and their supported methods."
 
 
 def models(stub: Stub, request: Request) -> Result:
     """Handle `GET models`: return one page of the models. The token of a page is the number of models before it."""
-    query, models = pipeline.read_query(request, PAGE, format_error), pipeline.list_models(stub.models)
+    query, models = pipeline.read_query(request, PAGE), pipeline.list_models(stub.models)
     start = query.get("pageToken", 0)
     end = start + min(query.get("pageSize") or PAGE_SIZE, MAX_PAGE_SIZE)
     next_page = {"nextPageToken": str(end)} if end < len(models) else {}
@@ -67,7 +223,7 @@ def _verb(stub: Stub, request: Request) -> Result:
         return _UNKNOWN_PATH(stub, request)
     check, handler = _VERBS[action]
     model = find_model(stub, name, version, action)
-    return handler(stub, request, model, name, read(request.body, check, format_error))
+    return handler(stub, request, model, name, read(request.body, check))
 
 
 def generate(stub: Stub, request: Request, model: Model, name: str, body: Body) -> Result:
@@ -79,7 +235,7 @@ def generate(stub: Stub, request: Request, model: Model, name: str, body: Body) 
 def _count(_stub: Stub, _request: Request, model: Model, name: str, body: Body) -> Result:
     generate_request = body.get("generateContentRequest", body)
     if "contents" not in generate_request:
-        raise format_error(ValidationError("missing", ("CountTokensRequest", "contents")))
+        raise invalid_request(ValidationError(("contents",), "a value"))
     prompt = pipeline.with_defaults(to_prompt(generate_request, name, model, stream=False), model)
     return json_response({"totalTokens": prompt_tokens(prompt, model.chars_per_token)})
 
@@ -133,7 +289,7 @@ def _model_object(model: Model) -> dict[str, Any]:
     }
 
 
-def error_response(failure: Failure, _ids: SeededIds, request: Request) -> HttpResponse:
+def error_response(failure: Failure, _ids: SeededIds, request: Request, **_details: object) -> HttpResponse:
     body = error_body(failure)
     is_list = request.method == "POST" and is_streaming(request) and not sends_events(request)
     return json_response([body] if is_list else body, failure.status, pipeline.headers_of(failure))
@@ -166,26 +322,6 @@ def find_model(stub: Stub, name: str, version: str, verb: str) -> Model:
     if verb in ("generateContent", "streamGenerateContent") and not model.has_capability("completion"):
         raise missing
     return model
-
-
-def format_error(error: ValidationError) -> HttpError:
-    """Return the HTTP error for an invalid body. Field names are in snake case, as in Gemini's messages."""
-    steps = [f"[{step}]" if isinstance(step, int) else "." + snake_case(step) for step in error.location]
-    path = "".join(steps).removeprefix(".")
-    match error.kind:
-        case "syntax":
-            message = f"Invalid JSON payload received. {error.found}"
-        case "missing":
-            message = f"* {path}: {path.rpartition('.')[2]} is not specified\n"
-        case "empty":
-            message = f"* {path}: must not be empty\n"
-        case "low" | "high":
-            side = "greater" if error.kind == "low" else "less"
-            message = f"* {path}: must be {side} than or equal to {error.expected:g}, but is {error.found}\n"
-        case "value" | "tag" | "type":
-            expected = _TYPES.get(error.expected, "MESSAGE") if error.kind == "type" else "ENUM"
-            message = f"Invalid value at '{path}' (TYPE_{expected}), {dumps(error.found)}"
-    return HttpError(400, message)
 
 
 class Candidates:

@@ -7,11 +7,11 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from typing import Any
 
-from mochi_stub.config.loader import model_from_properties
+from mochi_stub.config import model_from_properties
 from mochi_stub.handlers import Generation, ModelRegistry, Result, Stub
-from mochi_stub.http.messages import HttpResponse, Request
-from mochi_stub.providers.routes import route
-from mochi_stub.recording.files import LOCAL_ROUTES, Recording, RequestKey, recordings_below, request_key
+from mochi_stub.http import HttpResponse, Request
+from mochi_stub.providers import route
+from mochi_stub.recording import LOCAL_ROUTES, Recording, RequestKey, recordings_below, request_key
 from mochi_stub.recording.translation import api_of
 from mochi_stub.replies.chunks import Piece
 from mochi_stub.reply import Failure, Frames, HttpError, Pace, Part, Pause, Reply, Text

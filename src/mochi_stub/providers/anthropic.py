@@ -1,23 +1,147 @@
-"""Routes of Anthropic's API below `/v1`, its error responses, and the encoder of replies."""
+"""Anthropic's API: routes, schemas of requests, error responses and the encoder of replies."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from functools import partial
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from mochi_stub.handlers import ANY, Result, Routes, Stub
-from mochi_stub.http.messages import Headers, HttpResponse, Request
+from mochi_stub.http import Headers, HttpResponse, Request
 from mochi_stub.json_encoding import event
-from mochi_stub.models.catalogue import Model
-from mochi_stub.prompt import ToolCall, prompt_tokens
+from mochi_stub.models import Model
+from mochi_stub.prompt import Message, Prompt, ToolCall, prompt_tokens
 from mochi_stub.providers import provider_pipeline as pipeline
-from mochi_stub.providers.anthropic.request_schema import COUNT, MESSAGES, PAGE, to_prompt
-from mochi_stub.providers.body_validation import ValidationError, quoted_list
+from mochi_stub.providers.body_validation import (
+    array,
+    integer,
+    number,
+    schema,
+    string_or,
+    tagged,
+)
 from mochi_stub.providers.prompt_evaluation import EvaluatedPrompt
+from mochi_stub.providers.provider_pipeline import function_tool, options
+from mochi_stub.replies import SeededIds
 from mochi_stub.replies.chunks import Piece
-from mochi_stub.replies.seeded_values import SeededIds
 from mochi_stub.reply import Failure, HttpError, Reasoning, Text
+
+_TEXT = {"text!": str}
+_SOURCE = {"source!": dict}
+_RESULT = string_or([tagged("type", {"text": _TEXT, "image": _SOURCE, "document": _SOURCE})])
+_BLOCKS = {
+    "text": _TEXT,
+    "image": _SOURCE,
+    "document": _SOURCE,
+    "search_result": dict,
+    "thinking": {"thinking!": str, "signature!": str},
+    "redacted_thinking": {"data!": str},
+    "tool_use": {"id!": str, "name!": str, "input!": dict},
+    "tool_result": {"tool_use_id!": str, "content": _RESULT, "is_error": bool},
+}
+_MESSAGE = {"role!": ("user", "assistant", "system"), "content!": string_or([tagged("type", _BLOCKS)])}
+_TOOL = {"type": str, "name!": str, "description": str, "input_schema": dict}
+_THINKING = {"enabled": {"budget_tokens!": integer(1024)}, "adaptive": {}, "between_tools": {}, "disabled": {}}
+_OUTPUT = {
+    "effort": ("low", "medium", "high", "xhigh", "max"),
+    "format": tagged("type", {"json_schema": {"schema!": dict}}),
+}
+_COUNT_FIELDS = {
+    "model!": str,
+    "messages!": array(_MESSAGE, least=1),
+    "system": string_or([tagged("type", {"text": _TEXT})]),
+    "tools": [_TOOL],
+    "tool_choice": tagged("type", {"auto": {}, "any": {}, "tool": {"name!": str}, "none": {}}),
+    "thinking": tagged("type", _THINKING),
+}
+COUNT = schema(_COUNT_FIELDS)
+PAGE = schema({"limit": integer(1, 1000), "after_id": object, "before_id": object})
+MESSAGES = schema(
+    {
+        "max_tokens!": integer(1),
+        "messages!": _COUNT_FIELDS["messages!"],
+        **_COUNT_FIELDS,
+        "stop_sequences": [str],
+        **dict.fromkeys(("temperature", "top_p", "top_k"), number()),
+        "output_config": _OUTPUT,
+        "stream": bool,
+    }
+)
+
+
+def to_prompt(body: Mapping[str, Any], model: Model) -> Prompt:
+    """Convert a request body to a prompt. Raises HttpError if the model does not support the request."""
+    _check_support(body, model)
+    thinking = body.get("thinking", {}).get("type")
+    system = _joined_text(body.get("system", ""))
+    tools, required_tools = _tools(body)
+    return Prompt(
+        model=body["model"],
+        messages=(
+            *([Message("system", system)] if system else ()),
+            *(message for item in body["messages"] for message in _messages(item["role"], item["content"])),
+        ),
+        tools=tools,
+        required_tools=required_tools,
+        think=None if thinking is None else thinking != "disabled",
+        format=body.get("output_config", {}).get("format", {}).get("schema"),
+        options=options(body),
+        stream=body.get("stream", False),
+    )
+
+
+def _tools(body: Mapping[str, Any]) -> tuple[pipeline.Tools, pipeline.Tools]:
+    """Return the tools that the model may call, and the tools of which it must call one. Both can be empty."""
+    choice = body.get("tool_choice", {"type": "auto"})
+    tools = [
+        function_tool(name=raw["name"], description=raw.get("description") or None, parameters=raw.get("input_schema"))
+        for raw in body.get("tools", ())
+    ]
+    if choice["type"] == "none":
+        return (), ()
+    return pipeline.choose_tools(tools, choice["type"] != "auto", [choice["name"]] if "name" in choice else None)
+
+
+def _check_support(body: Mapping[str, Any], model: Model) -> None:
+    if not model.has_capability("completion"):
+        raise HttpError(400, f"'{body['model']}' does not support the Messages API.")
+    if body.get("tools") and not model.has_capability("tools"):
+        raise HttpError(400, f"'{body['model']}' does not support tool use.")
+    thinking = body.get("thinking", {})
+    budget = thinking.get("budget_tokens", 0)
+    if budget >= body.get("max_tokens", budget + 1):
+        raise HttpError(400, "`max_tokens` must be greater than `thinking.budget_tokens`.")
+    if thinking.get("type") == "enabled" and body.get("tool_choice", {}).get("type") in ("any", "tool"):
+        raise HttpError(400, "Thinking may not be enabled when tool_choice forces tool use.")
+
+
+def _messages(role: str, content: str | list[Mapping[str, Any]]) -> list[Message]:
+    """Convert one message to prompt messages. Each tool result becomes a separate message."""
+    if isinstance(content, str):
+        return [Message(role, content)]
+    results = [
+        Message("tool", _joined_text(block.get("content", "")), tool_call_id=block["tool_use_id"])
+        for block in content
+        if block["type"] == "tool_result"
+    ]
+    if results and len(results) == len(content):
+        return results
+    message = Message(
+        role,
+        content=_joined_text(content),
+        thinking="".join(block["thinking"] for block in content if block["type"] == "thinking"),
+        images=sum(block["type"] == "image" for block in content),
+        tool_calls=tuple(
+            ToolCall(block["name"], block["input"], block["id"]) for block in content if block["type"] == "tool_use"
+        ),
+    )
+    return [*results, message]
+
+
+def _joined_text(content: str | Iterable[Mapping[str, Any]]) -> str:
+    if isinstance(content, str):
+        return content
+    return "\n".join(block["text"] for block in content if block["type"] == "text")
+
 
 PAGE_SIZE = 20
 SIGNATURE_LENGTH = 64
@@ -33,7 +157,6 @@ _TYPES = {
     504: "timeout_error",
     529: "overloaded_error",
 }
-_KINDS = {"array": "list", "object": "dictionary", "decimal": "number"}
 
 
 def messages(stub: Stub, request: Request, body: dict[str, Any]) -> Result:
@@ -49,7 +172,7 @@ def count_tokens(stub: Stub, request: Request, body: dict[str, Any]) -> Result:
 
 def models(stub: Stub, request: Request) -> Result:
     """Handle `GET /v1/models` for Anthropic's clients: return the page after `after_id` or before `before_id`."""
-    query = pipeline.read_query(request, PAGE, format_error)
+    query = pipeline.read_query(request, PAGE)
     step = -1 if "before_id" in query else 1
     models, start = pipeline.list_models(stub.models)[::step], 0
     if cursor := str(query.get("before_id", query.get("after_id", ""))):
@@ -57,7 +180,7 @@ def models(stub: Stub, request: Request) -> Result:
         start = models.index(pipeline.find_declared(models, cursor, unknown)) + 1
     end = start + query.get("limit", PAGE_SIZE)
     listed = [_model_object(model) for model in models[start:end][::step]]
-    ends = {"first_id": listed[0]["id"] if listed else None, "last_event_id": listed[-1]["id"] if listed else None}
+    ends = {"first_id": listed[0]["id"] if listed else None, "last_id": listed[-1]["id"] if listed else None}
     return json_response({"data": listed, "has_more": end < len(models), **ends}, stub.seeded_ids(request.body))
 
 
@@ -77,7 +200,7 @@ def json_response(value: Any, ids: SeededIds, status: int = 200, headers: Header
     return pipeline.json_response(value, status, ((b"request-id", _request_id(ids).encode()), *headers))
 
 
-def error_response(failure: Failure, ids: SeededIds, *_: object) -> HttpResponse:
+def error_response(failure: Failure, ids: SeededIds, *_: object, **_details: object) -> HttpResponse:
     return json_response(error_body(failure, ids), ids, failure.status, pipeline.headers_of(failure))
 
 
@@ -94,29 +217,6 @@ def _request_id(ids: SeededIds) -> str:
 def find_model(stub: Stub, name: str) -> Model:
     """Return the model with this name. Raises HttpError for an unknown name."""
     return pipeline.find_declared(stub.models, name, HttpError(404, f"model: {name}"))
-
-
-def format_error(error: ValidationError) -> HttpError:
-    """Return the HTTP error for an invalid body, in Anthropic's wording."""
-    expected, message = error.expected, "Field required"
-    match error.kind:
-        case "syntax":
-            message = f"The request body is not valid JSON: {error.found}"
-        case "type":
-            message = f"Input should be a valid {_KINDS.get(expected, expected)}"
-        case "value":
-            message = f"Input should be {quoted_list(expected, ' or ')}"
-        case "tag":
-            found = f"Input tag '{error.found}' found using '{error.location[-1]}'"
-            message = f"{found} does not match any of the expected tags: {quoted_list(expected, ', ')}"
-        case "empty":
-            message = "at least one message is required"
-        case "low":
-            message = f"Input should be greater than or equal to {expected:g}"
-        case "high":
-            message = f"Input should be less than or equal to {expected:g}"
-    path = ".".join(map(str, error.location))
-    return HttpError(400, f"{path}: {message}" if path else message)
 
 
 class MessageEvents:
@@ -227,11 +327,10 @@ def _event(name: str, **fields: Any) -> str:
     return event({"type": name, **fields}, name)
 
 
-_checked = partial(pipeline.with_checked_body, format_error)
 _UNKNOWN_PATH = pipeline.refuse(404, "Not Found")
 _ROUTES: Routes = {
-    "/messages": {"POST": _checked(MESSAGES, messages)},
-    "/messages/count_tokens": {"POST": _checked(COUNT, count_tokens)},
+    "/messages": {"POST": pipeline.with_checked_body(MESSAGES, messages)},
+    "/messages/count_tokens": {"POST": pipeline.with_checked_body(COUNT, count_tokens)},
     "/messages/*": {ANY: _UNKNOWN_PATH},
     "/models": {"GET": models},
     "/models/*": {"GET": model},

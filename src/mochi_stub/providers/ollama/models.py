@@ -1,33 +1,130 @@
-"""Handlers of `/api/pull`, `create`, `copy` and `delete`, and their progress lines.
-
-The stub contacts no registry. Clients can pull only models that are stored or declared (see `ModelRegistry`).
-For any other model, the stub sends Ollama's error for an unknown model or for an unreachable registry.
-"""
+"""Names of models on Ollama's API, and the handlers of `pull`, `create`, `copy` and `delete`."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import lru_cache, partial
 from typing import Any
 
 from mochi_stub.handlers import Generation, Result, Stub
-from mochi_stub.http.messages import HttpResponse, Request
+from mochi_stub.http import HttpResponse, Request
 from mochi_stub.json_encoding import go_dumps, quoted, timestamp
-from mochi_stub.models.catalogue import Model, sha256
-from mochi_stub.providers.ollama.model_names import (
-    Name,
-    find,
-    model_required,
-    not_found,
-    requested_name,
-    short_name,
-    valid_name,
-)
+from mochi_stub.models import Model, sha256
 from mochi_stub.providers.ollama.request_schema import effective_options
 from mochi_stub.providers.provider_pipeline import JSON
 from mochi_stub.replies.chunks import Piece
 from mochi_stub.reply import Failure, HttpError, Part, Reply, Text
+
+_NAME = re.compile(r"\w[\w.:-]{0,349}/\w[\w-]{0,79}/\w[\w.-]{0,79}:\w[\w.-]{0,79}", re.ASCII)
+
+
+@dataclass(frozen=True)
+class Name:
+    """Parsed model name. Missing parts have their default values."""
+
+    host: str
+    namespace: str
+    model: str
+    tag: str
+
+    @property
+    def full(self) -> str:
+        return f"{self.host}/{self.namespace}/{self.model}:{self.tag}"
+
+    @property
+    def short(self) -> str:
+        """Name in model lists: without the default host and namespace, but with the tag."""
+        return self.full.removeprefix("registry.ollama.ai/library/").removeprefix("registry.ollama.ai/")
+
+
+def parse_name(text: str) -> Name | None:
+    """Parse a model name, or return None if it is malformed."""
+    name = split_name(text)
+    return name if _NAME.fullmatch(name.full) else None
+
+
+@lru_cache(maxsize=4096)
+def split_name(text: str) -> Name:
+    """Split a model name into its parts, without a check of the parts. A URL scheme before the host is dropped."""
+    path, colon, tag = text.rpartition(":")
+    if not colon or "/" in tag:
+        path, tag = text, "latest"
+    *prefixes, model = path.split("/")
+    host = "/".join(prefixes[:-1]) if len(prefixes) > 1 else "registry.ollama.ai"
+    return Name(host.partition("://")[2] or host, prefixes[-1] if prefixes else "library", model, tag)
+
+
+@lru_cache(maxsize=4096)
+def routed(text: str) -> tuple[str, str]:
+    """Remove the location suffix of a name. Return the name and "cloud", "local" or "". Raises HttpError."""
+    base, _, tag = text.rpartition(":")
+    if not base:
+        return text, ""
+    inner = base.rpartition(":")[2] if ":" in base else ""
+    if {tag, inner} == {"cloud", "local"}:
+        raise HttpError(400, f"use either :local or :cloud, not both: {quoted(text)}")
+    if tag in ("cloud", "local"):
+        return base, tag
+    if tag.endswith("-cloud"):
+        return text.removesuffix("-cloud"), "cloud"
+    return text, ""
+
+
+def find(models: Iterable[Model], name: Name) -> Model | None:
+    """Return the model with this name, or None for an unknown name. Names are compared case-insensitively."""
+    full_name = name.full.lower()
+    return next((model for model in models if split_name(model.name).full.lower() == full_name), None)
+
+
+def short_name(model: Model) -> str:
+    """Return the name that model lists show, including the tag."""
+    name = parse_name(model.name)
+    return name.short if name else model.name
+
+
+no_remote = partial(HttpError, 403, "ollama cloud is disabled: remote model is unavailable")
+no_remote_details = partial(HttpError, 403, "ollama cloud is disabled: remote model details are unavailable")
+invalid_name = partial(HttpError, 400, "invalid model name")
+model_required = partial(HttpError, 400, "model is required")
+
+
+def local_model(
+    stub: Stub, name: str, *, error_if_empty: HttpError | None = None, error_if_missing: HttpError | None = None
+) -> Model:
+    """Return the model with this name.
+
+    Raises `error_if_empty` (default: 400) for an empty name, `error_if_missing` (default: 404) for an unknown name, and
+    other HttpErrors for an invalid name (400) and a cloud model (403).
+    """
+    if not name:
+        raise error_if_empty or model_required()
+    base_name, location = routed(name)
+    if location == "cloud":
+        raise no_remote()
+    model = find(stub.models, valid_name(base_name))
+    if model is None:
+        raise error_if_missing or not_found(name)
+    return model
+
+
+def requested_name(body: Mapping[str, Any]) -> str:
+    """Return the model name from the field `model` or the deprecated field `name`, or "" if both are missing."""
+    return body.get("model") or body.get("name") or ""
+
+
+def valid_name(text: str, field: str = "") -> Name:
+    """Parse a model name. Raises HttpError for an invalid name. The error message begins with `field`, if set."""
+    name = parse_name(text)
+    if name is None:
+        raise HttpError(400, f"{field} {quoted(text)} is invalid") if field else invalid_name()
+    return name
+
+
+def not_found(name: str) -> HttpError:
+    return HttpError(404, f"model '{name}' not found")
+
 
 MODELS = "/usr/share/ollama/.ollama/models"
 
@@ -106,7 +203,6 @@ PARTS = 4
 OK = HttpResponse(200)
 CREATE_FIELDS = ("from", "system", "parameters", "template")
 NO_FILES = "mochi-stub stores no files and pushes no models"
-_ADDRESS = re.compile(r"(?:\d+\.){3}\d+|localhost")
 
 
 def pull(stub: Stub, _request: Request, body: dict[str, Any]) -> Result:
@@ -115,7 +211,7 @@ def pull(stub: Stub, _request: Request, body: dict[str, Any]) -> Result:
     name = valid_name(text)
     steps: list[Step] = [{"status": "pulling manifest"}]
     if name.host != REGISTRY:
-        return progress(body, steps, Failure(_connection_error(scheme, name, body.get("insecure", False))))
+        return progress(body, steps, Failure(_connection_error(scheme, name)))
     model = find(stub.models, name) or find(stub.registry.declared, name)
     if model is None:
         return progress(body, steps, Failure("pull model manifest: file does not exist"))
@@ -128,15 +224,9 @@ def pull(stub: Stub, _request: Request, body: dict[str, Any]) -> Result:
     return progress(body, steps, finish=lambda: stub.registry.add(model))
 
 
-def _connection_error(scheme: str, name: Name, insecure: bool) -> str:
-    if scheme == "http" and not insecure:
-        return "pull model manifest: insecure protocol http"
+def _connection_error(scheme: str, name: Name) -> str:
     url = f"{scheme}://{name.host}/v2/{name.namespace}/{name.model}/manifests/{name.tag}"
-    host, _, port = name.host.partition(":")
-    problem = f"dial tcp: lookup {host}: no such host"
-    if _ADDRESS.fullmatch(host):
-        problem = f"dial tcp {host}:{port or (80 if scheme == 'http' else 443)}: connect: connection refused"
-    return f"pull model manifest: Get {quoted(url)}: {problem}"
+    return f"pull model manifest: Get {quoted(url)}: dial tcp {name.host}: connect: connection refused"
 
 
 def create(stub: Stub, request: Request, body: dict[str, Any]) -> Result:

@@ -1,1 +1,0 @@
-"""Anthropic's API. `routes.API` is its entry point."""

@@ -1,1 +1,0 @@
-"""Gemini's API. `routes.API` is its entry point."""
