@@ -19,13 +19,9 @@ from tests.docs_tooling.reference.routes import document, operations
 
 PATH = Path(__file__).with_name("public_api.json")
 LIBRARY = (
-    "mochi_server",
-    "mochi_server.client",
-    "mochi_server.ollama",
-    "mochi_server.sessions",
-    "mochi_server.testing",
+    *("mochi_server", "mochi_server.client", "mochi_server.ollama", "mochi_server.sessions", "mochi_server.testing"),
+    "mochi_stub",
 )
-LIBRARY += ("mochi_stub",)
 """Modules whose `__all__` is documented."""
 EVENTS = events.all_events()
 _TEXTS = {"description", "summary", "title", "example", "examples", "tags", "operationId"}
