@@ -6,7 +6,7 @@ also be used as libraries: they do not import the web framework.
 
 from typing import Any
 
-__version__ = "0.1.0"
+__version__ = "1.0.0"
 __all__ = ["MochiServerSettings", "__version__", "create_app"]
 
 

@@ -1,8 +1,9 @@
 """Measurement of the time that a server adds before the first token.
 
-The benchmark also sends requests directly to the upstream. The added time is the time to the first token through the
-server, minus the time to the first token of a direct request. The upstream sends its first token after a fixed delay,
-and its other tokens at the speed of a model. There are three loads:
+The added time is the time to the first token through the server, minus the time of a request that the benchmark sends
+directly to the upstream. Streams run one at a time, start one after another, or start all at once.
+
+The upstream sends its first token after a fixed delay, and its other tokens at the speed of a model:
 
 - *One at a time*: each stream starts when the previous stream has ended.
 - *Concurrent*: streams start one after another, until the number of streams in the table is reached.

@@ -1,7 +1,9 @@
 """Measurement of the memory of an open stream that waits for its first token.
 
 The benchmark opens many streams that wait, and measures how much the memory of the server's process grows. The memory
-of one stream is this growth divided by the number of streams. Each stream has its own session, which the benchmark
+of one stream is this growth divided by the number of streams.
+
+Each stream has its own session, which the benchmark
 creates before the measurement. The server handles some streams before the benchmark measures its memory for the first
 time, so that one-time costs are not part of the growth.
 """

@@ -1,12 +1,14 @@
 """Measurement of the session list and the search in a directory with many sessions.
 
+The first list reads every session file, because there is no index yet. Warm lists and searches use the index.
+Meanwhile, other clients request a session and the server's health.
+
 - *First list*: the first request for the session list. There is no index yet, so the server reads every file.
 - *Warm list*: a later request for the session list. The server uses the index.
 - *First search*: the first search request. The server adds the text of every session to the index.
 - *Warm search*: a later search request. The server uses the texts in the index.
 
-While the server handles these requests, other clients request a session and the server's health, one request after
-another. The last row of the table of figures shows the longest time that a request of these other clients takes.
+The last figure is the longest time that a request of the other clients takes.
 
 The benchmark creates the sessions with mochi-server's Python code, not over HTTP. Each session has one turn.
 """

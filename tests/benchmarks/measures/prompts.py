@@ -1,23 +1,25 @@
 """Measurement of how many prompt tokens the model evaluates in a conversation.
 
+Each figure is the number of evaluated tokens, divided by the number of tokens in the whole conversation. The upstream
+is mochi-stub, which imitates the prompt cache of Ollama.
+
 Ollama keeps the evaluated prompt of a model in a slot. If the next prompt begins in the same way, the model evaluates
 only the rest of this prompt. The upstream of this measurement is mochi-stub with one slot. Like llama.cpp, mochi-stub
 finds the longest beginning that the prompt has in common with the slot. It records the length of each prompt and the
 number of evaluated tokens. These numbers do not depend on the speed of the machine, so one round is enough.
 
-Each column of the table is a conversation. Each figure is the number of evaluated tokens, divided by the number of
-tokens in the whole conversation. The conversation has as many tokens as its turns have together. A ratio can be below
-1, because the model does not evaluate its own answers: the slot already contains them. If two sessions alternate, the
-prompt of each session replaces the prompt of the other session in the only slot. The model then evaluates each prompt
-again from its beginning. An agent that uses the same model has the same effect.
+Each row is a conversation, which has as many tokens as its turns have together. A ratio can be below 1, because the
+model does not evaluate its own answers: the slot already contains them. If two sessions alternate, the prompt of each
+session replaces the prompt of the other session in the only slot. The model then evaluates each prompt again from its
+beginning. An agent that uses the same model has the same effect.
 
 The context window of the model is set by hand, so that Ollama does not reload the model. A reload empties the slot, and
 the model then evaluates the whole prompt again. If the server chooses the window, a conversation of this length begins
 with 8,192 tokens and has three reloads. They add about 0.9 to the ratio of the answers.
 
-The specification of mochi-server asks for summaries in the background. The row *letter of the specification* shows the
-cost of the simplest way to create them: after each turn, a separate request to the same model summarizes the whole
-conversation. The other rows show mochi-server with its own summaries (*summaries on*) and without them (*summaries
+The specification of mochi-server asks for summaries in the background. The figure *letter of the specification* shows
+the cost of the simplest way to create them: after each turn, a separate request to the same model summarizes the whole
+conversation. The other figures show mochi-server with its own summaries (*summaries on*) and without them (*summaries
 off*).
 """
 

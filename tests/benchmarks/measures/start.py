@@ -1,6 +1,8 @@
 """Measurement of the time until `mochi-server --version` ends, and of the time until the server is ready.
 
-The server is ready when its health route answers with 200. Each start is a new process. For comparison, the benchmark
+The server is ready when its health route answers with 200. Each start is a new process.
+
+For comparison, the benchmark
 also starts the Python interpreter alone, because no program in Python can start faster. The very first start of the
 server is not measured, because Python then compiles the modules. Later starts import the compiled modules.
 """

@@ -35,8 +35,13 @@ def all_events() -> tuple[Any, ...]:
 
 
 def _section(event: Any) -> str:
-    payload = table(["field", "type", "default"], [_row(one) for one in fields(event)])
+    payload = table(["field", "type", "default"], rows(event))
     return f"## `{event.type}`\n\n{prose(event.__doc__)}\n\n{payload}"
+
+
+def rows(event: Any) -> list[tuple[str, str, str]]:
+    """Return name, type and default of each field of an event."""
+    return [_row(one) for one in fields(event)]
 
 
 def _row(field: Field[Any]) -> tuple[str, str, str]:
