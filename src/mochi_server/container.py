@@ -6,20 +6,16 @@ from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
 
-from mochi_server.agents.answerer import AgentAnswers
-from mochi_server.agents.discovery import AgentDiscoveryService
-from mochi_server.agents.execution import AgentExecutionService
+from mochi_server.agents.discovery import AgentDiscoveryService, AgentRegistry
+from mochi_server.agents.execution import AgentAnswers, AgentExecutionService
 from mochi_server.agents.prompt_loader import PromptLoader
-from mochi_server.agents.registry import AgentRegistry
 from mochi_server.agents.tool_factory import AgentToolboxProvider
 from mochi_server.chat.approvals import ApprovalService, ConfirmationBroker
-from mochi_server.chat.conversation import Conversations
+from mochi_server.chat.conversation import Conversations, StorageRetry
 from mochi_server.chat.engine import ChatEngine
-from mochi_server.chat.model_answerer import ModelAnswers
+from mochi_server.chat.model_answerer import ModelAnswers, ToolboxFactory
 from mochi_server.chat.run_registry import RunRegistry
-from mochi_server.chat.storage_retry import StorageRetry
 from mochi_server.chat.tool_loop import ToolLoopLimits
-from mochi_server.chat.toolbox_factory import ToolboxFactory
 from mochi_server.config import MochiServerSettings
 from mochi_server.constants import AGENT_TOOL
 from mochi_server.errors import NotReady, ShuttingDown, StorageFailed

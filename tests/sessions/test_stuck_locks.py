@@ -8,7 +8,7 @@ from pathlib import Path
 import anyio
 import pytest
 
-from mochi_server.chat.storage_retry import StorageRetry
+from mochi_server.chat.conversation import StorageRetry
 from mochi_server.errors import StorageBusy
 from mochi_server.sessions import FileSessionStore, Image, SessionQuery
 from mochi_server.storage.files.locks import SLOTS

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from mochi_server.agents import AgentDiscoveryService
-from mochi_server.agents.registry import AgentRegistry
-from mochi_server.agents.skill import SkillError, parse_skill
+from mochi_server.agents.config import SkillError, parse_skill
+from mochi_server.agents.discovery import AgentRegistry
 from mochi_server.errors import AgentInvalid, AgentNotFound
 from mochi_server.mcp import McpServers
 from mochi_server.tools.discovery import ToolDiscoveryService

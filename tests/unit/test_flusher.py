@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
 
-from mochi_server.chat.flusher import Flusher
+from mochi_server.chat.conversation import Flusher
 from mochi_server.errors import InternalError, MochiError, StorageBusy
 from mochi_server.sessions.types import Message
 from mochi_server.storage.memory import MemorySessionStore

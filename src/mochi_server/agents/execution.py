@@ -4,23 +4,24 @@ import logging
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
+from functools import partial
 
 import anyio.to_thread
 
 from mochi_server.agents.config import AgentDefinition
-from mochi_server.agents.event_mapping import AgentEvents
+from mochi_server.agents.discovery import AgentRegistry
 from mochi_server.agents.prompt_loader import PromptLoader
-from mochi_server.agents.task import AgentCaller, AgentResult, session_line
-from mochi_server.chat.conversation import Conversation
-from mochi_server.chat.flusher import Flusher
+from mochi_server.agents.task import AgentCaller, AgentEvents, AgentResult, session_line
+from mochi_server.chat.conversation import Conversation, Flusher, StorageRetry
 from mochi_server.chat.model_call import ModelCall
-from mochi_server.chat.storage_retry import StorageRetry
 from mochi_server.chat.tool_loop import ToolLoop, ToolLoopLimits
+from mochi_server.chat.turn import Answerer
 from mochi_server.chat.turn_input import GenerationOptions, TurnInput
 from mochi_server.chat.turn_writer import TurnWriter
 from mochi_server.errors import MochiError, ModelNotFound, SessionNotFound, ToolNotFound
 from mochi_server.events import Publish, TurnWarning
 from mochi_server.inference.gateway import ModelGateway
+from mochi_server.inference.windows import WindowDecision
 from mochi_server.ollama.types import ModelInfo
 from mochi_server.sessions.history_edits import with_system_prompt, without_system_prompt
 from mochi_server.sessions.session import OWNER, ChatSession, is_session_id, user_message
@@ -188,3 +189,60 @@ def _warnings(agent: AgentDefinition, model: str) -> Iterator[TurnWarning]:
     for problem in agent.catalogue.problems:
         if problem.name in agent.mcp_tools:
             yield TurnWarning(ToolNotFound.code, f"Agent {agent.name!r}: {problem.message}.")
+
+
+@dataclass(frozen=True)
+class AgentAnswers:
+    """Factory of the answers of agents."""
+
+    registry: AgentRegistry
+    service: AgentExecutionService
+
+    async def prepare(self, conversation: Conversation, session: ChatSession, turn_input: TurnInput) -> "AgentAnswerer":
+        """Find the agent of a turn and return its answerer.
+
+        Raises:
+            AgentNotFound, AgentInvalid: The agent does not exist, or its files are invalid.
+            SessionNotFound: The session belongs to another agent.
+        """
+        agent = await self.registry.current(await self.registry.get(turn_input.agent or ""))
+        check_owner(session, agent)
+        return AgentAnswerer(self.registry, self.service, agent, conversation, turn_input)
+
+
+@dataclass(eq=False)
+class AgentAnswerer(Answerer):
+    """Answerer that runs the two phases of an agent."""
+
+    registry: AgentRegistry
+    service: AgentExecutionService
+    agent: AgentDefinition
+    conversation: Conversation
+    input: TurnInput
+    repeated: Sequence[Message] = ()
+    window: WindowDecision | None = None
+    _session: ChatSession | None = None
+
+    async def begin(self, session: ChatSession) -> ChatSession:
+        self._session = await with_agent_prompt(self.conversation.store, session, self.agent)
+        return self._session
+
+    async def answer(self, writer: TurnWriter, publish: Publish) -> None:
+        assert self._session is not None  # noqa: S101 - the engine calls `begin` first
+        service, agent, failure = self.service, self.agent, None
+        current_tools = partial(self.registry.current_tools, agent)
+        caller = replace(AgentCaller.without_user(self.input.policy), current_tools=current_tools)
+        events = AgentEvents(publish, agent.name, self.input.text or "", "", self._session.session_id)
+        events.start()
+        try:
+            name, model = await service.find_model(agent, self.input.model or "")
+            session = await with_model(self.conversation.store, self._session, name)
+            await service.run_phases(
+                agent, self.input, model, session=session, writer=writer, events=events, caller=caller
+            )
+        except MochiError as error:
+            failure = error
+        result = AgentResult.of(agent.name, self._session.session_id, writer.stored, failure)
+        events.complete(result.output, result.error_code)
+        if failure is not None:
+            raise failure

@@ -7,10 +7,9 @@ from functools import cached_property, partial
 from typing import Any
 
 from mochi_server.agents.config import AgentDefinition
-from mochi_server.agents.event_mapping import AgentEvents
+from mochi_server.agents.discovery import AgentRegistry
 from mochi_server.agents.execution import AgentExecutionService
-from mochi_server.agents.registry import AgentRegistry
-from mochi_server.agents.task import AgentCaller, AgentResult
+from mochi_server.agents.task import AgentCaller, AgentEvents, AgentResult
 from mochi_server.chat.approvals import SessionApprover
 from mochi_server.chat.turn_input import GenerationOptions, TurnInput
 from mochi_server.constants import AGENT_TOOL

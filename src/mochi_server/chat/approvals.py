@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 from uuid import uuid4
 
-from mochi_server.chat.storage_retry import StorageRetry
+from mochi_server.chat.conversation import StorageRetry
 from mochi_server.errors import (
     ConfirmationInterrupted,
     ConfirmationNotFound,

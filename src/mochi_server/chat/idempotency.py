@@ -3,8 +3,8 @@
 from collections.abc import Sequence
 from dataclasses import replace
 
-from mochi_server.chat.answerer import Answerer
 from mochi_server.chat.prompt_messages import follows_result, last_user_index
+from mochi_server.chat.turn import Answerer
 from mochi_server.chat.turn_input import HistoryChange, TurnInput
 from mochi_server.chat.turn_writer import TurnWriter
 from mochi_server.errors import IdempotencyKeyReused

@@ -1,30 +1,68 @@
-"""Model calls of a turn: requests with the session's settings and the turn's generation options."""
+"""Model calls of a turn: requests with the session's settings, context window and generation options."""
 
+import logging
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from mochi_server.chat.compaction import Compactor
-from mochi_server.chat.prompt_cache import shows_images
+from mochi_server.chat.compaction import Compactor, PromptFitter
 from mochi_server.chat.prompt_fitting import Checkpoint
+from mochi_server.chat.prompt_messages import shows_images
 from mochi_server.chat.turn_input import GenerationOptions
-from mochi_server.chat.turn_prompt import PromptFitter
-from mochi_server.chat.turn_window import allocate_window, save_window
 from mochi_server.chat.turn_writer import TurnWriter
 from mochi_server.constants import RELOADING_OPTIONS
+from mochi_server.errors import MochiError
 from mochi_server.events import ChatEvent, Publish, Status, TurnWarning
+from mochi_server.inference.allocation import Allocation
 from mochi_server.inference.gateway import ModelGateway
 from mochi_server.inference.prompt import Answer
 from mochi_server.inference.request import ModelRequest
 from mochi_server.inference.slots import Exchange
-from mochi_server.inference.windows import WindowDecision
+from mochi_server.inference.windows import WindowDecision, manual_window
 from mochi_server.ollama.payloads import chat_payload
 from mochi_server.ollama.transport import OnLines
 from mochi_server.ollama.types import ModelInfo
 from mochi_server.sessions.history import History
-from mochi_server.sessions.session import ChatSession
+from mochi_server.sessions.session import ChatSession, SessionMetadata, last_answer, previous_model, usage_tokens
 from mochi_server.sessions.store import SessionStore
+from mochi_server.util.clock import now
+
+logger = logging.getLogger(__name__)
+
+
+def allocate_window(gateway: ModelGateway, model: ModelInfo, session: ChatSession, history: History) -> Allocation:
+    """Return the allocation for a turn. ``history`` includes the new messages of the turn."""
+    metadata, previous = session.metadata, previous_model(history)
+    answer = last_answer(history)
+    usage = counted = 0
+    if answer is not None and previous == session.model and Checkpoint.from_dict(metadata.compaction) is None:
+        usage = usage_tokens(answer) or 0
+        # Thinking is not sent again.
+        counted = (answer.get("prompt_eval_count") or 0) if answer.get("thinking") else usage
+    return gateway.allocate(model, metadata.context_window_config, previous, usage=usage, counted=counted)
+
+
+async def save_window(allocation: Allocation, session: ChatSession, store: SessionStore) -> None:
+    """Store the window with the session, unless a client has changed it during the turn. Errors are logged.
+
+    A manual window is stored already.
+    """
+    before, decision = session.metadata.context_window_config, allocation.decision
+    if decision is None or manual_window(allocation.model, before) is not None:
+        return
+    after = allocation.windows.adjusted(before, decision, now())
+    if after == before:
+        return
+
+    def unless_changed(stored: SessionMetadata) -> dict[str, Any]:
+        return {"context_window_config": after} if stored.context_window_config == before else {}
+
+    try:
+        await store.patch(session.session_id, unless_changed)
+    except MochiError as error:  # the turn does not fail, because its answer is stored
+        logger.warning("Window not stored session_id=%s: %s", session.session_id, error.message)
+
 
 _WARNINGS = {
     "PROMPT_TRUNCATED": "Ollama truncated the prompt, because its version ignores `truncate`. Update Ollama.",

@@ -6,8 +6,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
-from mochi_server.chat.prompt_cache import EncodedMessages, encode_messages
-from mochi_server.chat.prompt_messages import to_ollama_messages
+from mochi_server.chat.prompt_messages import EncodedMessages, encode_messages, to_ollama_messages
 from mochi_server.constants import MIN_ANSWER_TOKENS
 from mochi_server.errors import ContextOverflow
 from mochi_server.inference.estimate import PromptSize

@@ -1,10 +1,14 @@
-"""Conversion of stored messages to prompt messages in Ollama's format."""
+"""Conversion of stored messages to prompt messages in Ollama's format, with a cache of encoded messages."""
 
 from collections.abc import Mapping, Sequence
+from typing import NamedTuple
 
-from mochi_server.ollama.types import ChatMessage
+import orjson
+
+from mochi_server.inference.estimate import PromptSize
+from mochi_server.ollama.types import ChatMessage, Encoded
 from mochi_server.sessions.history import History
-from mochi_server.sessions.images import images_of
+from mochi_server.sessions.images import images_in, images_of
 from mochi_server.sessions.session import system_message
 from mochi_server.sessions.types import Message
 
@@ -85,3 +89,20 @@ def _missing_results(names: Mapping[str, str]) -> list[ChatMessage]:
         {"role": "tool", "content": _NO_RESULT, "tool_name": name, "tool_call_id": call_id}
         for call_id, name in names.items()
     ]
+
+
+class EncodedMessages(NamedTuple):
+    """Messages encoded as JSON for Ollama, and their size. Images are represented by their SHA-256 names."""
+
+    encoded: Encoded
+    size: PromptSize
+
+
+def encode_messages(messages: Sequence[Message]) -> EncodedMessages:
+    """Encode the messages of completed turns as JSON for Ollama. The thinking of the model is omitted."""
+    converted = to_ollama_messages(messages, len(messages))
+    return EncodedMessages(Encoded(b",".join(map(orjson.dumps, converted))), PromptSize.of(converted))
+
+
+def shows_images(history: History) -> bool:
+    return any(block.cached(encode_messages).size.images for block in history.blocks) or bool(images_in(history.tail))
