@@ -39,9 +39,8 @@ class RunCache:
         """Runs by the run key of their conversation, then by run ID. The latest run is last."""
         self._keys: dict[tuple[str, str], Run] = {}
         self._starting: WeakValueDictionary[tuple[str, str], asyncio.Lock] = WeakValueDictionary()
-        self._ended: dict[str, tuple[Run, int, float]] = {}
-        """Ended runs by run ID, oldest first: the run, its size in bytes and its expiry on the loop's clock."""
-        self._sweep: asyncio.TimerHandle | None = None
+        self._ended: dict[str, Run] = {}
+        """Ended runs by run ID, oldest first."""
         self._bytes = 0
 
     def add(self, run: Run) -> None:
@@ -67,24 +66,20 @@ class RunCache:
 
     def retain(self, run: Run) -> None:
         """Retain an ended run until it expires or the memory limit is reached. Clients find only runs of sessions."""
-        run.release()
+        run.task = None  # it refers to all data of the turn
         if run.conversation.kind != "session":
             self._remove(run)
             return
-        size = run.log.size + _RUN_BYTES
-        loop = asyncio.get_running_loop()
-        expires_at = loop.time() + self._retention_seconds
-        self._ended[run.run_id] = (run, size, expires_at)
-        self._bytes += size
-        if self._sweep is None:
-            self._sweep = loop.call_at(expires_at, self._drop_expired, loop)
+        self._ended[run.run_id] = run
+        self._bytes += run.log.size + _RUN_BYTES
+        asyncio.get_running_loop().call_later(self._retention_seconds, self._drop, run.run_id)
         while self._bytes > MAX_BYTES and len(self._ended) > 1:
-            self._drop(self._oldest[0])
+            self._drop(next(iter(self._ended)))
 
     def drop_session(self, session_id: str) -> None:
         """Drop the ended runs of a deleted session."""
-        for run in list(self._runs.get(session_id, {}).values()):
-            self._drop(run)
+        for run_id in list(self._runs.get(session_id, {})):
+            self._drop(run_id)
 
     async def get_or_start(
         self, session_id: str, key: str, turn_input: TurnInput, start: Callable[[], Awaitable[Run]]
@@ -104,20 +99,11 @@ class RunCache:
                 raise IdempotencyKeyReused(key, run.run_id)
             return run
 
-    @property
-    def _oldest(self) -> tuple[Run, int, float]:
-        return next(iter(self._ended.values()))
-
-    def _drop_expired(self, loop: asyncio.AbstractEventLoop) -> None:
-        while self._ended and self._oldest[2] <= loop.time():
-            self._drop(self._oldest[0])
-        self._sweep = loop.call_at(self._oldest[2], self._drop_expired, loop) if self._ended else None
-
-    def _drop(self, run: Run) -> None:
-        if run.run_id not in self._ended:
+    def _drop(self, run_id: str) -> None:
+        run = self._ended.pop(run_id, None)
+        if run is None:
             return
-        _, size, _ = self._ended.pop(run.run_id)
-        self._bytes -= size
+        self._bytes -= run.log.size + _RUN_BYTES
         self._remove(run)
         session_key = (run.session_id, run.input.key or "")
         if self._keys.get(session_key) is run:
