@@ -49,8 +49,8 @@ class Services:
         self.gateway = gateway = ModelGateway(client, dynamic=settings.dynamic_context_window_enabled, observer=metrics)
         self.stores = build_stores(settings, settings.resolved_advertise_url if settings.store_url else "")
         self.store, self.agent_chats = self.stores.chats, self.stores.agents
-        self.conversations = Conversations(self.store, self.agent_chats)
         retry = StorageRetry(settings.store_retry_seconds)
+        self.conversations = Conversations(self.store, self.agent_chats, retry)
         self.prompts = SystemPromptService(settings.resolved(settings.system_prompts_dir))
         tools_dir, agents_dir = settings.code_directory("tools_dir"), settings.code_directory("agents_dir")
         self.mcp = McpServers(tools_dir, reserved=[AGENT_TOOL])
@@ -76,11 +76,12 @@ class Services:
         )
         agent_execution = self._agent_execution(settings, retry)
         agent_tool = AgentToolboxProvider(self.agents, agent_execution, settings.tool_output_limit_chars)
-        toolboxes = ToolboxFactory(self.tools, self.execution, self.confirmations, [agent_tool.create], retry)
+        toolboxes = ToolboxFactory(self.tools, self.execution, self.confirmations, [agent_tool.create])
         models = ModelAnswers(gateway, toolboxes, _tool_limits(settings), self.sessions, selections)
         self.runs = RunRegistry(
             self.store,
-            ChatEngine(models, AgentAnswers(self.agents, agent_execution), retry),
+            ChatEngine(models, AgentAnswers(self.agents, agent_execution)),
+            retry,
             self.summaries,
             gateway.prefetch_loaded,
             disconnect_grace=settings.disconnect_grace_seconds,

@@ -12,7 +12,7 @@ from mochi_server.agents.config import AgentDefinition
 from mochi_server.agents.discovery import AgentRegistry
 from mochi_server.agents.prompt_loader import PromptLoader
 from mochi_server.agents.task import AgentCaller, AgentEvents, AgentResult, session_line
-from mochi_server.chat.conversation import Conversation, Flusher, StorageRetry
+from mochi_server.chat.conversation import Conversation, StorageRetry
 from mochi_server.chat.model_call import ModelCall
 from mochi_server.chat.tool_loop import ToolLoop, ToolLoopLimits
 from mochi_server.chat.turn import Answerer
@@ -46,10 +46,6 @@ class AgentExecutionService:
     on_tool_calls: Callable[[Sequence[Message]], None] = lambda _: None
     """Callback that receives the messages that an agent has stored, including tool results."""
     retry: StorageRetry = field(default_factory=StorageRetry)
-    _flusher: Flusher = field(init=False)
-
-    def __post_init__(self) -> None:
-        self._flusher = Flusher(self.store)
 
     async def execute(
         self,
@@ -79,8 +75,8 @@ class AgentExecutionService:
                 events = replace(events, session_id=session.session_id)
                 events.start()
                 caller.progress.partial_output = session_line(session.session_id)
-                conversation = Conversation(session.session_id, self.store, self._flusher, "agent_chat")
-                writer = TurnWriter(conversation, session, turn_input, self.retry)
+                conversation = Conversation(session.session_id, self.store, "agent_chat", self.retry)
+                writer = TurnWriter(conversation, session, turn_input)
                 messages = writer.stored
                 writer.begin()
                 await self.run_phases(

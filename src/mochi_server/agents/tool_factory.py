@@ -112,7 +112,7 @@ class AgentToolbox:
 
     async def _agent(self, name: str, instruction: str) -> AgentDefinition:
         """Return the agent of a call. Raise ``_CallRejected`` if the agent is not enabled or cannot run the task."""
-        enabled = (await self.approver.load_session()).metadata.agent_settings.enabled_agents
+        enabled = (await self.approver.conversation.load()).metadata.agent_settings.enabled_agents
         available = [agent for agent in self.agents if agent in enabled]
         if name not in available:
             names = ", ".join(available) or "none"

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 from uuid import uuid4
 
-from mochi_server.chat.conversation import StorageRetry
+from mochi_server.chat.conversation import Conversation
 from mochi_server.errors import (
     ConfirmationInterrupted,
     ConfirmationNotFound,
@@ -17,7 +17,6 @@ from mochi_server.errors import (
     ValidationFailed,
 )
 from mochi_server.sessions.patching import approve_tool
-from mochi_server.sessions.session import ChatSession
 from mochi_server.sessions.store import SessionStore
 from mochi_server.tools.discovery import Tool
 from mochi_server.tools.schema import InvalidArguments
@@ -189,10 +188,8 @@ class SessionApprover:
     """
 
     broker: ConfirmationBroker
-    session_id: str
+    conversation: Conversation
     interactive: bool
-    store: SessionStore
-    retry: StorageRetry
     agent_name: str | None = None
 
     async def decide(self, bound: BoundCall, announce: Callable[[str], None]) -> tuple[Decision, BoundCall] | None:
@@ -201,7 +198,7 @@ class SessionApprover:
         Otherwise, return the decision and the call to run, whose arguments the user may have edited. The session stores
         the request, so that clients can list it after a restart.
         """
-        confirmation = self.broker.create(self.session_id, bound, self.agent_name)
+        confirmation = self.broker.create(self.conversation.session_id, bound, self.agent_name)
         try:
             await self._record(confirmation.to_dict())
             announce(confirmation.confirmation_id)
@@ -211,22 +208,20 @@ class SessionApprover:
             self.broker.close(confirmation)
         return None if decision is None else (decision, confirmation.bound)
 
-    async def load_session(self) -> ChatSession:
-        """Load the session of the turn, whose settings may have changed."""
-        return await self.retry.run(lambda: self.store.load(self.session_id))
-
     async def requires_approval(self, tool: Tool) -> bool:
-        settings = (await self.load_session()).metadata.tool_settings
+        settings = (await self.conversation.load()).metadata.tool_settings
         return self._key(tool) not in settings.approved and needs_approval(settings.execution_policy, tool)
 
     async def approve_for_session(self, tool: Tool) -> None:
-        await self.retry.run(lambda: self.store.patch(self.session_id, approve_tool(self._key(tool))))
+        conversation, changes = self.conversation, approve_tool(self._key(tool))
+        await conversation.retry.run(lambda: conversation.store.patch(conversation.session_id, changes))
 
     async def _record(self, approval: dict[str, Any] | None) -> None:
         try:
-            await self.store.patch(self.session_id, {"pending_approval": approval})
+            await self.conversation.store.patch(self.conversation.session_id, {"pending_approval": approval})
         except MochiError as error:  # the approval itself does not depend on the record
-            logger.warning("Approval request not stored session_id=%s: %s", self.session_id, error.message)
+            session_id = self.conversation.session_id
+            logger.warning("Approval request not stored session_id=%s: %s", session_id, error.message)
 
     def _key(self, tool: Tool) -> str:
         return tool.approved_as if self.agent_name is None else f"{self.agent_name}/{tool.approved_as}"

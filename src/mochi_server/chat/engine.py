@@ -6,7 +6,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field, replace
 
 from mochi_server import errors
-from mochi_server.chat.conversation import Conversation, StorageRetry
+from mochi_server.chat.conversation import Conversation
 from mochi_server.chat.idempotency import resolve_idempotent
 from mochi_server.chat.prompt_messages import last_user_index
 from mochi_server.chat.run import Run
@@ -26,7 +26,6 @@ class ChatEngine:
     """Factory of the answers of a session's model."""
     agents: AnswererFactory
     """Factory of the answers of agents."""
-    retry: StorageRetry = field(default_factory=StorageRetry)
 
     async def prepare(self, conversation: Conversation, turn_input: TurnInput) -> Turn:
         """Validate the input of a turn against its session, choose its answerer, and return the turn.
@@ -56,11 +55,11 @@ class ChatEngine:
             session = await turn.answerer.begin(turn.session)
         except errors.MochiError as error:
             return TurnResult(failure=error)
-        writer = TurnWriter(turn.conversation, session, turn.input, self.retry)
+        writer = TurnWriter(turn.conversation, session, turn.input)
         gate = _EventGate(run)
         failure, cancelled = None, False
         try:
-            writer.begin(turn.input.images, gate.on_write_end)
+            gate.open_after(writer.begin(turn.input.images))
             turn = replace(turn, input=turn.input.without_data())  # free the images: a turn may take minutes
             if session.metadata.pending_approval is not None:  # an earlier turn was interrupted
                 await _discard_approval(turn.conversation)
@@ -88,7 +87,7 @@ class _EventGate:
     """Gate that buffers events until the user message is stored. If that write fails, the gate cancels the turn."""
 
     run: Run
-    error: Exception | None = None
+    error: BaseException | None = None
     """Error of the write of the user message."""
     buffered: list[ChatEvent] | None = field(default_factory=list)
     """Events that are not published yet, or None after the user message is stored."""
@@ -99,9 +98,16 @@ class _EventGate:
         else:
             self.buffered += events
 
-    def on_write_end(self, error: Exception | None) -> None:
-        if error is not None:
-            self.error = error
+    def open_after(self, write: "asyncio.Future[None] | None") -> None:
+        """Open the gate when the user message is stored. ``write`` is None if the turn has no new message."""
+        if write is None:
+            self.buffered = None
+        else:
+            write.add_done_callback(self._on_write_end)
+
+    def _on_write_end(self, write: "asyncio.Future[None]") -> None:
+        self.error = write.exception()
+        if self.error is not None:
             self.run.cancel()
             return
         events, self.buffered = self.buffered, None
@@ -127,7 +133,7 @@ def _result(turn: Turn, writer: TurnWriter) -> TurnResult:
     )
 
 
-def _as_mochi_error(error: Exception, session_id: str) -> errors.MochiError:
+def _as_mochi_error(error: BaseException, session_id: str) -> errors.MochiError:
     if isinstance(error, errors.MochiError):
         return error
     logger.error("Turn failed unexpectedly session_id=%s", session_id, exc_info=error)

@@ -6,7 +6,7 @@ from functools import partial
 
 from mochi_server import errors
 from mochi_server.chat.approvals import ConfirmationBroker, SessionApprover
-from mochi_server.chat.conversation import Conversation, StorageRetry
+from mochi_server.chat.conversation import Conversation
 from mochi_server.chat.forced_call import ForcedCallLoop
 from mochi_server.chat.model_call import ModelCall
 from mochi_server.chat.tool_loop import ToolLoop, ToolLoopLimits
@@ -48,7 +48,6 @@ class ToolboxFactory:
     execution: ToolExecutionService
     broker: ConfirmationBroker
     sources: Sequence[ToolboxSource] = ()
-    retry: StorageRetry = field(default_factory=StorageRetry)
 
     async def create(self, conversation: Conversation, session: ChatSession, turn_input: TurnInput) -> Toolbox:
         """Create the toolbox of a turn: the selected tools of the server, the agents and the tools of the client.
@@ -56,9 +55,7 @@ class ToolboxFactory:
         Raises ``ValidationFailed`` if the turn must call a tool that does not exist.
         """
         selected = turn_input.tools
-        approver = SessionApprover(
-            self.broker, session.session_id, turn_input.interactive, conversation.store, self.retry
-        )
+        approver = SessionApprover(self.broker, conversation, turn_input.interactive)
         functions = FunctionToolbox(
             await self._enabled(session, selected.names),
             self.execution,
@@ -69,7 +66,7 @@ class ToolboxFactory:
         return _select(JoinedToolbox(*others, own) if others else own, selected)
 
     async def _current(self, approver: SessionApprover, tools: Sequence[str] | None) -> Mapping[str, Tool]:
-        return await self._enabled(await approver.load_session(), tools)
+        return await self._enabled(await approver.conversation.load(), tools)
 
     async def _enabled(self, session: ChatSession, tools: Sequence[str] | None) -> Mapping[str, Tool]:
         settings = session.metadata.tool_settings if tools is None else ToolSettings(tools=list(tools))

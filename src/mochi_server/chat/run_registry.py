@@ -11,7 +11,7 @@ from weakref import WeakValueDictionary
 
 import anyio
 
-from mochi_server.chat.conversation import Conversation
+from mochi_server.chat.conversation import Conversation, StorageRetry
 from mochi_server.chat.engine import ChatEngine
 from mochi_server.chat.run import Run, RunState
 from mochi_server.chat.turn import Turn, TurnResult
@@ -144,6 +144,8 @@ class RunRegistry:
     store: SessionStore
     """Store of the sessions whose runs clients can find."""
     engine: ChatEngine
+    retry: StorageRetry
+    """Retries of storage operations, which end at a shutdown."""
     observer: RunObserver
     prefetch: Callable[[], object] = lambda: None
     """Function that a turn calls when it starts, to request what the server will soon need."""
@@ -223,7 +225,7 @@ class RunRegistry:
 
     async def end_all(self) -> None:
         """Cancel running turns for a shutdown and store their partial answers."""
-        self.engine.retry.close()
+        self.retry.close()
         running = self.cache.running()
         for run in running:
             run.abort_error = ShuttingDown(was_running=True)

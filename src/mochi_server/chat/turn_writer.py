@@ -4,9 +4,10 @@ import asyncio
 import logging
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
-from mochi_server.chat.conversation import Conversation, StorageRetry
+from mochi_server.chat.conversation import Conversation
 from mochi_server.chat.prompt_messages import answer_index, last_user_index, with_instructions
 from mochi_server.chat.response_builder import ResponseBuilder
 from mochi_server.chat.turn_input import TurnInput
@@ -22,6 +23,9 @@ from mochi_server.util.shielding import run_shielded
 
 _INTERRUPTED_RUNNING = "The turn was interrupted while this call was running. The call may have taken effect."
 
+FLUSH_SECONDS = 2.0
+"""Interval in seconds at which the partial answer is stored while the model writes it."""
+
 logger = logging.getLogger(__name__)
 
 
@@ -31,19 +35,19 @@ class TurnWriter:
     A regenerated answer stays in memory until it is complete, and then replaces the old answer.
     """
 
-    def __init__(
-        self, conversation: Conversation, session: ChatSession, turn_input: TurnInput, retry: StorageRetry
-    ) -> None:
+    def __init__(self, conversation: Conversation, session: ChatSession, turn_input: TurnInput) -> None:
         self.conversation = conversation
         self._store = conversation.store
-        self._flusher = conversation.flusher
-        self._retry = retry
         self._session_id = session.session_id
         self._client_tools = turn_input.tools.offered_client_tools
         self._answer: ResponseBuilder | None = None
         self._open_calls: dict[int, tuple[ToolInvocation, ToolOutcome | None]] = {}
         """Tool calls without a stored result, by index. The outcome is set when the call has run."""
         self._initial_write: asyncio.Future[None] | None = None
+        """Write of the user message, or None if the turn has no new message."""
+        self._flush_timer: asyncio.TimerHandle | None = None
+        self._flush: asyncio.Future[None] | None = None
+        """Latest write of the partial answer, or None before the first one."""
         self.is_complete = False
         """Whether the answer that ends the turn is stored. A cancellation of the turn then comes too late."""
         self.stored: list[Message] = []
@@ -72,26 +76,17 @@ class TurnWriter:
         )
         """``messages`` are the messages for the model. ``turn_start`` is the index of the user message to answer."""
 
-    def begin(self, images: Sequence[Image] = (), on_end: Callable[[Exception | None], None] = lambda _: None) -> None:
-        """Begin to store the user message and its images in the background.
+    def begin(self, images: Sequence[Image] = ()) -> "asyncio.Future[None] | None":
+        """Begin to store the user message and its images. The model call does not wait for this write.
 
-        The model call does not wait for this write. ``on_end`` receives the error of the write, or None.
+        Return the write, or None if the turn has no new message.
         """
-        if not self._new_messages:
-            on_end(None)
-            return
-
-        async def store() -> None:
-            try:
-                # A client learns soon that its message cannot be stored. Later writes must not lose the answer.
-                await self._append(self._new_messages, if_locked=False, images=images)
-            except Exception as error:
-                on_end(error)
-                raise
-            self._initial_write = None
-            on_end(None)
-
-        self._initial_write = asyncio.ensure_future(store())
+        if self._new_messages:
+            # A client learns soon that its message cannot be stored. Later writes must not lose the answer.
+            self._initial_write = asyncio.ensure_future(
+                self._append(self._new_messages, if_locked=False, images=images)
+            )
+        return self._initial_write
 
     async def wait_until_stored(self) -> None:
         """Wait until the user message is stored. If that write failed, raise its error on every call."""
@@ -105,15 +100,15 @@ class TurnWriter:
 
     async def patch(self, fields: dict[str, Any]) -> None:
         """Change metadata of the session."""
-        await self._retry.run(lambda: self._store.patch(self._session_id, fields))
+        await self.conversation.retry.run(lambda: self._store.patch(self._session_id, fields))
 
     def set_answer(self, answer: ResponseBuilder | None) -> None:
         self._answer = answer
 
     def schedule_flush(self) -> None:
         """Schedule a write of the partial answer, so that a crash loses only the last seconds of text."""
-        if not self._is_regeneration:
-            self._flusher.schedule(self._session_id, self._partial)
+        if self._flush_timer is None and not self._is_regeneration:
+            self._flush_timer = asyncio.get_running_loop().call_later(FLUSH_SECONDS, self._start_flush)
 
     async def add(self, message: Message, *, last: bool = False) -> None:
         """Store a complete answer message. ``last`` states whether the answer ends the turn."""
@@ -195,18 +190,27 @@ class TurnWriter:
             del self._open_calls[result_of.index]
 
     async def _append(self, messages: Sequence[Message], *, if_locked: bool = True, **options: Any) -> None:
-        await self._retry.run(lambda: self._store.append(self._session_id, messages, **options), if_locked=if_locked)
+        write = partial(self._store.append, self._session_id, messages, **options)
+        await self.conversation.retry.run(write, if_locked=if_locked)
 
     async def _replace(self, messages: Sequence[Message]) -> None:
         # The revision check protects messages that another process has added.
         images = list(self.unstored_images.values())
         await self._append(messages, from_index=self._answer_index, revision=self._revision, images=images)
 
-    def _partial(self) -> Message | None:
-        """Return the partial answer, or None if there is no answer or the user message is not stored yet."""
-        if self._answer is None or self._initial_write is not None:
-            return None
-        return self._answer.message(interrupted=True)
+    def _start_flush(self) -> None:
+        self._flush = asyncio.ensure_future(self._store_partial(self._flush))
+
+    async def _store_partial(self, earlier: "asyncio.Future[None] | None") -> None:
+        if earlier is not None:
+            await asyncio.wait([earlier])
+        self._flush_timer = None  # the next text schedules the next write
+        try:
+            await self.wait_until_stored()
+            if self._answer is not None:
+                await self._store.flush(self._session_id, self._answer.message(interrupted=True))
+        except Exception as error:  # the turn itself does not depend on this write
+            logger.warning("Partial answer not stored session_id=%s: %s", self._session_id, error)
 
     def _unfinished_calls(self, ended: ToolInvocation | None) -> Message | None:
         """Return a placeholder for the results of the calls that are still open, or None if no call is open.
@@ -228,7 +232,11 @@ class TurnWriter:
 
     async def _finish_writes(self) -> None:
         """Cancel the scheduled flush and wait for running writes."""
-        await self._flusher.finish(self._session_id)
+        if self._flush_timer is not None:
+            self._flush_timer.cancel()
+            self._flush_timer = None
+        if self._flush is not None:
+            await asyncio.wait([self._flush])
         await self.wait_until_stored()
 
 

@@ -2,7 +2,7 @@
 
 import asyncio
 import logging
-from collections.abc import Callable, Collection, Coroutine, Mapping, Sequence
+from collections.abc import Callable, Collection, Coroutine, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractAsyncContextManager, nullcontext, suppress
 from contextvars import copy_context
@@ -15,7 +15,7 @@ import anyio.to_thread
 from mochi_server.errors import SessionNotFound, StorageBusy, StorageFailed
 from mochi_server.sessions.session import ChatSession, is_session_id
 from mochi_server.sessions.store import SessionPage, SessionStore
-from mochi_server.sessions.types import Message, SessionQuery
+from mochi_server.sessions.types import SessionQuery
 from mochi_server.storage.files.backend import SessionDirectory
 from mochi_server.storage.files.locks import LOCK_TIMEOUT_SECONDS
 from mochi_server.storage.files.session_files import FileSnapshot
@@ -53,8 +53,6 @@ def _in_thread(
 
 class FileSessionStore(SessionStore):
     """``SessionStore`` in a directory of ``<session_id>.json`` files. A cancelled call still completes its writes."""
-
-    flushes_together = True
 
     def __init__(
         self,
@@ -96,12 +94,6 @@ class FileSessionStore(SessionStore):
     patch = _in_thread(SessionDirectory.patch, of_turn=True)
     flush = _in_thread(SessionDirectory.flush, of_turn=True)
     delete = _in_thread(SessionDirectory.delete)
-
-    async def flush_all(self, partials: Mapping[str, Message]) -> Mapping[str, Exception]:
-        """Flush several sessions in one thread, without waiting for locked files. For one session, wait."""
-        if len(partials) == 1:
-            return await super().flush_all(partials)
-        return await self.run(partial(self.directory.flush_all, partials), of_turn=True)
 
     async def load(self, session_id: str) -> ChatSession:
         session = self.directory.load_cached(session_id)  # saves half a millisecond, because it needs no thread
