@@ -10,7 +10,7 @@ from mochi_server.agents.discovery import AgentDiscoveryService, AgentRegistry
 from mochi_server.agents.execution import AgentAnswers, AgentExecutionService
 from mochi_server.agents.prompt_loader import PromptLoader
 from mochi_server.agents.tool_factory import AgentToolboxProvider
-from mochi_server.chat.approvals import ApprovalService, ConfirmationBroker
+from mochi_server.chat.approvals import ApprovalService
 from mochi_server.chat.conversation import Conversations, StorageRetry
 from mochi_server.chat.engine import ChatEngine
 from mochi_server.chat.model_answerer import ModelAnswers, ToolboxFactory
@@ -61,8 +61,7 @@ class Services:
             on_lost=metrics.lost_threads.inc,
             on_refused=metrics.refused_calls.inc,
         )
-        self.confirmations = ConfirmationBroker(timeout=settings.tool_confirmation_timeout_seconds)
-        self.approvals = ApprovalService(self.confirmations, self.store)
+        self.approvals = ApprovalService(self.store, timeout=settings.tool_confirmation_timeout_seconds)
         agents = AgentDiscoveryService(agents_dir, settings.resolved(settings.agent_chats_dir))
         self.agents = AgentRegistry(agents, self.tools)
         selections = SelectionChecker(self.tools, self.agents.directory_agents)
@@ -76,7 +75,7 @@ class Services:
         )
         agent_execution = self._agent_execution(settings, retry)
         agent_tool = AgentToolboxProvider(self.agents, agent_execution, settings.tool_output_limit_chars)
-        toolboxes = ToolboxFactory(self.tools, self.execution, self.confirmations, [agent_tool.create])
+        toolboxes = ToolboxFactory(self.tools, self.execution, self.approvals, [agent_tool.create])
         models = ModelAnswers(gateway, toolboxes, _tool_limits(settings), self.sessions, selections)
         self.runs = RunRegistry(
             self.store,

@@ -187,7 +187,7 @@ class PromptFitter:
         """Replace the oldest turns of a prompt by a summary, and store the summary in the session."""
         self.report("compacting")
         self.checkpoint = await self.compactor.checkpoint(prompt, budget)
-        await self.writer.patch({"compaction": asdict(self.checkpoint)})
+        await self.writer.conversation.patch({"compaction": asdict(self.checkpoint)})
         self.gateway.observer.context_compacted()
         return self.checkpoint
 

@@ -9,6 +9,7 @@ import anyio
 
 from mochi_server.errors import StorageBusy, StorageUnavailable
 from mochi_server.sessions.images import Image
+from mochi_server.sessions.patching import FieldChanges
 from mochi_server.sessions.session import ChatSession
 from mochi_server.sessions.store import SessionStore
 from mochi_server.storage.memory import MemorySessionStore
@@ -77,6 +78,10 @@ class Conversation:
     async def load(self) -> ChatSession:
         """Load the session, whose settings may have changed during the turn."""
         return await self.retry.run(lambda: self.store.load(self.session_id))
+
+    async def patch(self, fields: FieldChanges) -> None:
+        """Change metadata of the session."""
+        await self.retry.run(lambda: self.store.patch(self.session_id, fields))
 
 
 @dataclass(frozen=True)

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 
 from mochi_server import errors
-from mochi_server.chat.approvals import ConfirmationBroker, SessionApprover
+from mochi_server.chat.approvals import ApprovalService, SessionApprover
 from mochi_server.chat.conversation import Conversation
 from mochi_server.chat.forced_call import ForcedCallLoop
 from mochi_server.chat.model_call import ModelCall
@@ -46,7 +46,7 @@ class ToolboxFactory:
 
     registry: ToolRegistry
     execution: ToolExecutionService
-    broker: ConfirmationBroker
+    approvals: ApprovalService
     sources: Sequence[ToolboxSource] = ()
 
     async def create(self, conversation: Conversation, session: ChatSession, turn_input: TurnInput) -> Toolbox:
@@ -55,7 +55,7 @@ class ToolboxFactory:
         Raises ``ValidationFailed`` if the turn must call a tool that does not exist.
         """
         selected = turn_input.tools
-        approver = SessionApprover(self.broker, conversation, turn_input.interactive)
+        approver = SessionApprover(self.approvals, conversation, turn_input.interactive)
         functions = FunctionToolbox(
             await self._enabled(session, selected.names),
             self.execution,

@@ -98,10 +98,6 @@ class TurnWriter:
         image = self.unstored_images.get(name)
         return await self._store.load_image(name) if image is None else image.data
 
-    async def patch(self, fields: dict[str, Any]) -> None:
-        """Change metadata of the session."""
-        await self.conversation.retry.run(lambda: self._store.patch(self._session_id, fields))
-
     def set_answer(self, answer: ResponseBuilder | None) -> None:
         self._answer = answer
 
