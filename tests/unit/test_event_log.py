@@ -61,12 +61,12 @@ def test_long_log_is_read_in_batches_from_any_position() -> None:
 
 def test_event_larger_than_a_batch_is_sent_alone() -> None:
     log = EventLog()
-    for text in ("a", "b" * 1_000_000, "c"):
+    for text in ("a", "b" * 1_000_000, *"cdefgh"):
         log.add([ContentDelta(text)])
     assert [(batch.first, batch.last) for batch in (log.after(0), log.after(1), log.after(2)) if batch] == [
         (1, 1),
         (2, 2),
-        (3, 3),
+        (3, 8),
     ]
 
 
@@ -101,8 +101,11 @@ def test_confirmations_are_found_after_their_events_are_dropped() -> None:
     assert log.confirmations == {"conf_1": 2, "conf_2": log.last}
 
 
-def test_latest_batch_is_read_without_decoding() -> None:
+def test_recent_events_are_read_without_decoding() -> None:
     log = EventLog()
-    log.add([ContentDelta("one")])
-    batch = log.add([ContentDelta("two"), ContentDelta("three")])
-    assert log.after(1) is batch
+    for text in ("one", "two", "three", "four", "five", "six"):
+        log.add([ContentDelta(text)])
+    old, recent = log.after(0), log.after(3)
+    assert old is not None
+    assert recent is not None
+    assert (old.published, recent.published) == (None, [*map(ContentDelta, ("four", "five", "six"))])

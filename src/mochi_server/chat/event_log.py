@@ -1,5 +1,6 @@
 """Event log of a run. Events are numbered from 1. Each event is encoded once, as a line."""
 
+from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple, get_args
@@ -20,6 +21,8 @@ MAX_BYTES = 8 * 1024 * 1024
 
 _MAX_BATCH_BYTES = 256 * 1024
 """Size limit in bytes of a batch from the log, so that a slow client does not fill the send buffer."""
+
+_RECENT_BATCHES = 4
 
 _LINE_BYTES = 48
 """Memory that each line needs in addition to its characters, in bytes."""
@@ -72,8 +75,8 @@ class EventLog:
     confirmations: dict[str, int] = field(default_factory=dict)
     """For each confirmation ID, the number of the event that requests this approval."""
     _lines: list[bytes] = field(default_factory=list)
-    _latest: Batch | None = None
-    """Latest batch. A subscriber that has all earlier events receives it without decoding."""
+    _recent: deque[Batch] = field(default_factory=lambda: deque(maxlen=_RECENT_BATCHES))
+    """Latest batches as they were published, so that a subscriber that is a little slow needs no decoding."""
     _dropped: int = 0
     """Number of the last event that the snapshot replaces, or 0 if there is no snapshot."""
     _snapshot: Snapshot = field(default_factory=lambda: Snapshot("", ""))
@@ -81,7 +84,8 @@ class EventLog:
     def add(self, events: list[ChatEvent]) -> Batch:
         """Append events and return them as a batch."""
         lines = [encode(event) for event in events]
-        self._latest = batch = Batch(self.last + 1, lines, events)
+        batch = Batch(self.last + 1, lines, events)
+        self._recent.append(batch)
         self._lines += lines
         self.last += len(lines)
         self.size += _size(lines)
@@ -101,8 +105,10 @@ class EventLog:
         """
         if position >= self.last:
             return None
-        if self._latest is not None and self._latest.first == position + 1:
-            return self._latest
+        recent = [batch for batch in self._recent if batch.first > position]
+        if recent and recent[0].first == position + 1:
+            lines = [line for batch in recent for line in batch.lines]
+            return Batch(position + 1, lines, [event for batch in recent for event in batch.events])
         if position < self._dropped:
             return Batch(self._dropped, (encode(self._snapshot),), (self._snapshot,))
         begin = end = position - self._dropped

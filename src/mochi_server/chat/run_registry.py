@@ -2,11 +2,10 @@
 
 import asyncio
 import logging
-import sys
 from collections.abc import Awaitable, Callable, Collection
-from contextlib import AbstractAsyncContextManager
+from contextlib import AsyncExitStack
 from dataclasses import dataclass, field, replace
-from typing import Protocol
+from functools import partial
 from weakref import WeakValueDictionary
 
 import anyio
@@ -18,6 +17,7 @@ from mochi_server.chat.turn import Turn, TurnResult
 from mochi_server.chat.turn_input import TurnInput
 from mochi_server.errors import IdempotencyKeyReused, InternalError, MochiError, SessionTaken, ShuttingDown
 from mochi_server.events import Done, Stopped, TurnError
+from mochi_server.services.summarization import SummarizationService
 from mochi_server.sessions.store import SessionStore
 from mochi_server.util.clock import new_id
 from mochi_server.util.fair_scheduler import FairScheduler
@@ -28,6 +28,14 @@ RETENTION_SECONDS = 300
 MAX_BYTES = 64 * 1024 * 1024
 """Memory limit for the events of all ended runs, in bytes. The oldest runs are dropped first."""
 _RUN_BYTES = 4096
+
+_STARTS_PER_ITERATION = 16
+"""Maximum number of turns that start in one iteration of the event loop.
+
+With fewer, the last turns of a burst would start only after the first turns have ended.
+"""
+
+logger = logging.getLogger(__name__)
 
 
 class RunCache:
@@ -50,10 +58,7 @@ class RunCache:
         return [run for runs in self._runs.values() for run in runs.values() if run.running]
 
     def find(self, session_id: str, run_id: str | None = None) -> Run | None:
-        """Return the run with ``run_id``, or None if no run of the session is cached.
-
-        If ``run_id`` is None or that run is not cached, return the session's latest run.
-        """
+        """Return the run with ``run_id`` if it is cached, else the session's latest run, if any."""
         runs = self._runs.get(session_id)
         return None if not runs else runs.get(run_id or "") or runs[next(reversed(runs))]
 
@@ -81,14 +86,15 @@ class RunCache:
         for run_id in list(self._runs.get(session_id, {})):
             self._drop(run_id)
 
-    async def get_or_start(
-        self, session_id: str, key: str, turn_input: TurnInput, start: Callable[[], Awaitable[Run]]
-    ) -> Run:
-        """Return the run with this idempotency key. If there is no such run, start a run by calling ``start``.
+    async def get_or_start(self, session_id: str, turn_input: TurnInput, start: Callable[[], Awaitable[Run]]) -> Run:
+        """Return the run with the input's idempotency key. If there is no such run, start a run by calling ``start``.
 
         Raises:
             IdempotencyKeyReused: The run with this key was started by a different request.
         """
+        key = turn_input.key
+        if key is None:
+            return await start()
         session_key = (session_id, key)
         lock = self._starting.setdefault(session_key, asyncio.Lock())
         async with lock:
@@ -117,26 +123,6 @@ class RunCache:
             del self._runs[run_key]
 
 
-_STARTS_PER_ITERATION = 16
-"""Maximum number of turns that start in one iteration of the event loop.
-
-With fewer, the last turns of a burst would start only after the first turns have ended.
-"""
-
-logger = logging.getLogger(__name__)
-
-
-class RunObserver(Protocol):
-    """Observer that the registry calls when a turn starts or ends, and before a session is deleted.
-
-    ``answer_id`` is the message ID of the turn's last answer. It is None if the model has not answered.
-    """
-
-    def turn_starting(self, session_id: str) -> None: ...
-    def turn_ended(self, session_id: str, answer_id: str | None) -> None: ...
-    def session_deleting(self, session_id: str) -> None: ...
-
-
 @dataclass(eq=False)
 class RunRegistry:
     """Registry of this process's runs. A session has at most one running turn. All times are in seconds."""
@@ -146,7 +132,7 @@ class RunRegistry:
     engine: ChatEngine
     retry: StorageRetry
     """Retries of storage operations, which end at a shutdown."""
-    observer: RunObserver
+    summaries: SummarizationService
     prefetch: Callable[[], object] = lambda: None
     """Function that a turn calls when it starts, to request what the server will soon need."""
     disconnect_grace: float = 0
@@ -163,11 +149,8 @@ class RunRegistry:
 
         Raise a ``MochiError`` if the session is busy, the input is invalid or the server shuts down.
         """
-        if turn_input.key is None:
-            return await self._start(conversation, turn_input)
-        return await self.cache.get_or_start(
-            conversation.session_id, turn_input.key, turn_input, lambda: self._start(conversation, turn_input)
-        )
+        start = partial(self._start, conversation, turn_input)
+        return await self.cache.get_or_start(conversation.session_id, turn_input, start)
 
     async def _start(self, conversation: Conversation, turn_input: TurnInput) -> Run:
         if self._shutdown_task is None:
@@ -175,26 +158,23 @@ class RunRegistry:
         self.prefetch()  # in the background, so that the turn need not wait for it
         await self._start_queue.wait()  # without this, a burst of new turns would block the event loop
         self._refuse_at_shutdown()
-        run_id = new_id()
-        lock = conversation.store.hold(conversation.session_id, run_id=run_id, wait=turn_input.if_busy == "wait")
-        await lock.__aenter__()
-        try:
+        run_id, session_id = new_id(), conversation.session_id
+        async with AsyncExitStack() as locks:
+            hold = conversation.store.hold(session_id, run_id=run_id, wait=turn_input.if_busy == "wait")
+            await locks.enter_async_context(hold)
             turn = await self.engine.prepare(conversation, turn_input)
             self._refuse_at_shutdown()
             grace = self.disconnect_grace if conversation.kind == "session" else 0
             run = Run(conversation, turn_input.without_data(), run_id, turn.position, grace)
-            self.observer.turn_starting(conversation.session_id)
-        except BaseException:
-            await lock.__aexit__(*sys.exc_info())
-            raise
-        self.cache.add(run)
-        run.task = asyncio.get_running_loop().create_task(self._execute(run, turn, lock))
+            self.summaries.turn_starting(session_id)
+            self.cache.add(run)
+            run.task = asyncio.get_running_loop().create_task(self._execute(run, turn, locks.pop_all()))
         return run
 
     async def find(self, session_id: str, run_id: str | None = None) -> Run | None:
-        """Return the run with ``run_id``, or None if no run of the session is cached.
+        """Return the run with ``run_id`` if it is cached, else the session's latest run, if any.
 
-        If ``run_id`` is None or that run is not cached, return the session's latest run. Raises ``SessionNotFound``.
+        Raises ``SessionNotFound``.
         """
         run = self.cache.find(session_id, run_id)
         if run is None or not run.running:
@@ -204,17 +184,14 @@ class RunRegistry:
     async def stop(self, session_id: str) -> Run | None:
         """Stop the running turn of a session. Return its latest run, if any. Raise ``SessionNotFound``."""
         run = await self.find(session_id)
-        if run is not None and run.running:
-            await _cancel(run, stopped=True)
+        await _stop(run)
         return run
 
     async def abandon(self, session_id: str) -> None:
         """Prepare the deletion of a session: stop its running turn and drop its ended runs."""
-        run = self.cache.find(session_id)
-        if run is not None and run.running:
-            await _cancel(run, stopped=True)
+        await _stop(self.cache.find(session_id))
         self.cache.drop_session(session_id)
-        self.observer.session_deleting(session_id)
+        self.summaries.session_deleting(session_id)
 
     async def drain(self) -> None:
         """Refuse new turns, wait at most ``shutdown_grace`` seconds for running turns, then cancel the rest."""
@@ -229,7 +206,9 @@ class RunRegistry:
         running = self.cache.running()
         for run in running:
             run.abort_error = ShuttingDown(was_running=True)
-        await asyncio.gather(*(_cancel(run) for run in running))
+            run.cancel()
+        if running:
+            await asyncio.wait([run.task for run in running if run.task])
 
     def abort_all(self, session_ids: Collection[str]) -> None:
         """Cancel the running turns of the given sessions, because other servers have taken these sessions over."""
@@ -245,15 +224,13 @@ class RunRegistry:
             self._shutdown_task.cancel()
         await self.end_all()
 
-    async def _execute(self, run: Run, turn: Turn, lock: AbstractAsyncContextManager[None]) -> None:
+    async def _execute(self, run: Run, turn: Turn, lock: AsyncExitStack) -> None:
         result: TurnResult | None = None
         try:
-            try:
+            async with lock:
                 running = self.engine.run(turn, run)
                 del turn  # so that the engine can free the bytes of its images
                 result = await running
-            finally:
-                await lock.__aexit__(*sys.exc_info())
         except asyncio.CancelledError:
             result = result or TurnResult(cancelled=True)
         except Exception as error:
@@ -261,14 +238,13 @@ class RunRegistry:
             failure = error if isinstance(error, MochiError) else InternalError()
             result = replace(result or TurnResult(), failure=failure)
         run.result = result
-        if run.failure is not None:
-            run.publish([TurnError.of(run.failure)])
+        if (error := run.failure) is not None:
+            error.__traceback__ = error.__cause__ = error.__context__ = None  # they refer to all data of the turn
+            run.publish([TurnError.of(error)])
         if result.cancelled:
             self._end(run, "stopped" if run.stopped else "cancelled")
         else:
             self._end(run, "failed" if run.failure else "completed")
-        if (stored_error := run.failure) is not None:  # the traceback refers to all data of the turn
-            stored_error.__traceback__ = stored_error.__cause__ = stored_error.__context__ = None
 
     def _end(self, run: Run, state: RunState) -> None:
         # The session lock is released before `done`, because a client may start its next turn on `done`.
@@ -278,10 +254,10 @@ class RunRegistry:
             run.publish([Stopped(run.result.partial_id)])
         run.publish([Done(run.session_id)])
         if run.conversation.kind != "session":
-            self.observer.session_deleting(run.session_id)
+            self.summaries.session_deleting(run.session_id)
         elif not self.shutdown.is_set():
             answer = run.result.answer
-            self.observer.turn_ended(run.session_id, answer["message_id"] if answer else None)
+            self.summaries.turn_ended(run.session_id, answer["message_id"] if answer else None)
         self.cache.retain(run)
 
     async def _wait_for_shutdown(self) -> None:
@@ -293,9 +269,9 @@ class RunRegistry:
             raise ShuttingDown
 
 
-async def _cancel(run: Run, *, stopped: bool = False) -> None:
-    """Cancel a run and wait until it has ended. ``stopped`` states whether a client has requested the cancellation."""
-    run.stopped = run.stopped or stopped
-    run.cancel()
-    if run.task is not None:
+async def _stop(run: Run | None) -> None:
+    """Stop a run for a client, and wait until it has ended."""
+    if run is not None and run.task is not None:
+        run.stopped = True
+        run.cancel()
         await asyncio.wait([run.task])
