@@ -1,4 +1,4 @@
-"""Definition of an agent, and the parser of its ``SKILL.md``."""
+"""Definition of an agent, and the parser of its ``SKILL.md``: front matter, followed by the system prompt."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
@@ -10,6 +10,8 @@ from mochi_server.tools.discovery import ToolCatalogue
 from mochi_server.tools.loader import LEADS_OUT, leads_out
 
 __all__ = ["AgentDefinition", "AgentSettings"]
+
+SKILL_FILE = "SKILL.md"
 
 
 @dataclass(frozen=True)
@@ -35,9 +37,6 @@ class AgentDefinition:
         return {name: tool.function for name, tool in self.catalogue.tools.items()}
 
 
-SKILL_FILE = "SKILL.md"
-
-
 class SkillError(Exception):
     """Error for an invalid ``SKILL.md``. The message lists all problems of the file for its author."""
 
@@ -51,7 +50,7 @@ def read_skill(directory: Path) -> AgentDefinition:
     if leads_out(path, directory):
         raise SkillError(f"it is {LEADS_OUT}")
     try:
-        text, modified = path.read_text("utf-8"), int(path.stat().st_mtime)
+        text, modified = path.read_text("utf-8-sig"), int(path.stat().st_mtime)
     except OSError as error:
         raise SkillError(f"it cannot be read ({error.strerror or error})") from error
     except UnicodeDecodeError as error:
@@ -61,40 +60,25 @@ def read_skill(directory: Path) -> AgentDefinition:
 
 def parse_skill(name: str, text: str) -> AgentDefinition:
     """Return the agent ``name`` that the text of a ``SKILL.md`` defines. Raises ``SkillError``."""
-    fields, body = _split(text)
-    faults: list[str] = []
-    description = _text(fields, "description", faults)
-    if description is None and not faults:
-        faults.append("the front matter has no description; add one, because models choose agents by it")
-    model, mcp_tools = _text(fields, "model", faults), _names(fields, "mcp_tools", faults)
-    if faults:
-        raise SkillError(*faults)
-    return AgentDefinition(name, " ".join(str(description).split()), body.strip(), model, mcp_tools)
-
-
-def _split(text: str) -> tuple[dict[str, object], str]:
-    if text.startswith("\ufeff"):
-        raise SkillError("it begins with a byte order mark; save it as UTF-8 without that mark")
     # Imported here, so that the server starts faster: it discovers agents after its start.
-    from frontmatter.default_handlers import YAMLHandler  # noqa: PLC0415
+    import frontmatter  # noqa: PLC0415
     from yaml import YAMLError  # noqa: PLC0415
 
-    handler = YAMLHandler()
-    text = text.lstrip()
-    if not handler.detect(text):
-        raise SkillError("it has no front matter; the first line must be ---")
     try:
-        matter, body = handler.split(text)
-    except ValueError:
-        raise SkillError("the front matter has no end; close it with a line of ---") from None
-    try:
-        fields = handler.load(matter)
-    except (YAMLError, ValueError, RecursionError) as error:
-        reason = f"the front matter is not YAML ({_explain(error)}); quote values that contain a colon"
-        raise SkillError(reason) from error
-    if not isinstance(fields, dict):
-        raise SkillError("the front matter must be lines of `name: value`")
-    return fields, body
+        fields, body = frontmatter.parse(text)
+    except (YAMLError, ValueError) as error:
+        mark = getattr(error, "problem_mark", None)
+        where = f" in line {mark.line + 1}" if mark is not None else ""
+        problem = f"{getattr(error, 'problem', None) or error}{where}"
+        raise SkillError(f"the front matter is not YAML ({problem}); quote values that contain a colon") from error
+    faults: list[str] = []
+    description, model = (_text(fields, field_name, faults) for field_name in ("description", "model"))
+    if "description" not in fields or (description is None and not faults):
+        faults.insert(0, "it has no description; begin it with the three lines `---`, `description: ...` and `---`")
+    mcp_tools = _names(fields, "mcp_tools", faults)
+    if faults:
+        raise SkillError(*faults)
+    return AgentDefinition(name, " ".join(str(description).split()), body, model, mcp_tools)
 
 
 def _text(fields: dict[str, object], name: str, faults: list[str]) -> str | None:
@@ -113,9 +97,3 @@ def _names(fields: dict[str, object], name: str, faults: list[str]) -> tuple[str
         faults.append(f"{name} must be a list of names, such as [time, echo]")
         return ()
     return tuple(dict.fromkeys(each.strip() for each in names))
-
-
-def _explain(error: Exception) -> str:
-    mark = getattr(error, "problem_mark", None)
-    where = f" in line {mark.line + 1}" if mark is not None else ""
-    return f"{getattr(error, 'problem', None) or str(error) or type(error).__name__}{where}"

@@ -2,8 +2,7 @@
 
 import asyncio
 import logging
-import threading
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -39,21 +38,15 @@ class AgentDiscoveryService:
         self._directory = Path(agents_dir or "")  # not read if there are no agents
         self._chats = Path(agent_chats_dir) if agent_chats_dir is not None else self._directory / CHATS_FOLDER
         self._agents: dict[str, AgentDefinition] | None = None
-        self._lock = threading.Lock()
 
     def discover(self) -> dict[str, AgentDefinition]:
         """Return all agents by name, including invalid agents. The first call imports them, which blocks the thread."""
-        with self._lock:
-            if self._agents is None:
-                self._agents = self._scan()
-            return self._agents
+        return self.reload_agents() if self._agents is None else self._agents
 
     def reload_agents(self) -> dict[str, AgentDefinition]:
         """Import the agents again and return them. Until the import ends, ``discover`` returns the old agents."""
-        agents = self._scan()
-        with self._lock:
-            self._agents = agents
-        return agents
+        self._agents = {name: self.find(name) for name in self.names()}
+        return self._agents
 
     def get(self, name: str) -> AgentDefinition:
         """Return the valid agent ``name``. Raises ``AgentNotFound`` or ``AgentInvalid``."""
@@ -71,8 +64,7 @@ class AgentDiscoveryService:
             logger.warning("Agents directory unreadable path=%s: %s", self._directory, error.strerror)
             return []
         chats = self._chats.resolve()
-        names = sorted(p.name for p in folders if not p.name.startswith(("_", ".")) and p.resolve() != chats)
-        return [name for name in names if _is_utf8(name)]
+        return sorted(p.name for p in folders if not p.name.startswith(("_", ".")) and p.resolve() != chats)
 
     def find(self, name: str) -> AgentDefinition:
         """Import the agent in the folder ``name``. If the import fails, return an invalid agent. Never raises."""
@@ -101,19 +93,6 @@ class AgentDiscoveryService:
         except SkillError as error:
             raise AgentInvalid(agent.name, str(error)) from error
 
-    def _scan(self) -> dict[str, AgentDefinition]:
-        return {name: self.find(name) for name in self.names()}
-
-
-def _is_utf8(name: str) -> bool:
-    """Return whether JSON can contain the name of a folder. If not, log a warning."""
-    try:
-        name.encode()
-    except UnicodeEncodeError:
-        logger.warning("Agent ignored name=%a: the name of its folder is not valid UTF-8. Rename the folder.", name)
-        return False
-    return True
-
 
 def require_valid(agents: dict[str, AgentDefinition], name: str) -> AgentDefinition:
     """Return the valid agent ``name``. Raises ``AgentNotFound`` or ``AgentInvalid``."""
@@ -131,16 +110,13 @@ def _tools(directory: Path, *, is_optional: bool) -> tuple[ToolCatalogue, list[s
         return ToolCatalogue(), []
     if missing:
         with suppress(OSError):
-            missing += _texts(find_mistakes(directory, exported=None))
+            missing += [f"{mistake.name}: {mistake.message}" for mistake in find_mistakes(directory, exported=None)]
         return ToolCatalogue(), missing
     catalogue = find_tools(directory)
     if catalogue.tools or (is_optional and not catalogue.problems):
         return catalogue, []
-    return catalogue, ["__init__.py: no usable tool in __all__", *_texts(catalogue.problems)]
-
-
-def _texts(problems: Iterable[Problem]) -> list[str]:
-    return [f"{problem.name}: {problem.message}" for problem in problems]
+    problems = [f"{problem.name}: {problem.message}" for problem in catalogue.problems]
+    return catalogue, ["__init__.py: no usable tool in __all__", *problems]
 
 
 def _missing(directory: Path, *files: str) -> list[str]:
@@ -217,9 +193,7 @@ class AgentRegistry:
         if not any(agent.mcp_tools for agent in agents.values()):
             return agents  # without waiting for the MCP servers
         catalogue = await self.tools.catalogue()
-        return {
-            name: _with_named_tools(agent, catalogue) if agent.mcp_tools else agent for name, agent in agents.items()
-        }
+        return {name: _with_named_tools(agent, catalogue) for name, agent in agents.items()}
 
     async def _find(self, name: str, slots: asyncio.Semaphore) -> AgentDefinition:
         try:
@@ -235,7 +209,9 @@ def _with_named_tools(agent: AgentDefinition, catalogue: ToolCatalogue) -> Agent
     for named in agent.mcp_tools:
         found = _tools_named(named, available)
         if not found:
-            problems.append(Problem(named, _not_found(named, catalogue, available)))
+            names = ", ".join(available) or "none"
+            text = f"{SKILL_FILE}: mcp_tools names {named!r}, but no MCP tool or server has this name"
+            problems.append(Problem(named, f"{text}. Available tools: {names}"))
         for name, tool in found.items():
             if tools.setdefault(name, tool) is not tool:
                 problems.append(Problem(named, f"a tool in __init__.py has the same name as the MCP tool {name!r}"))
@@ -248,10 +224,3 @@ def _tools_named(named: str, available: Mapping[str, Tool]) -> dict[str, Tool]:
         return {named: available[named]}
     prefix = f"mcp:{quote(named, safe='')}/"
     return {name: tool for name, tool in available.items() if str(tool.source).startswith(prefix)}
-
-
-def _not_found(named: str, catalogue: ToolCatalogue, available: Mapping[str, Tool]) -> str:
-    if named in catalogue.tools:
-        return f"{SKILL_FILE}: mcp_tools names {named!r}, which is not a tool of an MCP server"
-    names = ", ".join(available) or "none"
-    return f"{SKILL_FILE}: mcp_tools names {named!r}, but no MCP tool or server has this name. Available tools: {names}"

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from mochi_server.chat.compaction import Compactor, PromptFitter
+from mochi_server.chat.compaction import PromptFitter
 from mochi_server.chat.prompt_fitting import Checkpoint
 from mochi_server.chat.prompt_messages import shows_images
 from mochi_server.chat.turn_input import GenerationOptions
@@ -100,7 +100,8 @@ class ModelCall:
             self.publish,
             self._report,
             self.session.session_id,
-            Compactor(self.gateway, self._window, self.name, self._keep_alive),
+            self.name,
+            self._keep_alive,
             Checkpoint.from_dict(defaults.compaction),
         )
 
