@@ -60,7 +60,7 @@ class _Turn:
         self.store = store
         self.writer = writer
         self.answer = ResponseBuilder("mochi", lambda _: None, 8)
-        writer.set_answer(self.answer)
+        writer.answer = self.answer
 
     def receive(self, text: str) -> None:
         self.answer.feed([{"message": {"content": text}}])

@@ -10,8 +10,8 @@ from mochi_server.chat.response_builder import ResponseBuilder
 from mochi_server.chat.tool_loop import ToolLoop
 from mochi_server.errors import ToolNotCalled
 from mochi_server.events import ChatEvent, ContentDelta, TokenLogprobs
+from mochi_server.sessions.session import user_message
 from mochi_server.sessions.types import Message
-from mochi_server.util.clock import new_id, now
 
 _INSTRUCTION = (
     "Call one of these functions now. Answer only with a JSON object that has the fields `name`, the name of the "
@@ -45,23 +45,15 @@ class ForcedCallLoop(ToolLoop):
                 self.publish(held)
             return answer
         instruction = f"{_INSTRUCTION}\n\n{orjson.dumps([schema['function'] for schema in schemas]).decode()}"
-        answer = await super()._request([*reminders, _reminder(instruction)], [], call_format(schemas))
+        answer = await super()._request([*reminders, user_message(instruction)], [], call_format(schemas))
         self._held_events = None
-        self._convert_to_call(answer, schemas)
+        if not _calls_tool(answer, schemas):  # some models call the tool in spite of the format
+            call = _parse_call(answer.content)
+            if call is None or call["name"] not in _names(schemas):
+                self.writer.answer = None  # the text is not stored
+                raise ToolNotCalled(self.model.name, is_cut=answer.done_reason == "length")
+            answer.replace_text_by_call(call)
         return answer
-
-    def _convert_to_call(self, answer: ResponseBuilder, schemas: list[dict[str, Any]]) -> None:
-        """Convert the JSON text of an answer to a tool call.
-
-        Raises ``ToolNotCalled`` if the text does not contain a call of one of the tools.
-        """
-        if _calls_tool(answer, schemas):  # some models call the tool in spite of the format
-            return
-        call = _parse_call(answer.content)
-        if call is None or call["name"] not in _names(schemas):
-            self.writer.set_answer(None)  # the text is not stored
-            raise ToolNotCalled(self.model.name, is_cut=answer.done_reason == "length")
-        answer.replace_text_by_call(call)
 
     def _receive(self, events: list[ChatEvent]) -> None:
         if self._held_events is not None:
@@ -72,10 +64,7 @@ class ForcedCallLoop(ToolLoop):
 
 
 def call_format(schemas: Sequence[dict[str, Any]]) -> dict[str, Any]:
-    """Return a JSON schema that permits a call of exactly one of the tools.
-
-    The definitions that the tools' schemas contain are moved to the top level of the returned schema.
-    """
+    """Return a JSON schema that permits a call of exactly one tool. It has their definitions at its top level."""
     definitions: dict[str, Any] = {}
     calls = []
     for index, schema in enumerate(schemas):
@@ -116,7 +105,3 @@ def _parse_call(text: str) -> dict[str, Any] | None:
     except orjson.JSONDecodeError:
         return None
     return call if isinstance(call, dict) and isinstance(call.get("name"), str) else None
-
-
-def _reminder(text: str) -> Message:
-    return {"role": "user", "content": text, "message_id": new_id(), "timestamp": now()}

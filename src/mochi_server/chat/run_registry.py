@@ -238,9 +238,9 @@ class RunRegistry:
             failure = error if isinstance(error, MochiError) else InternalError()
             result = replace(result or TurnResult(), failure=failure)
         run.result = result
-        if (error := run.failure) is not None:
-            error.__traceback__ = error.__cause__ = error.__context__ = None  # they refer to all data of the turn
-            run.publish([TurnError.of(error)])
+        if (ended_by := run.failure) is not None:
+            ended_by.__traceback__ = ended_by.__cause__ = ended_by.__context__ = None  # they refer to all data
+            run.publish([TurnError.of(ended_by)])
         if result.cancelled:
             self._end(run, "stopped" if run.stopped else "cancelled")
         else:

@@ -15,17 +15,14 @@ from mochi_server.tools.toolbox import Toolbox, ToolInvocation, ToolOutcome
 
 @dataclass(frozen=True, slots=True)
 class ToolLoopLimits:
-    """Limits of a tool loop.
-
-    After ``rounds`` rounds or ``identical_calls`` identical calls in a row, the model must answer without tools. If a
-    round has more than ``calls_per_round`` distinct calls, the further calls are skipped.
-    """
+    """Limits of a tool loop. At ``rounds`` or ``identical_calls`` in a row, the model must answer without tools."""
 
     rounds: int = 50
     identical_calls: int = 3
     calls_per_round: int = 128
+    """Maximum number of distinct calls in a round. Further calls are skipped."""
     rounds_setting: str = "MOCHI_MAX_TOOL_ITERATIONS"
-    """Environment variable that sets ``rounds``. The warning about a reached limit names this variable."""
+    """Environment variable that sets ``rounds``."""
 
 
 @dataclass
@@ -50,8 +47,7 @@ class ToolLoop:
     async def run(self, reminders: Sequence[Message] = ()) -> None:
         """Run the loop until the model answers without tool calls, or calls tools that the client must run.
 
-        ``reminders`` are messages that follow the history in every request and are never stored. When a
-        limit is reached, the loop calls the model once more without tools, so that the user gets an answer.
+        ``reminders`` are messages that follow the history in every request and are never stored.
         """
         for rounds_left in reversed(range(self.limits.rounds)):
             calls = await self._call_model(reminders)
@@ -69,7 +65,7 @@ class ToolLoop:
             if self._identical_calls >= self.limits.identical_calls:
                 break
         self.publish([self._limit_warning()])
-        await self.answer(reminders)
+        await self.answer(reminders)  # so that the user gets an answer
 
     async def answer(self, reminders: Sequence[Message] = ()) -> None:
         """Request one answer without offering tools. Tool calls in that answer are ignored."""
@@ -102,12 +98,9 @@ class ToolLoop:
     async def _request(
         self, reminders: Sequence[Message], schemas: list[dict[str, Any]], format: dict[str, Any] | None = None
     ) -> ResponseBuilder:
-        """Request an answer from the model, publish its text and return the answer.
-
-        If ``format`` is not None, it overrides the format of the turn.
-        """
+        """Request an answer from the model and publish its text. ``format`` overrides the format of the turn."""
         answer = ResponseBuilder(self.model.name, self._receive, self.limits.calls_per_round)
-        self.writer.set_answer(answer)
+        self.writer.answer = answer
         messages, start = self.writer.messages.extended(reminders), self.writer.turn_start
         await self.model.send(messages, schemas, start, answer.feed, answer_id=answer.message_id, format=format)
         if not self.parallel_calls:
@@ -119,10 +112,7 @@ class ToolLoop:
         self.publish(events)
 
     async def _run_calls(self, calls: list[ToolInvocation]) -> bool:
-        """Run tool calls in order and publish their results as ``tool_result`` events.
-
-        Some tools, such as agents, publish events of their own instead. Return True if all tools that ran did so.
-        """
+        """Run tool calls in order and publish their results. Return whether all tools published events of their own."""
         have_own_events = True
         for call in calls:
             try:

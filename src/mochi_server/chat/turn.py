@@ -58,7 +58,7 @@ class Turn:
             return turn_input.edit_index + 1
         if turn_input.text is not None:
             return len(history)
-        return answer_index(history, continues=turn_input.continues)  # the turn may replace the last answer
+        return answer_index(history, turn_input.change)  # the turn may replace the last answer
 
 
 @dataclass(frozen=True)

@@ -4,7 +4,6 @@ import asyncio
 import logging
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from functools import partial
 from typing import Any
 
 from mochi_server.chat.conversation import Conversation
@@ -13,7 +12,6 @@ from mochi_server.chat.response_builder import ResponseBuilder
 from mochi_server.chat.turn_input import TurnInput
 from mochi_server.errors import MochiError
 from mochi_server.sessions.crash_recovery import INTERRUPTED
-from mochi_server.sessions.history import History
 from mochi_server.sessions.images import Image
 from mochi_server.sessions.session import ChatSession, key_digest, user_message
 from mochi_server.sessions.types import Message, ToolCall
@@ -21,10 +19,9 @@ from mochi_server.tools.toolbox import ToolInvocation, ToolOutcome, failed
 from mochi_server.util.clock import new_id, now
 from mochi_server.util.shielding import run_shielded
 
-_INTERRUPTED_RUNNING = "The turn was interrupted while this call was running. The call may have taken effect."
-
 FLUSH_SECONDS = 2.0
 """Interval in seconds at which the partial answer is stored while the model writes it."""
+_INTERRUPTED_RUNNING = "The turn was interrupted while this call was running. The call may have taken effect."
 
 logger = logging.getLogger(__name__)
 
@@ -40,7 +37,8 @@ class TurnWriter:
         self._store = conversation.store
         self._session_id = session.session_id
         self._client_tools = turn_input.tools.offered_client_tools
-        self._answer: ResponseBuilder | None = None
+        self.answer: ResponseBuilder | None = None
+        """Answer that the model writes now, or None."""
         self._open_calls: dict[int, tuple[ToolInvocation, ToolOutcome | None]] = {}
         """Tool calls without a stored result, by index. The outcome is set when the call has run."""
         self._initial_write: asyncio.Future[None] | None = None
@@ -54,20 +52,17 @@ class TurnWriter:
         """Messages that the turn has added, oldest first."""
         self.outcomes: list[ToolOutcome] = []
         self.unstored_images: dict[str, Image] = {}
-        """Images of tool results that are not stored yet, by SHA-256 hash.
-
-        If the turn regenerates an answer, the images are stored together with the complete new answer.
-        """
+        """Images of tool results that are not stored yet, by SHA-256 hash."""
         self.client_tool_calls: list[ToolInvocation] = []
         """Tool calls that the client must run."""
         self._new_messages = list(turn_input.results)
         if (text := turn_input.new_message) is not None:
             digest = None if turn_input.key is None else key_digest(self._session_id, turn_input.key)
             self._new_messages.append(user_message(text, turn_input.images, key_digest=digest))
-        self.history: History = session.history.extended(self._new_messages)
+        self.history = history = session.history.extended(self._new_messages)
         """History of the session including the new messages of this request."""
-        history, user_index = self.history, last_user_index(self.history)
-        self._answer_index = answer_index(history, continues=turn_input.continues)
+        user_index = last_user_index(history)
+        self._answer_index = answer_index(history, turn_input.change)
         self._is_regeneration = self._answer_index < len(history)
         self._revision = session.revision if self._is_regeneration else None
         turn_start = user_index if user_index is not None else len(history)
@@ -83,9 +78,8 @@ class TurnWriter:
         """
         if self._new_messages:
             # A client learns soon that its message cannot be stored. Later writes must not lose the answer.
-            self._initial_write = asyncio.ensure_future(
-                self._append(self._new_messages, if_locked=False, images=images)
-            )
+            write = self._append(self._new_messages, if_locked=False, images=images)
+            self._initial_write = asyncio.ensure_future(write)
         return self._initial_write
 
     async def wait_until_stored(self) -> None:
@@ -98,9 +92,6 @@ class TurnWriter:
         image = self.unstored_images.get(name)
         return await self._store.load_image(name) if image is None else image.data
 
-    def set_answer(self, answer: ResponseBuilder | None) -> None:
-        self._answer = answer
-
     def schedule_flush(self) -> None:
         """Schedule a write of the partial answer, so that a crash loses only the last seconds of text."""
         if self._flush_timer is None and not self._is_regeneration:
@@ -109,8 +100,9 @@ class TurnWriter:
     async def add(self, message: Message, *, last: bool = False) -> None:
         """Store a complete answer message. ``last`` states whether the answer ends the turn."""
         await self._finish_writes()
-        if client_tool_calls := self._client_calls(message):
-            message["client_tool_calls"] = client_tool_calls
+        calls = message.get("tool_calls", ())
+        if client_calls := [call["id"] for call in calls if call["function"]["name"] in self._client_tools]:
+            message["client_tool_calls"] = client_calls
         await run_shielded(self._add(message, last=last))
 
     def expect_results(self, calls: Sequence[ToolInvocation]) -> None:
@@ -144,7 +136,7 @@ class TurnWriter:
 
     async def _interrupt(self, is_stopped: Callable[[], bool]) -> None:
         await self._finish_writes()
-        answer, self._answer = self._answer, None
+        answer, self.answer = self.answer, None
         if answer is not None:  # the answer with these calls is not stored, so they need no results
             self._open_calls = {}
         messages = self._results_of_open_calls()
@@ -178,7 +170,7 @@ class TurnWriter:
             self.unstored_images.clear()
         elif last:
             await self._replace([*self.stored, message])
-        self._answer = None
+        self.answer = None
         self.messages = self.messages.extended([message])
         self.stored.append(message)
         self.is_complete = last
@@ -186,8 +178,9 @@ class TurnWriter:
             del self._open_calls[result_of.index]
 
     async def _append(self, messages: Sequence[Message], *, if_locked: bool = True, **options: Any) -> None:
-        write = partial(self._store.append, self._session_id, messages, **options)
-        await self.conversation.retry.run(write, if_locked=if_locked)
+        await self.conversation.retry.run(
+            lambda: self._store.append(self._session_id, messages, **options), if_locked=if_locked
+        )
 
     async def _replace(self, messages: Sequence[Message]) -> None:
         # The revision check protects messages that another process has added.
@@ -203,28 +196,10 @@ class TurnWriter:
         self._flush_timer = None  # the next text schedules the next write
         try:
             await self.wait_until_stored()
-            if self._answer is not None:
-                await self._store.flush(self._session_id, self._answer.message(interrupted=True))
+            if self.answer is not None:
+                await self._store.flush(self._session_id, self.answer.message(interrupted=True))
         except Exception as error:  # the turn itself does not depend on this write
             logger.warning("Partial answer not stored session_id=%s: %s", self._session_id, error)
-
-    def _unfinished_calls(self, ended: ToolInvocation | None) -> Message | None:
-        """Return a placeholder for the results of the calls that are still open, or None if no call is open.
-
-        After a crash, crash recovery converts the placeholder to one result message per open call. The call ``ended``
-        does not count as open.
-        """
-        open_calls = [call for call, _ in self._open_calls.values() if call is not ended]
-        if not open_calls:
-            return None
-        first, *others = open_calls
-        calls: list[ToolCall] = [
-            {"id": call.id, "function": {"index": call.index, "name": call.name, "arguments": {}}} for call in others
-        ]
-        return {**tool_message(first, failed(first, INTERRUPTED)), "interrupted": True, "tool_calls": calls}
-
-    def _client_calls(self, message: Message) -> list[str]:
-        return [call["id"] for call in message.get("tool_calls", ()) if call["function"]["name"] in self._client_tools]
 
     async def _finish_writes(self) -> None:
         """Cancel the scheduled flush and wait for running writes."""
@@ -234,6 +209,20 @@ class TurnWriter:
         if self._flush is not None:
             await asyncio.wait([self._flush])
         await self.wait_until_stored()
+
+    def _unfinished_calls(self, ended: ToolInvocation | None) -> Message | None:
+        """Return a placeholder for the results of the open calls except ``ended``, or None if no call is open.
+
+        After a crash, crash recovery converts the placeholder to one result message per open call.
+        """
+        open_calls = [call for call, _ in self._open_calls.values() if call is not ended]
+        if not open_calls:
+            return None
+        first, *others = open_calls
+        calls: list[ToolCall] = [
+            {"id": call.id, "function": {"index": call.index, "name": call.name, "arguments": {}}} for call in others
+        ]
+        return {**tool_message(first, failed(first, INTERRUPTED)), "interrupted": True, "tool_calls": calls}
 
 
 def interrupted_outcome(call: ToolInvocation) -> ToolOutcome:
