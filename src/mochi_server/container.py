@@ -73,10 +73,24 @@ class Services:
             enabled=settings.summarization_enabled,
             interval=settings.summarization_interval_seconds,
         )
-        agent_execution = self._agent_execution(settings, retry)
+        limits = ToolLoopLimits(
+            rounds=settings.max_tool_iterations,
+            identical_calls=settings.max_identical_tool_calls,
+            calls_per_round=settings.max_tool_calls_per_round,
+        )
+        planning, execution = settings.planning_prompt_path, settings.execution_prompt_path
+        agent_execution = AgentExecutionService(
+            gateway,
+            self.agent_chats,
+            self.execution,
+            PromptLoader(settings.resolved(planning), settings.resolved(execution)),
+            replace(limits, rounds=settings.max_agent_iterations, rounds_setting="MOCHI_MAX_AGENT_ITERATIONS"),
+            on_tool_calls=metrics.tool_calls_ended,
+            retry=retry,
+        )
         agent_tool = AgentToolboxProvider(self.agents, agent_execution, settings.tool_output_limit_chars)
-        toolboxes = ToolboxFactory(self.tools, self.execution, self.approvals, [agent_tool.create])
-        models = ModelAnswers(gateway, toolboxes, _tool_limits(settings), self.sessions, selections)
+        toolboxes = ToolboxFactory(self.tools, self.execution, self.approvals, agent_tool.create)
+        models = ModelAnswers(gateway, toolboxes, limits, self.sessions, selections)
         self.runs = RunRegistry(
             self.store,
             ChatEngine(models, AgentAnswers(self.agents, agent_execution)),
@@ -96,21 +110,6 @@ class Services:
             lambda: len(running()),
             lambda: sum(run.subscribers for run in running()),
             lambda: self.stores.connected,
-        )
-
-    def _agent_execution(self, settings: MochiServerSettings, retry: StorageRetry) -> AgentExecutionService:
-        prompts = PromptLoader(
-            settings.resolved(settings.planning_prompt_path), settings.resolved(settings.execution_prompt_path)
-        )
-        rounds, setting = settings.max_agent_iterations, "MOCHI_MAX_AGENT_ITERATIONS"
-        return AgentExecutionService(
-            self.gateway,
-            self.agent_chats,
-            self.execution,
-            prompts,
-            replace(_tool_limits(settings), rounds=rounds, rounds_setting=setting),
-            on_tool_calls=self.metrics.tool_calls_ended,
-            retry=retry,
         )
 
     async def open(self) -> None:
@@ -144,14 +143,6 @@ class Services:
         await self.client.aclose()
 
 
-def _tool_limits(settings: MochiServerSettings) -> ToolLoopLimits:
-    return ToolLoopLimits(
-        rounds=settings.max_tool_iterations,
-        identical_calls=settings.max_identical_tool_calls,
-        calls_per_round=settings.max_tool_calls_per_round,
-    )
-
-
 def build_services(settings: MochiServerSettings, ollama_client: ChatClient | None = None) -> Services:
     """Build the services of a server. Connections are opened later, by ``open()``."""
     return Services(settings.with_absolute_data_dir(), ollama_client)
@@ -176,10 +167,9 @@ async def prepare_store(settings: MochiServerSettings) -> str:
 
 
 def build_stores(settings: MochiServerSettings, url: str = "") -> Stores:
-    """Build the session stores. Connections are opened later, by ``open()``.
+    """Build the session stores, without opening connections. Raises ``StorageFailed`` without the driver.
 
     ``url`` is the address at which other servers with the same database reach this process.
-    Raises ``StorageFailed`` if the driver is not installed.
     """
     if not settings.store_url:
         agent_chats = settings.resolved(settings.agent_chats_dir)

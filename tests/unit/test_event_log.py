@@ -59,17 +59,6 @@ def test_long_log_is_read_in_batches_from_any_position() -> None:
     assert log.after(5000) is None
 
 
-def test_event_larger_than_a_batch_is_sent_alone() -> None:
-    log = EventLog()
-    for text in ("a", "b" * 1_000_000, *"cdefgh"):
-        log.add([ContentDelta(text)])
-    assert [(batch.first, batch.last) for batch in (log.after(0), log.after(1), log.after(2)) if batch] == [
-        (1, 1),
-        (2, 2),
-        (3, 8),
-    ]
-
-
 def test_snapshot_replaces_dropped_events(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(event_log, "MAX_BYTES", 2000)
     log = EventLog()

@@ -59,11 +59,9 @@ class AgentExecutionService:
         """Run an agent in its own session, publish its events and return its result.
 
         ``turn_input.text`` is the task. ``turn_input.model`` answers if the agent has no model, or its model is not
-        installed. ``session_id`` is the session to continue; if it is None, the agent starts a new session. Without a
-        ``caller``, calls that need approval under ``turn_input.policy`` are denied.
-
-        If a ``MochiError`` ends the agent, the result contains its code. If the task is cancelled, the service stores
-        the complete messages, the partial answer and a result for each open tool call.
+        installed. ``session_id`` is the session to continue, or None for a new session. Without a ``caller``, calls
+        that need approval under ``turn_input.policy`` are denied. If a ``MochiError`` ends the agent, the result
+        contains its code.
         """
         caller = caller or AgentCaller.without_user(turn_input.policy)
         events = AgentEvents(publish, agent.name, turn_input.text or "", caller.call_id)
@@ -195,12 +193,7 @@ class AgentAnswers:
     service: AgentExecutionService
 
     async def prepare(self, conversation: Conversation, session: ChatSession, turn_input: TurnInput) -> "AgentAnswerer":
-        """Find the agent of a turn and return its answerer.
-
-        Raises:
-            AgentNotFound, AgentInvalid: The agent does not exist, or its files are invalid.
-            SessionNotFound: The session belongs to another agent.
-        """
+        """Find the agent of a turn. Raises ``AgentNotFound``, ``AgentInvalid`` or ``SessionNotFound``."""
         agent = await self.registry.current(await self.registry.get(turn_input.agent or ""))
         check_owner(session, agent)
         return AgentAnswerer(self.registry, self.service, agent, conversation, turn_input)

@@ -62,10 +62,9 @@ class Confirmation:
 
 
 class ApprovalService:
-    """Registry of the approval requests in this process, and of interrupted requests in ``store``.
+    """Registry of the approval requests in this process, and of requests that a stop of the server interrupted.
 
-    An interrupted request waited for a decision when the server stopped. ``timeout`` is the approval timeout in
-    seconds. If it is 0, calls wait until they are decided.
+    ``timeout`` is the approval timeout in seconds. If it is 0, calls wait until they are decided.
     """
 
     def __init__(self, store: SessionStore, *, timeout: float) -> None:
@@ -96,13 +95,8 @@ class ApprovalService:
     async def decide(self, session_id: str, confirmation_id: str, decision: Decision) -> Confirmation:
         """Apply the client's decision to the request with this ID, and return the request.
 
-        Raises:
-            SessionNotFound: The session does not exist.
-            ConfirmationNotFound: The session has no request with this ID.
-            ConfirmationInterrupted: The server stopped while the tool call waited for the decision.
-            ConfirmationResolved: The call already has a decision.
-            ConfirmationTimeout: The approval timeout has passed.
-            ValidationFailed: The edited arguments are invalid. The call stays pending.
+        Raises ``SessionNotFound``, ``ConfirmationNotFound``, ``ConfirmationInterrupted`` after a restart of the server,
+        ``ConfirmationResolved`` and ``ConfirmationTimeout``. After ``ValidationFailed``, the call stays pending.
         """
         try:
             bound = await self._undecided(session_id, confirmation_id).bind(decision)
@@ -154,10 +148,9 @@ class SessionApprover:
     agent_name: str | None = None
 
     async def decide(self, bound: BoundCall, announce: Callable[[str], None]) -> tuple[Decision, BoundCall] | None:
-        """Request the user's decision and wait for it. Return None if the timeout passes first.
+        """Return the user's decision and the call with edited arguments, or None after the timeout.
 
-        Otherwise, return the decision and the call to run, whose arguments the user may have edited. The session stores
-        the request, so that clients can list it after a restart.
+        The session stores the request, so that clients can list it after a restart.
         """
         confirmation = Confirmation(self.conversation.session_id, bound, self.agent_name)
         self.approvals.add(confirmation)

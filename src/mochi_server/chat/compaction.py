@@ -50,15 +50,10 @@ class PromptFitter:
     checkpoint: Checkpoint | None
     _last_compaction: tuple[int, int] = field(default=(0, 0), init=False)
     """Number of dropped messages and number of trimmed tool results in the latest compaction event."""
-    _published: set[str] = field(default_factory=set, init=False)
-    """Codes of the warnings that the turn has published."""
+    _warned: set[str] = field(default_factory=set, init=False)
 
     def prompt(self, history: History, turn_start: int, tools: Sequence[dict[str, Any]]) -> "TurnPrompt":
-        """Return the prompt for a history. ``turn_start`` is the index of the user message to answer.
-
-        Raises:
-            ContextOverflow: The prompt is too long for any window, even if it is shortened.
-        """
+        """Return the prompt that answers message ``turn_start``. Raises ``ContextOverflow`` if it cannot fit."""
         shows_images = self.window.model.has_capability("vision")
         prompt = TurnPrompt(self, Prompt(history, turn_start, self.checkpoint, shows_images=shows_images), tools)
         if largest := self.window.context_length:
@@ -70,9 +65,7 @@ class PromptFitter:
     async def compact(self, prompt: Prompt, budget: Budget) -> Checkpoint:
         """Replace the oldest turns of a prompt by a summary, and store the summary in the session.
 
-        Raises:
-            ContextOverflow: No summary shortens the prompt enough, or Ollama refused every summary request.
-            OllamaError: Ollama failed to write the summary.
+        Raises ``ContextOverflow`` if no summary shortens the prompt enough, and ``OllamaError``.
         """
         self.report("compacting")
         part = _SummaryPrompt(self.window, prompt, budget)
@@ -99,7 +92,7 @@ class PromptFitter:
         return "".join(str((line.get("message") or {}).get("content") or "") for line in lines).strip()
 
     def publish_compaction(self, prompt: Prompt) -> None:
-        """Publish how many messages were dropped and how many tool results trimmed, if the numbers have changed."""
+        """Publish the numbers of dropped messages and trimmed tool results, if they have changed."""
         compaction = (prompt.dropped, prompt.trimmed)
         if compaction != self._last_compaction:
             self._last_compaction = compaction
@@ -107,8 +100,8 @@ class PromptFitter:
 
     def warn(self, code: str, text: str) -> None:
         """Publish a warning, once in each turn."""
-        if code not in self._published:
-            self._published.add(code)
+        if code not in self._warned:
+            self._warned.add(code)
             self.publish([TurnWarning(code, text)])
 
 

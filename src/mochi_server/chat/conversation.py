@@ -40,11 +40,8 @@ class StorageRetry:
     async def run(self, operation: Callable[[], Awaitable[_Result]], *, if_locked: bool = True) -> _Result:
         """Run a write or a read and return its result. While the storage is unavailable, retry with growing pauses.
 
-        If ``if_locked`` is false, do not retry while another process has locked the session files.
-
-        Raises:
-            StorageBusy, StorageUnavailable: The storage was still unavailable at the time limit or at shutdown.
-            MochiError: The operation failed with another error, which is not retried.
+        If ``if_locked`` is false, do not retry while another process has locked the session files. Raises the last
+        error at the time limit or at shutdown. Other errors are not retried.
         """
         clock = asyncio.get_running_loop().time
         deadline, pause = clock() + self._seconds, _FIRST_PAUSE_SECONDS

@@ -28,11 +28,9 @@ class ChatEngine:
     """Factory of the answers of agents."""
 
     async def prepare(self, conversation: Conversation, turn_input: TurnInput) -> Turn:
-        """Validate the input of a turn against its session, choose its answerer, and return the turn.
+        """Validate the input of a turn against its session and choose its answerer.
 
-        Raises:
-            SessionConflict: The session does not have the revision that the input expects.
-            MochiError: The session cannot be loaded or has no user message, or the input is invalid.
+        Raises ``MochiError`` if the session cannot be loaded, has another revision or does not fit the input.
         """
         session = await conversation.store.load(conversation.session_id)
         if turn_input.revision not in (None, session.revision):
@@ -47,9 +45,8 @@ class ChatEngine:
     async def run(self, turn: Turn, run: Run) -> TurnResult:
         """Execute a turn, publish its events in ``run`` and return its result.
 
-        If the turn fails, the result contains the error. On cancellation, the engine stores the partial answer and
-        sets ``cancelled`` in the result, unless the whole answer is stored: then the turn is complete. If the server
-        has cancelled the turn, for example at a shutdown, the session keeps the turn's approval request.
+        If the turn fails, the result contains the error. On cancellation, the engine stores the partial answer, unless
+        the whole answer is stored already. If the server has cancelled the turn, its approval request stays stored.
         """
         try:
             session = await turn.answerer.begin(turn.session)

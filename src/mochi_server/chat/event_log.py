@@ -19,8 +19,8 @@ from mochi_server.events import (
 MAX_BYTES = 8 * 1024 * 1024
 """Memory limit for the events of one run, in bytes."""
 
-_MAX_BATCH_BYTES = 256 * 1024
-"""Size limit in bytes of a batch from the log, so that a slow client does not fill the send buffer."""
+_MAX_BATCH_EVENTS = 1000
+"""Number of events in a batch from the log, so that a slow client does not fill the send buffer."""
 
 _RECENT_BATCHES = 4
 
@@ -111,12 +111,8 @@ class EventLog:
             return Batch(position + 1, lines, [event for batch in recent for event in batch.events])
         if position < self._dropped:
             return Batch(self._dropped, (encode(self._snapshot),), (self._snapshot,))
-        begin = end = position - self._dropped
-        size = 0
-        while end < len(self._lines) and (end == begin or size + len(self._lines[end]) <= _MAX_BATCH_BYTES):
-            size += len(self._lines[end])
-            end += 1
-        return Batch(position + 1, self._lines[begin:end])
+        begin = position - self._dropped
+        return Batch(position + 1, self._lines[begin : begin + _MAX_BATCH_EVENTS])
 
     def _drop_older_half(self) -> None:
         """Replace the older half of the events by a snapshot of their text. The latest event is always retained."""

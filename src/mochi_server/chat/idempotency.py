@@ -54,10 +54,7 @@ def resolve_idempotent(session: ChatSession, turn_input: TurnInput) -> tuple[Tur
     """Return an input that repeats the last stored turn if ``turn_input`` has the same key, else ``turn_input``.
 
     The returned input does not store the messages again. If the stored answer is complete, it is returned too, else
-    the model answers the messages again. Tool calls that already have results are not repeated.
-
-    Raises:
-        IdempotencyKeyReused: A stored message with this key is not part of the input, or another model has answered.
+    the model answers the messages again. Raises ``IdempotencyKeyReused`` if the earlier request was different.
     """
     indexes = keyed_indexes(session, turn_input.key)
     if turn_input.key is None or not indexes or (turn_input.new_message is None and not turn_input.results):

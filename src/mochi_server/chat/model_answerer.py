@@ -42,18 +42,15 @@ ToolboxSource = Callable[[ChatSession, SessionApprover], Awaitable[Toolbox | Non
 
 @dataclass
 class ToolboxFactory:
-    """Factory of toolboxes. Tools of ``sources`` take precedence over session tools with the same name."""
+    """Factory of toolboxes. Tools of ``agents`` take precedence over session tools with the same name."""
 
     registry: ToolRegistry
     execution: ToolExecutionService
     approvals: ApprovalService
-    sources: Sequence[ToolboxSource] = ()
+    agents: ToolboxSource
 
     async def create(self, conversation: Conversation, session: ChatSession, turn_input: TurnInput) -> Toolbox:
-        """Create the toolbox of a turn: the selected tools of the server, the agents and the tools of the client.
-
-        Raises ``ValidationFailed`` if the turn must call a tool that does not exist.
-        """
+        """Create the toolbox of a turn. Raises ``ValidationFailed`` if a tool that the turn must call is missing."""
         selected = turn_input.tools
         approver = SessionApprover(self.approvals, conversation, turn_input.interactive)
         functions = FunctionToolbox(
@@ -62,8 +59,8 @@ class ToolboxFactory:
             partial(self._current, approver, selected.names),
         )
         own = ConfirmingToolbox(functions, approver)
-        others = [box for source in self.sources if (box := await source(session, approver)) is not None]
-        return _select(JoinedToolbox(*others, own) if others else own, selected)
+        agents = await self.agents(session, approver)
+        return _select(own if agents is None else JoinedToolbox(agents, own), selected)
 
     async def _current(self, approver: SessionApprover, tools: Sequence[str] | None) -> Mapping[str, Tool]:
         return await self._enabled(await approver.conversation.load(), tools)
@@ -100,14 +97,9 @@ class ModelAnswers:
     """Checker of the tools and agents that a session enables."""
 
     async def prepare(self, conversation: Conversation, session: ChatSession, turn_input: TurnInput) -> "ModelAnswerer":
-        """Check the model, the tools and the edited message of a turn, and return its answerer.
+        """Check the model, the tools and the edited message of a turn. Raises ``MochiError`` for invalid ones.
 
-        If Ollama fails, the answerer contains the error instead of the model. The turn then still stores the user
-        message.
-
-        Raises:
-            InvalidMessageIndex: The message to edit is not a user message.
-            MochiError: The model is not installed, or it cannot see the images of the message.
+        If Ollama fails, the answerer contains the error instead of the model. The turn still stores the user message.
         """
         if turn_input.edit_index is not None:
             edited(session, turn_input.edit_index, turn_input.text or "")

@@ -68,8 +68,7 @@ class ResponseBuilder:
     def feed(self, lines: list[Line]) -> None:
         """Add response lines from Ollama, and publish one event for each piece of text.
 
-        Raises:
-            OllamaError: A line has an invalid tool call. The text before the call is still published.
+        Raises ``OllamaError`` for an invalid tool call, after the text before the call is published.
         """
         events: list[ChatEvent] = []
         try:

@@ -34,22 +34,18 @@ class Run:
     """Time in seconds that the run continues without subscribers."""
     state: RunState = "running"
     result: TurnResult = field(default_factory=TurnResult)
-    """Result of the turn, empty until the run has ended."""
     log: EventLog = field(default_factory=EventLog)
     began: float = field(default_factory=time.monotonic)
     subscribers: int = 0
     """Number of clients that receive the events of the run or wait for its result."""
     suspended: bool = False
-    """Whether the last stream ended because a tool call needs approval and the client sends its decision separately.
-
-    Until the client sends the decision in a new request, the run waits without a subscriber.
-    """
+    """Whether the run waits without a subscriber, until the client sends its decision on a tool call."""
     cancel_timer: asyncio.TimerHandle | None = None
     """Timer that cancels the run after its last client has disconnected."""
     stopped: bool = False
-    """Whether a client has stopped the run. The flag is set before the task is cancelled."""
+    """Whether a client has stopped the run."""
     abort_error: MochiError | None = None
-    """Error to report if the server cancels the run, else None. The server sets it before it cancels the task."""
+    """Error to report if the server cancels the run, else None."""
     task: "asyncio.Task[None] | None" = None
     """Task that executes the run, or None before the start and after the end."""
     _forwarders: "set[_Forwarder]" = field(default_factory=set)
@@ -98,9 +94,8 @@ class Run:
     def subscribed(self) -> Iterator[None]:
         """Return a context manager that counts a subscriber while the ``with`` block runs.
 
-        If no subscriber remains and the input has ``on_disconnect="cancel"``, the run is cancelled after
-        ``disconnect_grace`` seconds. A new subscriber within that time prevents the cancellation. A suspended run is
-        not cancelled, because its client will send a decision.
+        ``disconnect_grace`` seconds after the last subscriber, the run is cancelled, unless a client is expected to
+        return: the run is suspended, or the input has ``on_disconnect="continue"``.
         """
         self.subscribers += 1
         if self.cancel_timer is not None:
@@ -113,11 +108,7 @@ class Run:
             cancels = self.input.on_disconnect == "cancel" and not self.suspended
             if self.subscribers == 0 and self.running and cancels:
                 loop = asyncio.get_running_loop()
-                self.cancel_timer = loop.call_later(self.disconnect_grace, self._cancel_if_unsubscribed)
-
-    def _cancel_if_unsubscribed(self) -> None:
-        if self.subscribers == 0 and self.running:
-            self.cancel()
+                self.cancel_timer = loop.call_later(self.disconnect_grace, self.cancel)
 
     async def collect(self) -> TurnResult:
         """Wait until the run has ended and return its result. If an error ended the run, raise that error."""

@@ -63,11 +63,12 @@ class RunCache:
         return None if not runs else runs.get(run_id or "") or runs[next(reversed(runs))]
 
     def with_key(self, session_id: str, key: str) -> Run | None:
-        return self._keys.get((session_id, key))
-
-    def release_key(self, session_id: str, key: str) -> None:
-        """Remove an idempotency key from its run, so that a new run can use the key."""
-        self._keys.pop((session_id, key), None)
+        """Return the run with this idempotency key, or None. A failed or cancelled run loses its key."""
+        run = self._keys.get((session_id, key))
+        if run is not None and run.state in ("failed", "cancelled"):
+            del self._keys[session_id, key]
+            return None
+        return run
 
     def retain(self, run: Run) -> None:
         """Retain an ended run until it expires or the memory limit is reached. Clients find only runs of sessions."""
@@ -87,11 +88,7 @@ class RunCache:
             self._drop(run_id)
 
     async def get_or_start(self, session_id: str, turn_input: TurnInput, start: Callable[[], Awaitable[Run]]) -> Run:
-        """Return the run with the input's idempotency key. If there is no such run, start a run by calling ``start``.
-
-        Raises:
-            IdempotencyKeyReused: The run with this key was started by a different request.
-        """
+        """Return the run with the input's idempotency key, or start one. Raises ``IdempotencyKeyReused``."""
         key = turn_input.key
         if key is None:
             return await start()
@@ -172,10 +169,7 @@ class RunRegistry:
         return run
 
     async def find(self, session_id: str, run_id: str | None = None) -> Run | None:
-        """Return the run with ``run_id`` if it is cached, else the session's latest run, if any.
-
-        Raises ``SessionNotFound``.
-        """
+        """Return the run with ``run_id``, else the session's latest run, if cached. Raises ``SessionNotFound``."""
         run = self.cache.find(session_id, run_id)
         if run is None or not run.running:
             await self.store.load(session_id)

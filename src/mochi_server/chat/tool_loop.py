@@ -27,11 +27,7 @@ class ToolLoopLimits:
 
 @dataclass
 class ToolLoop:
-    """Tool loop of one turn. ``writer`` stores complete messages; ``publish`` receives the events.
-
-    If ``may_announce`` is true, a first answer without tool calls does not end the loop, because some models announce a
-    call before they make it.
-    """
+    """Tool loop of one turn. ``writer`` stores complete messages; ``publish`` receives the events."""
 
     model: ModelCall
     writer: TurnWriter
@@ -39,6 +35,7 @@ class ToolLoop:
     limits: ToolLoopLimits
     publish: Publish
     may_announce: bool = False
+    """Whether the loop goes on after a first answer without calls. Some models announce a call before they make it."""
     parallel_calls: bool = True
     """Whether an answer may call several tools. Otherwise all calls except the first are dropped."""
     _previous_call: ToolInvocation | None = None

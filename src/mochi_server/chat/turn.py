@@ -71,18 +71,14 @@ class TurnResult:
     """Messages of an earlier turn that this turn sends to the client again."""
     outcomes: Sequence[ToolOutcome] = ()
     client_tool_calls: Sequence[ToolInvocation] = ()
-    """Tool calls that the client must run after the turn."""
+    """Calls that the client must run after the turn."""
     window: WindowDecision | None = None
     failure: MochiError | None = None
     cancelled: bool = False
 
     @property
     def answer(self) -> Message | None:
-        """Last message of the model in this turn, or None if the model has not answered.
-
-        The last message may contain tool calls that the client must run. ``stored`` may then contain results of other
-        calls after that message.
-        """
+        """Last message of the model in this turn, or None if the model has not answered."""
         return last_answer(self.stored) or last_answer(self.repeated)
 
     @property
