@@ -210,28 +210,25 @@ class AgentAnswerer(Answerer):
     input: TurnInput
     repeated: Sequence[Message] = ()
     window: WindowDecision | None = None
-    _session: ChatSession | None = None
 
     async def begin(self, session: ChatSession) -> ChatSession:
-        self._session = await with_agent_prompt(self.conversation.store, session, self.agent)
-        return self._session
+        return await with_agent_prompt(self.conversation.store, session, self.agent)
 
-    async def answer(self, writer: TurnWriter, publish: Publish) -> None:
-        assert self._session is not None  # noqa: S101 - the engine calls `begin` first
+    async def answer(self, session: ChatSession, writer: TurnWriter, publish: Publish) -> None:
         service, agent, failure = self.service, self.agent, None
         current_tools = partial(self.registry.current_tools, agent)
         caller = replace(AgentCaller.without_user(self.input.policy), current_tools=current_tools)
-        events = AgentEvents(publish, agent.name, self.input.text or "", "", self._session.session_id)
+        events = AgentEvents(publish, agent.name, self.input.text or "", "", session.session_id)
         events.start()
         try:
             name, model = await service.find_model(agent, self.input.model or "")
-            session = await with_model(self.conversation.store, self._session, name)
+            session = await with_model(self.conversation.store, session, name)
             await service.run_phases(
                 agent, self.input, model, session=session, writer=writer, events=events, caller=caller
             )
         except MochiError as error:
             failure = error
-        result = AgentResult.of(agent.name, self._session.session_id, writer.stored, failure)
+        result = AgentResult.of(agent.name, session.session_id, writer.stored, failure)
         events.complete(result.output, result.error_code)
         if failure is not None:
             raise failure

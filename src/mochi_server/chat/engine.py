@@ -60,7 +60,7 @@ class ChatEngine:
             turn = replace(turn, input=turn.input.without_data())  # free the images: a turn may take minutes
             if session.metadata.pending_approval is not None:  # an earlier turn was interrupted
                 await _discard_approval(turn.conversation)
-            await turn.answerer.answer(writer, gate.publish)
+            await turn.answerer.answer(session, writer, gate.publish)
             await writer.wait_until_stored()
             gate.publish([_result(turn, writer).completed()])
         except asyncio.CancelledError:

@@ -27,7 +27,7 @@ class StoredAnswer(Answerer):
     async def begin(self, session: ChatSession) -> ChatSession:
         return session
 
-    async def answer(self, writer: TurnWriter, publish: Publish) -> None:
+    async def answer(self, _: ChatSession, writer: TurnWriter, publish: Publish) -> None:
         last = last_answer(self.repeated) or {}
         writer.client_tool_calls += [
             ToolInvocation(index, call["id"], call["function"]["name"], call["function"]["arguments"])

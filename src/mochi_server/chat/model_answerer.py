@@ -136,7 +136,6 @@ class ModelAnswerer(Answerer):
     warnings: Sequence[TurnWarning]
     """A warning for each enabled tool, tool group and agent that cannot be used."""
     repeated: Sequence[Message] = ()
-    _session: ChatSession | None = None
     _call: ModelCall | None = field(default=None, init=False)
 
     @property
@@ -146,12 +145,10 @@ class ModelAnswerer(Answerer):
     async def begin(self, session: ChatSession) -> ChatSession:
         if self.input.edit_index is not None:
             session = await self.services.sessions.edit(session, self.input.edit_index, self.input.text or "")
-        self._session = session
         return session
 
-    async def answer(self, writer: TurnWriter, publish: Publish) -> None:
-        assert self._session is not None  # noqa: S101 - the engine calls `begin` first
-        session, wanted = self._session, self.input.model
+    async def answer(self, session: ChatSession, writer: TurnWriter, publish: Publish) -> None:
+        wanted = self.input.model
         if wanted is not None and qualified_name(wanted) != qualified_name(session.model):
             session = await self.services.sessions.patch(session.session_id, {"model": wanted})
         if isinstance(self.model, errors.MochiError):

@@ -30,7 +30,7 @@ class Answerer(Protocol):
     async def begin(self, session: ChatSession) -> ChatSession:
         """Change the history as the input of the turn demands. Return the changed session."""
 
-    async def answer(self, writer: TurnWriter, publish: Publish) -> None:
+    async def answer(self, session: ChatSession, writer: TurnWriter, publish: Publish) -> None:
         """Produce the answer: publish its events, and store its messages with ``writer``."""
 
 
