@@ -7,9 +7,8 @@ from functools import partial
 from mochi_server import errors
 from mochi_server.chat.approvals import ApprovalService, SessionApprover
 from mochi_server.chat.conversation import Conversation
-from mochi_server.chat.forced_call import ForcedCallLoop
 from mochi_server.chat.model_call import ModelCall
-from mochi_server.chat.tool_loop import ToolLoop, ToolLoopLimits
+from mochi_server.chat.tool_loop import ForcedCallLoop, ToolLoop, ToolLoopLimits
 from mochi_server.chat.turn import Answerer
 from mochi_server.chat.turn_input import ToolSelection, TurnInput
 from mochi_server.chat.turn_writer import TurnWriter
