@@ -7,15 +7,8 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 from uuid import uuid4
 
+from mochi_server import errors
 from mochi_server.chat.conversation import Conversation
-from mochi_server.errors import (
-    ConfirmationInterrupted,
-    ConfirmationNotFound,
-    ConfirmationResolved,
-    ConfirmationTimeout,
-    MochiError,
-    ValidationFailed,
-)
 from mochi_server.sessions.patching import approve_tool
 from mochi_server.sessions.store import SessionStore
 from mochi_server.tools.discovery import Tool
@@ -58,7 +51,7 @@ class Confirmation:
         try:
             return replace(self.bound, call=call, arguments=await call.bind(self.bound.tool.schema))
         except InvalidArguments as error:
-            raise ValidationFailed(f"The edited arguments are invalid: {error}") from error
+            raise errors.ValidationFailed(f"The edited arguments are invalid: {error}") from error
 
 
 class ApprovalService:
@@ -101,10 +94,10 @@ class ApprovalService:
         try:
             bound = await self._undecided(session_id, confirmation_id).bind(decision)
             confirmation = self._undecided(session_id, confirmation_id)  # meanwhile, it may have been decided or ended
-        except ConfirmationNotFound:
+        except errors.ConfirmationNotFound:
             interrupted = await self._interrupted(session_id)
             if interrupted and interrupted["confirmation_id"] == confirmation_id:
-                raise ConfirmationInterrupted(confirmation_id) from None
+                raise errors.ConfirmationInterrupted(confirmation_id) from None
             raise
         confirmation.bound = bound
         bound.call.progress.decided_by = "user"
@@ -122,11 +115,11 @@ class ApprovalService:
     def _undecided(self, session_id: str, confirmation_id: str) -> Confirmation:
         confirmation = self._waiting.get(confirmation_id) or self._ended.get(confirmation_id)
         if confirmation is None or confirmation.session_id != session_id:
-            raise ConfirmationNotFound(confirmation_id)
+            raise errors.ConfirmationNotFound(confirmation_id)
         if confirmation.decision.cancelled():
-            raise ConfirmationTimeout(confirmation_id)
+            raise errors.ConfirmationTimeout(confirmation_id)
         if confirmation.decision.done():
-            raise ConfirmationResolved(confirmation_id)
+            raise errors.ConfirmationResolved(confirmation_id)
         return confirmation
 
     async def _interrupted(self, session_id: str) -> dict[str, Any] | None:
@@ -174,7 +167,7 @@ class SessionApprover:
         session_id = self.conversation.session_id
         try:
             await self.conversation.store.patch(session_id, {"pending_approval": approval})
-        except MochiError as error:  # the approval itself does not depend on the record
+        except errors.MochiError as error:  # the approval itself does not depend on the record
             logger.warning("Approval request not stored session_id=%s: %s", session_id, error.message)
 
     def _key(self, tool: Tool) -> str:

@@ -12,7 +12,6 @@ from mochi_server.chat.tool_loop import ForcedCallLoop, ToolLoop, ToolLoopLimits
 from mochi_server.chat.turn import Answerer
 from mochi_server.chat.turn_input import ToolSelection, TurnInput
 from mochi_server.chat.turn_writer import TurnWriter
-from mochi_server.errors import ValidationFailed
 from mochi_server.events import Publish, TurnWarning
 from mochi_server.inference.gateway import ModelGateway
 from mochi_server.inference.windows import WindowDecision
@@ -80,7 +79,7 @@ def _select(own: Toolbox, selected: ToolSelection) -> Toolbox:
         toolbox = LimitedToolbox(toolbox, names=[selected.only])
     if selected.must_call and not toolbox.schemas():
         missing = f"there is no tool {selected.only!r}" if selected.only is not None else "the request has no tools"
-        raise ValidationFailed.at("tool_choice", f"{missing}; add one to `tools`")
+        raise errors.ValidationFailed.at("tool_choice", f"{missing}; add one to `tools`")
     return toolbox
 
 
