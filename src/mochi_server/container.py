@@ -6,20 +6,16 @@ from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
 
-from mochi_server.agents.answerer import AgentAnswers
-from mochi_server.agents.discovery import AgentDiscoveryService
-from mochi_server.agents.execution import AgentExecutionService
+from mochi_server.agents.discovery import AgentDiscoveryService, AgentRegistry
+from mochi_server.agents.execution import AgentAnswers, AgentExecutionService
 from mochi_server.agents.prompt_loader import PromptLoader
-from mochi_server.agents.registry import AgentRegistry
 from mochi_server.agents.tool_factory import AgentToolboxProvider
-from mochi_server.chat.approvals import ApprovalService, ConfirmationBroker
-from mochi_server.chat.conversation import Conversations
+from mochi_server.chat.approvals import ApprovalService
+from mochi_server.chat.conversation import Conversations, StorageRetry
 from mochi_server.chat.engine import ChatEngine
-from mochi_server.chat.model_answerer import ModelAnswers
+from mochi_server.chat.model_answerer import ModelAnswers, ToolboxFactory
 from mochi_server.chat.run_registry import RunRegistry
-from mochi_server.chat.storage_retry import StorageRetry
 from mochi_server.chat.tool_loop import ToolLoopLimits
-from mochi_server.chat.toolbox_factory import ToolboxFactory
 from mochi_server.config import MochiServerSettings
 from mochi_server.constants import AGENT_TOOL
 from mochi_server.errors import NotReady, ShuttingDown, StorageFailed
@@ -53,8 +49,8 @@ class Services:
         self.gateway = gateway = ModelGateway(client, dynamic=settings.dynamic_context_window_enabled, observer=metrics)
         self.stores = build_stores(settings, settings.resolved_advertise_url if settings.store_url else "")
         self.store, self.agent_chats = self.stores.chats, self.stores.agents
-        self.conversations = Conversations(self.store, self.agent_chats)
         retry = StorageRetry(settings.store_retry_seconds)
+        self.conversations = Conversations(self.store, self.agent_chats, retry)
         self.prompts = SystemPromptService(settings.resolved(settings.system_prompts_dir))
         tools_dir, agents_dir = settings.code_directory("tools_dir"), settings.code_directory("agents_dir")
         self.mcp = McpServers(tools_dir, reserved=[AGENT_TOOL])
@@ -65,8 +61,7 @@ class Services:
             on_lost=metrics.lost_threads.inc,
             on_refused=metrics.refused_calls.inc,
         )
-        self.confirmations = ConfirmationBroker(timeout=settings.tool_confirmation_timeout_seconds)
-        self.approvals = ApprovalService(self.confirmations, self.store)
+        self.approvals = ApprovalService(self.store, timeout=settings.tool_confirmation_timeout_seconds)
         agents = AgentDiscoveryService(agents_dir, settings.resolved(settings.agent_chats_dir))
         self.agents = AgentRegistry(agents, self.tools)
         selections = SelectionChecker(self.tools, self.agents.directory_agents)
@@ -78,13 +73,28 @@ class Services:
             enabled=settings.summarization_enabled,
             interval=settings.summarization_interval_seconds,
         )
-        agent_execution = self._agent_execution(settings, retry)
+        limits = ToolLoopLimits(
+            rounds=settings.max_tool_iterations,
+            identical_calls=settings.max_identical_tool_calls,
+            calls_per_round=settings.max_tool_calls_per_round,
+        )
+        planning, execution = settings.planning_prompt_path, settings.execution_prompt_path
+        agent_execution = AgentExecutionService(
+            gateway,
+            self.agent_chats,
+            self.execution,
+            PromptLoader(settings.resolved(planning), settings.resolved(execution)),
+            replace(limits, rounds=settings.max_agent_iterations, rounds_setting="MOCHI_MAX_AGENT_ITERATIONS"),
+            on_tool_calls=metrics.tool_calls_ended,
+            retry=retry,
+        )
         agent_tool = AgentToolboxProvider(self.agents, agent_execution, settings.tool_output_limit_chars)
-        toolboxes = ToolboxFactory(self.tools, self.execution, self.confirmations, [agent_tool.create], retry)
-        models = ModelAnswers(gateway, toolboxes, _tool_limits(settings), self.sessions, selections)
+        toolboxes = ToolboxFactory(self.tools, self.execution, self.approvals, agent_tool.create)
+        models = ModelAnswers(gateway, toolboxes, limits, self.sessions, selections)
         self.runs = RunRegistry(
             self.store,
-            ChatEngine(models, AgentAnswers(self.agents, agent_execution), retry),
+            ChatEngine(models, AgentAnswers(self.agents, agent_execution)),
+            retry,
             self.summaries,
             gateway.prefetch_loaded,
             disconnect_grace=settings.disconnect_grace_seconds,
@@ -100,21 +110,6 @@ class Services:
             lambda: len(running()),
             lambda: sum(run.subscribers for run in running()),
             lambda: self.stores.connected,
-        )
-
-    def _agent_execution(self, settings: MochiServerSettings, retry: StorageRetry) -> AgentExecutionService:
-        prompts = PromptLoader(
-            settings.resolved(settings.planning_prompt_path), settings.resolved(settings.execution_prompt_path)
-        )
-        rounds, setting = settings.max_agent_iterations, "MOCHI_MAX_AGENT_ITERATIONS"
-        return AgentExecutionService(
-            self.gateway,
-            self.agent_chats,
-            self.execution,
-            prompts,
-            replace(_tool_limits(settings), rounds=rounds, rounds_setting=setting),
-            on_tool_calls=self.metrics.tool_calls_ended,
-            retry=retry,
         )
 
     async def open(self) -> None:
@@ -148,14 +143,6 @@ class Services:
         await self.client.aclose()
 
 
-def _tool_limits(settings: MochiServerSettings) -> ToolLoopLimits:
-    return ToolLoopLimits(
-        rounds=settings.max_tool_iterations,
-        identical_calls=settings.max_identical_tool_calls,
-        calls_per_round=settings.max_tool_calls_per_round,
-    )
-
-
 def build_services(settings: MochiServerSettings, ollama_client: ChatClient | None = None) -> Services:
     """Build the services of a server. Connections are opened later, by ``open()``."""
     return Services(settings.with_absolute_data_dir(), ollama_client)
@@ -180,10 +167,9 @@ async def prepare_store(settings: MochiServerSettings) -> str:
 
 
 def build_stores(settings: MochiServerSettings, url: str = "") -> Stores:
-    """Build the session stores. Connections are opened later, by ``open()``.
+    """Build the session stores, without opening connections. Raises ``StorageFailed`` without the driver.
 
     ``url`` is the address at which other servers with the same database reach this process.
-    Raises ``StorageFailed`` if the driver is not installed.
     """
     if not settings.store_url:
         return FileStores(settings.resolved_sessions_dir, settings.resolved(settings.agent_chats_dir))

@@ -5,7 +5,7 @@ from typing import Annotated, Any
 
 from fastapi import Depends, Request
 
-from mochi_server.agents.registry import AgentRegistry
+from mochi_server.agents.discovery import AgentRegistry
 from mochi_server.chat.approvals import ApprovalService
 from mochi_server.chat.conversation import Conversation
 from mochi_server.chat.run_registry import RunRegistry

@@ -29,10 +29,7 @@ class ThinkingDelta:
 
 @dataclass
 class TokenLogprobs:
-    """Log probabilities of the tokens in the next ``content_delta``.
-
-    The server sends this event only if a request to ``/v1`` sets ``logprobs``.
-    """
+    """Log probabilities of the tokens in the next ``content_delta``, for a request to ``/v1`` with ``logprobs``."""
 
     logprobs: list[dict[str, Any]]
     type: ClassVar[str] = "logprobs"
@@ -50,10 +47,7 @@ class ToolCalled:
 
 @dataclass(frozen=True, slots=True)
 class ToolConfirmationRequired:
-    """A tool call waits for approval. Send the decision to ``confirm-tool``.
-
-    ``agent_name`` is set if an agent made the call.
-    """
+    """A tool call waits for approval. Send the decision to ``confirm-tool``. An agent's call has an ``agent_name``."""
 
     tool_name: str
     arguments: dict[str, Any]

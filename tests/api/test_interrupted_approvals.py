@@ -11,10 +11,11 @@ from typing import Any
 
 import pytest
 
-from mochi_server.chat.approvals import ConfirmationBroker
+from mochi_server.chat.approvals import ApprovalService, Confirmation
 from mochi_server.client import MochiClient
 from mochi_server.errors import ConfirmationResolved
 from mochi_server.events import ToolConfirmationRequired
+from mochi_server.storage.memory import MemorySessionStore
 from mochi_server.tools.discovery import Tool
 from mochi_server.tools.schema import make_schema
 from mochi_server.tools.toolbox import BoundCall, Decision, ToolInvocation
@@ -112,15 +113,16 @@ async def test_timeout_0_waits_until_the_decision() -> None:
     def note() -> None:
         """Take a note."""
 
-    broker = ConfirmationBroker(timeout=0)
+    approvals = ApprovalService(MemorySessionStore(), timeout=0)
     tool = Tool("note", note, make_schema(note, "note"))
     call = ToolInvocation(0, "call", "note", {})
-    confirmation = broker.create("a1b2c3d4e5", BoundCall(call, tool, await call.bind(tool.schema)))
-    waiting = asyncio.ensure_future(confirmation.wait_for_decision())
+    confirmation = Confirmation("a1b2c3d4e5", BoundCall(call, tool, await call.bind(tool.schema)))
+    approvals.add(confirmation)
+    waiting = asyncio.ensure_future(approvals.wait_for_decision(confirmation))
     for _ in range(10):
         await asyncio.sleep(0)
     assert not waiting.done()
-    await broker.resolve("a1b2c3d4e5", confirmation.confirmation_id, Decision(approved=True))
+    await approvals.decide("a1b2c3d4e5", confirmation.confirmation_id, Decision(approved=True))
     assert await waiting == Decision(approved=True)
 
 
@@ -134,15 +136,17 @@ async def test_only_first_of_two_simultaneous_decisions_is_applied() -> None:
         await checked.wait()
         return await schema.bind(arguments)
 
-    broker = ConfirmationBroker(timeout=0)
+    approvals = ApprovalService(MemorySessionStore(), timeout=0)
     call = ToolInvocation(0, "call", "note", {"text": "x"})
     tool = Tool("note", note, replace(schema, bind=bind))
-    confirmation = broker.create("a1b2c3d4e5", BoundCall(call, tool, await schema.bind(call.arguments)))
+    confirmation = Confirmation("a1b2c3d4e5", BoundCall(call, tool, await schema.bind(call.arguments)))
+    approvals.add(confirmation)
     ids = ("a1b2c3d4e5", confirmation.confirmation_id)
-    edited = asyncio.ensure_future(broker.resolve(*ids, Decision(approved=True, arguments={"text": "edited"})))
+    edited = asyncio.ensure_future(approvals.decide(*ids, Decision(approved=True, arguments={"text": "edited"})))
     await asyncio.sleep(0)
-    await broker.resolve(*ids, Decision(approved=False))
+    await approvals.decide(*ids, Decision(approved=False))
     checked.set()
     with pytest.raises(ConfirmationResolved):
         await edited
-    assert (await confirmation.wait_for_decision(), confirmation.call) == (Decision(approved=False), call)
+    assert await approvals.wait_for_decision(confirmation) == Decision(approved=False)
+    assert confirmation.bound.call is call

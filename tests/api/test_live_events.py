@@ -7,12 +7,12 @@ import httpx
 import pytest
 
 from mochi_server.chat import event_log
-from mochi_server.events import ChatEvent
+from mochi_server.events import ChatEvent, ContentDelta
 from mochi_stub import StubServer
-from tests.frontends.chats import Frontend, message, of_type, response_to, user
+from tests.frontends.chats import message, user
 from tests.frontends.conftest import TOOLS
 from tests.support.agents import delegate, nested, write_agent
-from tests.support.instructions import calls, instruct, words
+from tests.support.instructions import calls, words
 from tests.support.server import RunningServer
 from tests.support.tools import write_tools
 
@@ -46,6 +46,8 @@ def decoded(monkeypatch: pytest.MonkeyPatch) -> list[bytes]:
         return decode(line)
 
     monkeypatch.setattr(event_log, "decode", record)
+    assert event_log.Batch(1, [event_log.encode(ContentDelta("a"))]).events == [ContentDelta("a")]
+    assert lines.pop()
     return lines
 
 
@@ -82,11 +84,3 @@ def test_turn_in_a_session_is_not_decoded(
 ) -> None:
     response = server.client.http.post(f"/chat/{session}{path}", json=body)
     assert (response.status_code, "lorem" in response.text, decoded) == (200, True, [])
-
-
-def test_stream_after_an_approval_is_decoded(server: RunningServer, session: str, decoded: list[bytes]) -> None:
-    frontend, prompt = Frontend(server.client, session), user(instruct(calls("note", text="milk"), words(1)))
-    approval = of_type(frontend.ai_sdk(prompt), "tool-approval-request")
-    assert decoded == []
-    frontend.ai_sdk(prompt, response_to(approval))
-    assert decoded

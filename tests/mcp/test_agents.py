@@ -62,7 +62,11 @@ def test_names_that_cannot_be_used_are_problems(api: Api) -> None:
             "message": "SKILL.md: mcp_tools names 'gone', but no MCP tool or server has this name. "
             "Available tools: echo, note, maths_add, look",
         },
-        {"name": "add", "message": "SKILL.md: mcp_tools names 'add', which is not a tool of an MCP server"},
+        {
+            "name": "add",
+            "message": "SKILL.md: mcp_tools names 'add', but no MCP tool or server has this name. "
+            "Available tools: echo, note, maths_add, look",
+        },
     ]
     assert agent(api, "helper")["problems"] == [
         {"name": "maths", "message": "a tool in __init__.py has the same name as the MCP tool 'look'"}

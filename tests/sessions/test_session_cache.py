@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from mochi_server.chat.prompt_cache import encode_messages
+from mochi_server.chat.prompt_messages import encode_messages
 from mochi_server.errors import SessionNotFound
 from mochi_server.sessions import FileSessionStore, Message, SessionCreationOptions, SessionManager
 from mochi_server.storage.files.atomic_files import Signature

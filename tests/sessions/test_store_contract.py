@@ -204,15 +204,6 @@ async def test_checkpoint_alone_changes_neither_history_nor_time(store: SessionS
         assert await store.load(session.session_id) == session
 
 
-async def test_flush_of_several_sessions_returns_the_errors_of_those_that_failed(store: SessionStore) -> None:
-    sessions = [await stored_session(store, user("a")) for _ in range(3)]
-    first, deleted, last = [session.session_id for session in sessions]
-    async with store.hold(first, run_id="r"), store.hold(deleted, run_id="s"), store.hold(last, run_id="t"):
-        await store.delete(deleted)
-        errors = await store.flush_all({each: assistant("so f") for each in (first, deleted, last)})
-        assert [(session_id, type(error)) for session_id, error in errors.items()] == [(deleted, SessionNotFound)]
-
-
 async def test_patch_during_a_turn_is_merged_with_it(store: SessionStore) -> None:
     session = await stored_session(store)
     async with store.hold(session.session_id, run_id="r"):

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from mochi_server.chat.turn_window import allocate_window, save_window
+from mochi_server.chat.model_call import allocate_window, save_window
 from mochi_server.errors import StorageBusy
 from mochi_server.inference.estimate import PromptSize, TokenEstimate
 from mochi_server.inference.gateway import ModelGateway

@@ -108,6 +108,6 @@ async def test_failing_receiver_does_not_reach_the_publisher() -> None:
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(forward)
         for text in ("one", "two", "three", "four"):
-            await anyio.lowlevel.checkpoint()
+            await anyio.wait_all_tasks_blocked()
             run.publish([ContentDelta(text)])
     assert received == [1, 2, 3]

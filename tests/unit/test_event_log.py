@@ -1,12 +1,11 @@
 """Event log of a run: events can be read from any position."""
 
-import gc
 from typing import get_args
 
 import pytest
 
 from mochi_server.chat import event_log
-from mochi_server.chat.event_log import Backlog, EventLog, decode, encode
+from mochi_server.chat.event_log import EventLog, decode, encode
 from mochi_server.events import (
     AgentStart,
     ChatEvent,
@@ -60,16 +59,6 @@ def test_long_log_is_read_in_batches_from_any_position() -> None:
     assert log.after(5000) is None
 
 
-def test_event_larger_than_a_batch_is_sent_alone() -> None:
-    log = EventLog()
-    log.add([ContentDelta("a"), ContentDelta("b" * 1_000_000), ContentDelta("c")])
-    assert [(batch.first, batch.last) for batch in (log.after(0), log.after(1), log.after(2)) if batch] == [
-        (1, 1),
-        (2, 2),
-        (3, 3),
-    ]
-
-
 def test_snapshot_replaces_dropped_events(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(event_log, "MAX_BYTES", 2000)
     log = EventLog()
@@ -80,26 +69,6 @@ def test_snapshot_replaces_dropped_events(monkeypatch: pytest.MonkeyPatch) -> No
     content = "".join(f"c{number} " for number in range(100, 300))
     thinking = "".join(f"t{number} " for number in range(100))
     assert _events(log) == [(300, Snapshot(content, thinking)), (301, ContentDelta("x" * 5000))]
-
-
-def test_long_log_does_not_add_work_for_the_gc() -> None:
-    long, short = EventLog(), EventLog()
-    for number in range(1000):
-        long.add([ContentDelta(str(number))])
-    short.add([ContentDelta("0")])
-    assert len(_reachable(long)) == len(_reachable(short))
-
-
-def _reachable(log: EventLog) -> list[object]:
-    """Count the objects of a log that the garbage collector visits."""
-    found: list[object] = []
-    left: list[object] = [log]
-    while left:
-        thing = left.pop()
-        if not isinstance(thing, type):
-            found.append(thing)
-            left += gc.get_referents(thing)
-    return found
 
 
 def test_warnings_are_retained_when_their_events_are_dropped() -> None:
@@ -121,24 +90,11 @@ def test_confirmations_are_found_after_their_events_are_dropped() -> None:
     assert log.confirmations == {"conf_1": 2, "conf_2": log.last}
 
 
-def test_backlog_returns_the_next_events_as_one_batch() -> None:
-    log, backlog = EventLog(), Backlog()
-    for text in ("one", "two", "three"):
-        backlog.add(log.add([ContentDelta(text)]))
-    batch = backlog.take(0)
-    assert batch is not None
-    assert (batch.first, batch.last, batch.published) == (1, 3, [*map(ContentDelta, ("one", "two", "three"))])
-    assert backlog.take(3) is None
-
-
-def test_backlog_has_no_events_for_another_position() -> None:
-    log, backlog = EventLog(), Backlog()
-    backlog.add(log.add([ContentDelta("one"), ContentDelta("two")]))
-    assert backlog.take(1) is None
-
-
-def test_full_backlog_is_dropped() -> None:
-    log, backlog = EventLog(), Backlog()
-    for _ in range(2):
-        backlog.add(log.add([ContentDelta("x" * 20_000)]))
-    assert backlog.take(0) is None
+def test_recent_events_are_read_without_decoding() -> None:
+    log = EventLog()
+    for text in ("one", "two", "three", "four", "five", "six"):
+        log.add([ContentDelta(text)])
+    old, recent = log.after(0), log.after(3)
+    assert old is not None
+    assert recent is not None
+    assert (old.published, recent.published) == (None, [*map(ContentDelta, ("four", "five", "six"))])

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from mochi_server.chat.turn_window import allocate_window, save_window
+from mochi_server.chat.model_call import allocate_window, save_window
 from mochi_server.config import MochiServerSettings
 from mochi_server.container import Services, build_services
 from mochi_server.errors import StorageFailed

@@ -1,13 +1,17 @@
-"""Definition of an agent. ``AgentSettings`` is re-exported from ``mochi_server.sessions.types``."""
+"""Definition of an agent, and the parser of its ``SKILL.md``: front matter, followed by the system prompt."""
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import Any
 
 from mochi_server.sessions.types import AgentSettings
 from mochi_server.tools.discovery import ToolCatalogue
+from mochi_server.tools.loader import LEADS_OUT, leads_out
 
 __all__ = ["AgentDefinition", "AgentSettings"]
+
+SKILL_FILE = "SKILL.md"
 
 
 @dataclass(frozen=True)
@@ -31,3 +35,65 @@ class AgentDefinition:
     def tools(self) -> dict[str, Callable[..., Any]]:
         """The functions that the agent may call, by name."""
         return {name: tool.function for name, tool in self.catalogue.tools.items()}
+
+
+class SkillError(Exception):
+    """Error for an invalid ``SKILL.md``. The message lists all problems of the file for its author."""
+
+    def __init__(self, *reasons: str) -> None:
+        super().__init__("; ".join(f"{SKILL_FILE}: {reason}" for reason in reasons))
+
+
+def read_skill(directory: Path) -> AgentDefinition:
+    """Read the ``SKILL.md`` of an agent's folder. Return the agent without Python tools. Raises ``SkillError``."""
+    path = directory / SKILL_FILE
+    if leads_out(path, directory):
+        raise SkillError(f"it is {LEADS_OUT}")
+    try:
+        text, modified = path.read_text("utf-8-sig"), int(path.stat().st_mtime)
+    except OSError as error:
+        raise SkillError(f"it cannot be read ({error.strerror or error})") from error
+    except UnicodeDecodeError as error:
+        raise SkillError(f"it is not UTF-8 ({error.reason} at byte {error.start})") from error
+    return replace(parse_skill(directory.name, text), modified=modified)
+
+
+def parse_skill(name: str, text: str) -> AgentDefinition:
+    """Return the agent ``name`` that the text of a ``SKILL.md`` defines. Raises ``SkillError``."""
+    # Imported here, so that the server starts faster: it discovers agents after its start.
+    import frontmatter  # noqa: PLC0415
+    from yaml import YAMLError  # noqa: PLC0415
+
+    try:
+        fields, body = frontmatter.parse(text)
+    except (YAMLError, ValueError) as error:
+        mark = getattr(error, "problem_mark", None)
+        where = f" in line {mark.line + 1}" if mark is not None else ""
+        problem = f"{getattr(error, 'problem', None) or error}{where}"
+        raise SkillError(f"the front matter is not YAML ({problem}); quote values that contain a colon") from error
+    faults: list[str] = []
+    description, model = (_text(fields, field_name, faults) for field_name in ("description", "model"))
+    if "description" not in fields or (description is None and not faults):
+        faults.insert(0, "it has no description; begin it with the three lines `---`, `description: ...` and `---`")
+    mcp_tools = _names(fields, "mcp_tools", faults)
+    if faults:
+        raise SkillError(*faults)
+    return AgentDefinition(name, " ".join(str(description).split()), body, model, mcp_tools)
+
+
+def _text(fields: dict[str, object], name: str, faults: list[str]) -> str | None:
+    """Return the text of a field, or None if it is missing or blank. Add a fault if the field is not a text."""
+    value = fields.get(name)
+    if value is not None and not isinstance(value, str):
+        faults.append(f"{name} must be text, not {type(value).__name__}")
+    return value.strip() or None if isinstance(value, str) else None
+
+
+def _names(fields: dict[str, object], name: str, faults: list[str]) -> tuple[str, ...]:
+    """Return the names in a field without repetitions. Add a fault if the field is not a list of names."""
+    value = fields.get(name)
+    names = [value] if isinstance(value, str) else value or []
+    if not isinstance(names, list) or not all(isinstance(each, str) and each.strip() for each in names):
+        faults.append(f"{name} must be a list of names, such as [time, echo]")
+        return ()
+    return tuple(dict.fromkeys(each.strip() for each in names))

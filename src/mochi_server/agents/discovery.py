@@ -1,17 +1,22 @@
 """Discovery of agents: folders with a ``SKILL.md`` and Python tools."""
 
+import asyncio
 import logging
-import threading
-from collections.abc import Iterable
+from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
+from urllib.parse import quote
 
-from mochi_server.agents.config import AgentDefinition
-from mochi_server.agents.skill import SKILL_FILE, SkillError, read_skill
+import anyio.to_thread
+
+from mochi_server.agents.config import SKILL_FILE, AgentDefinition, SkillError, read_skill
 from mochi_server.errors import AgentInvalid, AgentNotFound
-from mochi_server.tools.discovery import ToolCatalogue, find_tools
+from mochi_server.tools.discovery import Tool, ToolCatalogue, find_tools
+from mochi_server.tools.execution import MAX_PARALLEL_CALLS, ToolRaised
 from mochi_server.tools.loader import Problem, leads_out
+from mochi_server.tools.registry import IMPORT_SECONDS, ToolRegistry, import_in_thread
 from mochi_server.tools.source_checks import find_mistakes
 
 CHATS_FOLDER = "agent_chats"
@@ -33,21 +38,15 @@ class AgentDiscoveryService:
         self._directory = Path(agents_dir or "")  # not read if there are no agents
         self._chats = Path(agent_chats_dir) if agent_chats_dir is not None else self._directory / CHATS_FOLDER
         self._agents: dict[str, AgentDefinition] | None = None
-        self._lock = threading.Lock()
 
     def discover(self) -> dict[str, AgentDefinition]:
         """Return all agents by name, including invalid agents. The first call imports them, which blocks the thread."""
-        with self._lock:
-            if self._agents is None:
-                self._agents = self._scan()
-            return self._agents
+        return self.reload_agents() if self._agents is None else self._agents
 
     def reload_agents(self) -> dict[str, AgentDefinition]:
         """Import the agents again and return them. Until the import ends, ``discover`` returns the old agents."""
-        agents = self._scan()
-        with self._lock:
-            self._agents = agents
-        return agents
+        self._agents = {name: self.find(name) for name in self.names()}
+        return self._agents
 
     def get(self, name: str) -> AgentDefinition:
         """Return the valid agent ``name``. Raises ``AgentNotFound`` or ``AgentInvalid``."""
@@ -65,8 +64,7 @@ class AgentDiscoveryService:
             logger.warning("Agents directory unreadable path=%s: %s", self._directory, error.strerror)
             return []
         chats = self._chats.resolve()
-        names = sorted(p.name for p in folders if not p.name.startswith(("_", ".")) and p.resolve() != chats)
-        return [name for name in names if _is_utf8(name)]
+        return sorted(p.name for p in folders if not p.name.startswith(("_", ".")) and p.resolve() != chats)
 
     def find(self, name: str) -> AgentDefinition:
         """Import the agent in the folder ``name``. If the import fails, return an invalid agent. Never raises."""
@@ -95,19 +93,6 @@ class AgentDiscoveryService:
         except SkillError as error:
             raise AgentInvalid(agent.name, str(error)) from error
 
-    def _scan(self) -> dict[str, AgentDefinition]:
-        return {name: self.find(name) for name in self.names()}
-
-
-def _is_utf8(name: str) -> bool:
-    """Return whether JSON can contain the name of a folder. If not, log a warning."""
-    try:
-        name.encode()
-    except UnicodeEncodeError:
-        logger.warning("Agent ignored name=%a: the name of its folder is not valid UTF-8. Rename the folder.", name)
-        return False
-    return True
-
 
 def require_valid(agents: dict[str, AgentDefinition], name: str) -> AgentDefinition:
     """Return the valid agent ``name``. Raises ``AgentNotFound`` or ``AgentInvalid``."""
@@ -125,16 +110,13 @@ def _tools(directory: Path, *, is_optional: bool) -> tuple[ToolCatalogue, list[s
         return ToolCatalogue(), []
     if missing:
         with suppress(OSError):
-            missing += _texts(find_mistakes(directory, exported=None))
+            missing += [f"{mistake.name}: {mistake.message}" for mistake in find_mistakes(directory, exported=None)]
         return ToolCatalogue(), missing
     catalogue = find_tools(directory)
     if catalogue.tools or (is_optional and not catalogue.problems):
         return catalogue, []
-    return catalogue, ["__init__.py: no usable tool in __all__", *_texts(catalogue.problems)]
-
-
-def _texts(problems: Iterable[Problem]) -> list[str]:
-    return [f"{problem.name}: {problem.message}" for problem in problems]
+    problems = [f"{problem.name}: {problem.message}" for problem in catalogue.problems]
+    return catalogue, ["__init__.py: no usable tool in __all__", *problems]
 
 
 def _missing(directory: Path, *files: str) -> list[str]:
@@ -149,3 +131,96 @@ def _invalid(name: str, *problems: str) -> AgentDefinition:
     message = "; ".join(dict.fromkeys(problems))
     logger.warning("Invalid agent name=%s: %s", name, message)
     return AgentDefinition(name, valid=False, error_message=message)
+
+
+@dataclass(eq=False)
+class AgentRegistry:
+    """Registry of the agents of a directory. ``tools`` has the MCP tools that agents may name."""
+
+    discovery: AgentDiscoveryService
+    tools: ToolRegistry
+    import_seconds: float = IMPORT_SECONDS
+    """Import timeout for each agent."""
+    _agents: dict[str, AgentDefinition] | None = field(default=None, init=False)
+    _importing: asyncio.Lock = field(default_factory=asyncio.Lock, init=False)
+
+    async def agents(self) -> dict[str, AgentDefinition]:
+        """Return all agents by name, including invalid agents. The first call discovers them."""
+        return await self._with_mcp_tools(await self.directory_agents())
+
+    async def directory_agents(self) -> dict[str, AgentDefinition]:
+        """Return all agents by name, with their Python tools only. Do not wait for MCP servers."""
+        if self._agents is not None:
+            return self._agents
+        async with self._importing:  # so that simultaneous first calls import each agent once
+            return self._agents or await self._discover()
+
+    async def reload(self) -> dict[str, AgentDefinition]:
+        """Discover the agents again and return them by name."""
+        async with self._importing:
+            agents = await self._discover()
+        return await self._with_mcp_tools(agents)
+
+    async def get(self, name: str) -> AgentDefinition:
+        """Return the valid agent ``name``. Raises ``AgentNotFound`` or ``AgentInvalid``."""
+        return require_valid(await self.agents(), name)
+
+    async def enabled(self, names: list[str]) -> dict[str, AgentDefinition]:
+        """Return the named agents that exist and are valid, without the tools of MCP servers."""
+        agents = await self.directory_agents() if names else {}
+        return {name: agents[name] for name in dict.fromkeys(names) if name in agents and agents[name].valid}
+
+    async def current(self, agent: AgentDefinition) -> AgentDefinition:
+        """Read ``SKILL.md`` again and return the agent with the MCP tools that it names. Raises ``AgentInvalid``."""
+        imported = (self._agents or {}).get(agent.name, agent)
+        updated = await anyio.to_thread.run_sync(self.discovery.refresh, imported)
+        return (await self._with_mcp_tools({agent.name: updated}))[agent.name]
+
+    async def current_tools(self, agent: AgentDefinition) -> Mapping[str, Tool]:
+        """Return the tools of ``agent`` by name, with the tools that its MCP servers offer now."""
+        imported = (self._agents or {}).get(agent.name, agent)
+        of_python = replace(agent, catalogue=imported.catalogue)
+        return (await self._with_mcp_tools({agent.name: of_python}))[agent.name].catalogue.tools
+
+    async def _discover(self) -> dict[str, AgentDefinition]:
+        names = await anyio.to_thread.run_sync(self.discovery.names)
+        slots = asyncio.Semaphore(MAX_PARALLEL_CALLS)
+        agents = await asyncio.gather(*(self._find(name, slots) for name in names))
+        self._agents = {agent.name: agent for agent in agents}
+        return self._agents
+
+    async def _with_mcp_tools(self, agents: dict[str, AgentDefinition]) -> dict[str, AgentDefinition]:
+        if not any(agent.mcp_tools for agent in agents.values()):
+            return agents  # without waiting for the MCP servers
+        catalogue = await self.tools.catalogue()
+        return {name: _with_named_tools(agent, catalogue) for name, agent in agents.items()}
+
+    async def _find(self, name: str, slots: asyncio.Semaphore) -> AgentDefinition:
+        try:
+            return await import_in_thread(partial(self.discovery.find, name), slots, self.import_seconds)
+        except ToolRaised as error:
+            return AgentDefinition(name, valid=False, error_message=f"__init__.py: {error}")
+
+
+def _with_named_tools(agent: AgentDefinition, catalogue: ToolCatalogue) -> AgentDefinition:
+    """Return a copy of ``agent`` with the MCP tools that its ``SKILL.md`` names, and with the problems of the names."""
+    available = {name: tool for name, tool in catalogue.tools.items() if tool.source is not None}
+    tools, problems = dict(agent.catalogue.tools), list(agent.catalogue.problems)
+    for named in agent.mcp_tools:
+        found = _tools_named(named, available)
+        if not found:
+            names = ", ".join(available) or "none"
+            text = f"{SKILL_FILE}: mcp_tools names {named!r}, but no MCP tool or server has this name"
+            problems.append(Problem(named, f"{text}. Available tools: {names}"))
+        for name, tool in found.items():
+            if tools.setdefault(name, tool) is not tool:
+                problems.append(Problem(named, f"a tool in __init__.py has the same name as the MCP tool {name!r}"))
+    return replace(agent, catalogue=ToolCatalogue(tools, agent.catalogue.groups, tuple(problems)))
+
+
+def _tools_named(named: str, available: Mapping[str, Tool]) -> dict[str, Tool]:
+    """Return the tool called ``named``, or all tools of the MCP server called ``named``."""
+    if named in available:
+        return {named: available[named]}
+    prefix = f"mcp:{quote(named, safe='')}/"
+    return {name: tool for name, tool in available.items() if str(tool.source).startswith(prefix)}

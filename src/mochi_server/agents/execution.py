@@ -4,23 +4,24 @@ import logging
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
+from functools import partial
 
 import anyio.to_thread
 
 from mochi_server.agents.config import AgentDefinition
-from mochi_server.agents.event_mapping import AgentEvents
+from mochi_server.agents.discovery import AgentRegistry
 from mochi_server.agents.prompt_loader import PromptLoader
-from mochi_server.agents.task import AgentCaller, AgentResult, session_line
-from mochi_server.chat.conversation import Conversation
-from mochi_server.chat.flusher import Flusher
+from mochi_server.agents.task import AgentCaller, AgentEvents, AgentResult, session_line
+from mochi_server.chat.conversation import Conversation, StorageRetry
 from mochi_server.chat.model_call import ModelCall
-from mochi_server.chat.storage_retry import StorageRetry
 from mochi_server.chat.tool_loop import ToolLoop, ToolLoopLimits
+from mochi_server.chat.turn import Answerer
 from mochi_server.chat.turn_input import GenerationOptions, TurnInput
 from mochi_server.chat.turn_writer import TurnWriter
 from mochi_server.errors import MochiError, ModelNotFound, SessionNotFound, ToolNotFound
 from mochi_server.events import Publish, TurnWarning
 from mochi_server.inference.gateway import ModelGateway
+from mochi_server.inference.windows import WindowDecision
 from mochi_server.ollama.types import ModelInfo
 from mochi_server.sessions.history_edits import with_system_prompt, without_system_prompt
 from mochi_server.sessions.session import OWNER, ChatSession, is_session_id, user_message
@@ -45,10 +46,6 @@ class AgentExecutionService:
     on_tool_calls: Callable[[Sequence[Message]], None] = lambda _: None
     """Callback that receives the messages that an agent has stored, including tool results."""
     retry: StorageRetry = field(default_factory=StorageRetry)
-    _flusher: Flusher = field(init=False)
-
-    def __post_init__(self) -> None:
-        self._flusher = Flusher(self.store)
 
     async def execute(
         self,
@@ -62,11 +59,9 @@ class AgentExecutionService:
         """Run an agent in its own session, publish its events and return its result.
 
         ``turn_input.text`` is the task. ``turn_input.model`` answers if the agent has no model, or its model is not
-        installed. ``session_id`` is the session to continue; if it is None, the agent starts a new session. Without a
-        ``caller``, calls that need approval under ``turn_input.policy`` are denied.
-
-        If a ``MochiError`` ends the agent, the result contains its code. If the task is cancelled, the service stores
-        the complete messages, the partial answer and a result for each open tool call.
+        installed. ``session_id`` is the session to continue, or None for a new session. Without a ``caller``, calls
+        that need approval under ``turn_input.policy`` are denied. If a ``MochiError`` ends the agent, the result
+        contains its code.
         """
         caller = caller or AgentCaller.without_user(turn_input.policy)
         events = AgentEvents(publish, agent.name, turn_input.text or "", caller.call_id)
@@ -78,8 +73,8 @@ class AgentExecutionService:
                 events = replace(events, session_id=session.session_id)
                 events.start()
                 caller.progress.partial_output = session_line(session.session_id)
-                conversation = Conversation(session.session_id, self.store, self._flusher, "agent_chat")
-                writer = TurnWriter(conversation, session, turn_input, self.retry)
+                conversation = Conversation(session.session_id, self.store, "agent_chat", self.retry)
+                writer = TurnWriter(conversation, session, turn_input)
                 messages = writer.stored
                 writer.begin()
                 await self.run_phases(
@@ -188,3 +183,52 @@ def _warnings(agent: AgentDefinition, model: str) -> Iterator[TurnWarning]:
     for problem in agent.catalogue.problems:
         if problem.name in agent.mcp_tools:
             yield TurnWarning(ToolNotFound.code, f"Agent {agent.name!r}: {problem.message}.")
+
+
+@dataclass(frozen=True)
+class AgentAnswers:
+    """Factory of the answers of agents."""
+
+    registry: AgentRegistry
+    service: AgentExecutionService
+
+    async def prepare(self, conversation: Conversation, session: ChatSession, turn_input: TurnInput) -> "AgentAnswerer":
+        """Find the agent of a turn. Raises ``AgentNotFound``, ``AgentInvalid`` or ``SessionNotFound``."""
+        agent = await self.registry.current(await self.registry.get(turn_input.agent or ""))
+        check_owner(session, agent)
+        return AgentAnswerer(self.registry, self.service, agent, conversation, turn_input)
+
+
+@dataclass(eq=False)
+class AgentAnswerer(Answerer):
+    """Answerer that runs the two phases of an agent."""
+
+    registry: AgentRegistry
+    service: AgentExecutionService
+    agent: AgentDefinition
+    conversation: Conversation
+    input: TurnInput
+    repeated: Sequence[Message] = ()
+    window: WindowDecision | None = None
+
+    async def begin(self, session: ChatSession) -> ChatSession:
+        return await with_agent_prompt(self.conversation.store, session, self.agent)
+
+    async def answer(self, session: ChatSession, writer: TurnWriter, publish: Publish) -> None:
+        service, agent, failure = self.service, self.agent, None
+        current_tools = partial(self.registry.current_tools, agent)
+        caller = replace(AgentCaller.without_user(self.input.policy), current_tools=current_tools)
+        events = AgentEvents(publish, agent.name, self.input.text or "", "", session.session_id)
+        events.start()
+        try:
+            name, model = await service.find_model(agent, self.input.model or "")
+            session = await with_model(self.conversation.store, session, name)
+            await service.run_phases(
+                agent, self.input, model, session=session, writer=writer, events=events, caller=caller
+            )
+        except MochiError as error:
+            failure = error
+        result = AgentResult.of(agent.name, session.session_id, writer.stored, failure)
+        events.complete(result.output, result.error_code)
+        if failure is not None:
+            raise failure

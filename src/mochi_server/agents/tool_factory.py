@@ -7,10 +7,9 @@ from functools import cached_property, partial
 from typing import Any
 
 from mochi_server.agents.config import AgentDefinition
-from mochi_server.agents.event_mapping import AgentEvents
+from mochi_server.agents.discovery import AgentRegistry
 from mochi_server.agents.execution import AgentExecutionService
-from mochi_server.agents.registry import AgentRegistry
-from mochi_server.agents.task import AgentCaller, AgentResult
+from mochi_server.agents.task import AgentCaller, AgentEvents, AgentResult
 from mochi_server.chat.approvals import SessionApprover
 from mochi_server.chat.turn_input import GenerationOptions, TurnInput
 from mochi_server.constants import AGENT_TOOL
@@ -91,53 +90,35 @@ class AgentToolbox:
     async def _invoke(self, call: ToolInvocation, publish: Publish) -> AgentResult:
         try:
             arguments = (await call.bind(self._schema)).arguments
-            agent = await self._agent(str(arguments["agent"]), str(arguments["instruction"]))
         except InvalidArguments as error:
-            return _rejected(call, publish, str(error), ToolExecutionFailed.code)
-        except _CallRejected as rejection:
-            return _rejected(call, publish, str(rejection), rejection.code)
-        metadata = self.session.metadata
-        generation = GenerationOptions(keep_alive=metadata.keep_alive)
+            return _rejected(call, publish, str(error))
+        name, instruction = str(arguments["agent"]), str(arguments["instruction"])
+        enabled = (await self.approver.conversation.load()).metadata.agent_settings.enabled_agents
+        available = [agent for agent in self.agents if agent in enabled]
+        if name not in available:
+            text = f"There is no agent named {name!r}. Available agents: {', '.join(available) or 'none'}."
+            return _rejected(call, publish, text, AgentNotFound.code)
+        if not instruction.strip():
+            return _rejected(call, publish, "The instruction is empty. Describe the task of the agent.")
+        try:
+            agent = await self.provider.registry.current(self.agents[name])
+        except AgentInvalid as error:
+            return _rejected(call, publish, error.message, error.code)
+        metadata, registry = self.session.metadata, self.provider.registry
+        approver, current_tools = replace(self.approver, agent_name=name), partial(registry.current_tools, agent)
         return await self.provider.service.execute(
             agent,
-            TurnInput(str(arguments["instruction"]), model=metadata.model, generation=generation),
+            TurnInput(instruction, model=metadata.model, generation=GenerationOptions(keep_alive=metadata.keep_alive)),
             session_id=(arguments["session_id"] or "").strip() or None,
-            caller=AgentCaller(
-                replace(self.approver, agent_name=agent.name),
-                partial(self.provider.registry.current_tools, agent),
-                call.id,
-                call.progress,
-            ),
+            caller=AgentCaller(approver, current_tools, call.id, call.progress),
             publish=publish,
         )
 
-    async def _agent(self, name: str, instruction: str) -> AgentDefinition:
-        """Return the agent of a call. Raise ``_CallRejected`` if the agent is not enabled or cannot run the task."""
-        enabled = (await self.approver.load_session()).metadata.agent_settings.enabled_agents
-        available = [agent for agent in self.agents if agent in enabled]
-        if name not in available:
-            names = ", ".join(available) or "none"
-            raise _CallRejected(f"There is no agent named {name!r}. Available agents: {names}.", AgentNotFound.code)
-        if not instruction.strip():
-            raise _CallRejected("The instruction is empty. Describe the task of the agent.")
-        try:
-            return await self.provider.registry.current(self.agents[name])
-        except AgentInvalid as error:
-            raise _CallRejected(error.message, error.code) from error
 
-
-def _rejected(call: ToolInvocation, publish: Publish, reason: str, code: str) -> AgentResult:
+def _rejected(call: ToolInvocation, publish: Publish, reason: str, code: str = ToolExecutionFailed.code) -> AgentResult:
     """Publish the events of a call that cannot start an agent, and return its result."""
     name, instruction = (str(call.arguments.get(key) or "") for key in ("agent", "instruction"))
     events = AgentEvents(publish, name, instruction, call.id)
     events.start()
     events.complete(reason, code)
     return AgentResult(reason, error_code=code)
-
-
-class _CallRejected(Exception):
-    """Error for a tool call that cannot start an agent. The model receives the message as the result of the call."""
-
-    def __init__(self, message: str, code: str = ToolExecutionFailed.code) -> None:
-        super().__init__(message)
-        self.code = code

@@ -1,16 +1,59 @@
 """Conversations: where a turn reads and writes its messages."""
 
-from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Literal
+import asyncio
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Literal, TypeVar
 
-from mochi_server.chat.flusher import Flusher
+import anyio
+
+from mochi_server.errors import StorageUnavailable
 from mochi_server.sessions.images import Image
+from mochi_server.sessions.patching import FieldChanges
 from mochi_server.sessions.session import ChatSession
 from mochi_server.sessions.store import SessionStore
 from mochi_server.storage.memory import MemorySessionStore
 
 ConversationKind = Literal["session", "agent_chat", "in_memory"]
+
+RETRY_SECONDS = 60.0
+_FIRST_PAUSE_SECONDS = 0.25
+_MAX_PAUSE_SECONDS = 2.0
+
+_Result = TypeVar("_Result")
+
+
+class StorageRetry:
+    """Retry policy for the storage operations of turns, while the database is unreachable or session files are locked.
+
+    Writes must be idempotent, because a failed write may have been committed.
+    """
+
+    def __init__(self, seconds: float = RETRY_SECONDS) -> None:
+        self._seconds = seconds
+        self._closed = asyncio.Event()
+
+    def close(self) -> None:
+        """Stop all retries for a shutdown."""
+        self._closed.set()
+
+    async def run(self, operation: Callable[[], Awaitable[_Result]]) -> _Result:
+        """Run a write or a read and return its result. While the storage is unavailable, retry with growing pauses.
+
+        Raises the last error at the time limit or at shutdown. Other errors are not retried.
+        """
+        clock = asyncio.get_running_loop().time
+        deadline, pause = clock() + self._seconds, _FIRST_PAUSE_SECONDS
+        while True:
+            try:
+                return await operation()
+            except StorageUnavailable:
+                if clock() + pause > deadline:
+                    raise
+                with anyio.move_on_after(pause):
+                    await self._closed.wait()
+                    raise
+            pause = min(2 * pause, _MAX_PAUSE_SECONDS)
 
 
 @dataclass(frozen=True, eq=False)
@@ -19,30 +62,39 @@ class Conversation:
 
     session_id: str
     store: SessionStore
-    flusher: Flusher
-    """Writer of partial answers to ``store``."""
     kind: ConversationKind = "session"
+    retry: StorageRetry = field(default_factory=StorageRetry)
+    """Retry policy for reads and writes of ``store``."""
 
     @property
     def run_key(self) -> str:
         """Key of the conversation's runs. Sessions, agent chats and conversations in memory may have equal IDs."""
         return self.session_id if self.kind == "session" else f"{self.kind}/{self.session_id}"
 
+    async def load(self) -> ChatSession:
+        """Load the session, whose settings may have changed during the turn."""
+        return await self.retry.run(lambda: self.store.load(self.session_id))
 
+    async def patch(self, fields: FieldChanges) -> None:
+        """Change metadata of the session."""
+        await self.retry.run(lambda: self.store.patch(self.session_id, fields))
+
+
+@dataclass(frozen=True)
 class Conversations:
     """Factory of conversations. ``chats`` contains the sessions of users, ``agent_chats`` those of agents."""
 
-    def __init__(self, chats: SessionStore, agent_chats: SessionStore) -> None:
-        self._chats, self._chat_flusher = chats, Flusher(chats)
-        self._agent_chats, self._agent_flusher = agent_chats, Flusher(agent_chats)
+    chats: SessionStore
+    agent_chats: SessionStore
+    retry: StorageRetry = field(default_factory=StorageRetry)
 
     def stored(self, session_id: str) -> Conversation:
         """Return the conversation of a user's session. The session need not exist."""
-        return Conversation(session_id, self._chats, self._chat_flusher)
+        return Conversation(session_id, self.chats, "session", self.retry)
 
     def agent_chat(self, session_id: str) -> Conversation:
         """Return the conversation of an agent's stored session. The session need not exist."""
-        return Conversation(session_id, self._agent_chats, self._agent_flusher, "agent_chat")
+        return Conversation(session_id, self.agent_chats, "agent_chat", self.retry)
 
     async def in_memory(self, session: ChatSession, images: Sequence[Image] = ()) -> Conversation:
         """Return a conversation that contains ``session`` and is never saved.
@@ -51,4 +103,4 @@ class Conversations:
         """
         store = MemorySessionStore()
         stored = await store.put(session, images=images)
-        return Conversation(stored.session_id, store, Flusher(store), "in_memory")
+        return Conversation(stored.session_id, store, "in_memory")

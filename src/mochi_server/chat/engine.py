@@ -6,13 +6,11 @@ from contextlib import suppress
 from dataclasses import dataclass, field, replace
 
 from mochi_server import errors
-from mochi_server.chat.answerer import AnswererFactory
 from mochi_server.chat.conversation import Conversation
 from mochi_server.chat.idempotency import resolve_idempotent
 from mochi_server.chat.prompt_messages import last_user_index
 from mochi_server.chat.run import Run
-from mochi_server.chat.storage_retry import StorageRetry
-from mochi_server.chat.turn import Turn, TurnResult
+from mochi_server.chat.turn import AnswererFactory, Turn, TurnResult
 from mochi_server.chat.turn_input import TurnInput
 from mochi_server.chat.turn_writer import TurnWriter
 from mochi_server.events import ChatEvent
@@ -28,14 +26,11 @@ class ChatEngine:
     """Factory of the answers of a session's model."""
     agents: AnswererFactory
     """Factory of the answers of agents."""
-    retry: StorageRetry = field(default_factory=StorageRetry)
 
     async def prepare(self, conversation: Conversation, turn_input: TurnInput) -> Turn:
-        """Validate the input of a turn against its session, choose its answerer, and return the turn.
+        """Validate the input of a turn against its session and choose its answerer.
 
-        Raises:
-            SessionConflict: The session does not have the revision that the input expects.
-            MochiError: The session cannot be loaded or has no user message, or the input is invalid.
+        Raises ``MochiError`` if the session cannot be loaded, has another revision or does not fit the input.
         """
         session = await conversation.store.load(conversation.session_id)
         if turn_input.revision not in (None, session.revision):
@@ -50,23 +45,22 @@ class ChatEngine:
     async def run(self, turn: Turn, run: Run) -> TurnResult:
         """Execute a turn, publish its events in ``run`` and return its result.
 
-        If the turn fails, the result contains the error. On cancellation, the engine stores the partial answer and
-        sets ``cancelled`` in the result, unless the whole answer is stored: then the turn is complete. If the server
-        has cancelled the turn, for example at a shutdown, the session keeps the turn's approval request.
+        If the turn fails, the result contains the error. On cancellation, the engine stores the partial answer, unless
+        the whole answer is stored already. If the server has cancelled the turn, its approval request stays stored.
         """
         try:
             session = await turn.answerer.begin(turn.session)
         except errors.MochiError as error:
             return TurnResult(failure=error)
-        writer = TurnWriter(turn.conversation, session, turn.input, self.retry)
+        writer = TurnWriter(turn.conversation, session, turn.input)
         gate = _EventGate(run)
         failure, cancelled = None, False
         try:
-            writer.begin(turn.input.images, gate.on_write_end)
+            gate.open_after(writer.begin(turn.input.images))
             turn = replace(turn, input=turn.input.without_data())  # free the images: a turn may take minutes
             if session.metadata.pending_approval is not None:  # an earlier turn was interrupted
                 await _discard_approval(turn.conversation)
-            await turn.answerer.answer(writer, gate.publish)
+            await turn.answerer.answer(session, writer, gate.publish)
             await writer.wait_until_stored()
             gate.publish([_result(turn, writer).completed()])
         except asyncio.CancelledError:
@@ -90,7 +84,7 @@ class _EventGate:
     """Gate that buffers events until the user message is stored. If that write fails, the gate cancels the turn."""
 
     run: Run
-    error: Exception | None = None
+    error: BaseException | None = None
     """Error of the write of the user message."""
     buffered: list[ChatEvent] | None = field(default_factory=list)
     """Events that are not published yet, or None after the user message is stored."""
@@ -101,9 +95,16 @@ class _EventGate:
         else:
             self.buffered += events
 
-    def on_write_end(self, error: Exception | None) -> None:
-        if error is not None:
-            self.error = error
+    def open_after(self, write: "asyncio.Future[None] | None") -> None:
+        """Open the gate when the user message is stored. ``write`` is None if the turn has no new message."""
+        if write is None:
+            self.buffered = None
+        else:
+            write.add_done_callback(self._on_write_end)
+
+    def _on_write_end(self, write: "asyncio.Future[None]") -> None:
+        self.error = write.exception()
+        if self.error is not None:
             self.run.cancel()
             return
         events, self.buffered = self.buffered, None
@@ -129,7 +130,7 @@ def _result(turn: Turn, writer: TurnWriter) -> TurnResult:
     )
 
 
-def _as_mochi_error(error: Exception, session_id: str) -> errors.MochiError:
+def _as_mochi_error(error: BaseException, session_id: str) -> errors.MochiError:
     if isinstance(error, errors.MochiError):
         return error
     logger.error("Turn failed unexpectedly session_id=%s", session_id, exc_info=error)

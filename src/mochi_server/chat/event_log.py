@@ -1,14 +1,8 @@
-"""Event log of a run. Events are numbered from 1.
+"""Event log of a run. Events are numbered from 1. Each event is encoded once, as a line."""
 
-Each event is encoded once and stored as a line in one buffer. A single buffer is less work for the garbage
-collector than one object per event.
-"""
-
-from array import array
-from bisect import bisect_right
+from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from io import StringIO
 from typing import NamedTuple, get_args
 
 import orjson
@@ -25,13 +19,13 @@ from mochi_server.events import (
 MAX_BYTES = 8 * 1024 * 1024
 """Memory limit for the events of one run, in bytes."""
 
-_MAX_BATCH_BYTES = 256 * 1024
-"""Size limit of a batch in bytes, so that a slow client does not fill the send buffer."""
+_MAX_BATCH_EVENTS = 1000
+"""Number of events in a batch from the log, so that a slow client does not fill the send buffer."""
 
-_MAX_BACKLOG_BYTES = 32 * 1024
-"""Size limit of the lines in a backlog of several batches, in bytes. The events need several times as much memory."""
+_RECENT_BATCHES = 4
 
-_INDEX_BYTES = array("Q").itemsize + array("i").itemsize
+_LINE_BYTES = 48
+"""Memory that each line needs in addition to its characters, in bytes."""
 
 _CLASSES = {event_class.type.encode(): event_class for event_class in get_args(ChatEvent)}
 _TYPE_PREFIXES: dict[type, bytes] = {event_class: name + b" " for name, event_class in _CLASSES.items()}
@@ -68,84 +62,41 @@ class Batch(NamedTuple):
         return [decode(line) for line in self.lines] if self.published is None else self.published
 
 
-class Backlog:
-    """Batches that a subscriber has not received yet, for a subscriber that is a little slow.
-
-    If the backlog is full, its batches are dropped, and the subscriber reads the log.
-    """
-
-    __slots__ = ("_batches", "_size")
-
-    def __init__(self) -> None:
-        self._batches: list[Batch] = []
-        self._size = 0
-
-    def add(self, batch: Batch) -> None:
-        self._batches.append(batch)
-        self._size += sum(map(len, batch.lines))
-        if self._size > _MAX_BACKLOG_BYTES and len(self._batches) > 1:
-            self._clear()
-
-    def take(self, position: int) -> Batch | None:
-        """Remove and return the events that follow event number ``position`` as one batch, or None."""
-        batches = self._batches
-        if not batches:
-            return None
-        self._clear()
-        if batches[0].first != position + 1:
-            return None
-        lines = [line for batch in batches for line in batch.lines]
-        return Batch(position + 1, lines, [event for batch in batches for event in batch.events])
-
-    def _clear(self) -> None:
-        self._batches, self._size = [], 0
-
-
 @dataclass(slots=True)
 class EventLog:
     """Event log of limited size. When the log is full, a snapshot of the text replaces the older half of the events."""
 
     last: int = 0
     """Number of the latest event."""
-    _lines: bytearray = field(default_factory=bytearray)
-    _ends: "array[int]" = field(default_factory=lambda: array("Q"))
-    """For each line in ``_lines``, the byte offset at which the next line begins."""
-    _dropped: int = 0
-    """Number of the last event that the snapshot replaces, or 0 if there is no snapshot."""
+    size: int = 0
+    """Memory of the stored events in bytes."""
     warnings: list[TurnWarning] = field(default_factory=list)
     """All warnings of the run, oldest first."""
     confirmations: dict[str, int] = field(default_factory=dict)
     """For each confirmation ID, the number of the event that requests this approval."""
-    _content: StringIO = field(default_factory=StringIO)
-    _thinking: StringIO = field(default_factory=StringIO)
-    _lengths: "array[int]" = field(default_factory=lambda: array("i"))
-    """For each line in ``_lines``, the number of characters that its event adds to the text.
-
-    The number is positive for content, negative for reasoning and 0 for all other events.
-    """
-    _snapshot_lengths: tuple[int, int] = (0, 0)
-    """Numbers of characters of content and reasoning that the snapshot has."""
-
-    @property
-    def size(self) -> int:
-        """Memory of the stored events in bytes."""
-        return len(self._lines) + len(self._ends) * _INDEX_BYTES
+    _lines: list[bytes] = field(default_factory=list)
+    _recent: deque[Batch] = field(default_factory=lambda: deque(maxlen=_RECENT_BATCHES))
+    """Latest batches as they were published, so that a subscriber that is a little slow needs no decoding."""
+    _dropped: int = 0
+    """Number of the last event that the snapshot replaces, or 0 if there is no snapshot."""
+    _snapshot: Snapshot = field(default_factory=lambda: Snapshot("", ""))
 
     def add(self, events: list[ChatEvent]) -> Batch:
         """Append events and return them as a batch."""
-        first, stored = self.last + 1, self._lines
-        lines = []
-        for event in events:
-            lines.append(line := encode(event))
-            stored += line
-            stored += b"\n"
-            self._ends.append(len(stored))
-            length = self._content.write(event.content) if type(event) is ContentDelta else self._keep(event)
-            self._lengths.append(length)
+        lines = [encode(event) for event in events]
+        batch = Batch(self.last + 1, lines, events)
+        self._recent.append(batch)
+        self._lines += lines
         self.last += len(lines)
+        self.size += _size(lines)
+        for number, event in enumerate(events, batch.first):
+            if type(event) is TurnWarning:
+                self.warnings.append(event)
+            elif type(event) is ToolConfirmationRequired:
+                self.confirmations[event.confirmation_id] = number
         if self.size > MAX_BYTES:
             self._drop_older_half()
-        return Batch(first, lines, events)
+        return batch
 
     def after(self, position: int) -> Batch | None:
         """Return a batch of the events that follow event number ``position``, or None if there are no such events.
@@ -154,41 +105,30 @@ class EventLog:
         """
         if position >= self.last:
             return None
+        recent = [batch for batch in self._recent if batch.first > position]
+        if recent and recent[0].first == position + 1:
+            lines = [line for batch in recent for line in batch.lines]
+            return Batch(position + 1, lines, [event for batch in recent for event in batch.events])
         if position < self._dropped:
-            content, thinking = self._snapshot_lengths
-            snapshot = Snapshot(self._content.getvalue()[:content], self._thinking.getvalue()[:thinking])
-            return Batch(self._dropped, (encode(snapshot),), (snapshot,))
-        index = position - self._dropped
-        begin, end = self._end_of(index), len(self._lines)
-        if end - begin > _MAX_BATCH_BYTES:
-            end = self._end_of(max(index + 1, bisect_right(self._ends, begin + _MAX_BATCH_BYTES)))
-        return Batch(position + 1, self._lines_between(begin, end))
-
-    def _end_of(self, count: int) -> int:
-        return self._ends[count - 1] if count else 0
-
-    def _lines_between(self, begin: int, end: int) -> list[bytes]:
-        return bytes(self._lines[begin : end - 1]).split(b"\n")
-
-    def _keep(self, event: ChatEvent) -> int:
-        """Keep what the log needs of an event that is not content. Return its number for ``_lengths``."""
-        if isinstance(event, ThinkingDelta):
-            return -self._thinking.write(event.content)
-        if isinstance(event, TurnWarning):
-            self.warnings.append(event)
-        elif isinstance(event, ToolConfirmationRequired):
-            self.confirmations[event.confirmation_id] = self._dropped + len(self._ends)
-        return 0
+            return Batch(self._dropped, (encode(self._snapshot),), (self._snapshot,))
+        begin = position - self._dropped
+        return Batch(position + 1, self._lines[begin : begin + _MAX_BATCH_EVENTS])
 
     def _drop_older_half(self) -> None:
         """Replace the older half of the events by a snapshot of their text. The latest event is always retained."""
-        count = min(bisect_right(self._ends, len(self._lines) // 2) + 1, len(self._ends) - 1)
-        if count:
-            cut = self._end_of(count)
-            dropped, (content, thinking) = self._lengths[:count], self._snapshot_lengths
-            content += sum(length for length in dropped if length > 0)
-            self._snapshot_lengths = content, thinking - sum(length for length in dropped if length < 0)
-            del self._lines[:cut]
-            self._ends = array("Q", [end - cut for end in self._ends[count:]])
-            del self._lengths[:count]
-            self._dropped += count
+        count = size = 0
+        while size < self.size // 2 and count < len(self._lines) - 1:
+            size += _size(self._lines[count : count + 1])
+            count += 1
+        content, thinking = [self._snapshot.content], [self._snapshot.thinking]
+        for event in map(decode, self._lines[:count]):
+            if isinstance(event, ContentDelta | ThinkingDelta):
+                (content if isinstance(event, ContentDelta) else thinking).append(event.content)
+        self._snapshot = Snapshot("".join(content), "".join(thinking))
+        del self._lines[:count]
+        self.size -= size
+        self._dropped += count
+
+
+def _size(lines: Sequence[bytes]) -> int:
+    return sum(map(len, lines)) + len(lines) * _LINE_BYTES

@@ -3,8 +3,8 @@
 from collections.abc import Sequence
 from dataclasses import replace
 
-from mochi_server.chat.answerer import Answerer
 from mochi_server.chat.prompt_messages import follows_result, last_user_index
+from mochi_server.chat.turn import Answerer
 from mochi_server.chat.turn_input import HistoryChange, TurnInput
 from mochi_server.chat.turn_writer import TurnWriter
 from mochi_server.errors import IdempotencyKeyReused
@@ -21,19 +21,18 @@ class StoredAnswer(Answerer):
     window = None
     repeated: Sequence[Message] = ()
 
-    def __init__(self, messages: Sequence[Message], last: Message) -> None:
-        """``messages`` are the answer. ``last`` is its last message from the model."""
+    def __init__(self, messages: Sequence[Message]) -> None:
         self.repeated = messages
-        self._last = last
 
     async def begin(self, session: ChatSession) -> ChatSession:
         return session
 
-    async def answer(self, writer: TurnWriter, publish: Publish) -> None:
+    async def answer(self, _: ChatSession, writer: TurnWriter, publish: Publish) -> None:
+        last = last_answer(self.repeated) or {}
         writer.client_tool_calls += [
             ToolInvocation(index, call["id"], call["function"]["name"], call["function"]["arguments"])
-            for index, call in enumerate(self._last.get("tool_calls") or ())
-            if call["id"] in self._last["client_tool_calls"]
+            for index, call in enumerate(last.get("tool_calls") or ())
+            if call["id"] in last["client_tool_calls"]
         ]
         events: list[ChatEvent] = []
         for message in self.repeated:
@@ -44,10 +43,7 @@ class StoredAnswer(Answerer):
 
 
 def keyed_indexes(session: ChatSession, key: str | None) -> list[int]:
-    """Return the indexes of the messages that a request with the key ``key`` stored in the latest turn, if any.
-
-    The messages are the last user message, or results of tool calls that a client sent after it.
-    """
+    """Return the indexes of the messages, of a user or with results, that a request with this key stored last."""
     if key is None or (start := last_user_index(session.history)) is None:
         return []
     digest = key_digest(session.session_id, key)
@@ -58,10 +54,7 @@ def resolve_idempotent(session: ChatSession, turn_input: TurnInput) -> tuple[Tur
     """Return an input that repeats the last stored turn if ``turn_input`` has the same key, else ``turn_input``.
 
     The returned input does not store the messages again. If the stored answer is complete, it is returned too, else
-    the model answers the messages again. Tool calls that already have results are not repeated.
-
-    Raises:
-        IdempotencyKeyReused: A stored message with this key is not part of the input, or another model has answered.
+    the model answers the messages again. Raises ``IdempotencyKeyReused`` if the earlier request was different.
     """
     indexes = keyed_indexes(session, turn_input.key)
     if turn_input.key is None or not indexes or (turn_input.new_message is None and not turn_input.results):
@@ -69,7 +62,7 @@ def resolve_idempotent(session: ChatSession, turn_input: TurnInput) -> tuple[Tur
     if not all(_contains(turn_input, session.history[index]) for index in indexes):
         raise IdempotencyKeyReused(turn_input.key)
     answers = session.history[indexes[-1] + 1 :]
-    change: HistoryChange = "continue" if turn_input.continues else "regenerate"
+    change: HistoryChange = "continue" if turn_input.change == "continue" else "regenerate"
     repetition = replace(turn_input, text=None, images=(), results=(), change=change)
     last = last_answer(answers)
     if (
@@ -79,7 +72,7 @@ def resolve_idempotent(session: ChatSession, turn_input: TurnInput) -> tuple[Tur
     ):
         if turn_input.model is not None and qualified_name(turn_input.model) != qualified_name(last.get("model", "")):
             raise IdempotencyKeyReused(turn_input.key)
-        return repetition, StoredAnswer(answers, last)
+        return repetition, StoredAnswer(answers)
     is_returned = any(message.get("client_tool_calls") for message in answers)
     if (turn_input.text is not None or answers) and follows_result(session.history) and not is_returned:
         return replace(repetition, change="continue", tools=replace(turn_input.tools, must_call=False)), None

@@ -1,16 +1,16 @@
-"""Answers by the model of a session."""
+"""Answers by the model of a session, and the tools that it may call."""
 
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 
 from mochi_server import errors
-from mochi_server.chat.answerer import Answerer
+from mochi_server.chat.approvals import ApprovalService, SessionApprover
 from mochi_server.chat.conversation import Conversation
-from mochi_server.chat.forced_call import ForcedCallLoop
 from mochi_server.chat.model_call import ModelCall
-from mochi_server.chat.tool_loop import ToolLoop, ToolLoopLimits
-from mochi_server.chat.toolbox_factory import ToolboxFactory
-from mochi_server.chat.turn_input import TurnInput
+from mochi_server.chat.tool_loop import ForcedCallLoop, ToolLoop, ToolLoopLimits
+from mochi_server.chat.turn import Answerer
+from mochi_server.chat.turn_input import ToolSelection, TurnInput
 from mochi_server.chat.turn_writer import TurnWriter
 from mochi_server.events import Publish, TurnWarning
 from mochi_server.inference.gateway import ModelGateway
@@ -21,8 +21,66 @@ from mochi_server.services.selection import SelectionChecker
 from mochi_server.services.sessions import SessionService
 from mochi_server.sessions.history_edits import edited
 from mochi_server.sessions.session import ChatSession
-from mochi_server.sessions.types import Message
-from mochi_server.tools.toolbox import Toolbox
+from mochi_server.sessions.types import Message, ToolSettings
+from mochi_server.tools.discovery import Tool
+from mochi_server.tools.execution import ToolExecutionService
+from mochi_server.tools.registry import ToolRegistry
+from mochi_server.tools.toolbox import (
+    ClientToolbox,
+    ConfirmingToolbox,
+    FunctionToolbox,
+    JoinedToolbox,
+    LimitedToolbox,
+    Toolbox,
+)
+
+ToolboxSource = Callable[[ChatSession, SessionApprover], Awaitable[Toolbox | None]]
+"""Function that returns a toolbox with additional tools, or None. Those tools request approval from the approver."""
+
+
+@dataclass
+class ToolboxFactory:
+    """Factory of toolboxes. Tools of ``agents`` take precedence over session tools with the same name."""
+
+    registry: ToolRegistry
+    execution: ToolExecutionService
+    approvals: ApprovalService
+    agents: ToolboxSource
+
+    async def create(self, conversation: Conversation, session: ChatSession, turn_input: TurnInput) -> Toolbox:
+        """Create the toolbox of a turn. Raises ``ValidationFailed`` if a tool that the turn must call is missing."""
+        selected = turn_input.tools
+        approver = SessionApprover(self.approvals, conversation, turn_input.interactive)
+        functions = FunctionToolbox(
+            await self._enabled(session, selected.names),
+            self.execution,
+            partial(self._current, approver, selected.names),
+        )
+        own = ConfirmingToolbox(functions, approver)
+        agents = await self.agents(session, approver)
+        return _select(own if agents is None else JoinedToolbox(agents, own), selected)
+
+    async def _current(self, approver: SessionApprover, tools: Sequence[str] | None) -> Mapping[str, Tool]:
+        return await self._enabled(await approver.conversation.load(), tools)
+
+    async def _enabled(self, session: ChatSession, tools: Sequence[str] | None) -> Mapping[str, Tool]:
+        settings = session.metadata.tool_settings if tools is None else ToolSettings(tools=list(tools))
+        if not (settings.tools or settings.tool_group):
+            return {}
+        return (await self.registry.catalogue()).selected(settings.tools, settings.tool_group)
+
+
+def _select(own: Toolbox, selected: ToolSelection) -> Toolbox:
+    """Return the client's tools and the tools of ``own``, limited by ``selected``. Client tools take precedence."""
+    if not selected.may_call:
+        return LimitedToolbox(own, names=())
+    toolbox = JoinedToolbox(ClientToolbox(selected.client_tools), own) if selected.client_tools else own
+    if selected.only is not None:
+        toolbox = LimitedToolbox(toolbox, names=[selected.only])
+    if selected.must_call and not toolbox.schemas():
+        missing = f"there is no tool {selected.only!r}" if selected.only is not None else "the request has no tools"
+        raise errors.ValidationFailed.at("tool_choice", f"{missing}; add one to `tools`")
+    return toolbox
 
 
 @dataclass(frozen=True)
@@ -37,14 +95,9 @@ class ModelAnswers:
     """Checker of the tools and agents that a session enables."""
 
     async def prepare(self, conversation: Conversation, session: ChatSession, turn_input: TurnInput) -> "ModelAnswerer":
-        """Check the model, the tools and the edited message of a turn, and return its answerer.
+        """Check the model, the tools and the edited message of a turn. Raises ``MochiError`` for invalid ones.
 
-        If Ollama fails, the answerer contains the error instead of the model. The turn then still stores the user
-        message.
-
-        Raises:
-            InvalidMessageIndex: The message to edit is not a user message.
-            MochiError: The model is not installed, or it cannot see the images of the message.
+        If Ollama fails, the answerer contains the error instead of the model. The turn still stores the user message.
         """
         if turn_input.edit_index is not None:
             edited(session, turn_input.edit_index, turn_input.text or "")
@@ -81,7 +134,6 @@ class ModelAnswerer(Answerer):
     warnings: Sequence[TurnWarning]
     """A warning for each enabled tool, tool group and agent that cannot be used."""
     repeated: Sequence[Message] = ()
-    _session: ChatSession | None = None
     _call: ModelCall | None = field(default=None, init=False)
 
     @property
@@ -91,12 +143,10 @@ class ModelAnswerer(Answerer):
     async def begin(self, session: ChatSession) -> ChatSession:
         if self.input.edit_index is not None:
             session = await self.services.sessions.edit(session, self.input.edit_index, self.input.text or "")
-        self._session = session
         return session
 
-    async def answer(self, writer: TurnWriter, publish: Publish) -> None:
-        assert self._session is not None  # noqa: S101 - the engine calls `begin` first
-        session, wanted = self._session, self.input.model
+    async def answer(self, session: ChatSession, writer: TurnWriter, publish: Publish) -> None:
+        wanted = self.input.model
         if wanted is not None and qualified_name(wanted) != qualified_name(session.model):
             session = await self.services.sessions.patch(session.session_id, {"model": wanted})
         if isinstance(self.model, errors.MochiError):

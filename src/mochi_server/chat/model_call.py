@@ -1,35 +1,67 @@
-"""Model calls of a turn: requests with the session's settings and the turn's generation options."""
+"""Model calls of a turn: requests with the session's settings, context window and generation options."""
 
+import logging
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from mochi_server.chat.compaction import Compactor
-from mochi_server.chat.prompt_cache import shows_images
+from mochi_server.chat.compaction import PromptFitter
 from mochi_server.chat.prompt_fitting import Checkpoint
+from mochi_server.chat.prompt_messages import shows_images
 from mochi_server.chat.turn_input import GenerationOptions
-from mochi_server.chat.turn_prompt import PromptFitter
-from mochi_server.chat.turn_window import allocate_window, save_window
 from mochi_server.chat.turn_writer import TurnWriter
 from mochi_server.constants import RELOADING_OPTIONS
+from mochi_server.errors import MochiError
 from mochi_server.events import ChatEvent, Publish, Status, TurnWarning
+from mochi_server.inference.allocation import Allocation
 from mochi_server.inference.gateway import ModelGateway
-from mochi_server.inference.prompt import Answer
 from mochi_server.inference.request import ModelRequest
 from mochi_server.inference.slots import Exchange
-from mochi_server.inference.windows import WindowDecision
+from mochi_server.inference.windows import WindowDecision, manual_window
 from mochi_server.ollama.payloads import chat_payload
 from mochi_server.ollama.transport import OnLines
 from mochi_server.ollama.types import ModelInfo
 from mochi_server.sessions.history import History
-from mochi_server.sessions.session import ChatSession
+from mochi_server.sessions.session import ChatSession, SessionMetadata, last_answer, previous_model, usage_tokens
 from mochi_server.sessions.store import SessionStore
+from mochi_server.util.clock import now
 
-_WARNINGS = {
-    "PROMPT_TRUNCATED": "Ollama truncated the prompt, because its version ignores `truncate`. Update Ollama.",
-    "ANSWER_CUT": "The answer was cut at the end of the context window.",
-}
+_TRUNCATED = "Ollama truncated the prompt, because its version ignores `truncate`. Update Ollama."
+_PROMPT_TRUNCATED = TurnWarning("PROMPT_TRUNCATED", _TRUNCATED)
+_ANSWER_CUT = TurnWarning("ANSWER_CUT", "The answer was cut at the end of the context window.")
+
+logger = logging.getLogger(__name__)
+
+
+def allocate_window(gateway: ModelGateway, model: ModelInfo, session: ChatSession, history: History) -> Allocation:
+    """Return the allocation for a turn. ``history`` includes the new messages of the turn."""
+    metadata, previous = session.metadata, previous_model(history)
+    answer = last_answer(history)
+    usage = counted = 0
+    if answer is not None and previous == session.model and Checkpoint.from_dict(metadata.compaction) is None:
+        usage = usage_tokens(answer) or 0
+        # Thinking is not sent again.
+        counted = (answer.get("prompt_eval_count") or 0) if answer.get("thinking") else usage
+    return gateway.allocate(model, metadata.context_window_config, previous, usage=usage, counted=counted)
+
+
+async def save_window(allocation: Allocation, session: ChatSession, store: SessionStore) -> None:
+    """Store the window with the session, unless a client has changed it during the turn. Errors are logged."""
+    before, decision = session.metadata.context_window_config, allocation.decision
+    if decision is None or manual_window(allocation.model, before) is not None:  # a manual window is stored already
+        return
+    after = allocation.windows.adjusted(before, decision, now())
+    if after == before:
+        return
+
+    def unless_changed(stored: SessionMetadata) -> dict[str, Any]:
+        return {"context_window_config": after} if stored.context_window_config == before else {}
+
+    try:
+        await store.patch(session.session_id, unless_changed)
+    except MochiError as error:  # the turn does not fail, because its answer is stored
+        logger.warning("Window not stored session_id=%s: %s", session.session_id, error.message)
 
 
 @dataclass(eq=False)
@@ -62,7 +94,8 @@ class ModelCall:
             self.publish,
             self._report,
             self.session.session_id,
-            Compactor(self.gateway, self._window, self.name, self._keep_alive),
+            self.name,
+            self._keep_alive,
             Checkpoint.from_dict(defaults.compaction),
         )
 
@@ -101,12 +134,8 @@ class ModelCall:
         """Send a history to the model and pass the lines of its answer to ``on_lines``.
 
         ``turn_start`` is the index of the user message to answer. ``answer_id`` is the message ID of the new answer.
-        ``format`` is a JSON schema that overrides the format of the turn.
-
-        Raises:
-            ContextOverflow: The prompt is too long even after the server has shortened it.
-            OllamaError: Ollama failed.
-            OllamaUnreachable: Ollama did not accept the connection.
+        ``format`` is a JSON schema that overrides the format of the turn. Raises ``ContextOverflow``, ``OllamaError``
+        and ``OllamaUnreachable``.
         """
         tools = tools if self.model.has_capability("tools") else []
         prompt = self._fitter.prompt(history, turn_start, tools)
@@ -128,12 +157,11 @@ class ModelCall:
         request = ModelRequest(
             allocation=self._window, payload=payload, prompt=prompt, exchange=exchange, report=self._report
         )
-        self._publish_warnings(await self.gateway.send(request, on_lines))
-
-    def _publish_warnings(self, answer: Answer) -> None:
-        found = (("PROMPT_TRUNCATED", answer.is_prompt_truncated), ("ANSWER_CUT", answer.is_cut))
-        if warnings := [TurnWarning(code, _WARNINGS[code]) for code, is_found in found if is_found]:
-            self.publish([*warnings])
+        answer = await self.gateway.send(request, on_lines)
+        if answer.is_prompt_truncated:
+            self.publish([_PROMPT_TRUNCATED])
+        if answer.is_cut:
+            self.publish([_ANSWER_CUT])
 
     def _report(self, status: str) -> None:
         self.publish([Status(status, round(time.monotonic() - self._began, 3))])

@@ -6,8 +6,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
-from mochi_server.chat.prompt_cache import EncodedMessages, encode_messages
-from mochi_server.chat.prompt_messages import to_ollama_messages
+from mochi_server.chat.prompt_messages import EncodedMessages, encode_messages, to_ollama_messages
 from mochi_server.constants import MIN_ANSWER_TOKENS
 from mochi_server.errors import ContextOverflow
 from mochi_server.inference.estimate import PromptSize
@@ -62,11 +61,7 @@ class Prompt:
 
     @cached_property
     def covered(self) -> int:
-        """Number of messages from the start of the history to the last message that the checkpoint covers.
-
-        The number includes the system message. It is 0 if there is no checkpoint or the history does not contain the
-        last message that the checkpoint covers.
-        """
+        """Number of messages that the checkpoint covers, including the system message. 0 without a valid checkpoint."""
         if self.checkpoint is None:
             return 0
         last = self.checkpoint.covers_through_message_id
@@ -74,7 +69,7 @@ class Prompt:
 
     @property
     def trimmed(self) -> int:
-        """Number of trimmed tool results in the prompt."""
+        """Number of trimmed tool results."""
         return sum(self._is_trimmed(i) for i in range(self.covered, self.trim_limit))
 
     @property
@@ -97,7 +92,6 @@ class Prompt:
 
     @property
     def messages(self) -> list[ChatMessage | Encoded]:
-        """Messages to send: the system message, the checkpoint and the history after it."""
         return self._sent[0]
 
     def size_with(self, tools: Sequence[dict[str, Any]]) -> PromptSize:
@@ -198,11 +192,8 @@ class Budget:
     def boundary(self, prompt: Prompt) -> int | None:
         """Return how many messages a checkpoint must cover so that the rest fits, or None if no turn can be replaced.
 
-        A checkpoint covers whole turns, so that tool calls stay with their results. If the rest cannot fit, the
-        checkpoint covers all turns before the current one.
-
-        Raises:
-            ContextOverflow: The prompt would be too long even with the shortest checkpoint.
+        A checkpoint covers whole turns, so that tool calls stay with their results. Raises ``ContextOverflow`` if even
+        the shortest checkpoint is not enough.
         """
         ends = [
             i
@@ -213,9 +204,11 @@ class Budget:
             return None
         self.check(prompt.shortest)
 
+        length = checkpoint_tokens(self.window)
+
         def rest_fits(end: int) -> bool:
-            message_id = prompt.history[end - 1]["message_id"]
-            return self._is_small(replace(prompt, checkpoint=Checkpoint("-", message_id, "")))
+            rest = replace(prompt, checkpoint=Checkpoint("-", prompt.history[end - 1]["message_id"], ""))
+            return self.estimate(rest) + length <= max(self.window * TARGET_RATIO, length)
 
         # A binary search works because a checkpoint that covers more messages always makes the prompt smaller.
         return ends[min(bisect_left(ends, True, key=rest_fits), len(ends) - 1)]
@@ -223,8 +216,7 @@ class Budget:
     def fit(self, prompt: Prompt, *, forced: bool) -> Prompt:
         """Return the prompt. If it is too long or ``forced`` is true, trim the tool results of the current turn first.
 
-        Raises:
-            ContextOverflow: The prompt is still too long, or ``forced`` is true and nothing is left to trim.
+        Raises ``ContextOverflow`` if the prompt is still too long or nothing is left to trim.
         """
         if forced and prompt.trim_turn:
             raise self.overflow(prompt)
@@ -240,7 +232,3 @@ class Budget:
 
     def overflow(self, prompt: Prompt) -> ContextOverflow:
         return ContextOverflow(self.window, self.estimate(prompt))
-
-    def _is_small(self, prompt: Prompt) -> bool:
-        checkpoint = checkpoint_tokens(self.window)
-        return self.estimate(prompt) + checkpoint <= max(self.window * TARGET_RATIO, checkpoint)

@@ -1,10 +1,15 @@
-"""Conversion of stored messages to prompt messages in Ollama's format."""
+"""Conversion of stored messages to prompt messages in Ollama's format, with a cache of encoded messages."""
 
 from collections.abc import Mapping, Sequence
+from typing import NamedTuple
 
-from mochi_server.ollama.types import ChatMessage
+import orjson
+
+from mochi_server.chat.turn_input import HistoryChange
+from mochi_server.inference.estimate import PromptSize
+from mochi_server.ollama.types import ChatMessage, Encoded
 from mochi_server.sessions.history import History
-from mochi_server.sessions.images import images_of
+from mochi_server.sessions.images import images_in, images_of
 from mochi_server.sessions.session import system_message
 from mochi_server.sessions.types import Message
 
@@ -13,11 +18,10 @@ _NO_RESULT = "The call was interrupted and has no result."
 
 
 def to_ollama_messages(messages: Sequence[Message], turn_start: int) -> list[ChatMessage]:
-    """Convert stored messages to Ollama's format.
+    """Convert stored messages to Ollama's format. Images are represented by their SHA-256 names.
 
-    ``turn_start`` is the index of the user message to answer. Thinking before this index is omitted, and so are
-    answers without text or tool calls. A tool call without a result gets a placeholder, because models require one.
-    Images are represented by their SHA-256 names.
+    Thinking before ``turn_start``, the index of the user message to answer, is omitted, and so are answers without text
+    or tool calls. A tool call without a result gets a placeholder, because models require one.
     """
     sent: list[ChatMessage] = []
     missing: dict[str, str] = {}
@@ -39,12 +43,9 @@ def last_user_index(messages: Sequence[Message]) -> int | None:
     return next((index for index, message in backwards if message["role"] == "user"), None)
 
 
-def answer_index(messages: Sequence[Message], *, continues: bool) -> int:
-    """Return the index of the next answer, which replaces all messages from this index on.
-
-    If ``continues`` is true, the answer follows the last complete message, else it follows the last user message.
-    """
-    if not continues:
+def answer_index(messages: Sequence[Message], change: HistoryChange) -> int:
+    """Return the index of the next answer, which replaces all messages from this index on."""
+    if change != "continue":
         user_index = last_user_index(messages)
         return len(messages) if user_index is None else user_index + 1
     has_partial = bool(messages) and messages[-1]["role"] == "assistant" and bool(messages[-1].get("interrupted"))
@@ -53,7 +54,7 @@ def answer_index(messages: Sequence[Message], *, continues: bool) -> int:
 
 def follows_result(messages: Sequence[Message]) -> bool:
     """Return whether the last complete message is the result of a tool call."""
-    index = answer_index(messages, continues=True)
+    index = answer_index(messages, "continue")
     return index > 0 and messages[index - 1]["role"] == "tool"
 
 
@@ -85,3 +86,20 @@ def _missing_results(names: Mapping[str, str]) -> list[ChatMessage]:
         {"role": "tool", "content": _NO_RESULT, "tool_name": name, "tool_call_id": call_id}
         for call_id, name in names.items()
     ]
+
+
+class EncodedMessages(NamedTuple):
+    """Messages encoded as JSON for Ollama, and their size. Images are represented by their SHA-256 names."""
+
+    encoded: Encoded
+    size: PromptSize
+
+
+def encode_messages(messages: Sequence[Message]) -> EncodedMessages:
+    """Encode the messages of completed turns as JSON for Ollama. The thinking of the model is omitted."""
+    converted = to_ollama_messages(messages, len(messages))
+    return EncodedMessages(Encoded(b",".join(map(orjson.dumps, converted))), PromptSize.of(converted))
+
+
+def shows_images(history: History) -> bool:
+    return any(block.cached(encode_messages).size.images for block in history.blocks) or bool(images_in(history.tail))

@@ -23,8 +23,6 @@ _COUNTERS = (
     "prompt_eval_duration",
     "eval_duration",
 )
-_REPETITIONS = 4
-"""Average number of times that an answer can repeat each tool call."""
 
 
 class ResponseBuilder:
@@ -60,10 +58,7 @@ class ResponseBuilder:
         return self._last.get("done_reason")
 
     def replace_text_by_call(self, function: dict[str, Any]) -> None:
-        """Replace the text and the tool calls of the answer by one tool call.
-
-        ``function`` contains the name of the tool and the arguments of the call.
-        """
+        """Replace the text and the tool calls of the answer by one call. ``function`` has its name and arguments."""
         self._content = StringIO()
         self.tool_calls.clear()
         self._defects.clear()
@@ -73,8 +68,7 @@ class ResponseBuilder:
     def feed(self, lines: list[Line]) -> None:
         """Add response lines from Ollama, and publish one event for each piece of text.
 
-        Raises:
-            OllamaError: A line has an invalid tool call. The text before the call is still published.
+        Raises ``OllamaError`` for an invalid tool call, after the text before the call is published.
         """
         events: list[ChatEvent] = []
         try:
@@ -143,7 +137,7 @@ class ResponseBuilder:
         elif is_nested_deeper(arguments, MAX_ARGUMENT_LEVELS):
             arguments, defect = None, TOO_DEEP
         distinct, index = self._distinct_calls | {repr((name, arguments, defect))}, len(self.tool_calls)
-        if len(distinct) > self._max_calls or index >= _REPETITIONS * self._max_calls:
+        if len(distinct) > self._max_calls or index >= 4 * self._max_calls:
             self.skipped_calls += 1
             return
         self._distinct_calls = distinct

@@ -2,25 +2,32 @@
 
 import asyncio
 import logging
-import sys
-from collections.abc import Callable, Collection
-from contextlib import AbstractAsyncContextManager
+from collections.abc import Awaitable, Callable, Collection
+from contextlib import AsyncExitStack
 from dataclasses import dataclass, field, replace
-from typing import Protocol
+from functools import partial
+from weakref import WeakValueDictionary
 
 import anyio
 
-from mochi_server.chat.conversation import Conversation
+from mochi_server.chat.conversation import Conversation, StorageRetry
 from mochi_server.chat.engine import ChatEngine
 from mochi_server.chat.run import Run, RunState
-from mochi_server.chat.run_cache import RunCache
 from mochi_server.chat.turn import Turn, TurnResult
 from mochi_server.chat.turn_input import TurnInput
-from mochi_server.errors import InternalError, MochiError, SessionTaken, ShuttingDown
+from mochi_server.errors import IdempotencyKeyReused, InternalError, MochiError, SessionTaken, ShuttingDown
 from mochi_server.events import Done, Stopped, TurnError
+from mochi_server.services.summarization import SummarizationService
 from mochi_server.sessions.store import SessionStore
 from mochi_server.util.clock import new_id
 from mochi_server.util.fair_scheduler import FairScheduler
+
+RETENTION_SECONDS = 300
+"""Time in seconds for which the events of an ended run can be read."""
+
+MAX_BYTES = 64 * 1024 * 1024
+"""Memory limit for the events of all ended runs, in bytes. The oldest runs are dropped first."""
+_RUN_BYTES = 4096
 
 _STARTS_PER_ITERATION = 16
 """Maximum number of turns that start in one iteration of the event loop.
@@ -31,15 +38,86 @@ With fewer, the last turns of a burst would start only after the first turns hav
 logger = logging.getLogger(__name__)
 
 
-class RunObserver(Protocol):
-    """Observer that the registry calls when a turn starts or ends, and before a session is deleted.
+class RunCache:
+    """Cache of runs. Ended runs are dropped after ``retention_seconds``."""
 
-    ``answer_id`` is the message ID of the turn's last answer. It is None if the model has not answered.
-    """
+    def __init__(self, retention_seconds: float = RETENTION_SECONDS) -> None:
+        self._retention_seconds = retention_seconds
+        self._runs: dict[str, dict[str, Run]] = {}
+        """Runs by the run key of their conversation, then by run ID. The latest run is last."""
+        self._keys: dict[tuple[str, str], Run] = {}
+        self._starting: WeakValueDictionary[tuple[str, str], asyncio.Lock] = WeakValueDictionary()
+        self._ended: dict[str, Run] = {}
+        """Ended runs by run ID, oldest first."""
+        self._bytes = 0
 
-    def turn_starting(self, session_id: str) -> None: ...
-    def turn_ended(self, session_id: str, answer_id: str | None) -> None: ...
-    def session_deleting(self, session_id: str) -> None: ...
+    def add(self, run: Run) -> None:
+        self._runs.setdefault(run.conversation.run_key, {})[run.run_id] = run
+
+    def running(self) -> list[Run]:
+        return [run for runs in self._runs.values() for run in runs.values() if run.running]
+
+    def find(self, session_id: str, run_id: str | None = None) -> Run | None:
+        """Return the run with ``run_id`` if it is cached, else the session's latest run, if any."""
+        runs = self._runs.get(session_id)
+        return None if not runs else runs.get(run_id or "") or runs[next(reversed(runs))]
+
+    def with_key(self, session_id: str, key: str) -> Run | None:
+        """Return the run with this idempotency key, or None. A failed or cancelled run loses its key."""
+        run = self._keys.get((session_id, key))
+        if run is not None and run.state in ("failed", "cancelled"):
+            del self._keys[session_id, key]
+            return None
+        return run
+
+    def retain(self, run: Run) -> None:
+        """Retain an ended run until it expires or the memory limit is reached. Clients find only runs of sessions."""
+        run.task = None  # it refers to all data of the turn
+        if run.conversation.kind != "session":
+            self._remove(run)
+            return
+        self._ended[run.run_id] = run
+        self._bytes += run.log.size + _RUN_BYTES
+        asyncio.get_running_loop().call_later(self._retention_seconds, self._drop, run.run_id)
+        while self._bytes > MAX_BYTES and len(self._ended) > 1:
+            self._drop(next(iter(self._ended)))
+
+    def drop_session(self, session_id: str) -> None:
+        """Drop the ended runs of a deleted session."""
+        for run_id in list(self._runs.get(session_id, {})):
+            self._drop(run_id)
+
+    async def get_or_start(self, session_id: str, turn_input: TurnInput, start: Callable[[], Awaitable[Run]]) -> Run:
+        """Return the run with the input's idempotency key, or start one. Raises ``IdempotencyKeyReused``."""
+        key = turn_input.key
+        if key is None:
+            return await start()
+        session_key = (session_id, key)
+        lock = self._starting.setdefault(session_key, asyncio.Lock())
+        async with lock:
+            run = self._keys.get(session_key)
+            if run is None:
+                run = self._keys[session_key] = await start()
+            elif not run.input.is_same_request(turn_input):
+                raise IdempotencyKeyReused(key, run.run_id)
+            return run
+
+    def _drop(self, run_id: str) -> None:
+        run = self._ended.pop(run_id, None)
+        if run is None:
+            return
+        self._bytes -= run.log.size + _RUN_BYTES
+        self._remove(run)
+        session_key = (run.session_id, run.input.key or "")
+        if self._keys.get(session_key) is run:
+            del self._keys[session_key]
+
+    def _remove(self, run: Run) -> None:
+        run_key = run.conversation.run_key
+        runs = self._runs[run_key]
+        del runs[run.run_id]
+        if not runs:
+            del self._runs[run_key]
 
 
 @dataclass(eq=False)
@@ -49,7 +127,9 @@ class RunRegistry:
     store: SessionStore
     """Store of the sessions whose runs clients can find."""
     engine: ChatEngine
-    observer: RunObserver
+    retry: StorageRetry
+    """Retries of storage operations, which end at a shutdown."""
+    summaries: SummarizationService
     prefetch: Callable[[], object] = lambda: None
     """Function that a turn calls when it starts, to request what the server will soon need."""
     disconnect_grace: float = 0
@@ -66,11 +146,8 @@ class RunRegistry:
 
         Raise a ``MochiError`` if the session is busy, the input is invalid or the server shuts down.
         """
-        if turn_input.key is None:
-            return await self._start(conversation, turn_input)
-        return await self.cache.get_or_start(
-            conversation.session_id, turn_input.key, turn_input, lambda: self._start(conversation, turn_input)
-        )
+        start = partial(self._start, conversation, turn_input)
+        return await self.cache.get_or_start(conversation.session_id, turn_input, start)
 
     async def _start(self, conversation: Conversation, turn_input: TurnInput) -> Run:
         if self._shutdown_task is None:
@@ -78,27 +155,21 @@ class RunRegistry:
         self.prefetch()  # in the background, so that the turn need not wait for it
         await self._start_queue.wait()  # without this, a burst of new turns would block the event loop
         self._refuse_at_shutdown()
-        run_id = new_id()
-        lock = conversation.store.hold(conversation.session_id, run_id=run_id, wait=turn_input.if_busy == "wait")
-        await lock.__aenter__()
-        try:
+        run_id, session_id = new_id(), conversation.session_id
+        async with AsyncExitStack() as locks:
+            hold = conversation.store.hold(session_id, run_id=run_id, wait=turn_input.if_busy == "wait")
+            await locks.enter_async_context(hold)
             turn = await self.engine.prepare(conversation, turn_input)
             self._refuse_at_shutdown()
             grace = self.disconnect_grace if conversation.kind == "session" else 0
             run = Run(conversation, turn_input.without_data(), run_id, turn.position, grace)
-            self.observer.turn_starting(conversation.session_id)
-        except BaseException:
-            await lock.__aexit__(*sys.exc_info())
-            raise
-        self.cache.add(run)
-        run.task = asyncio.get_running_loop().create_task(self._execute(run, turn, lock))
+            self.summaries.turn_starting(session_id)
+            self.cache.add(run)
+            run.task = asyncio.get_running_loop().create_task(self._execute(run, turn, locks.pop_all()))
         return run
 
     async def find(self, session_id: str, run_id: str | None = None) -> Run | None:
-        """Return the run with ``run_id``, or None if no run of the session is cached.
-
-        If ``run_id`` is None or that run is not cached, return the session's latest run. Raises ``SessionNotFound``.
-        """
+        """Return the run with ``run_id``, else the session's latest run, if cached. Raises ``SessionNotFound``."""
         run = self.cache.find(session_id, run_id)
         if run is None or not run.running:
             await self.store.load(session_id)
@@ -107,17 +178,14 @@ class RunRegistry:
     async def stop(self, session_id: str) -> Run | None:
         """Stop the running turn of a session. Return its latest run, if any. Raise ``SessionNotFound``."""
         run = await self.find(session_id)
-        if run is not None and run.running:
-            await _cancel(run, stopped=True)
+        await _stop(run)
         return run
 
     async def abandon(self, session_id: str) -> None:
         """Prepare the deletion of a session: stop its running turn and drop its ended runs."""
-        run = self.cache.find(session_id)
-        if run is not None and run.running:
-            await _cancel(run, stopped=True)
+        await _stop(self.cache.find(session_id))
         self.cache.drop_session(session_id)
-        self.observer.session_deleting(session_id)
+        self.summaries.session_deleting(session_id)
 
     async def drain(self) -> None:
         """Refuse new turns, wait at most ``shutdown_grace`` seconds for running turns, then cancel the rest."""
@@ -128,11 +196,13 @@ class RunRegistry:
 
     async def end_all(self) -> None:
         """Cancel running turns for a shutdown and store their partial answers."""
-        self.engine.retry.close()
+        self.retry.close()
         running = self.cache.running()
         for run in running:
             run.abort_error = ShuttingDown(was_running=True)
-        await asyncio.gather(*(_cancel(run) for run in running))
+            run.cancel()
+        if running:
+            await asyncio.wait([run.task for run in running if run.task])
 
     def abort_all(self, session_ids: Collection[str]) -> None:
         """Cancel the running turns of the given sessions, because other servers have taken these sessions over."""
@@ -148,15 +218,13 @@ class RunRegistry:
             self._shutdown_task.cancel()
         await self.end_all()
 
-    async def _execute(self, run: Run, turn: Turn, lock: AbstractAsyncContextManager[None]) -> None:
+    async def _execute(self, run: Run, turn: Turn, lock: AsyncExitStack) -> None:
         result: TurnResult | None = None
         try:
-            try:
+            async with lock:
                 running = self.engine.run(turn, run)
                 del turn  # so that the engine can free the bytes of its images
                 result = await running
-            finally:
-                await lock.__aexit__(*sys.exc_info())
         except asyncio.CancelledError:
             result = result or TurnResult(cancelled=True)
         except Exception as error:
@@ -164,14 +232,13 @@ class RunRegistry:
             failure = error if isinstance(error, MochiError) else InternalError()
             result = replace(result or TurnResult(), failure=failure)
         run.result = result
-        if run.failure is not None:
-            run.publish([TurnError.of(run.failure)])
+        if (ended_by := run.failure) is not None:
+            ended_by.__traceback__ = ended_by.__cause__ = ended_by.__context__ = None  # they refer to all data
+            run.publish([TurnError.of(ended_by)])
         if result.cancelled:
             self._end(run, "stopped" if run.stopped else "cancelled")
         else:
             self._end(run, "failed" if run.failure else "completed")
-        if (stored_error := run.failure) is not None:  # the traceback refers to all data of the turn
-            stored_error.__traceback__ = stored_error.__cause__ = stored_error.__context__ = None
 
     def _end(self, run: Run, state: RunState) -> None:
         # The session lock is released before `done`, because a client may start its next turn on `done`.
@@ -181,10 +248,10 @@ class RunRegistry:
             run.publish([Stopped(run.result.partial_id)])
         run.publish([Done(run.session_id)])
         if run.conversation.kind != "session":
-            self.observer.session_deleting(run.session_id)
+            self.summaries.session_deleting(run.session_id)
         elif not self.shutdown.is_set():
             answer = run.result.answer
-            self.observer.turn_ended(run.session_id, answer["message_id"] if answer else None)
+            self.summaries.turn_ended(run.session_id, answer["message_id"] if answer else None)
         self.cache.retain(run)
 
     async def _wait_for_shutdown(self) -> None:
@@ -196,9 +263,9 @@ class RunRegistry:
             raise ShuttingDown
 
 
-async def _cancel(run: Run, *, stopped: bool = False) -> None:
-    """Cancel a run and wait until it has ended. ``stopped`` states whether a client has requested the cancellation."""
-    run.stopped = run.stopped or stopped
-    run.cancel()
-    if run.task is not None:
+async def _stop(run: Run | None) -> None:
+    """Stop a run for a client, and wait until it has ended."""
+    if run is not None and run.task is not None:
+        run.stopped = True
+        run.cancel()
         await asyncio.wait([run.task])

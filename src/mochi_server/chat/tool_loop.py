@@ -1,40 +1,37 @@
-"""Tool loop: call the model and run its tool calls until the model answers without calls."""
+"""Tool loops: call the model and run its tool calls until the model answers without calls."""
 
 import asyncio
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+import orjson
+
 from mochi_server.chat.model_call import ModelCall
 from mochi_server.chat.response_builder import ResponseBuilder
 from mochi_server.chat.turn_writer import TurnWriter, interrupted_outcome
-from mochi_server.events import ChatEvent, ContentDelta, Publish, ToolContinuationStart, TurnWarning
+from mochi_server.errors import ToolNotCalled
+from mochi_server.events import ChatEvent, ContentDelta, Publish, TokenLogprobs, ToolContinuationStart, TurnWarning
+from mochi_server.sessions.session import user_message
 from mochi_server.sessions.types import Message
 from mochi_server.tools.toolbox import Toolbox, ToolInvocation, ToolOutcome
 
 
 @dataclass(frozen=True, slots=True)
 class ToolLoopLimits:
-    """Limits of a tool loop.
-
-    After ``rounds`` rounds or ``identical_calls`` identical calls in a row, the model must answer without tools. If a
-    round has more than ``calls_per_round`` distinct calls, the further calls are skipped.
-    """
+    """Limits of a tool loop. At ``rounds`` or ``identical_calls`` in a row, the model must answer without tools."""
 
     rounds: int = 50
     identical_calls: int = 3
     calls_per_round: int = 128
+    """Maximum number of distinct calls in a round. Further calls are skipped."""
     rounds_setting: str = "MOCHI_MAX_TOOL_ITERATIONS"
-    """Environment variable that sets ``rounds``. The warning about a reached limit names this variable."""
+    """Environment variable that sets ``rounds``."""
 
 
 @dataclass
 class ToolLoop:
-    """Tool loop of one turn. ``writer`` stores complete messages; ``publish`` receives the events.
-
-    If ``may_announce`` is true, a first answer without tool calls does not end the loop, because some models announce a
-    call before they make it.
-    """
+    """Tool loop of one turn. ``writer`` stores complete messages; ``publish`` receives the events."""
 
     model: ModelCall
     writer: TurnWriter
@@ -42,6 +39,7 @@ class ToolLoop:
     limits: ToolLoopLimits
     publish: Publish
     may_announce: bool = False
+    """Whether the loop goes on after a first answer without calls. Some models announce a call before they make it."""
     parallel_calls: bool = True
     """Whether an answer may call several tools. Otherwise all calls except the first are dropped."""
     _previous_call: ToolInvocation | None = None
@@ -50,8 +48,7 @@ class ToolLoop:
     async def run(self, reminders: Sequence[Message] = ()) -> None:
         """Run the loop until the model answers without tool calls, or calls tools that the client must run.
 
-        ``reminders`` are messages that follow the history in every request and are never stored. When a
-        limit is reached, the loop calls the model once more without tools, so that the user gets an answer.
+        ``reminders`` are messages that follow the history in every request and are never stored.
         """
         for rounds_left in reversed(range(self.limits.rounds)):
             calls = await self._call_model(reminders)
@@ -69,7 +66,7 @@ class ToolLoop:
             if self._identical_calls >= self.limits.identical_calls:
                 break
         self.publish([self._limit_warning()])
-        await self.answer(reminders)
+        await self.answer(reminders)  # so that the user gets an answer
 
     async def answer(self, reminders: Sequence[Message] = ()) -> None:
         """Request one answer without offering tools. Tool calls in that answer are ignored."""
@@ -102,12 +99,9 @@ class ToolLoop:
     async def _request(
         self, reminders: Sequence[Message], schemas: list[dict[str, Any]], format: dict[str, Any] | None = None
     ) -> ResponseBuilder:
-        """Request an answer from the model, publish its text and return the answer.
-
-        If ``format`` is not None, it overrides the format of the turn.
-        """
+        """Request an answer from the model and publish its text. ``format`` overrides the format of the turn."""
         answer = ResponseBuilder(self.model.name, self._receive, self.limits.calls_per_round)
-        self.writer.set_answer(answer)
+        self.writer.answer = answer
         messages, start = self.writer.messages.extended(reminders), self.writer.turn_start
         await self.model.send(messages, schemas, start, answer.feed, answer_id=answer.message_id, format=format)
         if not self.parallel_calls:
@@ -119,10 +113,7 @@ class ToolLoop:
         self.publish(events)
 
     async def _run_calls(self, calls: list[ToolInvocation]) -> bool:
-        """Run tool calls in order and publish their results as ``tool_result`` events.
-
-        Some tools, such as agents, publish events of their own instead. Return True if all tools that ran did so.
-        """
+        """Run tool calls in order and publish their results. Return whether all tools published events of their own."""
         have_own_events = True
         for call in calls:
             try:
@@ -149,3 +140,97 @@ class ToolLoop:
         if self._identical_calls > self.limits.identical_calls:
             call = replace(call, defect="The call was not run: the same call was made too often. Change its arguments.")
         return await self.toolbox.run(call, self.publish)
+
+
+_INSTRUCTION = (
+    "Call one of these functions now. Answer only with a JSON object that has the fields `name`, the name of the "
+    "function, and `arguments`, its arguments."
+)
+_TEXT = (ContentDelta, TokenLogprobs)
+
+
+@dataclass
+class ForcedCallLoop(ToolLoop):
+    """Tool loop whose first answer must call a tool.
+
+    If the model answers with text instead, the text is dropped. The model is then called once more, with a format that
+    permits only a tool call.
+    """
+
+    _is_first: bool = True
+    _held_events: list[ChatEvent] | None = None
+    """Text events that are not published yet, or None. They are published only if the first answer calls a tool."""
+
+    async def _request(
+        self, reminders: Sequence[Message], schemas: list[dict[str, Any]], format: dict[str, Any] | None = None
+    ) -> ResponseBuilder:
+        if not self._is_first:
+            return await super()._request(reminders, schemas, format)
+        self._is_first, self._held_events = False, []
+        answer = await super()._request(reminders, schemas, format)
+        if _calls_tool(answer, schemas):
+            held, self._held_events = self._held_events, None
+            if held:
+                self.publish(held)
+            return answer
+        instruction = f"{_INSTRUCTION}\n\n{orjson.dumps([schema['function'] for schema in schemas]).decode()}"
+        answer = await super()._request([*reminders, user_message(instruction)], [], call_format(schemas))
+        self._held_events = None
+        if not _calls_tool(answer, schemas):  # some models call the tool in spite of the format
+            call = _parse_call(answer.content)
+            if call is None or call["name"] not in _names(schemas):
+                self.writer.answer = None  # the text is not stored
+                raise ToolNotCalled(self.model.name, is_cut=answer.done_reason == "length")
+            answer.replace_text_by_call(call)
+        return answer
+
+    def _receive(self, events: list[ChatEvent]) -> None:
+        if self._held_events is not None:
+            self._held_events += [event for event in events if isinstance(event, _TEXT)]
+            events = [event for event in events if not isinstance(event, _TEXT)]
+        if events:
+            super()._receive(events)
+
+
+def call_format(schemas: Sequence[dict[str, Any]]) -> dict[str, Any]:
+    """Return a JSON schema that permits a call of exactly one tool. It has their definitions at its top level."""
+    definitions: dict[str, Any] = {}
+    calls = []
+    for index, schema in enumerate(schemas):
+        function, prefix = schema["function"], f"{index}."
+        parameters = _renamed(function["parameters"], prefix)
+        for key in ("$defs", "definitions"):
+            if isinstance(found := parameters.pop(key, None), dict):
+                definitions |= {prefix + name: value for name, value in found.items()}
+        properties = {"name": {"type": "string", "enum": [function["name"]]}, "arguments": parameters}
+        calls.append({"type": "object", "properties": properties, "required": ["name", "arguments"]})
+    root: dict[str, Any] = calls[0] if len(calls) == 1 else {"anyOf": calls}
+    return {**root, "$defs": definitions} if definitions else root
+
+
+def _renamed(schema: Any, prefix: str) -> Any:
+    """Return a copy of a tool's schema. Add ``prefix`` to the name of the definition in each reference."""
+    if isinstance(schema, list):
+        return [_renamed(item, prefix) for item in schema]
+    if not isinstance(schema, dict):
+        return schema
+    copy = {key: _renamed(value, prefix) for key, value in schema.items()}
+    if isinstance(reference := copy.get("$ref"), str) and reference.startswith(("#/$defs/", "#/definitions/")):
+        copy["$ref"] = f"#/$defs/{prefix}{reference.split('/', 2)[2]}"
+    return copy
+
+
+def _calls_tool(answer: ResponseBuilder, schemas: Sequence[dict[str, Any]]) -> bool:
+    return any(call["function"]["name"] in _names(schemas) for call in answer.tool_calls)
+
+
+def _names(schemas: Sequence[dict[str, Any]]) -> set[str]:
+    return {schema["function"]["name"] for schema in schemas}
+
+
+def _parse_call(text: str) -> dict[str, Any] | None:
+    try:
+        call = orjson.loads(text)
+    except orjson.JSONDecodeError:
+        return None
+    return call if isinstance(call, dict) and isinstance(call.get("name"), str) else None

@@ -1,19 +1,44 @@
-"""Data of a turn: the validated turn and its result."""
+"""One turn: the source of its answer, its validated data and its result."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
-from mochi_server.chat.answerer import Answerer
 from mochi_server.chat.conversation import Conversation
 from mochi_server.chat.prompt_messages import answer_index
 from mochi_server.chat.turn_input import TurnInput
+from mochi_server.chat.turn_writer import TurnWriter
 from mochi_server.errors import MochiError
-from mochi_server.events import MessageComplete
+from mochi_server.events import MessageComplete, Publish
 from mochi_server.inference.windows import WindowDecision
 from mochi_server.sessions.session import ChatSession, last_answer, usage_tokens
 from mochi_server.sessions.types import Message
 from mochi_server.tools.toolbox import ToolInvocation, ToolOutcome
+
+
+class Answerer(Protocol):
+    """Source of the answer of one turn."""
+
+    @property
+    def window(self) -> WindowDecision | None:
+        """Context window of the answer, or None if no model was called."""
+
+    @property
+    def repeated(self) -> Sequence[Message]:
+        """Stored messages of an earlier turn that the answer repeats."""
+
+    async def begin(self, session: ChatSession) -> ChatSession:
+        """Change the history as the input of the turn demands. Return the changed session."""
+
+    async def answer(self, session: ChatSession, writer: TurnWriter, publish: Publish) -> None:
+        """Produce the answer: publish its events, and store its messages with ``writer``."""
+
+
+class AnswererFactory(Protocol):
+    """Factory of the answerers of one kind. ``prepare`` validates the input of a turn and writes nothing."""
+
+    async def prepare(self, conversation: Conversation, session: ChatSession, turn_input: TurnInput) -> Answerer:
+        """Return the answerer of a turn. Raises ``MochiError`` if the turn cannot start."""
 
 
 @dataclass(frozen=True)
@@ -33,7 +58,7 @@ class Turn:
             return turn_input.edit_index + 1
         if turn_input.text is not None:
             return len(history)
-        return answer_index(history, continues=turn_input.continues)  # the turn may replace the last answer
+        return answer_index(history, turn_input.change)  # the turn may replace the last answer
 
 
 @dataclass(frozen=True)
@@ -46,18 +71,14 @@ class TurnResult:
     """Messages of an earlier turn that this turn sends to the client again."""
     outcomes: Sequence[ToolOutcome] = ()
     client_tool_calls: Sequence[ToolInvocation] = ()
-    """Tool calls that the client must run after the turn."""
+    """Calls that the client must run after the turn."""
     window: WindowDecision | None = None
     failure: MochiError | None = None
     cancelled: bool = False
 
     @property
     def answer(self) -> Message | None:
-        """Last message of the model in this turn, or None if the model has not answered.
-
-        The last message may contain tool calls that the client must run. ``stored`` may then contain results of other
-        calls after that message.
-        """
+        """Last message of the model in this turn, or None if the model has not answered."""
         return last_answer(self.stored) or last_answer(self.repeated)
 
     @property

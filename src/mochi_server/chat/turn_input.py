@@ -20,10 +20,7 @@ HistoryChange = Literal["none", "regenerate", "continue", "edit"]
 
 @dataclass(frozen=True, slots=True)
 class GenerationOptions:
-    """Generation options for one answer.
-
-    If an option is None, the session's default is used. If the session has no default, the model's default is used.
-    """
+    """Generation options for one answer. If an option is None, the default of the session or the model is used."""
 
     think: bool | str | None = None
     options: dict[str, Any] | None = None
@@ -31,23 +28,16 @@ class GenerationOptions:
     """Format of the answer. An empty string is plain text, even if the session has a format."""
     keep_alive: str | float | None = None
     thinks_by_default: bool = False
-    """Whether Ollama's default for thinking applies if neither the request nor the session sets ``think``.
-
-    If this field is false, the model does not think in that case.
-    """
+    """Whether the model may think if neither the request nor the session sets ``think``."""
     logprobs: int | None = None
-    """Number of alternative tokens that Ollama returns for each token of the answer, with their log probabilities.
-
-    If this field is None, Ollama returns no log probabilities.
-    """
+    """Number of alternative tokens with log probabilities for each token of the answer, or None for none."""
 
 
 @dataclass(frozen=True, slots=True)
 class ToolSelection:
-    """Tools that the model may call in a turn."""
+    """Tools that the model may call in a turn. ``names`` replaces the session's enabled tools."""
 
     names: Sequence[str] | None = None
-    """Names of the server's tools to use instead of the session's enabled tools."""
     client_tools: Sequence[dict[str, Any]] = ()
     """Schemas of the tools that the client runs, in Ollama's format."""
     may_call: bool = True
@@ -98,20 +88,16 @@ class TurnInput:
     """Expected revision. If the session has a different revision, the request fails with ``SessionConflict``."""
 
     @property
-    def continues(self) -> bool:
-        return self.change == "continue"
-
-    @property
     def new_message(self) -> str | None:
         """Text of the user message that the turn appends, or None."""
         return self.text if self.change == "none" else None
 
     def is_same_request(self, other: "TurnInput") -> bool:
         """Return whether both requests have the same model, message, images and generation options."""
-        return self._compared_fields() == other._compared_fields()
-
-    def _compared_fields(self) -> tuple[object, ...]:
-        return qualified_name(self.model or ""), self.text, self.images, self.generation
+        mine, others = (
+            (qualified_name(each.model or ""), each.text, each.images, each.generation) for each in (self, other)
+        )
+        return mine == others
 
     def without_data(self) -> "TurnInput":
         """Return the input without the bytes of its images."""

@@ -9,11 +9,9 @@ from typing import Any
 from mochi_server.chat.conversation import Conversation
 from mochi_server.chat.prompt_messages import answer_index, last_user_index, with_instructions
 from mochi_server.chat.response_builder import ResponseBuilder
-from mochi_server.chat.storage_retry import StorageRetry
 from mochi_server.chat.turn_input import TurnInput
 from mochi_server.errors import MochiError
 from mochi_server.sessions.crash_recovery import INTERRUPTED
-from mochi_server.sessions.history import History
 from mochi_server.sessions.images import Image
 from mochi_server.sessions.session import ChatSession, key_digest, user_message
 from mochi_server.sessions.types import Message, ToolCall
@@ -21,6 +19,8 @@ from mochi_server.tools.toolbox import ToolInvocation, ToolOutcome, failed
 from mochi_server.util.clock import new_id, now
 from mochi_server.util.shielding import run_shielded
 
+FLUSH_SECONDS = 2.0
+"""Interval in seconds at which the partial answer is stored while the model writes it."""
 _INTERRUPTED_RUNNING = "The turn was interrupted while this call was running. The call may have taken effect."
 
 logger = logging.getLogger(__name__)
@@ -32,39 +32,37 @@ class TurnWriter:
     A regenerated answer stays in memory until it is complete, and then replaces the old answer.
     """
 
-    def __init__(
-        self, conversation: Conversation, session: ChatSession, turn_input: TurnInput, retry: StorageRetry
-    ) -> None:
+    def __init__(self, conversation: Conversation, session: ChatSession, turn_input: TurnInput) -> None:
         self.conversation = conversation
         self._store = conversation.store
-        self._flusher = conversation.flusher
-        self._retry = retry
         self._session_id = session.session_id
         self._client_tools = turn_input.tools.offered_client_tools
-        self._answer: ResponseBuilder | None = None
+        self.answer: ResponseBuilder | None = None
+        """Answer that the model writes now, or None."""
         self._open_calls: dict[int, tuple[ToolInvocation, ToolOutcome | None]] = {}
         """Tool calls without a stored result, by index. The outcome is set when the call has run."""
         self._initial_write: asyncio.Future[None] | None = None
+        """Write of the user message, or None if the turn has no new message."""
+        self._flush_timer: asyncio.TimerHandle | None = None
+        self._flush: asyncio.Future[None] | None = None
+        """Latest write of the partial answer, or None before the first one."""
         self.is_complete = False
         """Whether the answer that ends the turn is stored. A cancellation of the turn then comes too late."""
         self.stored: list[Message] = []
         """Messages that the turn has added, oldest first."""
         self.outcomes: list[ToolOutcome] = []
         self.unstored_images: dict[str, Image] = {}
-        """Images of tool results that are not stored yet, by SHA-256 hash.
-
-        If the turn regenerates an answer, the images are stored together with the complete new answer.
-        """
+        """Images of tool results that are not stored yet, by SHA-256 hash."""
         self.client_tool_calls: list[ToolInvocation] = []
         """Tool calls that the client must run."""
         self._new_messages = list(turn_input.results)
         if (text := turn_input.new_message) is not None:
             digest = None if turn_input.key is None else key_digest(self._session_id, turn_input.key)
             self._new_messages.append(user_message(text, turn_input.images, key_digest=digest))
-        self.history: History = session.history.extended(self._new_messages)
+        self.history = history = session.history.extended(self._new_messages)
         """History of the session including the new messages of this request."""
-        history, user_index = self.history, last_user_index(self.history)
-        self._answer_index = answer_index(history, continues=turn_input.continues)
+        user_index = last_user_index(history)
+        self._answer_index = answer_index(history, turn_input.change)
         self._is_regeneration = self._answer_index < len(history)
         self._revision = session.revision if self._is_regeneration else None
         turn_start = user_index if user_index is not None else len(history)
@@ -73,25 +71,14 @@ class TurnWriter:
         )
         """``messages`` are the messages for the model. ``turn_start`` is the index of the user message to answer."""
 
-    def begin(self, images: Sequence[Image] = (), on_end: Callable[[Exception | None], None] = lambda _: None) -> None:
-        """Begin to store the user message and its images in the background.
+    def begin(self, images: Sequence[Image] = ()) -> "asyncio.Future[None] | None":
+        """Begin to store the user message and its images. The model call does not wait for this write.
 
-        The model call does not wait for this write. ``on_end`` receives the error of the write, or None.
+        Return the write, or None if the turn has no new message.
         """
-        if not self._new_messages:
-            on_end(None)
-            return
-
-        async def store() -> None:
-            try:
-                await self._append(self._new_messages, images=images)
-            except Exception as error:
-                on_end(error)
-                raise
-            self._initial_write = None
-            on_end(None)
-
-        self._initial_write = asyncio.ensure_future(store())
+        if self._new_messages:
+            self._initial_write = asyncio.ensure_future(self._append(self._new_messages, images=images))
+        return self._initial_write
 
     async def wait_until_stored(self) -> None:
         """Wait until the user message is stored. If that write failed, raise its error on every call."""
@@ -103,23 +90,17 @@ class TurnWriter:
         image = self.unstored_images.get(name)
         return await self._store.load_image(name) if image is None else image.data
 
-    async def patch(self, fields: dict[str, Any]) -> None:
-        """Change metadata of the session."""
-        await self._retry.run(lambda: self._store.patch(self._session_id, fields))
-
-    def set_answer(self, answer: ResponseBuilder | None) -> None:
-        self._answer = answer
-
     def schedule_flush(self) -> None:
         """Schedule a write of the partial answer, so that a crash loses only the last seconds of text."""
-        if not self._is_regeneration:
-            self._flusher.schedule(self._session_id, self._partial)
+        if self._flush_timer is None and not self._is_regeneration:
+            self._flush_timer = asyncio.get_running_loop().call_later(FLUSH_SECONDS, self._start_flush)
 
     async def add(self, message: Message, *, last: bool = False) -> None:
         """Store a complete answer message. ``last`` states whether the answer ends the turn."""
         await self._finish_writes()
-        if client_tool_calls := self._client_calls(message):
-            message["client_tool_calls"] = client_tool_calls
+        calls = message.get("tool_calls", ())
+        if client_calls := [call["id"] for call in calls if call["function"]["name"] in self._client_tools]:
+            message["client_tool_calls"] = client_calls
         await run_shielded(self._add(message, last=last))
 
     def expect_results(self, calls: Sequence[ToolInvocation]) -> None:
@@ -153,7 +134,7 @@ class TurnWriter:
 
     async def _interrupt(self, is_stopped: Callable[[], bool]) -> None:
         await self._finish_writes()
-        answer, self._answer = self._answer, None
+        answer, self.answer = self.answer, None
         if answer is not None:  # the answer with these calls is not stored, so they need no results
             self._open_calls = {}
         messages = self._results_of_open_calls()
@@ -187,7 +168,7 @@ class TurnWriter:
             self.unstored_images.clear()
         elif last:
             await self._replace([*self.stored, message])
-        self._answer = None
+        self.answer = None
         self.messages = self.messages.extended([message])
         self.stored.append(message)
         self.is_complete = last
@@ -195,24 +176,40 @@ class TurnWriter:
             del self._open_calls[result_of.index]
 
     async def _append(self, messages: Sequence[Message], **options: Any) -> None:
-        await self._retry.run(lambda: self._store.append(self._session_id, messages, **options))
+        await self.conversation.retry.run(lambda: self._store.append(self._session_id, messages, **options))
 
     async def _replace(self, messages: Sequence[Message]) -> None:
         # The revision check protects messages that another process or a SessionManager has added.
         images = list(self.unstored_images.values())
         await self._append(messages, from_index=self._answer_index, revision=self._revision, images=images)
 
-    def _partial(self) -> Message | None:
-        """Return the partial answer, or None if there is no answer or the user message is not stored yet."""
-        if self._answer is None or self._initial_write is not None:
-            return None
-        return self._answer.message(interrupted=True)
+    def _start_flush(self) -> None:
+        self._flush = asyncio.ensure_future(self._store_partial(self._flush))
+
+    async def _store_partial(self, earlier: "asyncio.Future[None] | None") -> None:
+        if earlier is not None:
+            await asyncio.wait([earlier])
+        self._flush_timer = None  # the next text schedules the next write
+        try:
+            await self.wait_until_stored()
+            if self.answer is not None:
+                await self._store.flush(self._session_id, self.answer.message(interrupted=True))
+        except Exception as error:  # the turn itself does not depend on this write
+            logger.warning("Partial answer not stored session_id=%s: %s", self._session_id, error)
+
+    async def _finish_writes(self) -> None:
+        """Cancel the scheduled flush and wait for running writes."""
+        if self._flush_timer is not None:
+            self._flush_timer.cancel()
+            self._flush_timer = None
+        if self._flush is not None:
+            await asyncio.wait([self._flush])
+        await self.wait_until_stored()
 
     def _unfinished_calls(self, ended: ToolInvocation | None) -> Message | None:
-        """Return a placeholder for the results of the calls that are still open, or None if no call is open.
+        """Return a placeholder for the results of the open calls except ``ended``, or None if no call is open.
 
-        After a crash, crash recovery converts the placeholder to one result message per open call. The call ``ended``
-        does not count as open.
+        After a crash, crash recovery converts the placeholder to one result message per open call.
         """
         open_calls = [call for call, _ in self._open_calls.values() if call is not ended]
         if not open_calls:
@@ -222,14 +219,6 @@ class TurnWriter:
             {"id": call.id, "function": {"index": call.index, "name": call.name, "arguments": {}}} for call in others
         ]
         return {**tool_message(first, failed(first, INTERRUPTED)), "interrupted": True, "tool_calls": calls}
-
-    def _client_calls(self, message: Message) -> list[str]:
-        return [call["id"] for call in message.get("tool_calls", ()) if call["function"]["name"] in self._client_tools]
-
-    async def _finish_writes(self) -> None:
-        """Cancel the scheduled flush and wait for running writes."""
-        await self._flusher.finish(self._session_id)
-        await self.wait_until_stored()
 
 
 def interrupted_outcome(call: ToolInvocation) -> ToolOutcome:

@@ -102,16 +102,9 @@ class Completions:
         return await runs.start(conversation, turn)
 
     def _repeated(self, session_id: str, turn: TurnInput, sent: SentMessages, key: str) -> Run | None:
-        """Return the run with the idempotency key ``key``, or None. A failed or cancelled run loses its key.
-
-        Raise ``IdempotencyKeyReused`` if the earlier request differs from this one.
-        """
-        cache = self.services.runs.cache
-        run = cache.with_key(session_id, key)
-        if run is None or run.state in ("failed", "cancelled"):
-            cache.release_key(session_id, key)
-            return None
-        if not repeats(sent, turn, run.input):
+        """Return the run with the idempotency key ``key``, or None. Raises ``IdempotencyKeyReused``."""
+        run = self.services.runs.cache.with_key(session_id, key)
+        if run is not None and not repeats(sent, turn, run.input):
             raise errors.IdempotencyKeyReused(key, run.run_id)
         return run
 

@@ -74,7 +74,7 @@ class Frontends:
         return FrontendRun(run, partial(self._pending, session_id), after)
 
     def _pending(self, session_id: str) -> set[str]:
-        return {call.confirmation_id for call in self.services.confirmations.pending(session_id)}
+        return {call.confirmation_id for call in self.services.approvals.pending(session_id)}
 
 
 async def _frontends(services: ServicesDep) -> Frontends:

@@ -102,7 +102,7 @@ async def list_confirmations(session_id: str, approvals: ApprovalsDep) -> dict[s
 async def confirm_tool(session_id: str, body: ToolDecision, approvals: ApprovalsDep) -> ToolDecided:
     """Approve or deny a pending tool call."""
     decision = Decision(body.approved, body.arguments, body.reason, body.remember)
-    call = (await approvals.decide(session_id, body.confirmation_id, decision)).call
+    call = (await approvals.decide(session_id, body.confirmation_id, decision)).bound.call
     arguments = call.arguments if body.arguments is None else body.arguments
     return ToolDecided(
         confirmation_id=body.confirmation_id, approved=body.approved, tool_name=call.name, arguments=arguments

@@ -1,6 +1,6 @@
 """Protocols of the session stores. One contract test suite covers all implementations."""
 
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
 from functools import cached_property
@@ -47,9 +47,6 @@ class SessionStore(Protocol):
     ``SessionConflict``. Every method raises ``SessionNotFound`` for an unknown or invalid session id and
     ``StorageFailed`` for an I/O error. After an error, the stored session is unchanged.
     """
-
-    flushes_together: bool = False
-    """Whether one call of ``flush_all`` for several sessions costs less than several calls."""
 
     async def create(self, session: ChatSession, *, images: Sequence[Image] = ()) -> ChatSession:
         """Store a new session and the images it references. If its id is in use, assign a new id."""
@@ -108,16 +105,6 @@ class SessionStore(Protocol):
 
     async def flush(self, session_id: str, partial: Message) -> None:
         """Store the partial answer of a turn for crash recovery. The next change of the history removes it."""
-
-    async def flush_all(self, partials: Mapping[str, Message]) -> Mapping[str, Exception]:
-        """Store the partial answers of several sessions, by session ID. Return the errors of those that failed."""
-        errors: dict[str, Exception] = {}
-        for session_id, partial in partials.items():
-            try:
-                await self.flush(session_id, partial)
-            except Exception as error:
-                errors[session_id] = error
-        return errors
 
     async def delete(self, session_id: str) -> None:
         """Remove a session."""

@@ -19,8 +19,6 @@ from mochi_server.util.clock import new_id, now, timestamp
 class MemorySessionStore(SessionStore):
     """``SessionStore`` in memory. Use it from one event loop only."""
 
-    flushes_together = True
-
     def __init__(self) -> None:
         self._records: dict[str, SessionRecord] = {}
         self._images: dict[str, bytes] = {}

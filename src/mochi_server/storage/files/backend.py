@@ -5,7 +5,7 @@ appends the changes in between to the turn log. A turn of a large session rewrit
 """
 
 import logging
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -169,16 +169,6 @@ class SessionDirectory:
         with self._writing(session_id) as stored:
             after, line = self._partial_record(stored.record, partial)
             self._cache(session_id, self._files.append_to_log(session_id, stored, after, line, durably=False))
-
-    def flush_all(self, partials: Mapping[str, Message]) -> Mapping[str, Exception]:
-        """Flush several sessions. Return the errors by session ID."""
-        errors: dict[str, Exception] = {}
-        for session_id, partial in partials.items():
-            try:
-                self.flush(session_id, partial)
-            except Exception as error:
-                errors[session_id] = error
-        return errors
 
     def _partial_record(self, record: SessionRecord, unfinished: Message) -> tuple[SessionRecord, bytes]:
         """Return ``record`` with a partial answer, and the line for the turn log."""

@@ -2,7 +2,7 @@
 
 import asyncio
 import logging
-from collections.abc import Callable, Collection, Coroutine, Mapping, Sequence
+from collections.abc import Callable, Collection, Coroutine, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractAsyncContextManager, nullcontext
 from contextvars import copy_context
@@ -15,7 +15,7 @@ import anyio.to_thread
 from mochi_server.errors import DirectoryInUse, SessionNotFound, StorageBusy, StorageFailed
 from mochi_server.sessions.session import ChatSession, is_session_id
 from mochi_server.sessions.store import NewSession, SessionPage, SessionStore
-from mochi_server.sessions.types import Message, SessionQuery
+from mochi_server.sessions.types import SessionQuery
 from mochi_server.storage.files.backend import SessionDirectory
 from mochi_server.storage.files.shared import DirectoryUse
 from mochi_server.storage.session_locks import SessionLocks
@@ -51,8 +51,6 @@ class FileSessionStore(SessionStore):
     ``open`` or the first change locks the directory for this process. Changes raise ``DirectoryInUse`` if another
     process has locked it.
     """
-
-    flushes_together = True
 
     def __init__(self, sessions_dir: str | Path) -> None:
         self.path = Path(sessions_dir)
@@ -97,10 +95,6 @@ class FileSessionStore(SessionStore):
     ) -> Sequence[ChatSession]:
         async with self._import_lock:
             return await self.run(partial(self.directory.create_all, sessions, check=check))
-
-    async def flush_all(self, partials: Mapping[str, Message]) -> Mapping[str, Exception]:
-        """Flush several sessions in one thread."""
-        return await self.run(partial(self.directory.flush_all, partials), of_turn=True)
 
     async def load(self, session_id: str) -> ChatSession:
         session = self.directory.load_cached(session_id)  # saves half a millisecond, because it needs no thread
