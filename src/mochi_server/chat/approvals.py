@@ -16,9 +16,8 @@ from mochi_server.errors import (
     MochiError,
     ValidationFailed,
 )
-from mochi_server.sessions.patching import approve_tool
 from mochi_server.sessions.session import ChatSession
-from mochi_server.sessions.store import SessionStore
+from mochi_server.sessions.store import SessionStore, approve_tool
 from mochi_server.tools.discovery import Tool
 from mochi_server.tools.schema import InvalidArguments
 from mochi_server.tools.toolbox import BoundCall, Decision, ToolInvocation, needs_approval

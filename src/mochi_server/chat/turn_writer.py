@@ -12,8 +12,7 @@ from mochi_server.chat.response_builder import ResponseBuilder
 from mochi_server.chat.storage_retry import StorageRetry
 from mochi_server.chat.turn_input import TurnInput
 from mochi_server.errors import MochiError
-from mochi_server.sessions.crash_recovery import INTERRUPTED
-from mochi_server.sessions.history import History
+from mochi_server.sessions.history import INTERRUPTED, History
 from mochi_server.sessions.images import Image
 from mochi_server.sessions.session import ChatSession, key_digest, user_message
 from mochi_server.sessions.types import Message, ToolCall

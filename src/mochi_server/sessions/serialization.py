@@ -1,14 +1,17 @@
-"""Encoding of sessions as JSON files with indented metadata and one message per line."""
+"""Encoding of sessions as JSON files, with indented metadata and one message per line, and as Markdown."""
 
 import json
 import math
-from collections.abc import Sequence
+import re
+from collections.abc import Iterator, Sequence
 from itertools import chain, repeat
 from typing import Any
 
 import orjson
 
+from mochi_server.sessions.images import images_of
 from mochi_server.sessions.session import ChatSession, SessionMetadata
+from mochi_server.sessions.types import Message
 from mochi_server.util.clock import as_datetime, as_text
 
 MESSAGE_SEPARATOR = b",\n    "
@@ -123,3 +126,49 @@ def _indented(value: object) -> bytes:
     except TypeError:
         text = json.dumps(sanitize(value), ensure_ascii=False, indent=2).encode()
     return text.replace(b"\n", b"\n  ")
+
+
+_HEADINGS = {"system": "System", "user": "User", "assistant": "Assistant", "tool": "Tool"}
+
+
+def as_markdown(session: ChatSession) -> str:
+    """Return a session as Markdown: the title, id, model and date, then a section for each message."""
+    metadata = session.metadata
+    details = f"- Session: {metadata.session_id}\n- Model: {metadata.model}\n- Created: {metadata.created_at}"
+    parts = [f"# {session.summary_object()['title'] or 'Untitled'}", details]
+    parts += [part for message in session.history for part in _message(message)]
+    return "\n\n".join(parts) + "\n"
+
+
+def _message(message: Message) -> Iterator[str]:
+    source = message.get("model") or message.get("tool_name")
+    heading = _HEADINGS.get(message["role"], message["role"])
+    yield f"## {heading} ({source})" if source else f"## {heading}"
+    if thinking := message.get("thinking"):
+        yield f"<details>\n<summary>Thinking</summary>\n\n{thinking.strip()}\n\n</details>"
+    if content := message["content"].strip():
+        yield _fenced(content) if message["role"] == "tool" else content
+    for image in images_of(message):
+        yield f"*(image {image})*"
+    for call in message.get("tool_calls") or ():
+        yield _call(call)
+    if message.get("interrupted"):
+        yield "*(interrupted)*"
+
+
+def _call(call: object) -> str:
+    function = call.get("function") if isinstance(call, dict) else None
+    if not isinstance(function, dict):
+        return f"Calls:\n\n{_json(call)}"
+    return f"Calls `{function.get('name')}`:\n\n{_json(function.get('arguments') or {})}"
+
+
+def _json(value: object) -> str:
+    return _fenced(json.dumps(value, ensure_ascii=False, indent=2), "json")
+
+
+def _fenced(text: str, language: str = "") -> str:
+    """Return a code block whose fence is longer than any fence in the text."""
+    longest = max((len(backticks) for backticks in re.findall(r"`{3,}", text)), default=2)
+    fence = "`" * (longest + 1)
+    return f"{fence}{language}\n{text}\n{fence}"

@@ -1,16 +1,105 @@
-"""Protocols of the session stores. One contract test suite covers all implementations."""
+"""Protocol of session stores, and the rules for changes and searches that all stores share."""
 
+import re
+import unicodedata
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from functools import cached_property
 from typing import Any, Protocol
 
+from pydantic import BaseModel
+
 from mochi_server.sessions.images import Image
-from mochi_server.sessions.patching import FieldChanges
-from mochi_server.sessions.serialization import decode
-from mochi_server.sessions.session import ChatSession
-from mochi_server.sessions.types import Message, SessionQuery
+from mochi_server.sessions.serialization import decode, normalize, sanitize
+from mochi_server.sessions.session import ChatSession, SessionMetadata, complete_message
+from mochi_server.sessions.types import APPROVED, Message, SessionQuery, ToolSettings
+from mochi_server.util.clock import now
+
+FieldChanges = Mapping[str, Any] | Callable[[SessionMetadata], Mapping[str, Any]]
+"""Metadata fields by name, or a function that computes them from the stored metadata."""
+
+_READ_ONLY = {"session_id", "created_at", "updated_at", "message_count", "format_version", "extra"}
+_PATCHABLE = frozenset(f.name for f in fields(SessionMetadata)) - _READ_ONLY
+
+
+def normalized_fields(changes: FieldChanges, stored: SessionMetadata) -> dict[str, Any]:
+    """Return the changes as JSON values. Raises ValueError for unknown or read-only fields, or an empty model."""
+    changes = changes(stored) if callable(changes) else changes
+    if unknown := set(changes) - _PATCHABLE:
+        raise ValueError(f"unknown or read-only metadata fields: {', '.join(sorted(unknown))}")
+    if "model" in changes and not (isinstance(changes["model"], str) and changes["model"]):
+        raise ValueError("model must be a non-empty string")
+    models = {name: value.model_dump(mode="json") for name, value in changes.items() if isinstance(value, BaseModel)}
+    values: dict[str, Any] = normalize({**changes, **models})
+    return values
+
+
+def approve_tool(tool: str) -> FieldChanges:
+    """Return a metadata change that adds ``tool`` to the approved tools of a session."""
+
+    def change(stored: SessionMetadata) -> dict[str, Any]:
+        settings = stored.tool_settings
+        if tool in settings.approved:
+            return {}
+        names = sorted({*settings.approved, tool})
+        return {"tool_settings": ToolSettings.model_validate(settings.model_dump() | {APPROVED: names})}
+
+    return change
+
+
+def normalized(session: ChatSession) -> ChatSession:
+    """Return a copy of a session as it would be after saving and loading it."""
+    return ChatSession.from_dict(normalize(session.to_dict()))
+
+
+def normalized_message(message: Message, index: int) -> Message:
+    """Return a copy of the message at position ``index`` as it would be after saving and loading it."""
+    return complete_message(normalize(message), index, now())
+
+
+_WORD_SEPARATOR = re.compile(r"[\s\x00-\x1f\x7f-\x9f]+")
+_CHUNK_CHARS = 16_000
+
+
+def normalized_text(text: str) -> str:
+    """Return a text with folded case and composed characters, without characters that databases reject."""
+    if text.isascii():
+        lower = text.lower()
+    else:
+        lower = unicodedata.normalize("NFC", unicodedata.normalize("NFC", sanitize(text)).casefold())
+    return lower.replace("\0", " ")
+
+
+def words(query: str | None) -> list[str]:
+    """Return the distinct normalized words of a query, longest first, or an empty list for a blank query."""
+    distinct = {word for word in _WORD_SEPARATOR.split(normalized_text(query or "")) if word}
+    return sorted(distinct, key=lambda word: (-len(word), word))
+
+
+def searchable_texts(session: ChatSession) -> list[str]:
+    """Return the normalized title, then chunks of whole messages. Appending a message changes only the last chunk."""
+    title = normalized_text(session.summary_object()["title"] or "")
+    return [title, *_chunks(normalized_text(str(message.get("content") or "")) for message in session.history)]
+
+
+def matches(texts: Sequence[str], search_words: Iterable[str]) -> bool:
+    """Return whether every word occurs in at least one of the texts."""
+    return all(any(word in text for text in texts) for word in search_words)
+
+
+def _chunks(texts: Iterable[str]) -> Iterable[str]:
+    chunk: list[str] = []
+    size = 0
+    for text in texts:
+        chunk.append(text)
+        size += len(text) + 1
+        if size >= _CHUNK_CHARS:
+            yield "\n".join(chunk)
+            chunk, size = [], 0
+    if chunk:
+        yield "\n".join(chunk)
+
 
 NewSession = tuple[ChatSession, Sequence[Image]]
 """Session with the images that its messages reference."""

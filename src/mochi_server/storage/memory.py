@@ -5,11 +5,20 @@ from contextlib import asynccontextmanager
 
 from mochi_server.errors import BlobNotFound, SessionConflict, SessionNotFound
 from mochi_server.sessions.images import Image, images_in
-from mochi_server.sessions.patching import FieldChanges, normalized, normalized_fields, normalized_message
-from mochi_server.sessions.search import matches, searchable_texts, words
 from mochi_server.sessions.serialization import encode
 from mochi_server.sessions.session import ChatSession
-from mochi_server.sessions.store import NewSession, SessionPage, SessionStore
+from mochi_server.sessions.store import (
+    FieldChanges,
+    NewSession,
+    SessionPage,
+    SessionStore,
+    matches,
+    normalized,
+    normalized_fields,
+    normalized_message,
+    searchable_texts,
+    words,
+)
 from mochi_server.sessions.types import Message, SessionQuery
 from mochi_server.storage.session_locks import SessionLocks
 from mochi_server.storage.session_record import SessionRecord

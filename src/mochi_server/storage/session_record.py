@@ -9,8 +9,7 @@ from typing import Any
 
 from pydantic import BaseModel
 
-from mochi_server.sessions.crash_recovery import close_partial, with_missing_results
-from mochi_server.sessions.history import Block, History
+from mochi_server.sessions.history import Block, History, close_partial, with_missing_results
 from mochi_server.sessions.serialization import MESSAGE_SEPARATOR, encode, encode_file, normalize
 from mochi_server.sessions.session import ChatSession, SessionMetadata, revision_at
 from mochi_server.sessions.types import Message

@@ -14,10 +14,16 @@ from typing import Any
 
 from mochi_server.errors import SessionConflict, SessionNotFound, SessionTooNew, StorageBusy
 from mochi_server.sessions.images import Image, images_in
-from mochi_server.sessions.patching import FieldChanges, normalized, normalized_fields, normalized_message
-from mochi_server.sessions.search import searchable_texts
 from mochi_server.sessions.session import ChatSession
-from mochi_server.sessions.store import NewSession, SessionPage
+from mochi_server.sessions.store import (
+    FieldChanges,
+    NewSession,
+    SessionPage,
+    normalized,
+    normalized_fields,
+    normalized_message,
+    searchable_texts,
+)
 from mochi_server.sessions.types import Message, SessionQuery
 from mochi_server.storage.files.atomic_files import TEMPORARY, Signature
 from mochi_server.storage.files.session_files import FileSnapshot, SessionFiles, storage_errors

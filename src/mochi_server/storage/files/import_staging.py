@@ -12,9 +12,8 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from mochi_server.sessions.patching import normalized
 from mochi_server.sessions.session import ChatSession
-from mochi_server.sessions.store import NewSession
+from mochi_server.sessions.store import NewSession, normalized
 from mochi_server.storage.files import atomic_files
 from mochi_server.storage.files.image_files import IMPORT_PREFIX, ImageFiles
 from mochi_server.storage.files.locks import ThreadLocks

@@ -21,9 +21,8 @@ from pathlib import Path
 from typing import Any
 
 from mochi_server.errors import StorageBusy
-from mochi_server.sessions.search import words
 from mochi_server.sessions.serialization import encode
-from mochi_server.sessions.store import SessionPage
+from mochi_server.sessions.store import SessionPage, words
 from mochi_server.sessions.types import SessionQuery
 from mochi_server.storage.files.atomic_files import Signature
 from mochi_server.util.clock import timestamp

@@ -10,14 +10,20 @@ from typing import Any, NamedTuple, ParamSpec, TypeVar
 
 from mochi_server import errors
 from mochi_server.constants import FORMAT_VERSION
-from mochi_server.sessions.crash_recovery import close_partial, with_missing_results
-from mochi_server.sessions.history import History
+from mochi_server.sessions.history import History, close_partial, with_missing_results
 from mochi_server.sessions.images import Image, is_sha256
-from mochi_server.sessions.patching import FieldChanges, normalized, normalized_fields, normalized_message
-from mochi_server.sessions.search import words
 from mochi_server.sessions.serialization import decode, encode
 from mochi_server.sessions.session import ChatSession, SessionMetadata, is_session_id, revision_at
-from mochi_server.sessions.store import NewSession, SessionPage, SessionStore
+from mochi_server.sessions.store import (
+    FieldChanges,
+    NewSession,
+    SessionPage,
+    SessionStore,
+    normalized,
+    normalized_fields,
+    normalized_message,
+    words,
+)
 from mochi_server.sessions.types import Message, SessionQuery
 from mochi_server.storage.postgres import row_mapping
 from mochi_server.storage.postgres.pool import Connection, Database, fetch_all, fetch_one
