@@ -13,8 +13,8 @@ from mochi_server.cli.store_copy import copy, find_problem, hash_of
 from mochi_server.errors import SessionBusy, SessionNotFound, SessionTooNew, StorageFailed
 from mochi_server.sessions import ChatSession, FileSessionStore, Message, SessionManager, SessionQuery
 from mochi_server.sessions.types import ImageReference, ToolCall
-from mochi_server.storage.postgres.pool import Database, fetch_one
-from mochi_server.storage.postgres.process_locks import SILENT_SECONDS
+from mochi_server.storage.postgres.database import Database, fetch_one
+from mochi_server.storage.postgres.processes import SILENT_SECONDS
 from mochi_server.storage.postgres.stores import PostgresStores
 from mochi_server.util.clock import timestamp
 from tests.benchmarks.database import turn_costs

@@ -19,7 +19,7 @@ from mochi_server.errors import ConfirmationInterrupted, MochiError, Unauthorize
 from mochi_server.models.chat import RunStatus
 from mochi_server.protocols import load_protocols
 from mochi_server.sessions.session import is_session_id
-from mochi_server.storage.postgres.peers import Peer, PeerDirectory, PeerGone
+from mochi_server.storage.postgres.processes import Peer, PeerDirectory, PeerGone
 from mochi_server.web.asgi import header, send_error
 from mochi_server.web.disconnect import ClientDisconnected, read_body, until_disconnect
 

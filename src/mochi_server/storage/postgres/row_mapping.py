@@ -11,7 +11,7 @@ from mochi_server.sessions.serialization import decode, encode
 from mochi_server.sessions.session import ChatSession, SessionMetadata, automatic_title
 from mochi_server.sessions.store import normalized_text
 from mochi_server.sessions.types import Message
-from mochi_server.storage.postgres.pool import Connection, fetch_all
+from mochi_server.storage.postgres.database import Connection, fetch_all
 from mochi_server.util.clock import as_text
 
 CACHE_BYTES = 128 * 1024 * 1024

@@ -9,7 +9,6 @@ from functools import wraps
 from typing import Any, NamedTuple, ParamSpec, TypeVar
 
 from mochi_server import errors
-from mochi_server.constants import FORMAT_VERSION
 from mochi_server.sessions.history import History, close_partial, with_missing_results
 from mochi_server.sessions.images import Image, is_sha256
 from mochi_server.sessions.serialization import decode, encode
@@ -26,17 +25,15 @@ from mochi_server.sessions.store import (
 )
 from mochi_server.sessions.types import Message, SessionQuery
 from mochi_server.storage.postgres import row_mapping
-from mochi_server.storage.postgres.pool import Connection, Database, fetch_all, fetch_one
-from mochi_server.storage.postgres.process_locks import IS_SILENT, ServerProcess, lock_key, locked_names
+from mochi_server.storage.postgres.database import Connection, Database, fetch_all, fetch_one
+from mochi_server.storage.postgres.processes import IS_SILENT, ServerProcess, lock_key, locked_names
 from mochi_server.storage.postgres.row_mapping import CachedHistory, SessionRow, text_of
 from mochi_server.storage.session_cache import SessionCache
 from mochi_server.storage.session_locks import SessionLocks
 from mochi_server.util.clock import as_datetime, as_text, new_id, timestamp
 from mochi_server.util.shielding import run_shielded
 
-RELEASED_CHANNEL = "mochi_freed"
-"""LISTEN/NOTIFY channel for the ids of sessions that a process has unlocked."""
-_RETRY_SECONDS = 0.25
+_POLL_SECONDS = 0.25
 _COLUMNS = "s.key, s.metadata, s.extra, s.updated_at, s.message_count, s.opening, s.change, s.fence"
 _BY_ID = "s.collection = %(collection)s AND s.session_id = %(session_id)s"
 _READ = f"""
@@ -67,10 +64,6 @@ WHERE {_BY_ID} AND s.key = coalesce(%(key)s::bigint, s.key) AND s.fence = coales
 ON CONFLICT (session) DO UPDATE SET body = excluded.body, position = excluded.position"""
 _WITH_WORD = """
 AND (s.searched LIKE %(word{0})s OR s.key IN (SELECT m.session FROM messages m WHERE m.searched LIKE %(word{0})s))"""
-_IS_LATER = f"""
-string_to_array(substring(s.metadata FROM '"format_version":"([0-9]{{1,6}}([.][0-9]{{1,6}})*)"'), '.')::int[]
-    > '{{{FORMAT_VERSION.replace(".", ",")}}}'"""
-"""Condition for sessions of later versions. The index ``sessions_of_later_versions`` has the same expression."""
 _OWNER = f"""
 SELECT s.run_id, p.{IS_SILENT} FROM sessions s LEFT JOIN runs r ON r.run_id = s.run_id
 LEFT JOIN processes p ON p.name = r.process WHERE {_BY_ID}"""
@@ -114,7 +107,6 @@ class PostgresSessionStore(SessionStore):
         self.locked_sessions: dict[str, SessionLock] = {}
         """Locks of this process, by session id."""
         self._histories = SessionCache[CachedHistory](row_mapping.CACHE_BYTES)
-        self._release_events: dict[str, asyncio.Event] = {}
 
     async def create(self, session: ChatSession, *, images: Sequence[Image] = ()) -> ChatSession:
         (stored,) = await self.create_all([(session, images)])
@@ -220,13 +212,11 @@ class PostgresSessionStore(SessionStore):
         condition = "s.collection = %(collection)s" + "".join(_WITH_WORD.format(i) for i in range(len(search_words)))
         values = {f"word{i}": row_mapping.like_pattern(word) for i, word in enumerate(search_words)}
         page = {**values, "collection": self._collection, "limit": query.limit, "offset": query.offset}
-        matching, later = f"FROM sessions s WHERE {condition}", f"SELECT s.key FROM sessions s WHERE {_IS_LATER}"
+        matching = f"FROM sessions s WHERE {condition}"
         newest = "ORDER BY s.updated_at DESC, s.session_id LIMIT %(limit)s OFFSET %(offset)s"
-        listed = f"SELECT {_COLUMNS} {matching} AND s.key NOT IN ({later}) {newest}"
-        total = f"SELECT count(*) - (SELECT count(*) {matching} AND {_IS_LATER}) {matching}"
         async with self._database.connection("list the sessions") as connection:
-            rows = await fetch_all(connection, listed, page)
-            count = await fetch_one(connection, total, page)
+            rows = await fetch_all(connection, f"SELECT {_COLUMNS} {matching} {newest}", page)
+            count = await fetch_one(connection, f"SELECT count(*) {matching}", page)
         entries = []
         for row in rows:
             try:
@@ -276,11 +266,6 @@ class PostgresSessionStore(SessionStore):
             locked = await locked_names(connection, self._collection, ids)
         for session_id in ids - locked:
             await self.recover_crashed(session_id)
-
-    def session_released(self, session_id: str) -> None:
-        """Wake the requests that wait for this session. Call this after another process has unlocked the session."""
-        if (event := self._release_events.get(session_id)) is not None:
-            event.set()
 
     async def _insert_new(self, connection: Connection, session: ChatSession, images: Sequence[Image]) -> ChatSession:
         """Insert a session and return it as stored. If its id is in use, the session gets a new id."""
@@ -418,13 +403,9 @@ class PostgresSessionStore(SessionStore):
             logger.warning("%s", error.message)
         finally:
             await self._process.release(self._key(session_id))
-        if self._process.connected:
-            with suppress(errors.StorageFailed):
-                async with self._database.connection(f"unlock session {session_id}") as connection:
-                    await connection.execute("SELECT pg_notify(%s, %s)", [RELEASED_CHANNEL, session_id])
 
     async def _wait_until_released(self, session_id: str, *, wait: bool) -> None:
-        """Wait until another process unlocks the session, but at most ``_RETRY_SECONDS``.
+        """Wait for ``_POLL_SECONDS``, because another process has locked the session.
 
         Raises ``SessionBusy`` if a turn has the lock and ``wait`` is false, and ``ServerLost`` if its server is frozen.
         """
@@ -434,12 +415,7 @@ class PostgresSessionStore(SessionStore):
             raise errors.SessionBusy(session_id, run_id)
         if is_silent:
             raise errors.ServerLost(session_id)
-        event = self._release_events.setdefault(session_id, asyncio.Event())
-        try:
-            with suppress(TimeoutError, asyncio.TimeoutError):
-                await asyncio.wait_for(event.wait(), _RETRY_SECONDS)
-        finally:
-            self._release_events.pop(session_id, None)
+        await asyncio.sleep(_POLL_SECONDS)
 
     def _parameters(self, session_id: str, **values: Any) -> dict[str, Any]:
         """Return the parameters of a statement about one session. Raises ``SessionNotFound`` for an invalid id."""
