@@ -29,15 +29,6 @@ def test_failed_write_keeps_the_old_file(tmp_path: Path) -> None:
     assert [path.name for path in tmp_path.iterdir()] == ["target"]
 
 
-def test_append_ends_a_torn_line(tmp_path: Path) -> None:
-    path = tmp_path / "log"
-    atomic_files.append(path, b"one\n")
-    atomic_files.append(path, b"two\n")
-    path.write_bytes(path.read_bytes() + b"tor")
-    assert atomic_files.append(path, b"three\n") == atomic_files.signature(path)
-    assert path.read_bytes() == b"one\ntwo\ntor#\nthree\n"
-
-
 def test_failed_append_leaves_no_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def fail(_: Path) -> None:
         raise OSError(errno.EIO, "Input/output error")

@@ -67,9 +67,8 @@ async def test_session_of_a_later_version_is_kept_and_not_listed(database: str) 
         for operation in (stores.chats.delete, stores.chats.load):
             with pytest.raises(SessionTooNew):
                 await operation(later)
-        for query in (SessionQuery(), SessionQuery(limit=1), SessionQuery(text="a")):
-            page = await stores.chats.list(query)
-            assert ([entry["session_id"] for entry in page.entries], page.total) == ([listed], 1)
+        for query in (SessionQuery(), SessionQuery(text="a")):
+            assert [entry["session_id"] for entry in (await stores.chats.list(query)).entries] == [listed]
 
 
 @pytest.mark.slow

@@ -13,8 +13,7 @@ from mochi_server.sessions.history_edits import (
 )
 from mochi_server.sessions.session import ChatSession
 from mochi_server.sessions.types import Message, SessionCreationOptions, SessionQuery
-from mochi_server.storage.files.backend import SessionDirectory
-from mochi_server.storage.files.shared import DirectoryUse
+from mochi_server.storage.files.backend import DirectoryUse, SessionDirectory
 
 
 class SessionManager:

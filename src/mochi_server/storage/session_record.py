@@ -1,11 +1,13 @@
-"""Immutable state of a stored session, including the partial answer of a running turn."""
+"""State of a stored session, including the partial answer of a running turn, and a cache of such states."""
 
+import threading
+from collections import OrderedDict
 from collections.abc import Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from hashlib import blake2b
-from typing import Any
+from typing import Any, Generic, Protocol, TypeVar
 
 from pydantic import BaseModel
 
@@ -120,3 +122,47 @@ def _hash_block(before: blake2b | None, block: Block) -> blake2b:
     hasher.update(b"\n" if before else b"")
     hasher.update(block.cached(_encode_block).replace(MESSAGE_SEPARATOR, b"\n"))  # no message contains the separator
     return hasher
+
+
+MAX_BYTES = 64 * 1024 * 1024
+
+
+class _Sized(Protocol):
+    @property
+    def memory(self) -> int:
+        """Approximate memory use in bytes."""
+
+
+_T = TypeVar("_T", bound=_Sized)
+
+
+class SessionCache(Generic[_T]):
+    """Thread-safe LRU cache of sessions with a memory limit in bytes. Callers check that a session is current."""
+
+    def __init__(self, max_bytes: int = MAX_BYTES) -> None:
+        self._max_bytes = max_bytes
+        self._used = 0
+        self._entries: OrderedDict[str, _T] = OrderedDict()
+        self._lock = threading.RLock()
+
+    def get(self, session_id: str) -> _T | None:
+        with self._lock:
+            if session_id in self._entries:
+                self._entries.move_to_end(session_id)
+            return self._entries.get(session_id)
+
+    def put(self, session_id: str, stored: _T) -> None:
+        """Cache a session, unless this session alone exceeds the memory limit."""
+        with self._lock:
+            self.remove(session_id)
+            if stored.memory > self._max_bytes:
+                return
+            self._entries[session_id] = stored
+            self._used += stored.memory
+            while self._used > self._max_bytes:
+                self.remove(next(iter(self._entries)))
+
+    def remove(self, session_id: str) -> None:
+        with self._lock:
+            if removed := self._entries.pop(session_id, None):
+                self._used -= removed.memory

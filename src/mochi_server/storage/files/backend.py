@@ -5,14 +5,16 @@ appends the changes in between to the turn log. A turn of a large session rewrit
 """
 
 import logging
-from collections.abc import Callable, Iterator, Mapping, Sequence
+import threading
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from tempfile import NamedTemporaryFile
-from typing import Any
+from weakref import finalize
 
-from mochi_server.errors import SessionConflict, SessionNotFound, SessionTooNew, StorageBusy
+from mochi_server.errors import SessionConflict, SessionNotFound, SessionTooNew
 from mochi_server.sessions.images import Image, images_in
 from mochi_server.sessions.session import ChatSession
 from mochi_server.sessions.store import (
@@ -22,16 +24,21 @@ from mochi_server.sessions.store import (
     normalized,
     normalized_fields,
     normalized_message,
-    searchable_texts,
 )
 from mochi_server.sessions.types import Message, SessionQuery
 from mochi_server.storage.files.atomic_files import TEMPORARY, Signature
-from mochi_server.storage.files.session_files import FileSnapshot, SessionFiles, storage_errors
+from mochi_server.storage.files.import_staging import import_all
+from mochi_server.storage.files.session_files import (
+    FileSnapshot,
+    SessionFiles,
+    fields_line,
+    partial_line,
+    storage_errors,
+    tail_line,
+)
 from mochi_server.storage.files.session_index import SessionIndex
-from mochi_server.storage.files.turn_log import fields_line, partial_line, tail_line
-from mochi_server.storage.session_cache import SessionCache
 from mochi_server.storage.session_locks import SessionLocks
-from mochi_server.storage.session_record import SessionRecord
+from mochi_server.storage.session_record import SessionCache, SessionRecord
 from mochi_server.util.clock import new_id, now
 
 _LARGE_BYTES = 1024 * 1024
@@ -50,7 +57,7 @@ class _RunningTurn:
 
 
 class SessionDirectory:
-    """Store for the sessions in one directory. Its methods block.
+    """Store for the sessions in one directory. Its methods block, and implement those of ``SessionStore``.
 
     The first change locks the directory for this process until ``close``. From then on, changes of other processes
     raise ``DirectoryInUse``. Reads need no lock.
@@ -58,16 +65,23 @@ class SessionDirectory:
 
     def __init__(self, path: Path) -> None:
         self._files = SessionFiles(path)
-        self.blobs = self._files.blobs
-        self._index = SessionIndex(path, self._files.scan, self._summary, self._texts, lambda: self.is_locked)
+        self._index = SessionIndex(path, self._files.scan, self._read_for_index, lambda: self.is_locked)
+        self._recent = SessionCache[FileSnapshot]()
         self.turns: dict[str, _RunningTurn] = {}
         self.locks = SessionLocks()
-        self._recent = SessionCache[FileSnapshot]()
 
     @property
     def is_locked(self) -> bool:
         """Whether this process has locked the directory."""
         return self._files.lock.is_held
+
+    def open(self) -> None:
+        """Create and lock the directory."""
+        with storage_errors("lock the sessions directory"):
+            self._files.create_directory()
+
+    def close(self) -> None:
+        self._files.lock.release()
 
     def check(self) -> None:
         """Raise StorageFailed if a small file cannot be written to the directory."""
@@ -77,7 +91,6 @@ class SessionDirectory:
                 file.write(b"can be written")
 
     def create(self, session: ChatSession, *, images: Sequence[Image] = ()) -> ChatSession:
-        """Store a new session. If its id is in use, the session gets a new id."""
         fresh = normalized(session)
         with storage_errors("create a session"):
             self._files.create_directory()
@@ -91,7 +104,7 @@ class SessionDirectory:
         try:
             with storage_errors("store the sessions"):
                 self._files.create_directory()
-                return self._files.imports.store(sessions, check)
+                return import_all(self._files.path, self._files.blobs, sessions, check)
         except BaseException:
             self.sweep()
             raise
@@ -102,7 +115,7 @@ class SessionDirectory:
             self._files.create_directory()
             if stored := self._files.create(session.session_id, record, images):
                 return self._cache_written(session.session_id, stored)
-        with self._writing(session.session_id) as stored, self.blobs.storing(session.messages, images):
+        with self._writing(session.session_id) as stored, self._files.blobs.storing(session.messages, images):
             put = self._cache_written(session.session_id, self._files.save(session.session_id, stored, record))
         self.sweep()
         return put
@@ -110,9 +123,13 @@ class SessionDirectory:
     def load(self, session_id: str) -> ChatSession:
         with storage_errors(f"read session {session_id}"):
             stored, visible = self._read(session_id)
-        if stored.is_settled:
-            self._recent.put(session_id, stored)
+        self._recent.put(session_id, stored)
         return visible.session()
+
+    def load_cached(self, session_id: str) -> ChatSession | None:
+        """Return the session of a running turn from the cache, or None if its files must be read."""
+        stored = self._current(session_id) if session_id in self.turns else None
+        return None if stored is None else stored.record.with_partial(None).session()
 
     def append(
         self,
@@ -125,10 +142,6 @@ class SessionDirectory:
         unfinished: Message | None = None,
         images: Sequence[Image] = (),
     ) -> None:
-        """Append messages. If ``from_index`` is not None, replace all messages from that position instead.
-
-        In a turn, also store the partial answer ``unfinished`` if it is not None.
-        """
         moment = now()
         with self._writing(session_id) as stored:
             before = self._require_revision(session_id, stored, revision)
@@ -140,8 +153,8 @@ class SessionDirectory:
                 turn.has_changes or unfinished is not None or stored.file.size > _LARGE_BYTES
             )
             if is_logged and unfinished is not None:
-                after, line = self._partial_record(after, unfinished)
-            with self.blobs.storing(new, images):
+                after, line = _with_partial(after, unfinished)
+            with self._files.blobs.storing(new, images):
                 written = None
                 if ends_turn or not is_logged:
                     # If the file cannot be written, the turn log stores the change instead.
@@ -157,7 +170,6 @@ class SessionDirectory:
             self.sweep()
 
     def patch(self, session_id: str, fields: FieldChanges, *, revision: str | None = None) -> ChatSession:
-        """Set metadata fields. None resets a field to its default. Raises ValueError for an unknown field."""
         moment = now()
         with self._writing(session_id) as stored:
             visible = self._require_revision(session_id, stored, revision)
@@ -173,58 +185,31 @@ class SessionDirectory:
     def flush(self, session_id: str, partial: Message) -> None:
         """Append a partial answer to the turn log. The line survives a crash of the process, but not of the machine."""
         with self._writing(session_id) as stored:
-            after, line = self._partial_record(stored.record, partial)
+            after, line = _with_partial(stored.record, partial)
             self._cache(session_id, self._files.append_to_log(session_id, stored, after, line, durably=False))
-
-    def flush_all(self, partials: Mapping[str, Message]) -> Mapping[str, Exception]:
-        """Flush several sessions. Return the errors by session ID."""
-        errors: dict[str, Exception] = {}
-        for session_id, partial in partials.items():
-            try:
-                self.flush(session_id, partial)
-            except Exception as error:
-                errors[session_id] = error
-        return errors
-
-    def _partial_record(self, record: SessionRecord, unfinished: Message) -> tuple[SessionRecord, bytes]:
-        """Return ``record`` with a partial answer, and the line for the turn log."""
-        message = normalized_message(unfinished, len(record.messages))
-        after = record.with_partial(message)
-        return after, partial_line(after)
 
     def delete(self, session_id: str) -> None:
         """Delete a session. Raises the errors of ``load`` for a file that is not a session, and keeps the file."""
         with storage_errors(f"delete session {session_id}"), self._files.locked(session_id):
-            if self._current(session_id) is None:
-                self._files.read_locked(session_id)
-            had_images = self._files.delete(session_id)
+            stored = self._current(session_id) or self._files.read_locked(session_id)
+            self._files.delete(session_id)
             self._recent.remove(session_id)
-        if had_images:
+        if images_in(stored.record.messages):
             self.sweep()
 
     def load_image(self, sha256: str) -> bytes:
         with storage_errors("read an image"):
-            return self.blobs.read(sha256)
+            return self._files.blobs.read(sha256)
 
     def sweep(self) -> None:
         """Remove the images that no session references, if this process has locked the directory."""
         if self.is_locked:
-            self.blobs.sweep()
+            self._files.blobs.sweep()
 
     def list(self, query: SessionQuery) -> SessionPage:
         """Return one page of the session list, most recently changed first. Unreadable sessions are omitted."""
         with storage_errors("list the sessions"):
             return self._index.list(query)
-
-    def open(self) -> None:
-        """Create and lock the directory. Complete or remove the imports of dead processes."""
-        with storage_errors("lock the sessions directory"):
-            self._files.create_directory()
-        with storage_errors("complete an import"):
-            self._files.imports.recover()
-
-    def close(self) -> None:
-        self._files.lock.release()
 
     def begin(self, session_id: str, *, is_turn: bool) -> None:
         """Repair a locked session if its last turn crashed. If ``is_turn`` is true, begin a turn."""
@@ -234,20 +219,6 @@ class SessionDirectory:
                 current = self._files.save(session_id, stored, recovered)
             if is_turn:
                 self.turns[session_id] = _RunningTurn(current)
-
-    def try_begin_fast(self, session_id: str, *, is_turn: bool) -> bool:
-        """Run ``begin`` without I/O beyond two stat calls. Return False if the caller must run ``begin`` instead."""
-        stored = self._current(session_id)
-        if stored is None or stored.log or not self.is_locked or stored.record.after_crash() is not stored.record:
-            return False
-        if is_turn:
-            self.turns[session_id] = _RunningTurn(stored)
-        return True
-
-    def load_cached(self, session_id: str) -> ChatSession | None:
-        """Return the session of a running turn from the cache, or None if its files must be read."""
-        stored = self._current(session_id) if session_id in self.turns else None
-        return None if stored is None else stored.record.with_partial(None).session()
 
     def save_logged(self, session_id: str) -> None:
         """Write the changes in the session's turn log to the session's file."""
@@ -294,11 +265,11 @@ class SessionDirectory:
             raise SessionConflict(session_id)
         return visible
 
-    def _summary(self, session_id: str) -> tuple[dict[str, Any], Signature | None] | None:
-        """Return what ``SessionIndex`` requires for an entry of the session list."""
+    def _read_for_index(self, session_id: str) -> tuple[ChatSession, Signature | None] | None:
+        """Return a session and its file signature (None if it has a turn log), or None if it is unreadable."""
         try:
             stored, visible = self._read(session_id)
-            return visible.summary(), None if stored.log else stored.file
+            return ChatSession(visible.metadata, visible.messages), None if stored.log else stored.file
         except SessionTooNew as error:
             logger.warning("session omitted from the list: %s", error.message)
         except OSError as error:
@@ -307,9 +278,49 @@ class SessionDirectory:
             pass
         return None
 
-    def _texts(self, session_id: str) -> Sequence[str] | None:
-        try:
-            _, visible = self._read(session_id)
-        except (SessionNotFound, SessionTooNew, StorageBusy, OSError):
-            return None
-        return searchable_texts(ChatSession(visible.metadata, visible.messages))
+
+def _with_partial(record: SessionRecord, unfinished: Message) -> tuple[SessionRecord, bytes]:
+    """Return ``record`` with a partial answer, and the line for the turn log."""
+    after = record.with_partial(normalized_message(unfinished, len(record.messages)))
+    return after, partial_line(after)
+
+
+_mutex = threading.RLock()  # reentrant, because garbage collection can run a finalizer at any time
+_users: Counter[Path] = Counter()
+_directories: dict[Path, SessionDirectory] = {}
+
+
+class DirectoryUse:
+    """Use of a directory by one store or manager, from its first access until ``close`` or garbage collection.
+
+    All uses of a directory in this process share it. The last use that ends closes the directory, which unlocks it.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._directory: SessionDirectory | None = None
+
+    @property
+    def directory(self) -> SessionDirectory:
+        with _mutex:
+            if self._directory is None:
+                path = self._path.resolve()
+                _users[path] += 1
+                self._directory = _directories.setdefault(path, SessionDirectory(self._path))
+                self._finalizer = finalize(self, _end_use, path)
+            return self._directory
+
+    def close(self) -> None:
+        """End this use. The next access begins a new one."""
+        with _mutex:
+            if self._directory is not None:
+                self._directory = None
+                self._finalizer()
+
+
+def _end_use(path: Path) -> None:
+    with _mutex:
+        _users[path] -= 1
+        if not _users[path]:
+            del _users[path]
+            _directories.pop(path).close()

@@ -28,8 +28,8 @@ from mochi_server.storage.postgres import row_mapping
 from mochi_server.storage.postgres.database import Connection, Database, fetch_all, fetch_one
 from mochi_server.storage.postgres.processes import IS_SILENT, ServerProcess, lock_key, locked_names
 from mochi_server.storage.postgres.row_mapping import CachedHistory, SessionRow, text_of
-from mochi_server.storage.session_cache import SessionCache
 from mochi_server.storage.session_locks import SessionLocks
+from mochi_server.storage.session_record import SessionCache
 from mochi_server.util.clock import as_datetime, as_text, new_id, timestamp
 from mochi_server.util.shielding import run_shielded
 
