@@ -19,6 +19,8 @@ from mochi_server.util.clock import now
 FieldChanges = Mapping[str, Any] | Callable[[SessionMetadata], Mapping[str, Any]]
 """Metadata fields by name, or a function that computes them from the stored metadata."""
 
+_WORD_SEPARATOR = re.compile(r"[\s\x00-\x1f\x7f-\x9f]+")
+_CHUNK_CHARS = 16_000
 _READ_ONLY = {"session_id", "created_at", "updated_at", "message_count", "format_version", "extra"}
 _PATCHABLE = frozenset(f.name for f in fields(SessionMetadata)) - _READ_ONLY
 
@@ -53,13 +55,9 @@ def normalized(session: ChatSession) -> ChatSession:
     return ChatSession.from_dict(normalize(session.to_dict()))
 
 
-def normalized_message(message: Message, index: int) -> Message:
-    """Return a copy of the message at position ``index`` as it would be after saving and loading it."""
-    return complete_message(normalize(message), index, now())
-
-
-_WORD_SEPARATOR = re.compile(r"[\s\x00-\x1f\x7f-\x9f]+")
-_CHUNK_CHARS = 16_000
+def normalized_messages(messages: Sequence[Message], start: int) -> list[Message]:
+    """Return copies of the messages from position ``start`` as they would be after saving and loading them."""
+    return [complete_message(normalize(message), index, now()) for index, message in enumerate(messages, start)]
 
 
 def normalized_text(text: str) -> str:
@@ -79,26 +77,21 @@ def words(query: str | None) -> list[str]:
 
 def searchable_texts(session: ChatSession) -> list[str]:
     """Return the normalized title, then chunks of whole messages. Appending a message changes only the last chunk."""
-    title = normalized_text(session.summary_object()["title"] or "")
-    return [title, *_chunks(normalized_text(str(message.get("content") or "")) for message in session.history)]
+    chunks = [normalized_text(session.summary_object()["title"] or "")]
+    is_full = True
+    for message in session.history:
+        text = normalized_text(str(message.get("content") or ""))
+        if is_full:
+            chunks.append(text)
+        else:
+            chunks[-1] += "\n" + text
+        is_full = len(chunks[-1]) >= _CHUNK_CHARS
+    return chunks
 
 
 def matches(texts: Sequence[str], search_words: Iterable[str]) -> bool:
     """Return whether every word occurs in at least one of the texts."""
     return all(any(word in text for text in texts) for word in search_words)
-
-
-def _chunks(texts: Iterable[str]) -> Iterable[str]:
-    chunk: list[str] = []
-    size = 0
-    for text in texts:
-        chunk.append(text)
-        size += len(text) + 1
-        if size >= _CHUNK_CHARS:
-            yield "\n".join(chunk)
-            chunk, size = [], 0
-    if chunk:
-        yield "\n".join(chunk)
 
 
 NewSession = tuple[ChatSession, Sequence[Image]]
@@ -107,24 +100,17 @@ NewSession = tuple[ChatSession, Sequence[Image]]
 
 @dataclass(frozen=True)
 class SessionPage:
-    """One page of a list of sessions. ``total`` is the number of sessions on all pages.
-
-    ``encoded`` is the JSON text ``{"sessions": [...]}`` with flat objects without messages.
-    """
+    """One page of a list of sessions, as JSON ``{"sessions": [...]}``. ``total`` counts the sessions on all pages."""
 
     encoded: bytes
     total: int
 
     @classmethod
     def of(cls, entries: Iterable[bytes], total: int) -> "SessionPage":
-        """Create a page from sessions that are already encoded as JSON."""
-        parts = [part for entry in entries for part in (b",", entry)] or [b""]
-        parts[0] = b'{"sessions":['
-        return cls(b"".join([*parts, b"]}"]), total)
+        return cls(b'{"sessions":[' + b",".join(entries) + b"]}", total)
 
     @cached_property
     def entries(self) -> list[dict[str, Any]]:
-        """Sessions on this page, decoded from JSON to dictionaries."""
         entries: list[dict[str, Any]] = decode(self.encoded)["sessions"]
         return entries
 
@@ -132,13 +118,12 @@ class SessionPage:
 class SessionStore(Protocol):
     """Protocol of a session store.
 
-    If the argument ``revision`` is not None and differs from the revision of the stored history, a method raises
-    ``SessionConflict``. Every method raises ``SessionNotFound`` for an unknown or invalid session id and
-    ``StorageFailed`` for an I/O error. After an error, the stored session is unchanged.
+    Methods raise ``SessionConflict`` if ``revision`` is not None and differs from that of the stored history,
+    ``SessionNotFound`` for an unknown or invalid session id, and ``StorageFailed`` for an I/O error. After an error,
+    the stored session is unchanged.
     """
 
     flushes_together: bool = False
-    """Whether one call of ``flush_all`` for several sessions costs less than several calls."""
 
     async def create(self, session: ChatSession, *, images: Sequence[Image] = ()) -> ChatSession:
         """Store a new session and the images it references. If its id is in use, assign a new id."""
@@ -148,7 +133,7 @@ class SessionStore(Protocol):
     ) -> Sequence[ChatSession]:
         """Store all new sessions in order. After an error, an exception of ``check`` or a crash, store none of them.
 
-        ``check`` may be called before each session, possibly in a thread.
+        ``check`` is called before each session, possibly in a thread.
         """
 
     async def put(self, session: ChatSession, *, images: Sequence[Image] = ()) -> ChatSession:
@@ -168,12 +153,10 @@ class SessionStore(Protocol):
         unfinished: Message | None = None,
         images: Sequence[Image] = (),
     ) -> None:
-        """Append messages to the history.
+        """Append messages to the history, or replace all messages from ``from_index`` by them.
 
-        If ``from_index`` is not None, the messages replace all messages from that position instead.
-        ``ends_turn`` is true if ``messages`` are the last messages of a turn. The partial answer ``unfinished`` and the
-        ``images`` are stored atomically with the messages. An image is removed when no message of any session
-        references it any more.
+        ``ends_turn`` marks the last messages of a turn. The partial answer ``unfinished`` and the ``images`` are stored
+        atomically with the messages. An image is removed when no message of any session references it any more.
         """
 
     async def load_image(self, sha256: str) -> bytes:
@@ -219,9 +202,8 @@ class SessionStore(Protocol):
     ) -> AbstractAsyncContextManager[None]:
         """Return a context manager that locks a session for changes. Only ``patch`` needs no lock.
 
-        A turn passes its ``run_id``. While a turn has the lock, other calls raise ``SessionBusy``, or wait if ``wait``
-        is true. All calls wait for the short locks of other operations. When a turn releases the lock, all changes of
-        the turn are durable.
+        A turn passes its ``run_id``. While it has the lock, other calls raise ``SessionBusy``, or wait if ``wait`` is
+        true. All calls wait for other locks. When a turn releases the lock, all its changes are durable.
         """
 
 

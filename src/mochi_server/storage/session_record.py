@@ -3,16 +3,14 @@
 import threading
 from collections import OrderedDict
 from collections.abc import Mapping, Sequence
-from copy import copy
+from copy import copy, deepcopy
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from hashlib import blake2b
 from typing import Any, Generic, Protocol, TypeVar
 
-from pydantic import BaseModel
-
 from mochi_server.sessions.history import Block, History, close_partial, with_missing_results
-from mochi_server.sessions.serialization import MESSAGE_SEPARATOR, encode, encode_file, normalize
+from mochi_server.sessions.serialization import MESSAGE_SEPARATOR, encode, encode_file
 from mochi_server.sessions.session import ChatSession, SessionMetadata, revision_at
 from mochi_server.sessions.types import Message
 from mochi_server.util.clock import timestamp
@@ -53,16 +51,18 @@ class SessionRecord:
 
     def session(self) -> ChatSession:
         """Return the session for callers, without the partial answer."""
-        metadata = _copied(self.metadata)
+        metadata = deepcopy(self.metadata)
         metadata.message_count = len(self.messages)
         return ChatSession(metadata, self.messages, dict(self.extra))
 
-    def summary(self) -> dict[str, Any]:
-        return ChatSession(self.metadata, self.messages).summary_object()
+    @property
+    def view(self) -> ChatSession:
+        """Session for reading, which shares its metadata with this record."""
+        return ChatSession(self.metadata, self.messages)
 
-    def position(self, index: int) -> int:
-        """Return ``index``, limited to the range of positions in the history."""
-        return max(0, min(index, len(self.messages)))
+    def position(self, index: int | None) -> int:
+        """Return ``index``, limited to the range of positions in the history. None is the end of the history."""
+        return len(self.messages) if index is None else max(0, min(index, len(self.messages)))
 
     def with_tail(self, from_index: int, messages: Sequence[Message], updated_at: str) -> "SessionRecord":
         """Return a copy without the partial answer, in which ``messages`` replace all messages from ``from_index``."""
@@ -99,17 +99,6 @@ class SessionRecord:
         after = copy(self)  # with the cached properties, which depend only on the messages
         vars(after).update(changes)
         return after
-
-
-def _copied(metadata: SessionMetadata) -> SessionMetadata:
-    """Return a copy that shares only immutable values with ``metadata``."""
-    after = copy(metadata)
-    for name, value in vars(metadata).items():
-        if isinstance(value, BaseModel):
-            setattr(after, name, value.model_copy(deep=True))
-        elif isinstance(value, dict):
-            setattr(after, name, normalize(value))  # faster than a deep copy
-    return after
 
 
 def _encode_block(messages: Sequence[Message]) -> bytes:
@@ -155,10 +144,9 @@ class SessionCache(Generic[_T]):
         """Cache a session, unless this session alone exceeds the memory limit."""
         with self._lock:
             self.remove(session_id)
-            if stored.memory > self._max_bytes:
-                return
-            self._entries[session_id] = stored
-            self._used += stored.memory
+            if stored.memory <= self._max_bytes:
+                self._entries[session_id] = stored
+                self._used += stored.memory
             while self._used > self._max_bytes:
                 self.remove(next(iter(self._entries)))
 

@@ -15,27 +15,14 @@ from tempfile import NamedTemporaryFile
 from weakref import finalize
 
 from mochi_server.errors import SessionConflict, SessionNotFound, SessionTooNew
+from mochi_server.sessions import store as rules
 from mochi_server.sessions.images import Image, images_in
 from mochi_server.sessions.session import ChatSession
-from mochi_server.sessions.store import (
-    FieldChanges,
-    NewSession,
-    SessionPage,
-    normalized,
-    normalized_fields,
-    normalized_message,
-)
 from mochi_server.sessions.types import Message, SessionQuery
+from mochi_server.storage.files import session_files
 from mochi_server.storage.files.atomic_files import TEMPORARY, Signature
 from mochi_server.storage.files.import_staging import import_all
-from mochi_server.storage.files.session_files import (
-    FileSnapshot,
-    SessionFiles,
-    fields_line,
-    partial_line,
-    storage_errors,
-    tail_line,
-)
+from mochi_server.storage.files.session_files import FileSnapshot, SessionFiles, storage_errors
 from mochi_server.storage.files.session_index import SessionIndex
 from mochi_server.storage.session_locks import SessionLocks
 from mochi_server.storage.session_record import SessionCache, SessionRecord
@@ -91,7 +78,7 @@ class SessionDirectory:
                 file.write(b"can be written")
 
     def create(self, session: ChatSession, *, images: Sequence[Image] = ()) -> ChatSession:
-        fresh = normalized(session)
+        fresh = rules.normalized(session)
         with storage_errors("create a session"):
             self._files.create_directory()
             while (stored := self._files.create(fresh.session_id, SessionRecord.of(fresh), images)) is None:
@@ -99,7 +86,7 @@ class SessionDirectory:
             return self._cache_written(fresh.session_id, stored)
 
     def create_all(
-        self, sessions: Sequence[NewSession], *, check: Callable[[], None] = lambda: None
+        self, sessions: Sequence[rules.NewSession], *, check: Callable[[], None] = lambda: None
     ) -> Sequence[ChatSession]:
         try:
             with storage_errors("store the sessions"):
@@ -110,7 +97,7 @@ class SessionDirectory:
             raise
 
     def put(self, session: ChatSession, *, images: Sequence[Image] = ()) -> ChatSession:
-        record = SessionRecord.of(normalized(session))
+        record = SessionRecord.of(rules.normalized(session))
         with storage_errors(f"save session {session.session_id}"):
             self._files.create_directory()
             if stored := self._files.create(session.session_id, record, images):
@@ -145,8 +132,8 @@ class SessionDirectory:
         moment = now()
         with self._writing(session_id) as stored:
             before = self._require_revision(session_id, stored, revision)
-            start = len(before.messages) if from_index is None else before.position(from_index)
-            new = [normalized_message(message, start + offset) for offset, message in enumerate(messages)]
+            start = before.position(from_index)
+            new = rules.normalized_messages(messages, start)
             after, line = before.with_tail(start, new, moment), b""
             turn = self.turns.get(session_id)
             is_logged = turn is not None and (
@@ -161,7 +148,7 @@ class SessionDirectory:
                     with suppress(OSError) if is_logged else nullcontext():
                         written = self._files.save(session_id, stored, after)
                 if written is None:
-                    line = tail_line(before, start, after) + line
+                    line = session_files.tail_line(before, start, after) + line
                     written = self._files.append_to_log(session_id, stored, after, line)
             if turn:
                 turn.has_changes = True
@@ -169,14 +156,14 @@ class SessionDirectory:
         if images_in(before.messages[start:]) - images_in(new):
             self.sweep()
 
-    def patch(self, session_id: str, fields: FieldChanges, *, revision: str | None = None) -> ChatSession:
+    def patch(self, session_id: str, fields: rules.FieldChanges, *, revision: str | None = None) -> ChatSession:
         moment = now()
         with self._writing(session_id) as stored:
             visible = self._require_revision(session_id, stored, revision)
-            values = normalized_fields(fields, stored.record.metadata)
+            values = rules.normalized_fields(fields, stored.record.metadata)
             turn = self.turns.get(session_id)
             if turn and (stored.log or turn.has_changes):
-                line = fields_line(stored.record, values, moment)
+                line = session_files.fields_line(stored.record, values, moment)
                 written = self._files.append_to_log(session_id, stored, stored.record.with_fields(values, moment), line)
             else:
                 written = self._files.save(session_id, stored, visible.with_fields(values, moment))
@@ -206,7 +193,7 @@ class SessionDirectory:
         if self.is_locked:
             self._files.blobs.sweep()
 
-    def list(self, query: SessionQuery) -> SessionPage:
+    def list(self, query: SessionQuery) -> rules.SessionPage:
         """Return one page of the session list, most recently changed first. Unreadable sessions are omitted."""
         with storage_errors("list the sessions"):
             return self._index.list(query)
@@ -269,7 +256,7 @@ class SessionDirectory:
         """Return a session and its file signature (None if it has a turn log), or None if it is unreadable."""
         try:
             stored, visible = self._read(session_id)
-            return ChatSession(visible.metadata, visible.messages), None if stored.log else stored.file
+            return visible.view, None if stored.log else stored.file
         except SessionTooNew as error:
             logger.warning("session omitted from the list: %s", error.message)
         except OSError as error:
@@ -281,8 +268,9 @@ class SessionDirectory:
 
 def _with_partial(record: SessionRecord, unfinished: Message) -> tuple[SessionRecord, bytes]:
     """Return ``record`` with a partial answer, and the line for the turn log."""
-    after = record.with_partial(normalized_message(unfinished, len(record.messages)))
-    return after, partial_line(after)
+    (message,) = rules.normalized_messages([unfinished], len(record.messages))
+    after = record.with_partial(message)
+    return after, session_files.partial_line(after)
 
 
 _mutex = threading.RLock()  # reentrant, because garbage collection can run a finalizer at any time
