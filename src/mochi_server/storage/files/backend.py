@@ -178,7 +178,7 @@ class SessionDirectory:
     def delete(self, session_id: str) -> None:
         """Delete a session. Raises the errors of ``load`` for a file that is not a session, and keeps the file."""
         with storage_errors(f"delete session {session_id}"), self._files.locked(session_id):
-            stored = self._current(session_id) or self._files.read_locked(session_id)
+            stored = self._current(session_id) or self._files.read(session_id)
             self._files.delete(session_id)
             self._recent.remove(session_id)
         if images_in(stored.record.messages):
@@ -216,7 +216,7 @@ class SessionDirectory:
     @contextmanager
     def _writing(self, session_id: str) -> Iterator[FileSnapshot]:
         with storage_errors(f"save session {session_id}"), self._files.locked(session_id):
-            yield self._current(session_id) or self._files.read_locked(session_id)
+            yield self._current(session_id) or self._files.read(session_id)
 
     def _current(self, session_id: str) -> FileSnapshot | None:
         """Return the cached snapshot of a session, or None if it is missing or outdated."""

@@ -1,4 +1,8 @@
-"""Files of the sessions in a directory: names, locks, reading, saving, and renaming of damaged files."""
+"""Files of the sessions in a directory: names, locks, reading, saving, and renaming of damaged files.
+
+A turn log contains the changes since the session's file was written. Each line contains one change and the digest of
+the history before the change. A line for another history is ignored, so that changes are never applied twice.
+"""
 
 import logging
 import os
@@ -43,10 +47,6 @@ class FileSnapshot:
     @property
     def memory(self) -> int:
         return _SESSION_BYTES + _BYTES_PER_STORED_BYTE * (self.file.size + (self.log.size if self.log else 0))
-
-
-class _Unreadable(Exception):
-    """Exception for a file that does not contain a valid session."""
 
 
 @contextmanager
@@ -124,8 +124,8 @@ class SessionFiles:
         self.path = path
         self.lock = DirectoryLock(path)
         self.blobs = ImageFiles(path)
-        self._thread_locks = [threading.Lock() for _ in range(_THREAD_LOCKS)]
-        self._warned: set[tuple[str, atomic_files.Signature | None]] = set()
+        self._thread_locks = [threading.RLock() for _ in range(_THREAD_LOCKS)]
+        self._warned: set[atomic_files.Signature] = set()
 
     def create_directory(self) -> None:
         """Create the directory with mode 0700 unless it exists, and lock it for this process."""
@@ -151,29 +151,25 @@ class SessionFiles:
         """
         if not is_session_id(session_id):
             raise SessionNotFound(session_id)
+        # Read the log first: if its changes are then moved to the file, applying them again has no effect.
+        log, file = atomic_files.read(self._log(session_id)), atomic_files.read(self._file(session_id))
+        if file is None:
+            raise SessionNotFound(session_id)
+        data, signature = file
         try:
-            return self._read(session_id)
-        except _Unreadable:
-            with self._thread_lock(session_id):
-                return self.read_locked(session_id)
-
-    def read_locked(self, session_id: str) -> FileSnapshot:
-        """Read a session that the caller has locked."""
-        try:
-            return self._read(session_id)
-        except _Unreadable as error:
-            status = atomic_files.signature(self._file(session_id))
-            if status and 0 <= time.time() - status.modified_ns / 1e9 < EDIT_SECONDS:
+            record = SessionRecord.of(decode_file(session_id, data, signature.modified_ns / 1e9))
+        except ValueError as error:
+            if 0 <= time.time() - signature.modified_ns / 1e9 < EDIT_SECONDS:
                 text = f"The file of session {session_id!r} is incomplete: another program is writing it. Try again."
                 raise StorageBusy(text) from error
-            self._set_aside(session_id, error)
+            self._set_aside(session_id, signature, error)
             raise SessionNotFound(session_id) from error
+        return FileSnapshot(apply_log(record, log[0]) if log else record, signature, log[1] if log else None)
 
     def is_current(self, session_id: str, stored: FileSnapshot) -> bool:
         """Return whether the files have the signatures of ``stored``. After an I/O error, return False."""
         try:
-            file = atomic_files.signature(f"{self.path}{os.sep}{session_id}{_FILE}")
-            log = atomic_files.signature(f"{self.path}{os.sep}.{session_id}{_LOG}")
+            file, log = atomic_files.signature(self._file(session_id)), atomic_files.signature(self._log(session_id))
         except OSError:
             return False
         return (file, log) == (stored.file, stored.log)
@@ -230,33 +226,19 @@ class SessionFiles:
         existing = unchanged | changed
         return changed | (logs & existing), known.keys() - existing
 
-    def _read(self, session_id: str) -> FileSnapshot:
-        # Read the log first: if its changes are then moved to the file, applying them again has no effect.
-        log = atomic_files.read(f"{self.path}{os.sep}.{session_id}{_LOG}")
-        file = atomic_files.read(f"{self.path}{os.sep}{session_id}{_FILE}")
-        if file is None:
-            raise SessionNotFound(session_id)
-        try:
-            record = SessionRecord.of(decode_file(session_id, file[0], file[1].modified_ns / 1e9))
-        except ValueError as error:
-            raise _Unreadable(str(error)) from error
-        return FileSnapshot(apply_log(record, log[0]) if log else record, file[1], log[1] if log else None)
-
-    def _set_aside(self, session_id: str, error: _Unreadable) -> None:
-        """Rename a damaged file, or log it once if that is not possible."""
-        key = (session_id, atomic_files.signature(self._file(session_id)))
-        renamed = None
-        if self.lock.is_held:
-            with suppress(OSError):
-                renamed = atomic_files.quarantine(self._file(session_id), "corrupt")
+    def _set_aside(self, session_id: str, damaged: atomic_files.Signature, error: ValueError) -> None:
+        """Rename a damaged file, unless it has changed. Log a file that cannot be renamed once."""
+        result = "it cannot be renamed"
+        with self._thread_lock(session_id), suppress(OSError):
+            if self.lock.is_held and atomic_files.signature(self._file(session_id)) == damaged:
+                result = f"renamed to {atomic_files.quarantine(self._file(session_id), 'corrupt').name}"
                 if atomic_files.signature(self._log(session_id)):
                     atomic_files.quarantine(self._log(session_id), "corrupt")
-        if renamed or key not in self._warned:
-            self._warned.add(key)
-            result = f"renamed to {renamed.name}" if renamed else "it cannot be renamed"
+        if damaged not in self._warned:
+            self._warned.add(damaged)
             logger.warning("session file cannot be read session_id=%s: %s; %s", session_id, error, result)
 
-    def _thread_lock(self, session_id: str) -> threading.Lock:
+    def _thread_lock(self, session_id: str) -> threading.RLock:
         return self._thread_locks[int(session_id, 16) % _THREAD_LOCKS]
 
     def _file(self, session_id: str) -> Path:
@@ -264,11 +246,6 @@ class SessionFiles:
 
     def _log(self, session_id: str) -> Path:
         return self.path / f".{session_id}{_LOG}"
-
-
-# A turn log contains the changes since the session's file was written. Each line contains one change and the digest of
-# the history before the change. A line is ignored if the history has another digest. Therefore a log has no effect if
-# its changes are already in the file.
 
 
 def tail_line(before: SessionRecord, from_index: int, after: SessionRecord) -> bytes:
@@ -286,7 +263,6 @@ def partial_line(after: SessionRecord) -> bytes:
 
 
 def apply_log(record: SessionRecord, log: bytes) -> SessionRecord:
-    """Return ``record`` with the changes of a turn log. Invalid lines and lines for another history are ignored."""
     for encoded in log.split(b"\n")[:-1]:
         try:
             line = decode(encoded)

@@ -222,12 +222,13 @@ class PostgresSessionStore(rules.SessionStore):
         try:
             while not await self._try_lock(session_id, run_id):
                 await self._wait_until_released(session_id, wait=wait)
-            try:
-                yield
-            finally:
-                await self._release(session_id)
+            yield
         finally:
-            self._locks.release(session_id)
+            try:
+                if session_id in self.locked_sessions:  # also if the caller was cancelled while locking
+                    await self._release(session_id)
+            finally:
+                self._locks.release(session_id)
 
     async def lost_sessions(self, connection: Connection) -> set[str]:
         """Return the ids of sessions that this process had locked, but another process has since locked or deleted."""
@@ -280,9 +281,8 @@ class PostgresSessionStore(rules.SessionStore):
             searched=row_mapping.searched_title(session.metadata, "[]"),
         )
         if row := await fetch_one(connection, _CREATE, values):
-            await row_mapping.replace_tail(
-                connection, SessionRow(*row), 0, session.messages, images=images, touch=False
-            )
+            head = SessionRow(*row)
+            await row_mapping.replace_tail(connection, head, 0, session.messages, images=images, touch=False)
         return row is not None
 
     async def _remove(self, connection: Connection, session_id: str) -> Sequence[str] | None:
