@@ -143,7 +143,6 @@ class PeerRequest:
             await asyncio.wait([task])
 
     async def _is_silent(self, peer: Peer) -> bool:
-        """Return whether ``peer`` has stopped sending heartbeats. If the database is unreachable, return False."""
         with suppress(MochiError):
             current = await self.peers.find(peer.name)
             self._missed = 0 if current else self._missed + 1

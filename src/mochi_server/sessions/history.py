@@ -117,7 +117,6 @@ class History(Sequence[Message]):
     __hash__ = None  # type: ignore[assignment]  # like list
 
     def _between(self, start: int, stop: int) -> list[Message]:
-        """Return a range of messages without iterating over the blocks before that range."""
         first = self._block_at(start)
         before = self.blocks[first - 1].end if first else 0
         parts = [*(block.messages for block in self.blocks[first:]), self.tail]
@@ -132,10 +131,9 @@ INTERRUPTED = "The turn was interrupted before this call had a result."
 
 
 def close_partial(partial: Message) -> list[Message]:
-    """Convert a partial answer or a partial tool result to messages that are marked as interrupted.
+    """Convert a partial answer or tool result to messages that are marked as interrupted, always with the same ids.
 
-    A partial tool result lists the remaining tool calls in ``tool_calls``. Each of them gets a result, because models
-    reject a history in which a call has no result. Repeated conversions return the same message ids.
+    A partial tool result lists the remaining tool calls in ``tool_calls``. Each of them gets a result.
     """
     first = partial.copy()
     first["interrupted"] = True
@@ -151,9 +149,9 @@ def close_partial(partial: Message) -> list[Message]:
 
 
 def with_missing_results(history: History) -> History:
-    """Add a result that is marked as interrupted for each tool call without a result. Return the new history.
+    """Return the history with an interrupted result for each call of the server's tools that has no result.
 
-    Tool calls that the client runs (``client_tool_calls``) are ignored. If no result is missing, return ``history``.
+    If no result is missing, return ``history`` itself.
     """
     if any(block.cached(_lacks_results) for block in history.blocks) or _lacks_results(history.tail):
         return History.of(_with_missing_results(history))
@@ -179,7 +177,6 @@ def _with_missing_results(messages: Sequence[Message]) -> list[Message]:
 
 
 def _calls(message: Message) -> list[Any]:
-    """Return the valid tool calls of a message, except calls that the client runs."""
     client_tool_calls = message.get("client_tool_calls") or ()
     return [
         call

@@ -19,9 +19,9 @@ from mochi_server.storage.files.backend import DirectoryUse, SessionDirectory
 class SessionManager:
     """Synchronous store for the sessions in a directory.
 
-    The first change locks the directory for this process, until ``close``, the end of a ``with`` block or garbage
-    collection. Changes raise ``DirectoryInUse`` if another process, such as a server, has locked the directory. Reads
-    need no lock. Methods raise ``SessionNotFound`` for an unknown session id and ``StorageFailed`` for an I/O error.
+    The first change locks the directory for this process, until ``close`` or garbage collection. Changes raise
+    ``DirectoryInUse`` if another process has locked it. Reads need no lock. Methods raise ``SessionNotFound`` for an
+    unknown session id and ``StorageFailed`` for an I/O error.
     """
 
     def __init__(self, sessions_dir: str | Path) -> None:
@@ -52,10 +52,7 @@ class SessionManager:
     def list_sessions(
         self, *, limit: int | None = None, offset: int = 0, text: str | None = None
     ) -> list[dict[str, Any]]:
-        """Return sessions as flat objects without messages, most recently changed first.
-
-        If ``text`` is set, return only sessions whose title or messages contain every word of ``text``.
-        """
+        """Return sessions that contain every word of ``text``, without messages, most recently changed first."""
         return self._directory.list(SessionQuery(limit, offset, text)).entries
 
     def update_session(self, session_id: str, **fields: Any) -> ChatSession:
@@ -70,8 +67,7 @@ class SessionManager:
     def edit_message(self, session_id: str, index: int, content: str) -> ChatSession:
         """Replace the text of a user message and remove all later messages.
 
-        Raises ``InvalidMessageIndex`` for messages of other roles.
-        Raises ``SessionConflict`` if another change came first.
+        Raises ``InvalidMessageIndex`` for messages of other roles, and ``SessionConflict`` after another change.
         """
         changed = self._replace(session_id, lambda session: edited(session, index, content))
         if has_stale_checkpoint(changed.metadata, changed.history):

@@ -18,7 +18,7 @@ MESSAGE_SEPARATOR = b",\n    "
 """Separator of messages in a session file. Encoded messages never contain it, because JSON escapes line breaks."""
 
 MAX_LEVELS = 200
-"""Maximum nesting depth of a stored value. The encoder supports 254 levels, but responses add a few levels."""
+"""Maximum nesting depth of a stored value. The encoder supports 254 levels, but responses add a few."""
 
 
 def encode(value: object) -> bytes:
@@ -91,8 +91,7 @@ def encode_file(metadata: SessionMetadata, lines: Sequence[bytes], extra: dict[s
 def decode_file(session_id: str, data: bytes, modified: float) -> ChatSession:
     """Decode a session file of any version. Raises ValueError.
 
-    ``session_id`` replaces the id in the file. ``modified`` is the file's modification time in Unix seconds. It is the
-    time of a session without times, so that every read returns the same session.
+    ``session_id`` replaces the id in the file. ``modified``, in Unix seconds, is the time of a session without times.
     """
     stored = decode(data)
     if isinstance(stored, dict) and isinstance(metadata := stored.get("metadata"), dict):
@@ -103,10 +102,7 @@ def decode_file(session_id: str, data: bytes, modified: float) -> ChatSession:
 
 
 def sanitize(value: object, levels: int = MAX_LEVELS) -> Any:
-    """Return a copy of a value that can be encoded as JSON.
-
-    Lone surrogates become U+FFFD. NaN, infinity, and objects and arrays nested deeper than ``levels`` become None.
-    """
+    """Return a copy that JSON can encode: U+FFFD for lone surrogates, None for NaN, infinity and too deep values."""
     if isinstance(value, str):
         return value.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
     if isinstance(value, dict | list | tuple) and levels == 0:
@@ -159,12 +155,9 @@ def _message(message: Message) -> Iterator[str]:
 def _call(call: object) -> str:
     function = call.get("function") if isinstance(call, dict) else None
     if not isinstance(function, dict):
-        return f"Calls:\n\n{_json(call)}"
-    return f"Calls `{function.get('name')}`:\n\n{_json(function.get('arguments') or {})}"
-
-
-def _json(value: object) -> str:
-    return _fenced(json.dumps(value, ensure_ascii=False, indent=2), "json")
+        return f"Calls:\n\n{_fenced(json.dumps(call, ensure_ascii=False, indent=2), 'json')}"
+    arguments = json.dumps(function.get("arguments") or {}, ensure_ascii=False, indent=2)
+    return f"Calls `{function.get('name')}`:\n\n{_fenced(arguments, 'json')}"
 
 
 def _fenced(text: str, language: str = "") -> str:

@@ -219,7 +219,6 @@ class SessionDirectory:
             yield self._current(session_id) or self._files.read(session_id)
 
     def _current(self, session_id: str) -> FileSnapshot | None:
-        """Return the cached snapshot of a session, or None if it is missing or outdated."""
         turn = self.turns.get(session_id)
         cached = turn.stored if turn else self._recent.get(session_id)
         return cached if cached and self._files.is_current(session_id, cached) else None
@@ -267,7 +266,6 @@ class SessionDirectory:
 
 
 def _with_partial(record: SessionRecord, unfinished: Message) -> tuple[SessionRecord, bytes]:
-    """Return ``record`` with a partial answer, and the line for the turn log."""
     (message,) = rules.normalized_messages([unfinished], len(record.messages))
     after = record.with_partial(message)
     return after, session_files.partial_line(after)

@@ -86,6 +86,5 @@ class ImageFiles:
         return {image for _, images in references.values() for image in images}
 
     def _references_in(self, name: str) -> frozenset[str]:
-        """Return the images that a session file references, even if the file is damaged. Raises OSError."""
         file = atomic_files.read(self._sessions / name)
         return frozenset() if file is None else frozenset(found.decode() for found in _REFERENCE.findall(file[0]))

@@ -227,7 +227,6 @@ class SessionFiles:
         return changed | (logs & existing), known.keys() - existing
 
     def _set_aside(self, session_id: str, damaged: atomic_files.Signature, error: ValueError) -> None:
-        """Rename a damaged file, unless it has changed. Log a file that cannot be renamed once."""
         result = "it cannot be renamed"
         with self._thread_lock(session_id), suppress(OSError):
             if self.lock.is_held and atomic_files.signature(self._file(session_id)) == damaged:

@@ -119,7 +119,6 @@ class SessionIndex:
         return _page(database, query, None)
 
     def _update(self, database: sqlite3.Connection, changed: set[str], removed: set[str]) -> None:
-        """Update the rows of the sessions whose ids are in ``changed``, and delete the rows of those in ``removed``."""
         rows = []
         for session_id in changed:
             try:
@@ -137,7 +136,6 @@ class SessionIndex:
                 database.executemany(_UPSERT, rows)
 
     def _add_texts(self, database: sqlite3.Connection) -> None:
-        """Index the texts of the sessions that have changed since the last search."""
         with database:
             for (session_id,) in database.execute(_UNSEARCHED).fetchall():
                 with suppress(StorageBusy):
@@ -147,7 +145,6 @@ class SessionIndex:
 
     @contextmanager
     def _opened(self) -> Iterator[sqlite3.Connection]:
-        """Open or create the index file. Raises OperationalError if it is unusable, DatabaseError if it is damaged."""
         with suppress(OSError):
             mode = os.lstat(self._path).st_mode
             if not (stat.S_ISREG(mode) or stat.S_ISDIR(mode)):  # SQLite follows links and blocks on pipes
@@ -179,7 +176,6 @@ def _prepared(database: sqlite3.Connection) -> sqlite3.Connection:
 
 
 def _page(database: sqlite3.Connection, query: SessionQuery, ids: set[str] | None) -> SessionPage:
-    """Return one page of the sessions in ``ids`` (default: all)."""
     where, values = ("", []) if ids is None else (_IN_IDS, [json.dumps([*ids])])
     total = database.execute(_COUNT).fetchone()[0] if ids is None else len(ids)
     statement, limit = _ENTRIES.format(where=where), -1 if query.limit is None else query.limit
@@ -205,7 +201,6 @@ def _store_texts(database: sqlite3.Connection, session_id: str, texts: Sequence[
 
 
 def _matching(database: sqlite3.Connection, search_words: Sequence[str]) -> set[str]:
-    """Return the ids of the sessions whose texts contain every word."""
     has_trigrams = _has_trigrams(database)
     ids: set[str] | None = None
     for word in search_words:

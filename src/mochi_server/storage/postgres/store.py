@@ -67,8 +67,6 @@ logger = logging.getLogger(__name__)
 
 
 def _shielded(method: Callable[_P, Awaitable[_T]]) -> Callable[_P, Coroutine[Any, Any, _T]]:
-    """Decorate a store method so that its writes are completed even if the caller is cancelled."""
-
     @wraps(method)
     async def finish(*args: _P.args, **kwargs: _P.kwargs) -> _T:
         return await run_shielded(method(*args, **kwargs))
@@ -272,7 +270,6 @@ class PostgresSessionStore(rules.SessionStore):
     async def _insert(
         self, connection: Connection, session: ChatSession, updated_at: datetime, images: Sequence[Image]
     ) -> bool:
-        """Insert a session with its messages. Return False if its id is in use."""
         values = self._parameters(
             session.session_id,
             metadata=row_mapping.metadata_text(session.metadata),
@@ -286,7 +283,6 @@ class PostgresSessionStore(rules.SessionStore):
         return row is not None
 
     async def _remove(self, connection: Connection, session_id: str) -> Sequence[str] | None:
-        """Delete a session. Return the hashes of the images it referenced, or None if the session does not exist."""
         row = await fetch_one(connection, _LOCK, self._parameters(session_id))
         if row is None:
             return None
@@ -356,7 +352,6 @@ class PostgresSessionStore(rules.SessionStore):
 
     @_shielded
     async def _try_lock(self, session_id: str, run_id: str | None) -> bool:
-        """Try to lock a session. Return False if another process has locked it."""
         if not await self._process.try_lock(self._key(session_id)):
             return False
         operation = f"lock session {session_id}"
@@ -398,7 +393,6 @@ class PostgresSessionStore(rules.SessionStore):
         await asyncio.sleep(_POLL_SECONDS)
 
     def _parameters(self, session_id: str, **values: Any) -> dict[str, Any]:
-        """Return the parameters of a statement about one session. Raises ``SessionNotFound`` for an invalid id."""
         _require_id(session_id)
         return {"collection": self._collection, "session_id": session_id, **values}
 

@@ -59,7 +59,6 @@ class PostgresStores:
         await self._database.aclose()
 
     async def _clean_up(self) -> None:
-        """Every few seconds, recover the sessions of dead servers and delete expired rows."""
         while True:
             with suppress(MochiError):
                 await self.chats.recover_all_crashed()
