@@ -45,14 +45,3 @@ def test_other_than_regular_file_reads_as_absent(tmp_path: Path) -> None:
     for path in (tmp_path, tmp_path / "link", tmp_path / "dangling", tmp_path / "nothing"):
         assert atomic_files.read(path) is None
         assert atomic_files.signature(path) is None
-
-
-def test_setting_aside_replaces_no_file(tmp_path: Path) -> None:
-    names = []
-    for number in range(3):
-        (tmp_path / ".log").write_text(str(number))
-        names.append(atomic_files.quarantine(tmp_path / ".log", "corrupt").name)
-    assert len(set(names)) == 3
-    assert all(name.startswith("log.corrupt-") for name in names)
-    assert [(tmp_path / name).read_text() for name in names] == ["0", "1", "2"]
-    assert len(list(tmp_path.iterdir())) == 3

@@ -63,7 +63,6 @@ def test_file_changed_by_hand_is_found_by_its_new_text(
     [
         "DROP TABLE texts",
         "DROP TABLE trigrams",
-        "DROP TABLE searched",
         "DROP TABLE sessions",
         "PRAGMA user_version = 1",
         "DELETE FROM trigrams_data",

@@ -20,7 +20,6 @@ FieldChanges = Mapping[str, Any] | Callable[[SessionMetadata], Mapping[str, Any]
 """Metadata fields by name, or a function that computes them from the stored metadata."""
 
 _WORD_SEPARATOR = re.compile(r"[\s\x00-\x1f\x7f-\x9f]+")
-_CHUNK_CHARS = 16_000
 _READ_ONLY = {"session_id", "created_at", "updated_at", "message_count", "format_version", "extra"}
 _PATCHABLE = frozenset(f.name for f in fields(SessionMetadata)) - _READ_ONLY
 
@@ -75,23 +74,10 @@ def words(query: str | None) -> list[str]:
     return sorted(distinct, key=lambda word: (-len(word), word))
 
 
-def searchable_texts(session: ChatSession) -> list[str]:
-    """Return the normalized title, then chunks of whole messages. Appending a message changes only the last chunk."""
-    chunks = [normalized_text(session.summary_object()["title"] or "")]
-    is_full = True
-    for message in session.history:
-        text = normalized_text(str(message.get("content") or ""))
-        if is_full:
-            chunks.append(text)
-        else:
-            chunks[-1] += "\n" + text
-        is_full = len(chunks[-1]) >= _CHUNK_CHARS
-    return chunks
-
-
-def matches(texts: Sequence[str], search_words: Iterable[str]) -> bool:
-    """Return whether every word occurs in at least one of the texts."""
-    return all(any(word in text for text in texts) for word in search_words)
+def searchable_text(session: ChatSession) -> str:
+    """Return the normalized title and messages, in which a search looks for each word of a query."""
+    title = session.summary_object()["title"] or ""
+    return "\n".join(map(normalized_text, [title, *(str(m.get("content") or "") for m in session.history)]))
 
 
 NewSession = tuple[ChatSession, Sequence[Image]]

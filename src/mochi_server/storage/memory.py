@@ -79,7 +79,8 @@ class MemorySessionStore(rules.SessionStore):
     async def list(self, query: SessionQuery) -> rules.SessionPage:
         search_words, records = rules.words(query.text), list(self._records.values())
         if search_words:
-            records = [r for r in records if rules.matches(rules.searchable_texts(r.view), search_words)]
+            texts = [rules.searchable_text(record.view) for record in records]
+            records = [r for r, text in zip(records, texts, strict=True) if all(word in text for word in search_words)]
         records.sort(key=lambda record: timestamp(record.metadata.updated_at), reverse=True)
         end = None if query.limit is None else query.offset + query.limit
         entries = [encode(record.view.summary_object()) for record in records[query.offset : end]]

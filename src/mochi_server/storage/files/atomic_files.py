@@ -5,6 +5,7 @@ import os
 import stat
 import time
 from contextlib import suppress
+from datetime import datetime, timezone
 from pathlib import Path
 from typing import NamedTuple
 
@@ -115,14 +116,10 @@ def remove_durably(*paths: Path) -> None:
     sync_directory(paths[0].parent)
 
 
-def quarantine(path: Path, label: str) -> Path:
-    """Rename a file to ``<name>.<label>-<UTC time>`` or a similar free name. Return the new path. Raises OSError."""
-    stem = f"{path.name.lstrip('.')}.{label}-{time.strftime('%Y%m%dT%H%M%SZ', time.gmtime())}"
-    target, number = path.with_name(stem), 1
-    while os.path.lexists(target):
-        target, number = path.with_name(f"{stem}-{number}"), number + 1
-    path.rename(target)
-    return target
+def quarantine(path: Path) -> Path:
+    """Rename a file to ``<name>.corrupt-<UTC time>``. Return the new path. Raises OSError."""
+    moment = datetime.now(timezone.utc).strftime("%Y%m%dT%H%M%S.%fZ")  # precise, so that no file is replaced
+    return path.rename(path.with_name(f"{path.name.lstrip('.')}.corrupt-{moment}"))
 
 
 def _write_all(descriptor: int, data: bytes) -> None:

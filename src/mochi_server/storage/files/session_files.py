@@ -230,9 +230,9 @@ class SessionFiles:
         result = "it cannot be renamed"
         with self._thread_lock(session_id), suppress(OSError):
             if self.lock.is_held and atomic_files.signature(self._file(session_id)) == damaged:
-                result = f"renamed to {atomic_files.quarantine(self._file(session_id), 'corrupt').name}"
+                result = f"renamed to {atomic_files.quarantine(self._file(session_id)).name}"
                 if atomic_files.signature(self._log(session_id)):
-                    atomic_files.quarantine(self._log(session_id), "corrupt")
+                    atomic_files.quarantine(self._log(session_id))
         if damaged not in self._warned:
             self._warned.add(damaged)
             logger.warning("session file cannot be read session_id=%s: %s; %s", session_id, error, result)

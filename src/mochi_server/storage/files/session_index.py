@@ -21,44 +21,31 @@ from pathlib import Path
 from mochi_server.errors import StorageBusy
 from mochi_server.sessions.serialization import encode
 from mochi_server.sessions.session import ChatSession
-from mochi_server.sessions.store import SessionPage, searchable_texts, words
+from mochi_server.sessions.store import SessionPage, searchable_text, words
 from mochi_server.sessions.types import SessionQuery
 from mochi_server.storage.files.atomic_files import Signature
 from mochi_server.util.clock import timestamp
 
-_VERSION = 5
+_VERSION = 6
 _BUSY_SECONDS = 0.5
 _TRIGRAMS_PER_WORD = 20
 
 _SCHEMA = """
-CREATE TABLE IF NOT EXISTS sessions
+CREATE TABLE sessions
     (session_id TEXT PRIMARY KEY, inode INTEGER, modified_ns INTEGER, size INTEGER, updated REAL, entry BLOB);
-CREATE INDEX IF NOT EXISTS signatures ON sessions (session_id, inode, modified_ns, size);
-CREATE INDEX IF NOT EXISTS newest ON sessions (updated DESC, session_id);
-CREATE TABLE IF NOT EXISTS texts (id INTEGER PRIMARY KEY, session_id TEXT, position INTEGER, text TEXT);
-CREATE UNIQUE INDEX IF NOT EXISTS pieces ON texts (session_id, position);
-CREATE TABLE IF NOT EXISTS searched (session_id TEXT PRIMARY KEY) WITHOUT ROWID;
-CREATE TRIGGER IF NOT EXISTS session_changed AFTER UPDATE ON sessions BEGIN
-    DELETE FROM searched WHERE session_id = old.session_id; END;
-CREATE TRIGGER IF NOT EXISTS session_deleted AFTER DELETE ON sessions BEGIN
-    DELETE FROM searched WHERE session_id = old.session_id;
-    DELETE FROM texts WHERE session_id = old.session_id; END;
+CREATE INDEX signatures ON sessions (session_id, inode, modified_ns, size);
+CREATE INDEX newest ON sessions (updated DESC, session_id);
+CREATE TABLE texts (id INTEGER PRIMARY KEY, session_id TEXT UNIQUE, text TEXT);
 """
 _TRIGRAMS = """
-CREATE VIRTUAL TABLE IF NOT EXISTS trigrams USING fts5
+CREATE VIRTUAL TABLE trigrams USING fts5
     (text, content='texts', content_rowid='id', tokenize='trigram case_sensitive 1', detail=none);
-CREATE TRIGGER IF NOT EXISTS text_deleted AFTER DELETE ON texts BEGIN
+CREATE TRIGGER text_added AFTER INSERT ON texts BEGIN
+    INSERT INTO trigrams (rowid, text) VALUES (new.id, new.text); END;
+CREATE TRIGGER text_deleted AFTER DELETE ON texts BEGIN
     INSERT INTO trigrams (trigrams, rowid, text) VALUES ('delete', old.id, old.text); END;
 """
 """Table for fast searches. It requires SQLite 3.34; with older versions, searches scan all texts."""
-_UPSERT = """
-INSERT INTO sessions (session_id, inode, modified_ns, size, updated, entry) VALUES (?, ?, ?, ?, ?, ?)
-ON CONFLICT (session_id) DO UPDATE SET inode = excluded.inode, modified_ns = excluded.modified_ns,
-    size = excluded.size, updated = excluded.updated, entry = excluded.entry
-"""
-_UNSEARCHED = """
-SELECT session_id FROM sessions WHERE inode IS NULL OR session_id NOT IN (SELECT session_id FROM searched)
-"""
 _COUNT = "SELECT count(*) FROM sessions"
 _ENTRIES = "SELECT entry FROM sessions {where} ORDER BY updated DESC, session_id LIMIT ? OFFSET ?"
 _IN_IDS = "WHERE session_id IN (SELECT value FROM json_each(?))"
@@ -132,16 +119,19 @@ class SessionIndex:
                 rows.append((session_id, *(file or (None, None, None)), timestamp(entry["updated_at"]), encode(entry)))
         if rows or removed:
             with database:
-                database.executemany("DELETE FROM sessions WHERE session_id = ?", [(id_,) for id_ in removed])
-                database.executemany(_UPSERT, rows)
+                outdated = [(session_id,) for session_id in (*removed, *(row[0] for row in rows))]
+                database.executemany("DELETE FROM sessions WHERE session_id = ?", outdated)
+                database.executemany("DELETE FROM texts WHERE session_id = ?", outdated)
+                database.executemany("INSERT INTO sessions VALUES (?, ?, ?, ?, ?, ?)", rows)
 
     def _add_texts(self, database: sqlite3.Connection) -> None:
+        missing = "SELECT session_id FROM sessions WHERE session_id NOT IN (SELECT session_id FROM texts)"
         with database:
-            for (session_id,) in database.execute(_UNSEARCHED).fetchall():
+            for (session_id,) in database.execute(missing).fetchall():
                 with suppress(StorageBusy):
                     if found := self._read(session_id):
-                        _store_texts(database, session_id, searchable_texts(found[0]))
-                        database.execute("INSERT OR IGNORE INTO searched VALUES (?)", (session_id,))
+                        row = session_id, searchable_text(found[0])
+                        database.execute("INSERT INTO texts (session_id, text) VALUES (?, ?)", row)
 
     @contextmanager
     def _opened(self) -> Iterator[sqlite3.Connection]:
@@ -183,25 +173,8 @@ def _page(database: sqlite3.Connection, query: SessionQuery, ids: set[str] | Non
     return SessionPage.of(entries, total)
 
 
-def _has_trigrams(database: sqlite3.Connection) -> bool:
-    return database.execute("SELECT 1 FROM sqlite_master WHERE name = 'trigrams'").fetchone() is not None
-
-
-def _store_texts(database: sqlite3.Connection, session_id: str, texts: Sequence[str]) -> None:
-    stored = dict(database.execute("SELECT position, text FROM texts WHERE session_id = ?", (session_id,)))
-    new = dict(enumerate(texts))
-    old_keys = [(session_id, position) for position, text in stored.items() if new.get(position) != text]
-    new_rows = [(session_id, position, text) for position, text in new.items() if stored.get(position) != text]
-    database.executemany("DELETE FROM texts WHERE session_id = ? AND position = ?", old_keys)
-    has_trigrams = _has_trigrams(database)
-    for row in new_rows:
-        row_id = database.execute("INSERT INTO texts (session_id, position, text) VALUES (?, ?, ?)", row).lastrowid
-        if has_trigrams:  # not by a trigger, in which FTS5 inserts rows at half the speed
-            database.execute("INSERT INTO trigrams (rowid, text) VALUES (?, ?)", (row_id, row[-1]))
-
-
 def _matching(database: sqlite3.Connection, search_words: Sequence[str]) -> set[str]:
-    has_trigrams = _has_trigrams(database)
+    has_trigrams = database.execute("SELECT 1 FROM sqlite_master WHERE name = 'trigrams'").fetchone() is not None
     ids: set[str] | None = None
     for word in search_words:
         where, values = "WHERE", []
