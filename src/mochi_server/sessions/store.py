@@ -194,15 +194,13 @@ class SessionStore(Protocol):
 
 
 class Stores(Protocol):
-    """Protocol of the session stores of a server, which are opened and closed together."""
+    """Protocol of the session stores of a server for the sessions of users and of agents."""
 
     @property
-    def chats(self) -> SessionStore:
-        """Store of the sessions of users."""
+    def chats(self) -> SessionStore: ...
 
     @property
-    def agents(self) -> SessionStore:
-        """Store of the sessions of agents."""
+    def agents(self) -> SessionStore: ...
 
     @property
     def connected(self) -> bool:

@@ -113,11 +113,6 @@ class SessionDirectory:
         self._recent.put(session_id, stored)
         return visible.session()
 
-    def load_cached(self, session_id: str) -> ChatSession | None:
-        """Return the session of a running turn from the cache, or None if its files must be read."""
-        stored = self._current(session_id) if session_id in self.turns else None
-        return None if stored is None else stored.record.with_partial(None).session()
-
     def append(
         self,
         session_id: str,
