@@ -52,7 +52,7 @@ class SessionDirectory:
 
     def __init__(self, path: Path) -> None:
         self._files = SessionFiles(path)
-        self._index = SessionIndex(path, self._files.scan, self._read_for_index, lambda: self.is_locked)
+        self._index = SessionIndex(self._files, self._read_for_index)
         self._recent = SessionCache[FileSnapshot]()
         self.turns: dict[str, _RunningTurn] = {}
         self.locks = SessionLocks()

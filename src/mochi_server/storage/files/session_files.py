@@ -208,21 +208,18 @@ class SessionFiles:
         changed: set[str] = set()
         logs: set[str] = set()
         with suppress(FileNotFoundError), scan_directory(self.path) as entries:
-            # A directory may have many files, so this loop does little more than a stat for an unchanged file.
             for entry in entries:
                 name = entry.name
-                if name.endswith(_FILE):
-                    try:
-                        status = entry.stat(follow_symlinks=False)
-                    except FileNotFoundError:
-                        continue
-                    session_id = name[: -len(_FILE)]
-                    if known.get(session_id) == (status.st_ino, status.st_mtime_ns, status.st_size):
-                        unchanged.add(session_id)
-                    elif is_session_id(session_id) and stat.S_ISREG(status.st_mode):
-                        changed.add(session_id)
-                elif name.endswith(_LOG):
+                if name.endswith(_LOG):
                     logs.add(name[1 : -len(_LOG)])
+                elif name.endswith(_FILE):
+                    session_id = name[: -len(_FILE)]
+                    with suppress(FileNotFoundError):
+                        status = entry.stat(follow_symlinks=False)
+                        if known.get(session_id) == (status.st_ino, status.st_mtime_ns, status.st_size):
+                            unchanged.add(session_id)
+                        elif is_session_id(session_id) and stat.S_ISREG(status.st_mode):
+                            changed.add(session_id)
         existing = unchanged | changed
         return changed | (logs & existing), known.keys() - existing
 

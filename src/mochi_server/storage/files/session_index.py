@@ -14,9 +14,8 @@ import os
 import sqlite3
 import stat
 import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, contextmanager, suppress
-from pathlib import Path
 
 from mochi_server.errors import StorageBusy
 from mochi_server.sessions.serialization import encode
@@ -24,6 +23,7 @@ from mochi_server.sessions.session import ChatSession
 from mochi_server.sessions.store import SessionPage, searchable_text, words
 from mochi_server.sessions.types import SessionQuery
 from mochi_server.storage.files.atomic_files import Signature
+from mochi_server.storage.files.session_files import SessionFiles
 from mochi_server.util.clock import timestamp
 
 _VERSION = 6
@@ -58,29 +58,21 @@ logger = logging.getLogger(__name__)
 class SessionIndex:
     """Index of the sessions of a directory, for lists and full-text searches. Thread-safe."""
 
-    def __init__(
-        self,
-        directory: Path,
-        scan: Callable[[Mapping[str, tuple[int | None, ...]]], tuple[set[str], set[str]]],
-        read: Callable[[str], tuple[ChatSession, Signature | None] | None],
-        can_write: Callable[[], bool],
-    ) -> None:
+    def __init__(self, files: SessionFiles, read: Callable[[str], tuple[ChatSession, Signature | None] | None]) -> None:
         """``read`` returns a session and its file signature (None if the session has a turn log).
 
         It returns None for an unreadable session, and raises StorageBusy while the file is being written.
-        ``can_write`` returns whether the index file may be written.
         """
-        self._path = directory / ".index.sqlite"
-        self._scan = scan
+        self._path = files.path / ".index.sqlite"
+        self._files = files
         self._read = read
-        self._can_write = can_write
         self._memory: sqlite3.Connection | None = None
         self._lock = threading.Lock()
 
     def list(self, query: SessionQuery) -> SessionPage:
         """Return one page of the sessions that match ``query``, most recently changed first. Raises OSError."""
         with self._lock:
-            for _ in range(2 if self._can_write() else 0):
+            for _ in range(2 if self._files.lock.is_held else 0):
                 try:
                     with self._opened() as database:
                         page = self._query(database, query)
@@ -99,7 +91,7 @@ class SessionIndex:
 
     def _query(self, database: sqlite3.Connection, query: SessionQuery) -> SessionPage:
         rows = database.execute("SELECT session_id, inode, modified_ns, size FROM sessions")
-        self._update(database, *self._scan({row[0]: row[1:] for row in rows}))
+        self._update(database, *self._files.scan({row[0]: row[1:] for row in rows}))
         if search_words := words(query.text):
             self._add_texts(database)
             return _page(database, query, _matching(database, search_words))

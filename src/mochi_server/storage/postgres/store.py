@@ -94,7 +94,7 @@ class PostgresSessionStore(rules.SessionStore):
         self._locks = SessionLocks()
         self.locked_sessions: dict[str, SessionLock] = {}
         """Locks of this process, by session id."""
-        self._histories = SessionCache[CachedHistory](row_mapping.CACHE_BYTES)
+        self._histories = SessionCache[CachedHistory]()
 
     async def create(self, session: ChatSession, *, images: Sequence[Image] = ()) -> ChatSession:
         (stored,) = await self.create_all([(session, images)])
