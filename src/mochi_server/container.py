@@ -162,7 +162,7 @@ def _ollama_client(settings: MochiServerSettings, injected: ChatClient | None) -
 async def prepare_store(settings: MochiServerSettings) -> str:
     """Migrate the database, and return its version as a text for the user. Raises ``StorageFailed``."""
     with _database_driver():
-        from mochi_server.storage.postgres.migrations import prepare  # noqa: PLC0415 - its driver is optional
+        from mochi_server.storage.postgres.database import prepare  # noqa: PLC0415 - its driver is optional
     return f"the database schema is up to date (version {await prepare(settings.store_url)})"
 
 

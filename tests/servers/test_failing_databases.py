@@ -9,8 +9,8 @@ import psycopg
 import pytest
 
 from mochi_server.errors import StorageFailed
-from mochi_server.storage.postgres.pool import Database
-from mochi_server.storage.postgres.process_locks import lock_key
+from mochi_server.storage.postgres.database import Database
+from mochi_server.storage.postgres.processes import lock_key
 from tests.servers.conftest import Start
 from tests.support import postgres
 from tests.support.api import Api, error_of, text_of

@@ -13,11 +13,9 @@ from mochi_server.sessions import (
     SessionManager,
     SessionStore,
 )
-from mochi_server.storage.files.backend import SessionDirectory
-from mochi_server.storage.files.shared import DirectoryUse
-from mochi_server.storage.postgres.migrations import migrate
-from mochi_server.storage.postgres.pool import Database
-from mochi_server.storage.postgres.process_locks import ServerProcess
+from mochi_server.storage.files.backend import DirectoryUse, SessionDirectory
+from mochi_server.storage.postgres.database import Database, migrate
+from mochi_server.storage.postgres.processes import ServerProcess
 from mochi_server.storage.postgres.store import PostgresSessionStore
 
 

@@ -25,7 +25,7 @@ _context.set_forkserver_preload(
         "anyio._backends._asyncio",
         "pytest",
         "mochi_server.storage.files.store",
-        "mochi_server.storage.files.manager",
+        "mochi_server.sessions.manager",
     ]
 )
 

@@ -29,15 +29,6 @@ def test_failed_write_keeps_the_old_file(tmp_path: Path) -> None:
     assert [path.name for path in tmp_path.iterdir()] == ["target"]
 
 
-def test_append_ends_a_torn_line(tmp_path: Path) -> None:
-    path = tmp_path / "log"
-    atomic_files.append(path, b"one\n")
-    atomic_files.append(path, b"two\n")
-    path.write_bytes(path.read_bytes() + b"tor")
-    assert atomic_files.append(path, b"three\n") == atomic_files.signature(path)
-    assert path.read_bytes() == b"one\ntwo\ntor#\nthree\n"
-
-
 def test_failed_append_leaves_no_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def fail(_: Path) -> None:
         raise OSError(errno.EIO, "Input/output error")
@@ -54,14 +45,3 @@ def test_other_than_regular_file_reads_as_absent(tmp_path: Path) -> None:
     for path in (tmp_path, tmp_path / "link", tmp_path / "dangling", tmp_path / "nothing"):
         assert atomic_files.read(path) is None
         assert atomic_files.signature(path) is None
-
-
-def test_setting_aside_replaces_no_file(tmp_path: Path) -> None:
-    names = []
-    for number in range(3):
-        (tmp_path / ".log").write_text(str(number))
-        names.append(atomic_files.quarantine(tmp_path / ".log", "corrupt").name)
-    assert len(set(names)) == 3
-    assert all(name.startswith("log.corrupt-") for name in names)
-    assert [(tmp_path / name).read_text() for name in names] == ["0", "1", "2"]
-    assert len(list(tmp_path.iterdir())) == 3

@@ -116,14 +116,15 @@ def test_existing_directory_keeps_its_mode(tmp_path: Path) -> None:
     assert tmp_path.stat().st_mode & 0o777 == 0o755
 
 
-def test_only_old_temporary_files_are_swept(manager: SessionManager, session: ChatSession, sessions_dir: Path) -> None:
-    old = [sessions_dir / f".{ID}.0f.tmp", log_of(sessions_dir, "0000000001")]
-    fresh = [sessions_dir / f".{ID}.1f.tmp", log_of(sessions_dir, "0000000002")]
+def test_temporary_files_of_a_dead_process_are_removed(
+    manager: SessionManager, session: ChatSession, sessions_dir: Path
+) -> None:
+    manager.close()
     kept = [log_of(sessions_dir, session.session_id), sessions_dir / ".hidden"]
-    for path in old + fresh + kept:
+    for path in [sessions_dir / f".{ID}.0f.tmp", *kept]:
         path.touch()
-    for path in old + kept:
-        os.utime(path, (0, 0))
     manager.list_sessions()
-    assert [path.exists() for path in old] == [False, False]
-    assert all(path.exists() for path in fresh + kept)
+    assert (sessions_dir / f".{ID}.0f.tmp").exists()  # a reader changes nothing
+    manager.create_session(SessionCreationOptions(model="m"))
+    assert not (sessions_dir / f".{ID}.0f.tmp").exists()
+    assert all(path.exists() for path in kept)

@@ -1,7 +1,6 @@
 """Full-text search with the index: it may be missing, and the files take precedence over it."""
 
 import sqlite3
-from contextlib import closing, suppress
 from pathlib import Path
 
 import pytest
@@ -64,7 +63,6 @@ def test_file_changed_by_hand_is_found_by_its_new_text(
     [
         "DROP TABLE texts",
         "DROP TABLE trigrams",
-        "DROP TABLE searched",
         "DROP TABLE sessions",
         "PRAGMA user_version = 1",
         "DELETE FROM trigrams_data",
@@ -99,31 +97,6 @@ def test_every_text_is_searched_without_trigrams(
     assert search(manager, "apple fruit") == ids[:1]
     manager.append_messages(ids[1], [user("apple")])
     assert search(manager, "apple fruit") == ids[::-1]
-
-
-def test_new_index_is_complete_when_other_processes_see_it(tmp_path: Path) -> None:
-    """Otherwise, another process could add texts that no search by trigrams finds."""
-    path = tmp_path / "index.sqlite"
-    seen = set[tuple[bool, bool]]()
-
-    def look(_statement: str) -> None:
-        with closing(sqlite3.connect(path, timeout=0)) as other, suppress(sqlite3.OperationalError):  # it is locked
-            names = [row[0] for row in other.execute("SELECT name FROM sqlite_master")]
-            seen.add(("sessions" in names, "trigrams" in names))
-
-    with closing(sqlite3.connect(path)) as database:
-        database.set_trace_callback(look)
-        session_index._prepared(database)
-        look("")
-    assert seen == {(False, False), (True, True)}
-
-
-def test_texts_are_indexed_in_steps(
-    manager: SessionManager, ids: list[str], index: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    index.unlink()
-    monkeypatch.setattr(session_index, "_STEP_SECONDS", 0)
-    assert search(manager, "fruit") == ids[::-1]
 
 
 def test_list_removes_texts_of_deleted_sessions(manager: SessionManager, ids: list[str], index: Path) -> None:

@@ -12,8 +12,7 @@ from mochi_server.sessions import (
     SessionManager,
     SessionStore,
 )
-from mochi_server.sessions.crash_recovery import with_missing_results
-from mochi_server.sessions.history import History
+from mochi_server.sessions.history import History, with_missing_results
 from tests.sessions.conftest import postgres_store
 from tests.sessions.samples import appended, assistant, file_of, stored_session, user
 

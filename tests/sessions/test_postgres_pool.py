@@ -10,7 +10,7 @@ import anyio
 import pytest
 from psycopg.waiting import MAX_BUSY_TIME
 
-from mochi_server.storage.postgres.pool import CONNECTIONS, Database
+from mochi_server.storage.postgres.database import CONNECTIONS, Database
 
 pytestmark = pytest.mark.slow
 

@@ -13,8 +13,8 @@ from mochi_server.cli.store_copy import copy, find_problem, hash_of
 from mochi_server.errors import SessionBusy, SessionNotFound, SessionTooNew, StorageFailed
 from mochi_server.sessions import ChatSession, FileSessionStore, Message, SessionManager, SessionQuery
 from mochi_server.sessions.types import ImageReference, ToolCall
-from mochi_server.storage.postgres.pool import Database, fetch_one
-from mochi_server.storage.postgres.process_locks import SILENT_SECONDS
+from mochi_server.storage.postgres.database import Database, fetch_one
+from mochi_server.storage.postgres.processes import SILENT_SECONDS
 from mochi_server.storage.postgres.stores import PostgresStores
 from mochi_server.util.clock import timestamp
 from tests.benchmarks.database import turn_costs
@@ -67,9 +67,8 @@ async def test_session_of_a_later_version_is_kept_and_not_listed(database: str) 
         for operation in (stores.chats.delete, stores.chats.load):
             with pytest.raises(SessionTooNew):
                 await operation(later)
-        for query in (SessionQuery(), SessionQuery(limit=1), SessionQuery(text="a")):
-            page = await stores.chats.list(query)
-            assert ([entry["session_id"] for entry in page.entries], page.total) == ([listed], 1)
+        for query in (SessionQuery(), SessionQuery(text="a")):
+            assert [entry["session_id"] for entry in (await stores.chats.list(query)).entries] == [listed]
 
 
 @pytest.mark.slow

@@ -1,6 +1,5 @@
 """Cache of sessions in memory: never outdated relative to the files, and of limited size."""
 
-import os
 import shutil
 import tracemalloc
 from pathlib import Path
@@ -9,12 +8,10 @@ import pytest
 
 from mochi_server.chat.prompt_messages import encode_messages
 from mochi_server.errors import SessionNotFound
-from mochi_server.sessions import FileSessionStore, Message, SessionCreationOptions, SessionManager
+from mochi_server.sessions import FileSessionStore, Message, SessionManager
 from mochi_server.storage.files.atomic_files import Signature
 from mochi_server.storage.files.session_files import FileSnapshot, SessionFiles
-from mochi_server.storage.session_cache import MAX_BYTES, SessionCache
-from mochi_server.storage.session_record import SessionRecord
-from tests.faults.media import disk_with_coarse_times
+from mochi_server.storage.session_record import MAX_BYTES, SessionCache, SessionRecord
 from tests.sessions.samples import (
     appended,
     assistant,
@@ -22,7 +19,6 @@ from tests.sessions.samples import (
     file_of,
     log_of,
     new_session,
-    read_count,
     stored_session,
     user,
 )
@@ -68,20 +64,6 @@ async def test_restored_older_file_is_loaded(files: FileSessionStore, sessions_d
     assert contents(await appended(files, session_id, [assistant("c")])) == ["a", "c"]
 
 
-@pytest.mark.slow
-def test_other_process_in_the_same_second_is_noticed(tmp_path: Path) -> None:
-    with disk_with_coarse_times(tmp_path / "disk"):
-        one, other = SessionManager(tmp_path / "disk" / "sessions"), SessionManager(tmp_path / "disk" / "sessions")
-        for _ in range(10):
-            session_id = one.create_session(SessionCreationOptions("m")).session_id
-            one.update_session(session_id, title="first")
-            for title in ("other", "third"):  # as long as before; the second file has the inode of the first
-                other.update_session(session_id, title=title)
-            assert one.load_session(session_id).metadata.title == "third"
-            assert one.append_messages(session_id, [user("a")]).metadata.title == "third"
-            assert one.list_sessions()[0]["title"] == "third"
-
-
 async def test_session_removed_by_hand_is_not_found(files: FileSessionStore, sessions_dir: Path) -> None:
     session_id = (await stored_session(files, user("a"))).session_id
     file_of(sessions_dir, session_id).unlink()
@@ -90,21 +72,6 @@ async def test_session_removed_by_hand_is_not_found(files: FileSessionStore, ses
     with pytest.raises(SessionNotFound):
         async with files.hold(session_id, run_id="r"):
             pass
-
-
-async def test_file_read_during_a_write_is_read_again(
-    files: FileSessionStore, sessions_dir: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    session = await stored_session(FileSessionStore(sessions_dir), user("a"))
-    reads = read_count(monkeypatch)
-    os.utime(file_of(sessions_dir, session.session_id), (4e9, 4e9))  # the clock of the file system has not advanced yet
-    for expected in (1, 2):
-        await files.load(session.session_id)
-        assert reads() == expected
-    os.utime(file_of(sessions_dir, session.session_id), (1e9, 1e9))
-    for _ in range(2):
-        await files.load(session.session_id)
-        assert reads() == 3
 
 
 async def test_turn_on_a_large_session_writes_its_file_once(

@@ -71,14 +71,6 @@ def test_index_damaged_in_the_middle_is_rebuilt(manager: SessionManager, ids: li
     assert listed(manager) == ids
 
 
-def test_invalid_index_entry_is_rebuilt(manager: SessionManager, ids: list[str], index: Path) -> None:
-    database = sqlite3.connect(index)
-    with database:
-        database.execute("UPDATE sessions SET entry = ?", (b"\xa5",))
-    database.close()
-    assert listed(manager) == ids
-
-
 def test_index_can_be_deleted_at_any_time(manager: SessionManager, ids: list[str], index: Path) -> None:
     index.unlink()
     assert listed(manager) == ids

@@ -3,7 +3,6 @@
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from threading import Event, Thread
 
 import anyio
 import pytest
@@ -55,27 +54,6 @@ class Holder:
         await self.requested.wait()
         await checkpoint()
         return self
-
-
-def test_waiter_of_another_event_loop_gets_the_lock_next() -> None:
-    locks, log, ready = SessionLocks(), list[str](), Event()
-
-    async def wait() -> None:
-        asyncio.get_running_loop().call_soon(ready.set)  # runs when this task waits
-        async with locked(locks, ID, run_id=None, wait=True):
-            log.append("other loop")
-
-    async def hold() -> None:
-        async with locked(locks, ID, run_id="r"):
-            other = Thread(target=asyncio.run, args=(wait(),))
-            other.start()
-            await asyncio.to_thread(ready.wait, 10)
-            log.append("first")
-        await asyncio.to_thread(other.join, 10)
-
-    asyncio.run(hold())
-    assert log == ["first", "other loop"]
-    assert len(locks) == 0
 
 
 async def test_waiters_get_the_lock_in_order() -> None:

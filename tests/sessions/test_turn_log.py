@@ -17,7 +17,7 @@ from mochi_server.errors import SessionNotFound
 from mochi_server.sessions import ChatSession, FileSessionStore, Message, SessionManager
 from mochi_server.sessions.serialization import encode
 from mochi_server.sessions.types import ToolCall
-from mochi_server.storage.files.turn_log import apply_log, tail_line
+from mochi_server.storage.files.session_files import apply_log, tail_line
 from mochi_server.storage.session_record import SessionRecord
 from mochi_server.util.clock import timestamp
 from tests.sessions.samples import (

@@ -12,8 +12,8 @@ from mochi_server.inference.gateway import ModelGateway
 from mochi_server.inference.windows import WindowDecision, WindowRegistry
 from mochi_server.ollama.async_client import AsyncOllamaClient
 from mochi_server.ollama.types import ModelInfo
-from mochi_server.sessions.patching import FieldChanges
 from mochi_server.sessions.session import ChatSession
+from mochi_server.sessions.store import FieldChanges
 from mochi_server.sessions.types import SessionCreationOptions, default_window_config
 from mochi_server.storage.memory import MemorySessionStore
 

@@ -13,7 +13,7 @@ from mochi_server.errors import StorageFailed
 from mochi_server.inference.windows import WindowDecision
 from mochi_server.services.sessions import SessionService
 from mochi_server.sessions import ChatSession, MemorySessionStore, SessionCreationOptions
-from mochi_server.sessions.patching import FieldChanges
+from mochi_server.sessions.store import FieldChanges
 from mochi_stub import StubServer
 
 MODEL = "mochi"

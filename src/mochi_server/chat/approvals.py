@@ -9,8 +9,7 @@ from uuid import uuid4
 
 from mochi_server import errors
 from mochi_server.chat.conversation import Conversation
-from mochi_server.sessions.patching import approve_tool
-from mochi_server.sessions.store import SessionStore
+from mochi_server.sessions.store import SessionStore, approve_tool
 from mochi_server.tools.discovery import Tool
 from mochi_server.tools.schema import InvalidArguments
 from mochi_server.tools.toolbox import BoundCall, Decision, needs_approval

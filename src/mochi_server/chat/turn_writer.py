@@ -11,7 +11,7 @@ from mochi_server.chat.prompt_messages import answer_index, last_user_index, wit
 from mochi_server.chat.response_builder import ResponseBuilder
 from mochi_server.chat.turn_input import TurnInput
 from mochi_server.errors import MochiError
-from mochi_server.sessions.crash_recovery import INTERRUPTED
+from mochi_server.sessions.history import INTERRUPTED
 from mochi_server.sessions.images import Image
 from mochi_server.sessions.session import ChatSession, key_digest, user_message
 from mochi_server.sessions.types import Message, ToolCall

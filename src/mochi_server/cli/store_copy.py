@@ -23,7 +23,7 @@ from mochi_server.sessions.session import ChatSession
 from mochi_server.sessions.store import SessionStore, Stores
 from mochi_server.sessions.types import SessionQuery
 from mochi_server.storage.files.atomic_files import TEMPORARY
-from mochi_server.storage.files.image_files import IMPORT_PREFIX
+from mochi_server.storage.files.import_staging import IMPORT_PREFIX
 from mochi_server.util.clock import timestamp
 
 _TIMES = ("created_at", "updated_at")

@@ -19,7 +19,7 @@ from mochi_server.errors import ConfirmationInterrupted, MochiError, Unauthorize
 from mochi_server.models.chat import RunStatus
 from mochi_server.protocols import load_protocols
 from mochi_server.sessions.session import is_session_id
-from mochi_server.storage.postgres.peers import Peer, PeerDirectory, PeerGone
+from mochi_server.storage.postgres.processes import Peer, PeerDirectory, PeerGone
 from mochi_server.web.asgi import header, send_error
 from mochi_server.web.disconnect import ClientDisconnected, read_body, until_disconnect
 
@@ -63,7 +63,6 @@ class ClusterMiddleware:
             await send_error(Unauthorized(), scope, send)
 
     async def _dispatch(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Handle a request of a client on this server, on another server or on all servers."""
         method, path, named_session = scope["method"], scope["path"], header(scope, b"x-mochi-session")
         try:
             if method == "POST" and path.rstrip("/") in _RELOADS:
@@ -84,7 +83,6 @@ class ClusterMiddleware:
             return
 
     async def _forward(self, session_id: str, scope: Scope, receive: Receive, send: Send) -> None:
-        """Handle a request about a turn. If another server runs the turn, forward the request to that server."""
         try:
             peer = await self._responsible_peer(session_id, scope)
         except PeerGone:
@@ -122,13 +120,11 @@ class ClusterMiddleware:
             return None
 
     async def _reload(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Reload tools or agents on this server and on all reachable peers."""
         with suppress(MochiError):
             await self._request_all(await self._peers().serving_peers(), scope)
         await self._app(scope, receive, send)
 
     async def _delete(self, session_id: str, scope: Scope, receive: Receive, send: Send) -> None:
-        """Delete a session on this server, and forward the request to all servers that run or ran its turns."""
         responses: list[list[Message]] = []
         with suppress(MochiError):
             responses = await self._request_all(await self._peers().peers_with_runs(session_id), scope)
@@ -139,7 +135,6 @@ class ClusterMiddleware:
             await send(message)
 
     async def _resolve_confirmation(self, session_id: str, scope: Scope, receive: Receive, send: Send) -> None:
-        """Send a decision for a tool call to the server on which the tool call waits for the decision."""
         content = await read_body(Request(scope, receive))
         own: list[Message] = []
         found: list[list[Message]] = []
@@ -157,7 +152,6 @@ class ClusterMiddleware:
     async def _request_all(
         self, peers: Sequence[Peer], scope: Scope, content: bytes = b"", session_id: str = ""
     ) -> list[list[Message]]:
-        """Send a request to several servers and return their responses. The response of a dead server is empty."""
         responses: list[list[Message]] = [[] for _ in peers]
         requests = [self._request(session_id, {**scope}, _into(response)) for response in responses]
         await asyncio.gather(*(request.run(peer, content) for request, peer in zip(requests, peers, strict=True)))
@@ -168,7 +162,6 @@ class ClusterMiddleware:
         return PeerRequest(self._http, self._peers(), session_id, scope, send)
 
     def _signed(self, send: Send) -> Send:
-        """Return a ``send`` function that adds the name of this process to the response headers."""
         name = (PEER_HEADER.encode(), self._peers().name.encode())
 
         async def send_signed(message: Message) -> None:
@@ -187,7 +180,6 @@ def _response_without_run(scope: Scope) -> Response:
 
 
 def _replaying(content: bytes, receive: Receive) -> Receive:
-    """Return a ``receive`` function that first returns ``content``, the request body that was already read."""
     pending: list[Message] = [{"type": "http.request", "body": content}]
 
     async def replay() -> Message:
@@ -197,8 +189,6 @@ def _replaying(content: bytes, receive: Receive) -> Receive:
 
 
 def _into(messages: list[Message]) -> Send:
-    """Return a ``send`` function that appends the messages of a response to ``messages``."""
-
     async def append(message: Message) -> None:
         messages.append(message)
 

@@ -13,8 +13,7 @@ from starlette.types import Scope, Send
 from mochi_server.errors import MochiError, ServerLost, ShuttingDown
 from mochi_server.protocols import load_protocols
 from mochi_server.protocols.broken_streams import closing_body
-from mochi_server.storage.postgres.peers import Peer, PeerDirectory, PeerGone
-from mochi_server.storage.postgres.process_locks import SILENT_SECONDS
+from mochi_server.storage.postgres.processes import SILENT_SECONDS, Peer, PeerDirectory, PeerGone
 from mochi_server.telemetry.logging import REQUEST_ID
 from mochi_server.web.asgi import body_message, send_error
 from mochi_server.web.sse import last_event_id
@@ -144,7 +143,6 @@ class PeerRequest:
             await asyncio.wait([task])
 
     async def _is_silent(self, peer: Peer) -> bool:
-        """Return whether ``peer`` has stopped sending heartbeats. If the database is unreachable, return False."""
         with suppress(MochiError):
             current = await self.peers.find(peer.name)
             self._missed = 0 if current else self._missed + 1

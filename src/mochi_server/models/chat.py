@@ -14,7 +14,7 @@ from mochi_server.constants import MAX_IMAGES
 from mochi_server.errors import ValidationFailed
 from mochi_server.models.common import IdempotencyKey, NonBlank, OnDisconnect, Options, StrictBody, WarningOut
 from mochi_server.models.messages import MessageOut
-from mochi_server.sessions.generation_settings import Format, KeepAlive, Think
+from mochi_server.sessions.types import Format, KeepAlive, Think
 
 _POSITION = "^([0-9a-f]{1,32}:)?[0-9]{1,18}$"
 

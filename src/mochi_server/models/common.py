@@ -9,7 +9,7 @@ from pydantic import AfterValidator, BaseModel, Field, StringConstraints, Valida
 from pydantic_core import InitErrorDetails, PydanticCustomError
 
 from mochi_server.constants import KEY_PATTERN, MAX_MESSAGE_CHARS, RELOADING_OPTIONS
-from mochi_server.sessions.generation_settings import OPTION_PROPERTIES, FiniteObject, StoredOptions
+from mochi_server.sessions.types import OPTION_PROPERTIES, FiniteObject, StoredOptions
 from mochi_server.util.nearest import nearest
 from mochi_server.util.validation_errors import MAX_REPORTED
 

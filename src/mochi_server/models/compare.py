@@ -9,7 +9,7 @@ from mochi_server.errors import InvalidComparison, ValidationFailed
 from mochi_server.models.common import NOT_BLANK, Options, StrictBody, Text
 from mochi_server.ollama.types import ChatMessage
 from mochi_server.services.compare import MAX_MODELS, CompareService, Comparison
-from mochi_server.sessions.generation_settings import Think
+from mochi_server.sessions.types import Think
 from mochi_server.util.first_error import Items
 
 _MODEL_IDS = {

@@ -13,9 +13,16 @@ from mochi_server.models import common
 from mochi_server.models.common import NonBlank, StrictBody, Text, WarningOut
 from mochi_server.models.messages import MessageOut
 from mochi_server.services.sessions import SessionState
-from mochi_server.sessions.generation_settings import Format, KeepAlive, Think
 from mochi_server.sessions.session import ChatSession, last_answer, usage_tokens
-from mochi_server.sessions.types import AgentSettings, Names, SessionCreationOptions, ToolSettings
+from mochi_server.sessions.types import (
+    AgentSettings,
+    Format,
+    KeepAlive,
+    Names,
+    SessionCreationOptions,
+    Think,
+    ToolSettings,
+)
 
 ModelName = Annotated[
     str,

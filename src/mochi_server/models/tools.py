@@ -5,7 +5,7 @@ from typing import Annotated, Any, Literal
 from pydantic import AliasPath, BaseModel, BeforeValidator, Field
 
 from mochi_server.models.common import StrictBody
-from mochi_server.sessions.generation_settings import FiniteObject
+from mochi_server.sessions.types import FiniteObject
 from mochi_server.tools.schema import ToolSchema
 
 

@@ -13,14 +13,12 @@ from pydantic import BaseModel, Field, ValidationError
 from mochi_server.constants import FORMAT_VERSION
 from mochi_server.errors import BlobNotFound, SessionTooNew, ShuttingDown, ValidationFailed
 from mochi_server.services.open_webui import OpenModel, OpenWebUIBareChat, OpenWebUIChat, to_session
-from mochi_server.sessions.generation_settings import Format, KeepAlive, StoredOptions, Think
 from mochi_server.sessions.history_edits import forked, index_of
 from mochi_server.sessions.images import Image, images_in
-from mochi_server.sessions.markdown import as_markdown
-from mochi_server.sessions.serialization import MAX_LEVELS, encode, encode_file, is_nested_deeper, parse
+from mochi_server.sessions.serialization import MAX_LEVELS, as_markdown, encode, encode_file, is_nested_deeper, parse
 from mochi_server.sessions.session import ChatSession
 from mochi_server.sessions.store import SessionPage, SessionStore
-from mochi_server.sessions.types import Role
+from mochi_server.sessions.types import Format, KeepAlive, Role, StoredOptions, Think
 from mochi_server.util.clock import new_id
 from mochi_server.util.first_error import Entries, Items
 from mochi_server.util.validation_errors import MAX_REPORTED, describe, field_path, to_entry

@@ -22,7 +22,7 @@ from mochi_server.sessions.types import (
 )
 
 if TYPE_CHECKING:
-    from mochi_server.storage.files.manager import SessionManager
+    from mochi_server.sessions.manager import SessionManager
     from mochi_server.storage.files.store import FileSessionStore
     from mochi_server.storage.memory import MemorySessionStore
 
@@ -51,11 +51,15 @@ __all__ = [
     "without_system_prompt",
 ]
 
-_MODULES = {"FileSessionStore": "files.store", "MemorySessionStore": "memory", "SessionManager": "files.manager"}
+_MODULES = {
+    "FileSessionStore": "mochi_server.storage.files.store",
+    "MemorySessionStore": "mochi_server.storage.memory",
+    "SessionManager": "mochi_server.sessions.manager",
+}
 
 
 def __getattr__(name: str) -> Any:
     """Import a store class on first use, because the modules of the stores import this package."""
     if name not in _MODULES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(import_module(f"mochi_server.storage.{_MODULES[name]}"), name)
+    return getattr(import_module(_MODULES[name]), name)

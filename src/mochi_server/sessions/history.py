@@ -7,10 +7,12 @@ such as encoded lines or prompts are cached per block, so that old messages are 
 from bisect import bisect_right
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from copy import deepcopy
+from hashlib import blake2b
 from itertools import chain, islice
 from operator import attrgetter
 from typing import Any, TypeVar, cast, overload
 
+from mochi_server.errors import ToolExecutionFailed
 from mochi_server.sessions.types import Message
 
 BLOCK_MESSAGES = 64
@@ -115,7 +117,6 @@ class History(Sequence[Message]):
     __hash__ = None  # type: ignore[assignment]  # like list
 
     def _between(self, start: int, stop: int) -> list[Message]:
-        """Return a range of messages without iterating over the blocks before that range."""
         first = self._block_at(start)
         before = self.blocks[first - 1].end if first else 0
         parts = [*(block.messages for block in self.blocks[first:]), self.tail]
@@ -124,3 +125,83 @@ class History(Sequence[Message]):
     def _block_at(self, position: int) -> int:
         """Return the number of the block that contains ``position``, or the number of all blocks for the tail."""
         return bisect_right(self.blocks, position, key=attrgetter("end"))
+
+
+INTERRUPTED = "The turn was interrupted before this call had a result."
+
+
+def close_partial(partial: Message) -> list[Message]:
+    """Convert a partial answer or tool result to messages that are marked as interrupted, always with the same ids.
+
+    A partial tool result lists the remaining tool calls in ``tool_calls``. Each of them gets a result.
+    """
+    first = partial.copy()
+    first["interrupted"] = True
+    if first["role"] != "tool":
+        return [first]
+    results = [first]
+    for call in first.pop("tool_calls", []):
+        result = first.copy()
+        result["tool_name"], result["tool_call_id"] = call["function"]["name"], call["id"]
+        result["message_id"] = _derived_id(first, call["id"])
+        results.append(result)
+    return results
+
+
+def with_missing_results(history: History) -> History:
+    """Return the history with an interrupted result for each call of the server's tools that has no result.
+
+    If no result is missing, return ``history`` itself.
+    """
+    if any(block.cached(_lacks_results) for block in history.blocks) or _lacks_results(history.tail):
+        return History.of(_with_missing_results(history))
+    return history
+
+
+def _lacks_results(messages: Sequence[Message]) -> bool:
+    return len(_with_missing_results(messages)) > len(messages)
+
+
+def _with_missing_results(messages: Sequence[Message]) -> list[Message]:
+    complete: list[Message] = []
+    missing: dict[str, Message] = {}
+    for message in messages:
+        if message["role"] == "tool":
+            call_id = message.get("tool_call_id")
+            missing.pop(call_id if call_id in missing else next(iter(missing), ""), None)
+        else:
+            complete.extend(missing.values())
+            missing = {call["id"]: _interrupted(message, call) for call in _calls(message)}
+        complete.append(message)
+    return [*complete, *missing.values()]
+
+
+def _calls(message: Message) -> list[Any]:
+    client_tool_calls = message.get("client_tool_calls") or ()
+    return [
+        call
+        for call in message.get("tool_calls") or ()
+        if isinstance(call, dict)
+        and isinstance(call.get("id"), str)
+        and isinstance(call.get("function"), dict)
+        and call["id"] not in client_tool_calls
+    ]
+
+
+def _interrupted(answer: Message, call: dict[str, Any]) -> Message:
+    return {
+        "role": "tool",
+        "content": INTERRUPTED,
+        "tool_name": str(call["function"].get("name")),
+        "tool_call_id": call["id"],
+        "message_id": _derived_id(answer, call["id"]),
+        "timestamp": answer["timestamp"],
+        "success": False,
+        "error_code": ToolExecutionFailed.code,
+        "decided_by": "policy",
+        "interrupted": True,
+    }
+
+
+def _derived_id(message: Message, tool_call_id: str) -> str:
+    return blake2b(f"{message['message_id']} {tool_call_id}".encode(), digest_size=5).hexdigest()

@@ -3,9 +3,8 @@
 Edits return ``(from_index, messages)``, the arguments of ``SessionStore.replace_tail``.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any
 
 from mochi_server.errors import InvalidMessageIndex
 from mochi_server.sessions.session import ChatSession, SessionMetadata, system_message
@@ -16,9 +15,9 @@ Tail = tuple[int, list[Message]]
 
 
 def edited(session: ChatSession, index: int, content: str) -> Tail:
-    """Return the edit that replaces the text of a user message and removes all later messages.
+    """Return the edit that replaces the text of a user message, and removes all later messages.
 
-    The message keeps its id and gets the time of the edit. Raises InvalidMessageIndex for messages of other roles.
+    Raises InvalidMessageIndex for messages of other roles.
     """
     if not 0 <= index < len(session.history):
         raise InvalidMessageIndex(index, f"the session has {len(session.history)} messages")
@@ -64,6 +63,8 @@ def forked(session: ChatSession, index: int | None = None) -> ChatSession:
     copied = messages[: index + 1]
     metadata, created = session.metadata, now()
     config = {name: value for name, value in metadata.context_window_config.items() if name != "other_models"}
+    if config["manual_override"]:  # applies only to the original session
+        config |= {"manual_override": False, "current_window": None}
     fresh = replace(
         metadata,
         session_id=new_id(),
@@ -73,14 +74,9 @@ def forked(session: ChatSession, index: int | None = None) -> ChatSession:
         summary=metadata.summary if len(copied) == len(messages) else None,
         compaction=None if has_stale_checkpoint(metadata, copied) else metadata.compaction,
         pending_approval=None,
-        context_window_config=config | _without_manual(config),
+        context_window_config=config,
     )
     return ChatSession(fresh, copied, session.extra)
-
-
-def _without_manual(config: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the changes that remove a manual window, which applies only to the original session."""
-    return {"manual_override": False, "current_window": None} if config["manual_override"] else {}
 
 
 def has_stale_checkpoint(metadata: SessionMetadata, messages: Sequence[Message]) -> bool:

@@ -47,9 +47,8 @@ class Image:
 
 def media_type_of(data: bytes) -> str | None:
     """Detect the media type of ``data`` from its first bytes. Return None if it is not one of ``MEDIA_TYPES``."""
-    for signature, media_type in _SIGNATURES.items():
-        if data.startswith(signature):
-            return media_type
+    if known := next((kind for signature, kind in _SIGNATURES.items() if data.startswith(signature)), None):
+        return known
     if data[:4] == b"RIFF" and data[8:12] == b"WEBP":
         return "image/webp"
     if data[:2] == b"BM" and int.from_bytes(data[14:18], "little") in _BMP_HEADERS:

@@ -1,21 +1,24 @@
-"""Encoding of sessions as JSON files with indented metadata and one message per line."""
+"""Encoding of sessions as JSON files, with indented metadata and one message per line, and as Markdown."""
 
 import json
 import math
-from collections.abc import Sequence
+import re
+from collections.abc import Iterator, Sequence
 from itertools import chain, repeat
 from typing import Any
 
 import orjson
 
+from mochi_server.sessions.images import images_of
 from mochi_server.sessions.session import ChatSession, SessionMetadata
+from mochi_server.sessions.types import Message
 from mochi_server.util.clock import as_datetime, as_text
 
 MESSAGE_SEPARATOR = b",\n    "
 """Separator of messages in a session file. Encoded messages never contain it, because JSON escapes line breaks."""
 
 MAX_LEVELS = 200
-"""Maximum nesting depth of a stored value. The encoder supports 254 levels, but responses add a few levels."""
+"""Maximum nesting depth of a stored value. The encoder supports 254 levels, but responses add a few."""
 
 
 def encode(value: object) -> bytes:
@@ -88,8 +91,7 @@ def encode_file(metadata: SessionMetadata, lines: Sequence[bytes], extra: dict[s
 def decode_file(session_id: str, data: bytes, modified: float) -> ChatSession:
     """Decode a session file of any version. Raises ValueError.
 
-    ``session_id`` replaces the id in the file. ``modified`` is the file's modification time in Unix seconds. It is the
-    time of a session without times, so that every read returns the same session.
+    ``session_id`` replaces the id in the file. ``modified``, in Unix seconds, is the time of a session without times.
     """
     stored = decode(data)
     if isinstance(stored, dict) and isinstance(metadata := stored.get("metadata"), dict):
@@ -100,10 +102,7 @@ def decode_file(session_id: str, data: bytes, modified: float) -> ChatSession:
 
 
 def sanitize(value: object, levels: int = MAX_LEVELS) -> Any:
-    """Return a copy of a value that can be encoded as JSON.
-
-    Lone surrogates become U+FFFD. NaN, infinity, and objects and arrays nested deeper than ``levels`` become None.
-    """
+    """Return a copy that JSON can encode: U+FFFD for lone surrogates, None for NaN, infinity and too deep values."""
     if isinstance(value, str):
         return value.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
     if isinstance(value, dict | list | tuple) and levels == 0:
@@ -123,3 +122,46 @@ def _indented(value: object) -> bytes:
     except TypeError:
         text = json.dumps(sanitize(value), ensure_ascii=False, indent=2).encode()
     return text.replace(b"\n", b"\n  ")
+
+
+_HEADINGS = {"system": "System", "user": "User", "assistant": "Assistant", "tool": "Tool"}
+
+
+def as_markdown(session: ChatSession) -> str:
+    """Return a session as Markdown: the title, id, model and date, then a section for each message."""
+    metadata = session.metadata
+    details = f"- Session: {metadata.session_id}\n- Model: {metadata.model}\n- Created: {metadata.created_at}"
+    parts = [f"# {session.summary_object()['title'] or 'Untitled'}", details]
+    parts += [part for message in session.history for part in _message(message)]
+    return "\n\n".join(parts) + "\n"
+
+
+def _message(message: Message) -> Iterator[str]:
+    source = message.get("model") or message.get("tool_name")
+    heading = _HEADINGS.get(message["role"], message["role"])
+    yield f"## {heading} ({source})" if source else f"## {heading}"
+    if thinking := message.get("thinking"):
+        yield f"<details>\n<summary>Thinking</summary>\n\n{thinking.strip()}\n\n</details>"
+    if content := message["content"].strip():
+        yield _fenced(content) if message["role"] == "tool" else content
+    for image in images_of(message):
+        yield f"*(image {image})*"
+    for call in message.get("tool_calls") or ():
+        yield _call(call)
+    if message.get("interrupted"):
+        yield "*(interrupted)*"
+
+
+def _call(call: object) -> str:
+    function = call.get("function") if isinstance(call, dict) else None
+    if not isinstance(function, dict):
+        return f"Calls:\n\n{_fenced(json.dumps(call, ensure_ascii=False, indent=2), 'json')}"
+    arguments = json.dumps(function.get("arguments") or {}, ensure_ascii=False, indent=2)
+    return f"Calls `{function.get('name')}`:\n\n{_fenced(arguments, 'json')}"
+
+
+def _fenced(text: str, language: str = "") -> str:
+    """Return a code block whose fence is longer than any fence in the text."""
+    longest = max((len(backticks) for backticks in re.findall(r"`{3,}", text)), default=2)
+    fence = "`" * (longest + 1)
+    return f"{fence}{language}\n{text}\n{fence}"

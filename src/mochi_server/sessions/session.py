@@ -12,7 +12,7 @@ from mochi_server.errors import SessionTooNew
 from mochi_server.sessions import types
 from mochi_server.sessions.history import History
 from mochi_server.sessions.images import Image
-from mochi_server.sessions.types import Message, SessionCreationOptions, SessionSettings, optional, pending_approval
+from mochi_server.sessions.types import Message, PendingApproval, SessionCreationOptions, SessionSettings, optional
 from mochi_server.util.clock import new_id, now
 
 UserMessage = types.UserMessage
@@ -51,18 +51,13 @@ class SessionMetadata(SessionSettings):
     summarized_by: str | None = field(default=None, metadata=optional(str))
     """Model that wrote the summary. ``summary_model`` is the model that the session selects for summaries."""
     compaction: dict[str, Any] | None = field(default=None, metadata=optional(dict))
-    pending_approval: dict[str, Any] | None = field(
-        default=None, metadata={"read": pending_approval, "only_if_set": True}
-    )
+    pending_approval: dict[str, Any] | None = field(default=None, metadata=optional(PendingApproval))
     """Tool call of the running turn that waits for approval. It stays in the session if the server stops first."""
     extra: dict[str, Any] = field(default_factory=dict)
 
     @classmethod
     def from_dict(cls, stored: Mapping[str, Any]) -> "SessionMetadata":
-        """Create metadata from the ``metadata`` object of a session file of any version.
-
-        Raises ValueError if ``session_id`` or ``model`` is missing, and SessionTooNew for a later format version.
-        """
+        """Create metadata from that of a session file. Raises ValueError, and SessionTooNew for a later version."""
         for name in ("session_id", "model"):
             if not isinstance(stored.get(name), str) or not stored[name]:
                 raise ValueError(f"metadata has no {name}")
@@ -146,9 +141,6 @@ class ChatSession:
 
     __hash__ = None  # type: ignore[assignment]  # it is mutable
 
-    def __repr__(self) -> str:
-        return f"ChatSession({self.metadata!r}, {list(self._messages)!r}, {self.extra!r})"
-
     @classmethod
     def create(cls, options: SessionCreationOptions) -> "ChatSession":
         """Create a session with a new id and, if requested, a system message."""
@@ -218,8 +210,7 @@ def revision_at(count: int, last: Message | None) -> str:
 
 def previous_model(messages: Sequence[Message]) -> str | None:
     """Return the name of the model that wrote the latest answer, or None if there is no answer."""
-    answer = last_answer(messages)
-    return answer.get("model") if answer else None
+    return (last_answer(messages) or {}).get("model")
 
 
 def last_answer(messages: Sequence[Message]) -> Message | None:
@@ -259,11 +250,9 @@ def collapse_whitespace(text: object) -> str:
 
 
 def _cut_title(line: str) -> str:
-    if len(line) <= _TITLE_CHARS:
-        return line
     limit = _TITLE_CHARS - len("...")
     words = line[: limit + 1].rpartition(" ")[0]
-    return (words if len(words) > limit // 2 else line[:limit]) + "..."
+    return line if len(line) <= _TITLE_CHARS else (words if len(words) > limit // 2 else line[:limit]) + "..."
 
 
 def system_message(content: str, source_file: str | None = None) -> Message:
@@ -287,16 +276,11 @@ def user_message(content: str, images: Sequence[Image] = (), *, key_digest: str 
 
 
 def complete_message(message: Message, index: int, created_at: str) -> Message:
-    """Add missing fields to a stored message, and remove fields of a wrong type and invalid tool calls.
-
-    Added values depend only on the arguments, so that every read of a session file returns the same message.
-    """
-    if "handed_back" in message:  # the name of the field before version 1.0
-        message["client_tool_calls"] = message.pop("handed_back")  # type: ignore[typeddict-item]
+    """Add missing fields to a stored message, always the same ones, and remove invalid fields and tool calls."""
     wrong = [n for n, kind in _MESSAGE_TYPES.items() if message.get(n) is not None and not isinstance(message[n], kind)]  # type: ignore[literal-required]  # the key is not a literal
     for name in wrong:
         del message[name]  # type: ignore[misc]  # the key is not a literal
-    if (calls := message.get("tool_calls")) and not all(map(_is_call, calls)):
+    if calls := message.get("tool_calls"):
         message["tool_calls"] = [call for call in calls if _is_call(call)]
     if not message.get("role"):
         message["role"] = "tool" if message.get("tool_name") else "assistant" if message.get("model") else "user"

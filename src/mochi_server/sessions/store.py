@@ -1,16 +1,84 @@
-"""Protocols of the session stores. One contract test suite covers all implementations."""
+"""Protocol of session stores, and the rules for changes and searches that all stores share."""
 
-from collections.abc import Callable, Collection, Iterable, Sequence
+import re
+import unicodedata
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from functools import cached_property
 from typing import Any, Protocol
 
+from pydantic import BaseModel
+
 from mochi_server.sessions.images import Image
-from mochi_server.sessions.patching import FieldChanges
-from mochi_server.sessions.serialization import decode
-from mochi_server.sessions.session import ChatSession
-from mochi_server.sessions.types import Message, SessionQuery
+from mochi_server.sessions.serialization import decode, normalize, sanitize
+from mochi_server.sessions.session import ChatSession, SessionMetadata, complete_message
+from mochi_server.sessions.types import APPROVED, Message, SessionQuery, ToolSettings
+from mochi_server.util.clock import now
+
+FieldChanges = Mapping[str, Any] | Callable[[SessionMetadata], Mapping[str, Any]]
+"""Metadata fields by name, or a function that computes them from the stored metadata."""
+
+_WORD_SEPARATOR = re.compile(r"[\s\x00-\x1f\x7f-\x9f]+")
+_READ_ONLY = {"session_id", "created_at", "updated_at", "message_count", "format_version", "extra"}
+_PATCHABLE = frozenset(f.name for f in fields(SessionMetadata)) - _READ_ONLY
+
+
+def normalized_fields(changes: FieldChanges, stored: SessionMetadata) -> dict[str, Any]:
+    """Return the changes as JSON values. Raises ValueError for unknown or read-only fields, or an empty model."""
+    changes = changes(stored) if callable(changes) else changes
+    if unknown := set(changes) - _PATCHABLE:
+        raise ValueError(f"unknown or read-only metadata fields: {', '.join(sorted(unknown))}")
+    if "model" in changes and not (isinstance(changes["model"], str) and changes["model"]):
+        raise ValueError("model must be a non-empty string")
+    models = {name: value.model_dump(mode="json") for name, value in changes.items() if isinstance(value, BaseModel)}
+    values: dict[str, Any] = normalize({**changes, **models})
+    return values
+
+
+def approve_tool(tool: str) -> FieldChanges:
+    """Return a metadata change that adds ``tool`` to the approved tools of a session."""
+
+    def change(stored: SessionMetadata) -> dict[str, Any]:
+        settings = stored.tool_settings
+        if tool in settings.approved:
+            return {}
+        names = sorted({*settings.approved, tool})
+        return {"tool_settings": ToolSettings.model_validate(settings.model_dump() | {APPROVED: names})}
+
+    return change
+
+
+def normalized(session: ChatSession) -> ChatSession:
+    """Return a copy of a session as it would be after saving and loading it."""
+    return ChatSession.from_dict(normalize(session.to_dict()))
+
+
+def normalized_messages(messages: Sequence[Message], start: int) -> list[Message]:
+    """Return copies of the messages from position ``start`` as they would be after saving and loading them."""
+    return [complete_message(normalize(message), index, now()) for index, message in enumerate(messages, start)]
+
+
+def normalized_text(text: str) -> str:
+    """Return a text with folded case and composed characters, without characters that databases reject."""
+    if text.isascii():
+        lower = text.lower()
+    else:
+        lower = unicodedata.normalize("NFC", unicodedata.normalize("NFC", sanitize(text)).casefold())
+    return lower.replace("\0", " ")
+
+
+def words(query: str | None) -> list[str]:
+    """Return the distinct normalized words of a query, longest first, or an empty list for a blank query."""
+    distinct = {word for word in _WORD_SEPARATOR.split(normalized_text(query or "")) if word}
+    return sorted(distinct, key=lambda word: (-len(word), word))
+
+
+def searchable_text(session: ChatSession) -> str:
+    """Return the normalized title and messages, in which a search looks for each word of a query."""
+    title = session.summary_object()["title"] or ""
+    return "\n".join(map(normalized_text, [title, *(str(m.get("content") or "") for m in session.history)]))
+
 
 NewSession = tuple[ChatSession, Sequence[Image]]
 """Session with the images that its messages reference."""
@@ -18,24 +86,17 @@ NewSession = tuple[ChatSession, Sequence[Image]]
 
 @dataclass(frozen=True)
 class SessionPage:
-    """One page of a list of sessions. ``total`` is the number of sessions on all pages.
-
-    ``encoded`` is the JSON text ``{"sessions": [...]}`` with flat objects without messages.
-    """
+    """One page of a list of sessions, as JSON ``{"sessions": [...]}``. ``total`` counts the sessions on all pages."""
 
     encoded: bytes
     total: int
 
     @classmethod
     def of(cls, entries: Iterable[bytes], total: int) -> "SessionPage":
-        """Create a page from sessions that are already encoded as JSON."""
-        parts = [part for entry in entries for part in (b",", entry)] or [b""]
-        parts[0] = b'{"sessions":['
-        return cls(b"".join([*parts, b"]}"]), total)
+        return cls(b'{"sessions":[' + b",".join(entries) + b"]}", total)
 
     @cached_property
     def entries(self) -> list[dict[str, Any]]:
-        """Sessions on this page, decoded from JSON to dictionaries."""
         entries: list[dict[str, Any]] = decode(self.encoded)["sessions"]
         return entries
 
@@ -43,9 +104,9 @@ class SessionPage:
 class SessionStore(Protocol):
     """Protocol of a session store.
 
-    If the argument ``revision`` is not None and differs from the revision of the stored history, a method raises
-    ``SessionConflict``. Every method raises ``SessionNotFound`` for an unknown or invalid session id and
-    ``StorageFailed`` for an I/O error. After an error, the stored session is unchanged.
+    Methods raise ``SessionConflict`` if ``revision`` is not None and differs from that of the stored history,
+    ``SessionNotFound`` for an unknown or invalid session id, and ``StorageFailed`` for an I/O error. After an error,
+    the stored session is unchanged.
     """
 
     async def create(self, session: ChatSession, *, images: Sequence[Image] = ()) -> ChatSession:
@@ -56,7 +117,7 @@ class SessionStore(Protocol):
     ) -> Sequence[ChatSession]:
         """Store all new sessions in order. After an error, an exception of ``check`` or a crash, store none of them.
 
-        ``check`` may be called before each session, possibly in a thread.
+        ``check`` is called before each session, possibly in a thread.
         """
 
     async def put(self, session: ChatSession, *, images: Sequence[Image] = ()) -> ChatSession:
@@ -76,12 +137,10 @@ class SessionStore(Protocol):
         unfinished: Message | None = None,
         images: Sequence[Image] = (),
     ) -> None:
-        """Append messages to the history.
+        """Append messages to the history, or replace all messages from ``from_index`` by them.
 
-        If ``from_index`` is not None, the messages replace all messages from that position instead.
-        ``ends_turn`` is true if ``messages`` are the last messages of a turn. The partial answer ``unfinished`` and the
-        ``images`` are stored atomically with the messages. An image is removed when no message of any session
-        references it any more.
+        ``ends_turn`` marks the last messages of a turn. The partial answer ``unfinished`` and the ``images`` are stored
+        atomically with the messages. An image is removed when no message of any session references it any more.
         """
 
     async def load_image(self, sha256: str) -> bytes:
@@ -117,22 +176,19 @@ class SessionStore(Protocol):
     ) -> AbstractAsyncContextManager[None]:
         """Return a context manager that locks a session for changes. Only ``patch`` needs no lock.
 
-        A turn passes its ``run_id``. While a turn has the lock, other calls raise ``SessionBusy``, or wait if ``wait``
-        is true. All calls wait for the short locks of other operations. When a turn releases the lock, all changes of
-        the turn are durable.
+        A turn passes its ``run_id``. While it has the lock, other calls raise ``SessionBusy``, or wait if ``wait`` is
+        true. All calls wait for other locks. When a turn releases the lock, all its changes are durable.
         """
 
 
 class Stores(Protocol):
-    """Protocol of the session stores of a server, which are opened and closed together."""
+    """Protocol of the session stores of a server for the sessions of users and of agents."""
 
     @property
-    def chats(self) -> SessionStore:
-        """Store of the sessions of users."""
+    def chats(self) -> SessionStore: ...
 
     @property
-    def agents(self) -> SessionStore:
-        """Store of the sessions of agents."""
+    def agents(self) -> SessionStore: ...
 
     @property
     def connected(self) -> bool:

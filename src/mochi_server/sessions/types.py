@@ -1,14 +1,83 @@
-"""Types of the data that is stored with a session: settings, messages and options."""
+"""Types of the data that is stored with a session: generation options, settings and messages."""
 
+import json
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from enum import Enum
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError, model_validator
-from typing_extensions import NotRequired, TypedDict  # pydantic needs these before Python 3.12
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, TypeAdapter, ValidationError, model_validator
+from pydantic.config import JsonDict
+from typing_extensions import NotRequired, TypedDict, is_typeddict  # pydantic needs these before Python 3.12
 
-from mochi_server.sessions.generation_settings import Format, KeepAlive, StoredOptions, Think
+_NUMBERS = (
+    *("num_keep", "seed", "num_predict", "top_k", "top_p", "min_p", "typical_p", "repeat_last_n", "temperature"),
+    *("repeat_penalty", "presence_penalty", "frequency_penalty"),
+)
+"""Ollama's options with a number or null as value. The only other supported option is `stop`."""
+OPTION_PROPERTIES: JsonDict = {
+    **{name: {"type": ["number", "null"]} for name in _NUMBERS},
+    "stop": {"type": ["array", "null"], "items": {"type": "string"}},
+}
+"""JSON schemas of Ollama's options, by name."""
+
+_NUMBER = r"([0-9]+(\.[0-9]*)?|\.[0-9]+)"
+_UNITS = {"ns": 1e-9, "us": 1e-6, "µs": 1e-6, "ms": 1e-3, "s": 1, "m": 60, "h": 3600}
+"""Units of durations, in seconds."""
+_DURATION_PART = rf"{_NUMBER}({'|'.join(_UNITS)})"
+_DURATION = rf"[-+]?({_DURATION_PART})+|[-+]?0"
+_MAX_SECONDS = 2**63 / 1e9
+"""Longest duration of Go, which counts nanoseconds as a signed 64-bit integer."""
+
+
+def _checked_values(options: dict[str, Any]) -> dict[str, Any]:
+    for name in _NUMBERS:
+        if isinstance(options.get(name), str | bool | list | dict):
+            raise ValueError(f"{name} must be a number")
+    stop = options.get("stop")
+    if stop is not None and not (isinstance(stop, list) and all(isinstance(text, str) for text in stop)):
+        raise ValueError("stop must be a list of strings")
+    return _finite(options)
+
+
+def _finite(value: dict[str, Any]) -> dict[str, Any]:
+    try:
+        json.dumps(value, allow_nan=False)
+    except ValueError as error:
+        raise ValueError("contains a number that is not finite") from error
+    return value
+
+
+def _duration(value: str | float) -> str | float:
+    seconds = value
+    if isinstance(value, str):
+        if not re.fullmatch(_DURATION, value):
+            raise ValueError('must be seconds, or a duration such as "5m" or "1h30m"')
+        seconds = sum(float(number) * _UNITS[unit] for number, _, unit in re.findall(_DURATION_PART, value))
+    if float(seconds) > _MAX_SECONDS:
+        raise ValueError("must be at most 2562047h; a negative value keeps the model loaded")
+    return value
+
+
+StoredOptions = Annotated[
+    dict[str, Any], AfterValidator(_checked_values), Field(json_schema_extra={"properties": OPTION_PROPERTIES})
+]
+"""Ollama's options, and any other keys. The known options have values of the right types."""
+_Duration = Annotated[
+    Annotated[str, Field(json_schema_extra={"pattern": f"^({_DURATION})$"})]
+    | Annotated[float, Field(allow_inf_nan=False)],
+    AfterValidator(_duration),
+]
+KeepAlive = Annotated[
+    _Duration | None,
+    Field(description="How long Ollama keeps the model loaded: seconds, or a duration such as `5m`."),
+]
+ThinkLevel = bool | Literal["low", "medium", "high", "max"]
+Think = Annotated[ThinkLevel | None, Field(description="Reasoning of models that can think: on, off or a level.")]
+FiniteObject = Annotated[dict[str, Any], AfterValidator(_finite)]
+"""Object without NaN and infinity, which JSON does not have."""
+Format = Literal["json"] | FiniteObject
 
 
 class ToolExecutionPolicy(str, Enum):
@@ -27,10 +96,7 @@ Names = Annotated[list[str], Field(max_length=1000, fail_fast=True)]
 
 
 class ToolSettings(BaseModel):
-    """Tools that a session may use: the union of ``tools`` and the tools of ``tool_group``.
-
-    ``tool_group`` is a group of ``GET /tools``: a group of the tools directory, or else the tools of an MCP server.
-    """
+    """Tools that a session may use: ``tools``, and the tools of ``tool_group``, a group of ``GET /tools``."""
 
     model_config = ConfigDict(extra="allow", frozen=True)
 
@@ -40,7 +106,6 @@ class ToolSettings(BaseModel):
 
     @property
     def approved(self) -> list[str]:
-        """Names of the tools that are approved for the whole session."""
         return (self.model_extra or {}).get(APPROVED) or []
 
     @model_validator(mode="after")
@@ -130,7 +195,6 @@ ToolMessage = Message
 
 
 def default_window_config() -> dict[str, Any]:
-    """Return the initial context window configuration of a session."""
     return {
         "dynamic_enabled": True,
         "current_window": None,
@@ -158,10 +222,9 @@ def _reader(kind: type[BaseModel]) -> Callable[[object], BaseModel]:
     """Return a function that converts stored settings to ``kind``. Nulls and invalid settings become defaults."""
 
     def read(stored: object) -> BaseModel:
-        if not isinstance(stored, Mapping):
-            return kind()
+        fields = stored.items() if isinstance(stored, Mapping) else ()
         try:
-            return kind.model_validate({k: v for k, v in stored.items() if v is not None or k not in kind.model_fields})
+            return kind.model_validate({k: v for k, v in fields if v is not None or k not in kind.model_fields})
         except ValidationError:
             return kind()
 
@@ -169,38 +232,32 @@ def _reader(kind: type[BaseModel]) -> Callable[[object], BaseModel]:
 
 
 def optional(kind: Any, *, always_written: bool = False) -> dict[str, Any]:
-    """Return field metadata for an optional setting: its type, and whether the session file can contain null.
-
-    Stored values of other types become None.
-    """
-    adapter: TypeAdapter[Any] = TypeAdapter(kind, config=ConfigDict(strict=True))
+    """Return field metadata for an optional setting, whose stored values become None if they are not of this type."""
+    config = None if is_typeddict(kind) else ConfigDict(strict=True)
+    adapter: TypeAdapter[Any] = TypeAdapter(kind, config=config)
 
     def read(stored: object) -> object:
-        if stored is not None:
-            try:
-                adapter.validate_python(stored)
-            except ValidationError:
-                return None
+        try:
+            adapter.validate_python(stored)
+        except ValidationError:
+            return None
         return stored
 
     return {"read": read, "only_if_set": not always_written}
 
 
-def pending_approval(stored: object) -> dict[str, Any] | None:
-    """Return a stored approval request, or None if its fields are missing or have wrong types."""
-    fields = {"confirmation_id": str, "tool_name": str, "arguments": dict, "call_index": int}
-    if isinstance(stored, dict) and all(isinstance(stored.get(name), kind) for name, kind in fields.items()):
-        return stored
-    return None
+class PendingApproval(TypedDict):
+    """Tool call that waits for approval."""
+
+    confirmation_id: str
+    tool_name: str
+    arguments: dict[str, Any]
+    call_index: int
 
 
 @dataclass(kw_only=True)
 class SessionSettings:
-    """Settings of a session that clients choose.
-
-    A new setting needs one line here and one in each schema of ``models/sessions.py``. Durations use Ollama's format:
-    a string such as "5m" or a number of seconds.
-    """
+    """Settings of a session that clients choose. ``models/sessions.py`` has their schemas."""
 
     tool_settings: ToolSettings = field(default_factory=ToolSettings, metadata={"read": _reader(ToolSettings)})
     agent_settings: AgentSettings = field(default_factory=AgentSettings, metadata={"read": _reader(AgentSettings)})
@@ -225,10 +282,7 @@ class SessionCreationOptions(SessionSettings):
 
 @dataclass(frozen=True)
 class SessionQuery:
-    """Query for one page of the session list: ``limit`` sessions after the first ``offset`` sessions.
-
-    If ``text`` is set, the list has only sessions that contain every word of ``text`` (see ``sessions.search``).
-    """
+    """Query for ``limit`` sessions after the first ``offset`` sessions that contain every word of ``text``."""
 
     limit: int | None = None
     offset: int = 0

@@ -4,19 +4,17 @@ from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 
 from mochi_server.errors import BlobNotFound, SessionConflict, SessionNotFound
+from mochi_server.sessions import store as rules
 from mochi_server.sessions.images import Image, images_in
-from mochi_server.sessions.patching import FieldChanges, normalized, normalized_fields, normalized_message
-from mochi_server.sessions.search import matches, searchable_texts, words
 from mochi_server.sessions.serialization import encode
 from mochi_server.sessions.session import ChatSession
-from mochi_server.sessions.store import NewSession, SessionPage, SessionStore
 from mochi_server.sessions.types import Message, SessionQuery
 from mochi_server.storage.session_locks import SessionLocks
 from mochi_server.storage.session_record import SessionRecord
 from mochi_server.util.clock import new_id, now, timestamp
 
 
-class MemorySessionStore(SessionStore):
+class MemorySessionStore(rules.SessionStore):
     """``SessionStore`` in memory. Use it from one event loop only."""
 
     def __init__(self) -> None:
@@ -24,25 +22,20 @@ class MemorySessionStore(SessionStore):
         self._images: dict[str, bytes] = {}
         self._locks = SessionLocks()
 
-    def discard(self, session_id: str) -> None:
-        """Remove a session if it exists."""
-        self._records.pop(session_id, None)
-        self._sweep()
-
     async def create(self, session: ChatSession, *, images: Sequence[Image] = ()) -> ChatSession:
-        fresh = normalized(session)
+        fresh = rules.normalized(session)
         while fresh.session_id in self._records:
             fresh.metadata.session_id = new_id()
         return self._put(SessionRecord.of(fresh), images)
 
     async def create_all(
-        self, sessions: Sequence[NewSession], *, check: Callable[[], None] = lambda: None
+        self, sessions: Sequence[rules.NewSession], *, check: Callable[[], None] = lambda: None
     ) -> Sequence[ChatSession]:
         check()
         return [await self.create(session, images=images) for session, images in sessions]
 
     async def put(self, session: ChatSession, *, images: Sequence[Image] = ()) -> ChatSession:
-        return self._put(SessionRecord.of(normalized(session)), images)
+        return self._put(SessionRecord.of(rules.normalized(session)), images)
 
     async def load(self, session_id: str) -> ChatSession:
         return self._find(session_id).session()
@@ -54,40 +47,44 @@ class MemorySessionStore(SessionStore):
         *,
         from_index: int | None = None,
         revision: str | None = None,
-        ends_turn: bool = False,
-        unfinished: Message | None = None,
+        ends_turn: bool = False,  # noqa: ARG002 - there is no crash recovery
+        unfinished: Message | None = None,  # noqa: ARG002
         images: Sequence[Image] = (),
     ) -> None:
-        del ends_turn, unfinished  # there is no crash recovery
         record = self._find(session_id, revision)
-        start = record.position(len(record.messages) if from_index is None else from_index)
-        new = [normalized_message(message, start + offset) for offset, message in enumerate(messages)]
-        self._put(record.with_tail(start, new, now()), images)
+        start = record.position(from_index)
+        self._put(record.with_tail(start, rules.normalized_messages(messages, start), now()), images)
 
     async def load_image(self, sha256: str) -> bytes:
         if sha256 not in self._images:
             raise BlobNotFound(sha256)
         return self._images[sha256]
 
-    async def patch(self, session_id: str, fields: FieldChanges, *, revision: str | None = None) -> ChatSession:
+    async def patch(self, session_id: str, fields: rules.FieldChanges, *, revision: str | None = None) -> ChatSession:
         record = self._find(session_id, revision)
-        return self._put(record.with_fields(normalized_fields(fields, record.metadata), now()))
+        return self._put(record.with_fields(rules.normalized_fields(fields, record.metadata), now()))
 
-    async def flush(self, session_id: str, partial: Message) -> None:
-        del partial
+    async def flush(self, session_id: str, partial: Message) -> None:  # noqa: ARG002 - there is no crash recovery
         self._find(session_id)
 
     async def delete(self, session_id: str) -> None:
         self._find(session_id)
         self.discard(session_id)
 
-    async def list(self, query: SessionQuery) -> SessionPage:
-        search_words, records = words(query.text), list(self._records.values())
+    def discard(self, session_id: str) -> None:
+        """Remove a session if it exists."""
+        self._records.pop(session_id, None)
+        self._sweep()
+
+    async def list(self, query: SessionQuery) -> rules.SessionPage:
+        search_words, records = rules.words(query.text), list(self._records.values())
         if search_words:
-            records = [record for record in records if matches(searchable_texts(record.session()), search_words)]
+            texts = [rules.searchable_text(record.view) for record in records]
+            records = [r for r, text in zip(records, texts, strict=True) if all(word in text for word in search_words)]
         records.sort(key=lambda record: timestamp(record.metadata.updated_at), reverse=True)
         end = None if query.limit is None else query.offset + query.limit
-        return SessionPage.of([encode(record.summary()) for record in records[query.offset : end]], len(records))
+        entries = [encode(record.view.summary_object()) for record in records[query.offset : end]]
+        return rules.SessionPage.of(entries, len(records))
 
     @asynccontextmanager
     async def hold(self, session_id: str, *, run_id: str | None = None, wait: bool = False) -> AsyncIterator[None]:

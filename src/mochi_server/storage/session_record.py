@@ -1,17 +1,16 @@
-"""Immutable state of a stored session, including the partial answer of a running turn."""
+"""State of a stored session, including the partial answer of a running turn, and a cache of such states."""
 
+import threading
+from collections import OrderedDict
 from collections.abc import Mapping, Sequence
-from copy import copy
+from copy import copy, deepcopy
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from hashlib import blake2b
-from typing import Any
+from typing import Any, Generic, Protocol, TypeVar
 
-from pydantic import BaseModel
-
-from mochi_server.sessions.crash_recovery import close_partial, with_missing_results
-from mochi_server.sessions.history import Block, History
-from mochi_server.sessions.serialization import MESSAGE_SEPARATOR, encode, encode_file, normalize
+from mochi_server.sessions.history import Block, History, close_partial, with_missing_results
+from mochi_server.sessions.serialization import MESSAGE_SEPARATOR, encode, encode_file
 from mochi_server.sessions.session import ChatSession, SessionMetadata, revision_at
 from mochi_server.sessions.types import Message
 from mochi_server.util.clock import timestamp
@@ -52,16 +51,18 @@ class SessionRecord:
 
     def session(self) -> ChatSession:
         """Return the session for callers, without the partial answer."""
-        metadata = _copied(self.metadata)
+        metadata = deepcopy(self.metadata)
         metadata.message_count = len(self.messages)
         return ChatSession(metadata, self.messages, dict(self.extra))
 
-    def summary(self) -> dict[str, Any]:
-        return ChatSession(self.metadata, self.messages).summary_object()
+    @property
+    def view(self) -> ChatSession:
+        """Session for reading, which shares its metadata with this record."""
+        return ChatSession(self.metadata, self.messages)
 
-    def position(self, index: int) -> int:
-        """Return ``index``, limited to the range of positions in the history."""
-        return max(0, min(index, len(self.messages)))
+    def position(self, index: int | None) -> int:
+        """Return ``index``, limited to the range of positions in the history. None is the end of the history."""
+        return len(self.messages) if index is None else max(0, min(index, len(self.messages)))
 
     def with_tail(self, from_index: int, messages: Sequence[Message], updated_at: str) -> "SessionRecord":
         """Return a copy without the partial answer, in which ``messages`` replace all messages from ``from_index``."""
@@ -100,17 +101,6 @@ class SessionRecord:
         return after
 
 
-def _copied(metadata: SessionMetadata) -> SessionMetadata:
-    """Return a copy that shares only immutable values with ``metadata``."""
-    after = copy(metadata)
-    for name, value in vars(metadata).items():
-        if isinstance(value, BaseModel):
-            setattr(after, name, value.model_copy(deep=True))
-        elif isinstance(value, dict):
-            setattr(after, name, normalize(value))  # faster than a deep copy
-    return after
-
-
 def _encode_block(messages: Sequence[Message]) -> bytes:
     return MESSAGE_SEPARATOR.join(map(encode, messages))
 
@@ -121,3 +111,46 @@ def _hash_block(before: blake2b | None, block: Block) -> blake2b:
     hasher.update(b"\n" if before else b"")
     hasher.update(block.cached(_encode_block).replace(MESSAGE_SEPARATOR, b"\n"))  # no message contains the separator
     return hasher
+
+
+MAX_BYTES = 64 * 1024 * 1024
+
+
+class _Sized(Protocol):
+    @property
+    def memory(self) -> int:
+        """Approximate memory use in bytes."""
+
+
+_T = TypeVar("_T", bound=_Sized)
+
+
+class SessionCache(Generic[_T]):
+    """Thread-safe LRU cache of sessions with a memory limit in bytes. Callers check that a session is current."""
+
+    def __init__(self, max_bytes: int = MAX_BYTES) -> None:
+        self._max_bytes = max_bytes
+        self._used = 0
+        self._entries: OrderedDict[str, _T] = OrderedDict()
+        self._lock = threading.RLock()
+
+    def get(self, session_id: str) -> _T | None:
+        with self._lock:
+            if session_id in self._entries:
+                self._entries.move_to_end(session_id)
+            return self._entries.get(session_id)
+
+    def put(self, session_id: str, stored: _T) -> None:
+        """Cache a session, unless this session alone exceeds the memory limit."""
+        with self._lock:
+            self.remove(session_id)
+            if stored.memory <= self._max_bytes:
+                self._entries[session_id] = stored
+                self._used += stored.memory
+            while self._used > self._max_bytes:
+                self.remove(next(iter(self._entries)))
+
+    def remove(self, session_id: str) -> None:
+        with self._lock:
+            if removed := self._entries.pop(session_id, None):
+                self._used -= removed.memory

@@ -12,8 +12,7 @@ from mochi_server.protocols.ag_ui.schemas import validated
 from mochi_server.protocols.conversation import SentMessages
 from mochi_server.protocols.messages import check_text, decode_images, new_message, unknown_call
 from mochi_server.protocols.schemas import FrontendOptions, FunctionTool
-from mochi_server.sessions.generation_settings import FiniteObject
-from mochi_server.sessions.types import Message, Role
+from mochi_server.sessions.types import FiniteObject, Message, Role
 from mochi_server.tools.toolbox import Decision
 
 if TYPE_CHECKING:  # the package takes 0.15 s to import, so only requests of AG-UI import it

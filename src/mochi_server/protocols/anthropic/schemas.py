@@ -6,7 +6,7 @@ from pydantic import BaseModel, Field
 
 from mochi_server.models.common import Body, Text, ToolParameters
 from mochi_server.protocols import schemas
-from mochi_server.sessions.generation_settings import FiniteObject
+from mochi_server.sessions.types import FiniteObject
 from mochi_server.util.first_error import Items
 
 CUSTOM = (None, "custom")

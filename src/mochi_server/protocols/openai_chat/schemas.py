@@ -15,7 +15,7 @@ from mochi_server.protocols.schemas import (
     Unsupported,
     allow,
 )
-from mochi_server.sessions.generation_settings import FiniteObject
+from mochi_server.sessions.types import FiniteObject
 from mochi_server.util.first_error import Items
 
 _MAX_TOP_LOGPROBS = 20

@@ -5,16 +5,15 @@ import os
 import stat
 import time
 from contextlib import suppress
+from datetime import datetime, timezone
 from pathlib import Path
 from typing import NamedTuple
 
 from mochi_server.util.clock import new_id
 from mochi_server.util.platform import OPEN_SAFELY, sync_directory
 
-_TICK_NS = 20_000_000  # maximum length of a kernel clock tick, in which all writes have the same modification time
-_COARSE_TICK_NS = 2_000_000_000  # the same for file systems that store times in steps of one or two seconds
 TEMPORARY = ".tmp"
-"""Suffix of files that are still being written. Such files that remain after a crash may be removed at any time."""
+"""Suffix of files that are still being written. Such files that remain after a crash may be removed."""
 
 _OPEN_REJECTS_LINKS = hasattr(os, "O_NOFOLLOW")
 _NOT_A_FILE = {errno.ENOENT, errno.EISDIR, errno.ELOOP, errno.EMLINK, errno.ENXIO}
@@ -32,12 +31,6 @@ class Signature(NamedTuple):
     def of(cls, status: os.stat_result) -> "Signature":
         return cls(status.st_ino, status.st_mtime_ns, status.st_size)
 
-    @property
-    def is_settled(self) -> bool:
-        """Whether the file is old enough that every later change results in a different signature."""
-        is_coarse = self.modified_ns % 1_000_000_000 == 0
-        return time.time_ns() - self.modified_ns > (_COARSE_TICK_NS if is_coarse else _TICK_NS)
-
 
 def signature(path: str | Path) -> Signature | None:
     """Return the signature of a regular file, or None if ``path`` is missing or no regular file. Raises OSError."""
@@ -53,7 +46,7 @@ def read(path: str | Path) -> tuple[bytes, Signature] | None:
     if not _OPEN_REJECTS_LINKS and signature(path) is None:
         return None
     try:
-        with open(path, "rb", buffering=0, opener=_open_safely) as file:
+        with open(path, "rb", buffering=0, opener=lambda name, flags: os.open(name, flags | OPEN_SAFELY)) as file:
             status = os.fstat(file.fileno())
             return (file.readall(), Signature.of(status)) if stat.S_ISREG(status.st_mode) else None
     except OSError as error:
@@ -79,19 +72,28 @@ def write(path: Path, data: bytes) -> Signature:
     return written
 
 
+def write_new(path: Path, data: bytes) -> Signature:
+    """Create a file with mode 0600 and sync its content to disk, but not its directory entry. Raises OSError."""
+    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | OPEN_SAFELY, 0o600)
+    try:
+        _write_all(descriptor, data)
+        # The kernel's clock is coarse. If an inode is reused, two files could otherwise have the same signature.
+        now = time.time_ns()
+        os.utime(descriptor if os.utime in os.supports_fd else path, ns=(now, now))
+        os.fsync(descriptor)
+        return Signature.of(os.fstat(descriptor))
+    finally:
+        os.close(descriptor)
+
+
 def append(path: Path, line: bytes, *, durably: bool = True) -> Signature:
     """Append a line to a file, creating a missing file. After an OSError, the file is unchanged.
 
-    If ``durably`` is false, the line survives a crash of the process, but not of the machine. If the file ends with an
-    incomplete line, that line is first ended with ``#``, so that it never becomes valid JSON.
+    If ``durably`` is false, the line survives a crash of the process, but not of the machine.
     """
-    descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND | OPEN_SAFELY, 0o600)
+    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | OPEN_SAFELY, 0o600)
     try:
         size = os.fstat(descriptor).st_size
-        if size:
-            os.lseek(descriptor, size - 1, os.SEEK_SET)
-            if os.read(descriptor, 1) != b"\n":
-                line = b"#\n" + line
         try:
             _write_all(descriptor, line)
             if durably:
@@ -114,46 +116,10 @@ def remove_durably(*paths: Path) -> None:
     sync_directory(paths[0].parent)
 
 
-def quarantine(path: Path, label: str) -> Path:
-    """Rename a file to ``<name>.<label>-<UTC time>`` or a similar free name. Return the new path. Raises OSError."""
-    stem = f"{path.name.lstrip('.')}.{label}-{time.strftime('%Y%m%dT%H%M%SZ', time.gmtime())}"
-    target, number = path.with_name(stem), 1
-    while os.path.lexists(target):
-        target, number = path.with_name(f"{stem}-{number}"), number + 1
-    path.rename(target)
-    return target
-
-
-def write_new(path: Path, data: bytes, *, durably: bool = True) -> Signature:
-    """Create a file with mode 0600 and return its signature. Raises OSError.
-
-    If ``durably`` is true, the content is synced to disk, but the directory entry is not. If the file system stores
-    times in coarse steps, a later write may have the same signature. The returned signature then matches no file.
-    """
-    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | OPEN_SAFELY, 0o600)
-    try:
-        _write_all(descriptor, data)
-        # With the kernel's coarse clock and a reused inode, two files could otherwise have the same signature.
-        moment = time.time_ns() // 1000 * 1000  # file systems such as NTFS do not store nanoseconds
-        os.utime(descriptor if os.utime in os.supports_fd else path, ns=(moment, moment))
-        if durably:
-            os.fsync(descriptor)
-        written = Signature.of(os.fstat(descriptor))
-        return written if written.modified_ns == moment else written._replace(modified_ns=-1)
-    finally:
-        os.close(descriptor)
-
-
-def sync(path: Path) -> None:
-    descriptor = os.open(path, os.O_RDWR | OPEN_SAFELY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
-
-
-def _open_safely(path: str, flags: int) -> int:
-    return os.open(path, flags | OPEN_SAFELY)
+def quarantine(path: Path) -> Path:
+    """Rename a file to ``<name>.corrupt-<UTC time>``. Return the new path. Raises OSError."""
+    moment = datetime.now(timezone.utc).strftime("%Y%m%dT%H%M%S.%fZ")  # precise, so that no file is replaced
+    return path.rename(path.with_name(f"{path.name.lstrip('.')}.corrupt-{moment}"))
 
 
 def _write_all(descriptor: int, data: bytes) -> None:

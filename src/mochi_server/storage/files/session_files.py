@@ -1,31 +1,36 @@
-"""Files of the sessions in a directory: names, reading, saving, and renaming of damaged files."""
+"""Files of the sessions in a directory: names, locks, reading, saving, and renaming of damaged files.
+
+A turn log contains the changes since the session's file was written. Each line contains one change and the digest of
+the history before the change. A line for another history is ignored, so that changes are never applied twice.
+"""
 
 import logging
 import os
+import socket
 import stat
+import threading
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
-from mochi_server.errors import SessionNotFound, StorageBusy, StorageFailed
+from mochi_server.errors import DirectoryInUse, SessionNotFound, StorageBusy, StorageFailed
 from mochi_server.sessions.images import Image
-from mochi_server.sessions.serialization import decode_file
+from mochi_server.sessions.serialization import decode, decode_file, encode
 from mochi_server.sessions.session import is_session_id
 from mochi_server.storage.files import atomic_files
 from mochi_server.storage.files.image_files import ImageFiles
-from mochi_server.storage.files.import_staging import ImportStaging
-from mochi_server.storage.files.locks import DirectoryLock, ThreadLocks
-from mochi_server.storage.files.turn_log import apply_log
+from mochi_server.storage.files.import_staging import recover_imports
 from mochi_server.storage.session_record import SessionRecord
-from mochi_server.util.platform import scan_directory, sync_directory
+from mochi_server.util.platform import lock_file, scan_directory, sync_directory
 
 logger = logging.getLogger(__name__)
 _FILE, _LOG = ".json", ".turn.jsonl"
 EDIT_SECONDS = 2.0
 """Age in seconds from which an unreadable file counts as damaged. An editor may still be writing a younger file."""
-_STALE_SECONDS = 3600.0  # temporary files of this age belong to dead processes and are removed
+_THREAD_LOCKS = 64
 # Decoded messages and encoded lines are both cached, and Python strings use up to four bytes per character.
 _BYTES_PER_STORED_BYTE = 8
 _SESSION_BYTES = 16 * 1024
@@ -43,15 +48,6 @@ class FileSnapshot:
     def memory(self) -> int:
         return _SESSION_BYTES + _BYTES_PER_STORED_BYTE * (self.file.size + (self.log.size if self.log else 0))
 
-    @property
-    def is_settled(self) -> bool:
-        """Whether the files are old enough that every later change results in different signatures."""
-        return all(signature.is_settled for signature in (self.file, self.log) if signature)
-
-
-class _Unreadable(Exception):
-    """Exception for a file that does not contain a valid session."""
-
 
 @contextmanager
 def storage_errors(operation: str) -> Iterator[None]:
@@ -60,6 +56,62 @@ def storage_errors(operation: str) -> Iterator[None]:
         yield
     except OSError as error:
         raise StorageFailed(operation, error) from error
+
+
+class DirectoryLock:
+    """Exclusive right of one process to change a sessions directory. Thread-safe.
+
+    The system releases the lock when the process ends. Child processes do not inherit it.
+    """
+
+    def __init__(self, directory: Path) -> None:
+        self._directory = directory
+        self._owner_file = directory / ".lock-owner"
+        self._mutex = threading.Lock()
+        self._process_id: int | None = None
+        self._unlock: Callable[[], None] = lambda: None
+
+    @property
+    def is_held(self) -> bool:
+        return self._process_id == os.getpid()  # a forked child does not have the lock
+
+    def acquire(self) -> None:
+        """Lock the directory for this process, and remove or complete what a dead process has left in it.
+
+        Raises ``DirectoryInUse`` if another process has locked it, OSError.
+        """
+        with self._mutex:
+            if self.is_held:
+                return
+            try:
+                self._unlock = lock_file(self._directory / ".lock")
+            except BlockingIOError as error:
+                raise self._in_use() from error
+            try:
+                recover_imports(self._directory)
+                for path in self._directory.glob(f".*{atomic_files.TEMPORARY}"):
+                    path.unlink()
+            except BaseException:
+                self._unlock()
+                raise
+            self._process_id = os.getpid()
+            with suppress(OSError):  # the file only explains the lock to other processes
+                self._owner_file.write_text(f"{self._process_id} {socket.gethostname()}", "utf-8")
+
+    def release(self) -> None:
+        with self._mutex:
+            if self.is_held:
+                with suppress(OSError):
+                    self._owner_file.unlink(missing_ok=True)
+                self._unlock()
+                self._process_id = None
+
+    def _in_use(self) -> DirectoryInUse:
+        try:
+            process_id, _, host = self._owner_file.read_text("utf-8").partition(" ")
+        except (OSError, ValueError):
+            process_id, host = "", ""
+        return DirectoryInUse(str(self._directory), process_id, "" if host == socket.gethostname() else host)
 
 
 class SessionFiles:
@@ -71,10 +123,9 @@ class SessionFiles:
     def __init__(self, path: Path) -> None:
         self.path = path
         self.lock = DirectoryLock(path)
-        self._locks = ThreadLocks()
-        self.blobs = ImageFiles(path, self._locks)
-        self.imports = ImportStaging(path, self._locks, self.blobs)
-        self._warned: set[tuple[str, atomic_files.Signature | None]] = set()
+        self.blobs = ImageFiles(path)
+        self._thread_locks = [threading.RLock() for _ in range(_THREAD_LOCKS)]
+        self._warned: set[atomic_files.Signature] = set()
 
     def create_directory(self) -> None:
         """Create the directory with mode 0700 unless it exists, and lock it for this process."""
@@ -87,9 +138,10 @@ class SessionFiles:
     @contextmanager
     def locked(self, session_id: str) -> Iterator[None]:
         """Lock the directory for this process, and an existing session for this thread."""
-        self._require(session_id)
+        if not is_session_id(session_id) or atomic_files.signature(self._file(session_id)) is None:
+            raise SessionNotFound(session_id)
         self.lock.acquire()
-        with self._locks.session(session_id):
+        with self._thread_lock(session_id):
             yield
 
     def read(self, session_id: str) -> FileSnapshot:
@@ -99,36 +151,32 @@ class SessionFiles:
         """
         if not is_session_id(session_id):
             raise SessionNotFound(session_id)
+        # Read the log first: if its changes are then moved to the file, applying them again has no effect.
+        log, file = atomic_files.read(self._log(session_id)), atomic_files.read(self._file(session_id))
+        if file is None:
+            raise SessionNotFound(session_id)
+        data, signature = file
         try:
-            return self._read(session_id)
-        except _Unreadable:
-            with self._locks.session(session_id):
-                return self.read_locked(session_id)
-
-    def read_locked(self, session_id: str) -> FileSnapshot:
-        """Read a session that the caller has locked."""
-        try:
-            return self._read(session_id)
-        except _Unreadable as error:
-            status = atomic_files.signature(self._file(session_id))
-            if status and 0 <= time.time() - status.modified_ns / 1e9 < EDIT_SECONDS:
+            record = SessionRecord.of(decode_file(session_id, data, signature.modified_ns / 1e9))
+        except ValueError as error:
+            if 0 <= time.time() - signature.modified_ns / 1e9 < EDIT_SECONDS:
                 text = f"The file of session {session_id!r} is incomplete: another program is writing it. Try again."
                 raise StorageBusy(text) from error
-            self._set_aside(session_id, error)
+            self._set_aside(session_id, signature, error)
             raise SessionNotFound(session_id) from error
+        return FileSnapshot(apply_log(record, log[0]) if log else record, signature, log[1] if log else None)
 
     def is_current(self, session_id: str, stored: FileSnapshot) -> bool:
         """Return whether the files have the signatures of ``stored``. After an I/O error, return False."""
         try:
-            file = atomic_files.signature(f"{self.path}{os.sep}{session_id}{_FILE}")
-            log = atomic_files.signature(f"{self.path}{os.sep}.{session_id}{_LOG}")
+            file, log = atomic_files.signature(self._file(session_id)), atomic_files.signature(self._log(session_id))
         except OSError:
             return False
         return (file, log) == (stored.file, stored.log)
 
     def create(self, session_id: str, record: SessionRecord, images: Sequence[Image] = ()) -> FileSnapshot | None:
         """Write the file of a new session. Return None if the session id is in use."""
-        with self._locks.session(session_id):
+        with self._thread_lock(session_id):
             if os.path.lexists(self._file(session_id)):
                 return None
             with self.blobs.storing(record.messages, images):
@@ -147,16 +195,12 @@ class SessionFiles:
     ) -> FileSnapshot:
         return FileSnapshot(record, before.file, atomic_files.append(self._log(session_id), line, durably=durably))
 
-    def delete(self, session_id: str) -> bool:
-        """Remove a session's files, the turn log last. Return whether the files may have referenced images."""
-        self._require(session_id)
-        files = self._file(session_id), self._log(session_id)
-        had_images = self.blobs.may_be_referenced_in(*files)
-        atomic_files.remove_durably(*files)
-        return had_images
+    def delete(self, session_id: str) -> None:
+        """Remove the files of a session that the caller has locked, the turn log last."""
+        atomic_files.remove_durably(self._file(session_id), self._log(session_id))
 
     def scan(self, known: Mapping[str, tuple[int | None, ...]]) -> tuple[set[str], set[str]]:
-        """Compare the signatures of all session files with ``known``, and remove stale temporary files.
+        """Compare the signatures of all session files with ``known``.
 
         Return the ids of the sessions that have changed or have a turn log, and the ids of removed sessions.
         """
@@ -164,64 +208,34 @@ class SessionFiles:
         changed: set[str] = set()
         logs: set[str] = set()
         with suppress(FileNotFoundError), scan_directory(self.path) as entries:
-            # A directory may have many files, so this loop does little more than a stat for an unchanged file.
             for entry in entries:
                 name = entry.name
-                if name.endswith(_FILE):
-                    try:
-                        status = entry.stat(follow_symlinks=False)
-                    except FileNotFoundError:
-                        continue
-                    session_id = name[: -len(_FILE)]
-                    if known.get(session_id) == (status.st_ino, status.st_mtime_ns, status.st_size):
-                        unchanged.add(session_id)
-                    elif is_session_id(session_id) and stat.S_ISREG(status.st_mode):
-                        changed.add(session_id)
-                elif name[0] == "." and name.endswith(atomic_files.TEMPORARY):
-                    self._remove_if_stale(self.path / name)
-                elif name[0] == "." and name.endswith(_LOG) and is_session_id(name[1 : -len(_LOG)]):
+                if name.endswith(_LOG):
                     logs.add(name[1 : -len(_LOG)])
+                elif name.endswith(_FILE):
+                    session_id = name[: -len(_FILE)]
+                    with suppress(FileNotFoundError):
+                        status = entry.stat(follow_symlinks=False)
+                        if known.get(session_id) == (status.st_ino, status.st_mtime_ns, status.st_size):
+                            unchanged.add(session_id)
+                        elif is_session_id(session_id) and stat.S_ISREG(status.st_mode):
+                            changed.add(session_id)
         existing = unchanged | changed
-        for session_id in logs - existing:
-            self._remove_if_stale(self._log(session_id))
         return changed | (logs & existing), known.keys() - existing
 
-    def _require(self, session_id: str) -> None:
-        if not is_session_id(session_id) or atomic_files.signature(self._file(session_id)) is None:
-            raise SessionNotFound(session_id)
+    def _set_aside(self, session_id: str, damaged: atomic_files.Signature, error: ValueError) -> None:
+        result = "it cannot be renamed"
+        with self._thread_lock(session_id), suppress(OSError):
+            if self.lock.is_held and atomic_files.signature(self._file(session_id)) == damaged:
+                result = f"renamed to {atomic_files.quarantine(self._file(session_id)).name}"
+                if atomic_files.signature(self._log(session_id)):
+                    atomic_files.quarantine(self._log(session_id))
+        if damaged not in self._warned:
+            self._warned.add(damaged)
+            logger.warning("session file cannot be read session_id=%s: %s; %s", session_id, error, result)
 
-    def _read(self, session_id: str) -> FileSnapshot:
-        # Read the log first: if its changes are then moved to the file, applying them again has no effect.
-        log = atomic_files.read(f"{self.path}{os.sep}.{session_id}{_LOG}")
-        file = atomic_files.read(f"{self.path}{os.sep}{session_id}{_FILE}")
-        if file is None:
-            raise SessionNotFound(session_id)
-        try:
-            record = SessionRecord.of(decode_file(session_id, file[0], file[1].modified_ns / 1e9))
-        except ValueError as error:
-            raise _Unreadable(str(error)) from error
-        return FileSnapshot(apply_log(record, log[0]) if log else record, file[1], log[1] if log else None)
-
-    def _set_aside(self, session_id: str, error: _Unreadable) -> None:
-        if not self.lock.is_held:
-            self._warn_once(session_id, str(error))
-            return
-        try:
-            target = atomic_files.quarantine(self._file(session_id), "corrupt")
-            if atomic_files.signature(self._log(session_id)):
-                atomic_files.quarantine(self._log(session_id), "corrupt")
-        except OSError as failure:
-            self._warn_once(session_id, f"{error}; it cannot be renamed: {failure}")
-        else:
-            logger.warning(
-                "session file cannot be read session_id=%s: %s; renamed to %s", session_id, error, target.name
-            )
-
-    def _warn_once(self, session_id: str, reason: str) -> None:
-        key = (session_id, atomic_files.signature(self._file(session_id)))
-        if key not in self._warned:
-            self._warned.add(key)
-            logger.warning("session file cannot be read session_id=%s: %s", session_id, reason)
+    def _thread_lock(self, session_id: str) -> threading.RLock:
+        return self._thread_locks[int(session_id, 16) % _THREAD_LOCKS]
 
     def _file(self, session_id: str) -> Path:
         return self.path / f"{session_id}{_FILE}"
@@ -229,7 +243,33 @@ class SessionFiles:
     def _log(self, session_id: str) -> Path:
         return self.path / f".{session_id}{_LOG}"
 
-    def _remove_if_stale(self, path: Path) -> None:
-        with suppress(OSError):
-            if self.lock.is_held and time.time() - path.lstat().st_mtime > _STALE_SECONDS:
-                path.unlink()
+
+def tail_line(before: SessionRecord, from_index: int, after: SessionRecord) -> bytes:
+    head = {"at": before.digest, "from": from_index, "updated_at": after.metadata.updated_at}
+    new = map(encode, after.messages[from_index:])
+    return encode(head)[:-1] + b',"messages":[' + b",".join(new) + b"]}\n"
+
+
+def fields_line(before: SessionRecord, fields: Mapping[str, Any], updated_at: str) -> bytes:
+    return encode({"at": before.digest, "fields": fields, "updated_at": updated_at}) + b"\n"
+
+
+def partial_line(after: SessionRecord) -> bytes:
+    return encode({"at": after.digest, "partial": after.partial}) + b"\n"
+
+
+def apply_log(record: SessionRecord, log: bytes) -> SessionRecord:
+    for encoded in log.split(b"\n")[:-1]:
+        try:
+            line = decode(encoded)
+            if line["at"] != record.digest:
+                continue
+            if "fields" in line:
+                record = record.with_fields(line["fields"], line["updated_at"])
+            elif "partial" in line:
+                record = record.with_partial(line["partial"])
+            else:
+                record = record.with_tail(line["from"], line["messages"], line["updated_at"])
+        except (ValueError, TypeError, KeyError, AttributeError):
+            continue
+    return record

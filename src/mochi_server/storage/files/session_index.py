@@ -14,58 +14,38 @@ import os
 import sqlite3
 import stat
 import threading
-import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, contextmanager, suppress
-from pathlib import Path
-from typing import Any
 
 from mochi_server.errors import StorageBusy
-from mochi_server.sessions.search import words
 from mochi_server.sessions.serialization import encode
-from mochi_server.sessions.store import SessionPage
+from mochi_server.sessions.session import ChatSession
+from mochi_server.sessions.store import SessionPage, searchable_text, words
 from mochi_server.sessions.types import SessionQuery
 from mochi_server.storage.files.atomic_files import Signature
+from mochi_server.storage.files.session_files import SessionFiles
 from mochi_server.util.clock import timestamp
 
-_VERSION = 5
+_VERSION = 6
 _BUSY_SECONDS = 0.5
-_STEP_SECONDS = 0.05  # time in which a search adds texts before it releases the lock for other lists
-_PAUSE_SECONDS = 0.001  # pause between two such steps, because locks are not fair
-_SCAN_THRESHOLD = 200  # number of sessions above which a scan of all texts is faster than a search of each session
 _TRIGRAMS_PER_WORD = 20
 
 _SCHEMA = """
-CREATE TABLE IF NOT EXISTS sessions
+CREATE TABLE sessions
     (session_id TEXT PRIMARY KEY, inode INTEGER, modified_ns INTEGER, size INTEGER, updated REAL, entry BLOB);
-CREATE INDEX IF NOT EXISTS signatures ON sessions (session_id, inode, modified_ns, size);
-CREATE INDEX IF NOT EXISTS newest ON sessions (updated DESC, session_id);
-CREATE TABLE IF NOT EXISTS texts (id INTEGER PRIMARY KEY, session_id TEXT, position INTEGER, text TEXT);
-CREATE UNIQUE INDEX IF NOT EXISTS pieces ON texts (session_id, position);
-CREATE TABLE IF NOT EXISTS searched (session_id TEXT PRIMARY KEY) WITHOUT ROWID;
-CREATE TRIGGER IF NOT EXISTS session_changed AFTER UPDATE ON sessions BEGIN
-    DELETE FROM searched WHERE session_id = old.session_id; END;
-CREATE TRIGGER IF NOT EXISTS session_deleted AFTER DELETE ON sessions BEGIN
-    DELETE FROM searched WHERE session_id = old.session_id;
-    DELETE FROM texts WHERE session_id = old.session_id; END;
+CREATE INDEX signatures ON sessions (session_id, inode, modified_ns, size);
+CREATE INDEX newest ON sessions (updated DESC, session_id);
+CREATE TABLE texts (id INTEGER PRIMARY KEY, session_id TEXT UNIQUE, text TEXT);
 """
 _TRIGRAMS = """
-CREATE VIRTUAL TABLE IF NOT EXISTS trigrams USING fts5
+CREATE VIRTUAL TABLE trigrams USING fts5
     (text, content='texts', content_rowid='id', tokenize='trigram case_sensitive 1', detail=none);
-CREATE TRIGGER IF NOT EXISTS text_deleted AFTER DELETE ON texts BEGIN
+CREATE TRIGGER text_added AFTER INSERT ON texts BEGIN
+    INSERT INTO trigrams (rowid, text) VALUES (new.id, new.text); END;
+CREATE TRIGGER text_deleted AFTER DELETE ON texts BEGIN
     INSERT INTO trigrams (trigrams, rowid, text) VALUES ('delete', old.id, old.text); END;
 """
 """Table for fast searches. It requires SQLite 3.34; with older versions, searches scan all texts."""
-_UPSERT = """
-INSERT INTO sessions (session_id, inode, modified_ns, size, updated, entry) VALUES (?, ?, ?, ?, ?, ?)
-ON CONFLICT (session_id) DO UPDATE SET inode = excluded.inode, modified_ns = excluded.modified_ns,
-    size = excluded.size, updated = excluded.updated, entry = excluded.entry
-WHERE (inode, modified_ns, size, entry) IS NOT (excluded.inode, excluded.modified_ns, excluded.size, excluded.entry)
-"""
-_UNSEARCHED = """
-SELECT session_id, inode IS NOT NULL FROM sessions
-WHERE inode IS NULL OR session_id NOT IN (SELECT session_id FROM searched) ORDER BY inode IS NULL
-"""
 _COUNT = "SELECT count(*) FROM sessions"
 _ENTRIES = "SELECT entry FROM sessions {where} ORDER BY updated DESC, session_id LIMIT ? OFFSET ?"
 _IN_IDS = "WHERE session_id IN (SELECT value FROM json_each(?))"
@@ -78,98 +58,75 @@ logger = logging.getLogger(__name__)
 class SessionIndex:
     """Index of the sessions of a directory, for lists and full-text searches. Thread-safe."""
 
-    def __init__(
-        self,
-        directory: Path,
-        scan: Callable[[Mapping[str, tuple[int | None, ...]]], tuple[set[str], set[str]]],
-        summarise: Callable[[str], tuple[dict[str, Any], Signature | None] | None],
-        read_texts: Callable[[str], Sequence[str] | None],
-        can_write: Callable[[], bool],
-    ) -> None:
-        """``summarise`` returns a session's list entry and its file signature (None if the session has a turn log).
+    def __init__(self, files: SessionFiles, read: Callable[[str], tuple[ChatSession, Signature | None] | None]) -> None:
+        """``read`` returns a session and its file signature (None if the session has a turn log).
 
-        ``read_texts`` returns a session's searchable texts. Both return None for an unreadable session. ``summarise``
-        raises StorageBusy while the file is being written. ``can_write`` returns whether the index file may be written.
+        It returns None for an unreadable session, and raises StorageBusy while the file is being written.
         """
-        self._path = directory / ".index.sqlite"
-        self._scan = scan
-        self._summarise = summarise
-        self._read_texts = read_texts
-        self._can_write = can_write
+        self._path = files.path / ".index.sqlite"
+        self._files = files
+        self._read = read
         self._memory: sqlite3.Connection | None = None
         self._lock = threading.Lock()
 
     def list(self, query: SessionQuery) -> SessionPage:
         """Return one page of the sessions that match ``query``, most recently changed first. Raises OSError."""
-        page = self._try_list(query, refresh=True)
-        while page is None:
-            time.sleep(_PAUSE_SECONDS)
-            page = self._try_list(query, refresh=False)
-        return page
-
-    def _try_list(self, query: SessionQuery, *, refresh: bool) -> SessionPage | None:
-        """Return the page for ``query``, or None if a search must be repeated because texts are not indexed yet."""
         with self._lock:
-            for _ in range(2 if self._can_write() else 0):
+            for _ in range(2 if self._files.lock.is_held else 0):
                 try:
                     with self._opened() as database:
-                        page = self._query(database, query, refresh=refresh)
+                        page = self._query(database, query)
                 except sqlite3.OperationalError as error:
                     logger.debug("session index file is unusable; using an index in memory: %s", error)
                     break
                 except sqlite3.DatabaseError as error:
                     logger.warning("session index is outdated or damaged; rebuilding it: %s", error)
                     self._discard()
-                    refresh = True
                 else:
                     self._memory = None
                     return page
             if self._memory is None:
-                self._memory, refresh = _prepared(sqlite3.connect(":memory:", check_same_thread=False)), True
-            return self._query(self._memory, query, refresh=refresh)
+                self._memory = _prepared(sqlite3.connect(":memory:", check_same_thread=False))
+            return self._query(self._memory, query)
 
-    def _query(self, database: sqlite3.Connection, query: SessionQuery, *, refresh: bool) -> SessionPage | None:
-        if refresh:
-            rows = database.execute("SELECT session_id, inode, modified_ns, size FROM sessions")
-            self._update(database, *self._scan({row[0]: row[1:] for row in rows}))
+    def _query(self, database: sqlite3.Connection, query: SessionQuery) -> SessionPage:
+        rows = database.execute("SELECT session_id, inode, modified_ns, size FROM sessions")
+        self._update(database, *self._files.scan({row[0]: row[1:] for row in rows}))
         if search_words := words(query.text):
-            return _page(database, query, _matching(database, search_words)) if self._add_texts(database) else None
+            self._add_texts(database)
+            return _page(database, query, _matching(database, search_words))
         return _page(database, query, None)
 
     def _update(self, database: sqlite3.Connection, changed: set[str], removed: set[str]) -> None:
-        """Update the rows of the sessions whose ids are in ``changed``, and delete the rows of those in ``removed``."""
         rows = []
         for session_id in changed:
             try:
-                entry, file = self._summarise(session_id) or (None, None)
+                found = self._read(session_id)
             except StorageBusy:
                 continue
-            if entry is None:
+            if found is None:
                 removed.add(session_id)
             else:
+                entry, file = found[0].summary_object(), found[1]
                 rows.append((session_id, *(file or (None, None, None)), timestamp(entry["updated_at"]), encode(entry)))
         if rows or removed:
             with database:
-                database.executemany("DELETE FROM sessions WHERE session_id = ?", [(id_,) for id_ in removed])
-                database.executemany(_UPSERT, rows)
+                outdated = [(session_id,) for session_id in (*removed, *(row[0] for row in rows))]
+                database.executemany("DELETE FROM sessions WHERE session_id = ?", outdated)
+                database.executemany("DELETE FROM texts WHERE session_id = ?", outdated)
+                database.executemany("INSERT INTO sessions VALUES (?, ?, ?, ?, ?, ?)", rows)
 
-    def _add_texts(self, database: sqlite3.Connection) -> bool:
-        """Index changed texts for about ``_STEP_SECONDS``. Return whether all texts are indexed."""
-        until, is_first = time.monotonic() + _STEP_SECONDS, True
+    def _add_texts(self, database: sqlite3.Connection) -> None:
+        missing = "SELECT session_id FROM sessions WHERE session_id NOT IN (SELECT session_id FROM texts)"
         with database:
-            for session_id, is_settled in database.execute(_UNSEARCHED).fetchall():
-                # Sessions with a turn log are read in every step and must not end it, or a search would never finish.
-                if is_settled and not is_first and time.monotonic() > until:
-                    return False
-                if (texts := self._read_texts(session_id)) is not None:
-                    _store_texts(database, session_id, texts)
-                    database.execute("INSERT OR IGNORE INTO searched VALUES (?)", (session_id,))
-                    is_first = False
-        return True
+            for (session_id,) in database.execute(missing).fetchall():
+                with suppress(StorageBusy):
+                    if found := self._read(session_id):
+                        row = session_id, searchable_text(found[0])
+                        database.execute("INSERT INTO texts (session_id, text) VALUES (?, ?)", row)
 
     @contextmanager
     def _opened(self) -> Iterator[sqlite3.Connection]:
-        """Open or create the index file. Raises OperationalError if it is unusable, DatabaseError if it is damaged."""
         with suppress(OSError):
             mode = os.lstat(self._path).st_mode
             if not (stat.S_ISREG(mode) or stat.S_ISDIR(mode)):  # SQLite follows links and blocks on pipes
@@ -189,59 +146,31 @@ def _prepared(database: sqlite3.Connection) -> sqlite3.Connection:
     # Writes need no fsync: an index that a power failure damages is rebuilt.
     database.execute("PRAGMA synchronous = OFF")
     database.execute("PRAGMA secure_delete = ON")
-    database.execute("PRAGMA cache_size = -32768")  # KiB
-    database.execute("PRAGMA journal_mode = TRUNCATE")  # because deleting the journal would change the directory
     (version,) = database.execute("PRAGMA user_version").fetchone()
     if version not in (0, _VERSION):
         raise sqlite3.DatabaseError(f"it has version {version}")
     if version == 0:
-        database.execute("PRAGMA page_size = 16384")  # four times fewer reads than with the default
-        # In one transaction: otherwise another process could add texts before the table of trigrams exists.
-        script = f"BEGIN EXCLUSIVE; {_SCHEMA} %s PRAGMA user_version = {_VERSION}; COMMIT;"
-        try:
-            database.executescript(script % _TRIGRAMS)
-        except sqlite3.OperationalError:
-            database.rollback()
-            database.executescript(script % "")
+        database.executescript(_SCHEMA)
+        with suppress(sqlite3.OperationalError):
+            database.executescript(_TRIGRAMS)
+        database.execute(f"PRAGMA user_version = {_VERSION}")
     return database
 
 
 def _page(database: sqlite3.Connection, query: SessionQuery, ids: set[str] | None) -> SessionPage:
-    """Return one page of the sessions in ``ids`` (default: all). Raises DatabaseError for damaged rows."""
     where, values = ("", []) if ids is None else (_IN_IDS, [json.dumps([*ids])])
     total = database.execute(_COUNT).fetchone()[0] if ids is None else len(ids)
     statement, limit = _ENTRIES.format(where=where), -1 if query.limit is None else query.limit
     entries = [row[0] for row in database.execute(statement, [*values, limit, query.offset])]
-    # Check only both ends: parsing every entry is slow, and damage that SQLite misses truncates entries.
-    if not all(isinstance(entry, bytes) and entry.startswith(b"{") and entry.endswith(b"}") for entry in entries):
-        raise sqlite3.DatabaseError("an entry is not JSON")
     return SessionPage.of(entries, total)
 
 
-def _has_trigrams(database: sqlite3.Connection) -> bool:
-    return database.execute("SELECT 1 FROM sqlite_master WHERE name = 'trigrams'").fetchone() is not None
-
-
-def _store_texts(database: sqlite3.Connection, session_id: str, texts: Sequence[str]) -> None:
-    stored = dict(database.execute("SELECT position, text FROM texts WHERE session_id = ?", (session_id,)))
-    new = dict(enumerate(texts))
-    old_keys = [(session_id, position) for position, text in stored.items() if new.get(position) != text]
-    new_rows = [(session_id, position, text) for position, text in new.items() if stored.get(position) != text]
-    database.executemany("DELETE FROM texts WHERE session_id = ? AND position = ?", old_keys)
-    has_trigrams = _has_trigrams(database)
-    for row in new_rows:
-        row_id = database.execute("INSERT INTO texts (session_id, position, text) VALUES (?, ?, ?)", row).lastrowid
-        if has_trigrams:  # not by a trigger, in which FTS5 inserts rows at half the speed
-            database.execute("INSERT INTO trigrams (rowid, text) VALUES (?, ?)", (row_id, row[-1]))
-
-
 def _matching(database: sqlite3.Connection, search_words: Sequence[str]) -> set[str]:
-    """Return the ids of the sessions whose texts contain every word."""
-    has_trigrams = _has_trigrams(database)
+    has_trigrams = database.execute("SELECT 1 FROM sqlite_master WHERE name = 'trigrams'").fetchone() is not None
     ids: set[str] | None = None
     for word in search_words:
         where, values = "WHERE", []
-        if ids is not None and len(ids) <= _SCAN_THRESHOLD:
+        if ids is not None:
             where, values = f"{_IN_IDS} AND", [json.dumps([*ids])]
         if has_trigrams and len(word) >= 3:
             where, values = f"{where} {_BY_TRIGRAMS}", [*values, _trigram_query(word)]

@@ -1,21 +1,19 @@
 """Conversion between sessions and database rows, and the SQL statements that change messages and images."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, NamedTuple
 
 from mochi_server.sessions.history import History
 from mochi_server.sessions.images import Image, images_of
-from mochi_server.sessions.search import normalized_text
 from mochi_server.sessions.serialization import decode, encode
 from mochi_server.sessions.session import ChatSession, SessionMetadata, automatic_title
+from mochi_server.sessions.store import normalized_text
 from mochi_server.sessions.types import Message
-from mochi_server.storage.postgres.pool import Connection, fetch_all
+from mochi_server.storage.postgres.database import Connection, fetch_all
 from mochi_server.util.clock import as_text
 
-CACHE_BYTES = 128 * 1024 * 1024
-"""Approximate memory limit of the cached histories."""
 _MESSAGE_BYTES = 700
 _OPENING_CHARS = 2000
 _INSERT = """
@@ -117,8 +115,6 @@ class CachedHistory:
         """
         if self.key != head.key:
             return None
-        if not positions and len(self.messages) == head.message_count:
-            return self if self.change == head.change else replace(self, change=head.change)
         prefix = self.messages.prefix(min([head.message_count, *positions[:1]]))
         if list(positions) != list(range(len(prefix), head.message_count)):
             return None

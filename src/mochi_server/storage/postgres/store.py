@@ -9,28 +9,22 @@ from functools import wraps
 from typing import Any, NamedTuple, ParamSpec, TypeVar
 
 from mochi_server import errors
-from mochi_server.constants import FORMAT_VERSION
-from mochi_server.sessions.crash_recovery import close_partial, with_missing_results
-from mochi_server.sessions.history import History
+from mochi_server.sessions import store as rules
+from mochi_server.sessions.history import History, close_partial, with_missing_results
 from mochi_server.sessions.images import Image, is_sha256
-from mochi_server.sessions.patching import FieldChanges, normalized, normalized_fields, normalized_message
-from mochi_server.sessions.search import words
 from mochi_server.sessions.serialization import decode, encode
 from mochi_server.sessions.session import ChatSession, SessionMetadata, is_session_id, revision_at
-from mochi_server.sessions.store import NewSession, SessionPage, SessionStore
 from mochi_server.sessions.types import Message, SessionQuery
 from mochi_server.storage.postgres import row_mapping
-from mochi_server.storage.postgres.pool import Connection, Database, fetch_all, fetch_one
-from mochi_server.storage.postgres.process_locks import IS_SILENT, ServerProcess, lock_key, locked_names
+from mochi_server.storage.postgres.database import Connection, Database, fetch_all, fetch_one
+from mochi_server.storage.postgres.processes import IS_SILENT, ServerProcess, lock_key, locked_names
 from mochi_server.storage.postgres.row_mapping import CachedHistory, SessionRow, text_of
-from mochi_server.storage.session_cache import SessionCache
 from mochi_server.storage.session_locks import SessionLocks
+from mochi_server.storage.session_record import SessionCache
 from mochi_server.util.clock import as_datetime, as_text, new_id, timestamp
 from mochi_server.util.shielding import run_shielded
 
-RELEASED_CHANNEL = "mochi_freed"
-"""LISTEN/NOTIFY channel for the ids of sessions that a process has unlocked."""
-_RETRY_SECONDS = 0.25
+_POLL_SECONDS = 0.25
 _COLUMNS = "s.key, s.metadata, s.extra, s.updated_at, s.message_count, s.opening, s.change, s.fence"
 _BY_ID = "s.collection = %(collection)s AND s.session_id = %(session_id)s"
 _READ = f"""
@@ -61,10 +55,8 @@ WHERE {_BY_ID} AND s.key = coalesce(%(key)s::bigint, s.key) AND s.fence = coales
 ON CONFLICT (session) DO UPDATE SET body = excluded.body, position = excluded.position"""
 _WITH_WORD = """
 AND (s.searched LIKE %(word{0})s OR s.key IN (SELECT m.session FROM messages m WHERE m.searched LIKE %(word{0})s))"""
-_IS_LATER = f"""
-string_to_array(substring(s.metadata FROM '"format_version":"([0-9]{{1,6}}([.][0-9]{{1,6}})*)"'), '.')::int[]
-    > '{{{FORMAT_VERSION.replace(".", ",")}}}'"""
-"""Condition for sessions of later versions. The index ``sessions_of_later_versions`` has the same expression."""
+_NEXT_FENCE = "UPDATE sessions SET fence = fence + 1, run_id = %s WHERE key = %s"
+_BEGIN_RUN = "INSERT INTO runs (run_id, session_id, process) VALUES (%s, %s, %s)"
 _OWNER = f"""
 SELECT s.run_id, p.{IS_SILENT} FROM sessions s LEFT JOIN runs r ON r.run_id = s.run_id
 LEFT JOIN processes p ON p.name = r.process WHERE {_BY_ID}"""
@@ -75,8 +67,6 @@ logger = logging.getLogger(__name__)
 
 
 def _shielded(method: Callable[_P, Awaitable[_T]]) -> Callable[_P, Coroutine[Any, Any, _T]]:
-    """Decorate a store method so that its writes are completed even if the caller is cancelled."""
-
     @wraps(method)
     async def finish(*args: _P.args, **kwargs: _P.kwargs) -> _T:
         return await run_shielded(method(*args, **kwargs))
@@ -85,10 +75,7 @@ def _shielded(method: Callable[_P, Awaitable[_T]]) -> Callable[_P, Coroutine[Any
 
 
 class SessionLock(NamedTuple):
-    """Lock that this process has on a session.
-
-    Each new lock increments the session's ``fence`` in the database. A lock with a lower ``fence`` permits no writes.
-    """
+    """Lock that this process has on a session. Each new lock has a higher ``fence``. Lower ones permit no writes."""
 
     key: int
     fence: int
@@ -97,7 +84,7 @@ class SessionLock(NamedTuple):
     """Number of messages when the lock was acquired or last used. New messages are appended at this position."""
 
 
-class PostgresSessionStore(SessionStore):
+class PostgresSessionStore(rules.SessionStore):
     """``SessionStore`` in one PostgreSQL database. ``collection`` is "chats" or "agents"."""
 
     def __init__(self, database: Database, process: ServerProcess, collection: str = "chats") -> None:
@@ -107,8 +94,7 @@ class PostgresSessionStore(SessionStore):
         self._locks = SessionLocks()
         self.locked_sessions: dict[str, SessionLock] = {}
         """Locks of this process, by session id."""
-        self._histories = SessionCache[CachedHistory](row_mapping.CACHE_BYTES)
-        self._release_events: dict[str, asyncio.Event] = {}
+        self._histories = SessionCache[CachedHistory]()
 
     async def create(self, session: ChatSession, *, images: Sequence[Image] = ()) -> ChatSession:
         (stored,) = await self.create_all([(session, images)])
@@ -116,7 +102,7 @@ class PostgresSessionStore(SessionStore):
 
     @_shielded
     async def create_all(
-        self, sessions: Sequence[NewSession], *, check: Callable[[], None] = lambda: None
+        self, sessions: Sequence[rules.NewSession], *, check: Callable[[], None] = lambda: None
     ) -> Sequence[ChatSession]:
         stored = []
         async with self._database.transaction("store sessions") as connection:
@@ -127,7 +113,7 @@ class PostgresSessionStore(SessionStore):
 
     @_shielded
     async def put(self, session: ChatSession, *, images: Sequence[Image] = ()) -> ChatSession:
-        fresh = normalized(session)
+        fresh = rules.normalized(session)
         async with self._database.transaction(f"save session {session.session_id}") as connection:
             removed_images = await self._remove(connection, session.session_id)
             if not await self._insert(connection, fresh, as_datetime(timestamp(fresh.metadata.updated_at)), images):
@@ -168,21 +154,21 @@ class PostgresSessionStore(SessionStore):
             # Messages after `end` are from a committed first attempt of this write, or from a premature recovery.
             end = lock.end if lock else head.message_count
             start = end if from_index is None else max(0, min(from_index, end))
-            new = [normalized_message(message, start + offset) for offset, message in enumerate(messages)]
+            new = rules.normalized_messages(messages, start)
             await _require_revision(connection, head, revision, revision_at(start + len(new), new[-1]) if new else None)
             await row_mapping.replace_tail(connection, head, start, new, images=images)
             advanced = lock and lock._replace(end=start + len(new))
             if unfinished is not None:
-                await self._write_partial(connection, session_id, normalized_message(unfinished, 0), advanced)
+                await self._write_partial(connection, session_id, unfinished, advanced)
         if advanced is not None and self.locked_sessions.get(session_id) == lock:
             self.locked_sessions[session_id] = advanced
 
     @_shielded
-    async def patch(self, session_id: str, fields: FieldChanges, *, revision: str | None = None) -> ChatSession:
+    async def patch(self, session_id: str, fields: rules.FieldChanges, *, revision: str | None = None) -> ChatSession:
         async with self._row_for_update(session_id, f"save session {session_id}") as (connection, head):
             await _require_revision(connection, head, revision)
             stored = head.metadata()
-            metadata = SessionMetadata.from_dict({**stored.to_dict(), **normalized_fields(fields, stored)})
+            metadata = SessionMetadata.from_dict({**stored.to_dict(), **rules.normalized_fields(fields, stored)})
             searched = row_mapping.searched_title(metadata, head.opening)
             values = {"key": head.key, "metadata": row_mapping.metadata_text(metadata), "searched": searched}
             await connection.execute(_PATCH, values)
@@ -192,7 +178,7 @@ class PostgresSessionStore(SessionStore):
     async def flush(self, session_id: str, partial: Message) -> None:
         async with self._database.connection(f"save session {session_id}") as connection:
             lock = self.locked_sessions.get(session_id)
-            if not await self._write_partial(connection, session_id, normalized_message(partial, 0), lock):
+            if not await self._write_partial(connection, session_id, partial, lock):
                 exists = f"SELECT FROM sessions s WHERE {_BY_ID}"
                 if await fetch_one(connection, exists, self._parameters(session_id)) is None:
                     raise errors.SessionNotFound(session_id)
@@ -209,25 +195,23 @@ class PostgresSessionStore(SessionStore):
                 await connection.execute(f"DELETE FROM {table} WHERE session_id = %s", [session_id])
         self._histories.remove(session_id)
 
-    async def list(self, query: SessionQuery) -> SessionPage:
-        search_words = words(query.text)
+    async def list(self, query: SessionQuery) -> rules.SessionPage:
+        search_words = rules.words(query.text)
         condition = "s.collection = %(collection)s" + "".join(_WITH_WORD.format(i) for i in range(len(search_words)))
         values = {f"word{i}": row_mapping.like_pattern(word) for i, word in enumerate(search_words)}
         page = {**values, "collection": self._collection, "limit": query.limit, "offset": query.offset}
-        matching, later = f"FROM sessions s WHERE {condition}", f"SELECT s.key FROM sessions s WHERE {_IS_LATER}"
+        matching = f"FROM sessions s WHERE {condition}"
         newest = "ORDER BY s.updated_at DESC, s.session_id LIMIT %(limit)s OFFSET %(offset)s"
-        listed = f"SELECT {_COLUMNS} {matching} AND s.key NOT IN ({later}) {newest}"
-        total = f"SELECT count(*) - (SELECT count(*) {matching} AND {_IS_LATER}) {matching}"
         async with self._database.connection("list the sessions") as connection:
-            rows = await fetch_all(connection, listed, page)
-            count = await fetch_one(connection, total, page)
+            rows = await fetch_all(connection, f"SELECT {_COLUMNS} {matching} {newest}", page)
+            count = await fetch_one(connection, f"SELECT count(*) {matching}", page)
         entries = []
         for row in rows:
             try:
                 entries.append(encode(SessionRow(*row).entry()))
             except errors.SessionTooNew as error:
                 logger.warning("session omitted from the list: %s", error.message)
-        return SessionPage.of(entries, count[0] if count else 0)
+        return rules.SessionPage.of(entries, count[0] if count else 0)
 
     @asynccontextmanager
     async def hold(self, session_id: str, *, run_id: str | None = None, wait: bool = False) -> AsyncIterator[None]:
@@ -239,7 +223,7 @@ class PostgresSessionStore(SessionStore):
             yield
         finally:
             try:
-                if session_id in self.locked_sessions:
+                if session_id in self.locked_sessions:  # also if the caller was cancelled while locking
                     await self._release(session_id)
             finally:
                 self._locks.release(session_id)
@@ -271,14 +255,8 @@ class PostgresSessionStore(SessionStore):
         for session_id in ids - locked:
             await self.recover_crashed(session_id)
 
-    def session_released(self, session_id: str) -> None:
-        """Wake the requests that wait for this session. Call this after another process has unlocked the session."""
-        if (event := self._release_events.get(session_id)) is not None:
-            event.set()
-
     async def _insert_new(self, connection: Connection, session: ChatSession, images: Sequence[Image]) -> ChatSession:
-        """Insert a session and return it as stored. If its id is in use, the session gets a new id."""
-        fresh = normalized(session)
+        fresh = rules.normalized(session)
         row = await fetch_one(connection, "SELECT clock_timestamp()")  # the clocks of servers may differ
         moment: datetime = row[0] if row else datetime.now(timezone.utc)
         if any(message["role"] != "system" for message in fresh.messages):  # imported
@@ -292,24 +270,19 @@ class PostgresSessionStore(SessionStore):
     async def _insert(
         self, connection: Connection, session: ChatSession, updated_at: datetime, images: Sequence[Image]
     ) -> bool:
-        """Insert a session with its messages. Return False if its id is in use."""
-        values = {
-            "metadata": row_mapping.metadata_text(session.metadata),
-            "extra": text_of(session.extra),
-            "updated_at": updated_at,
-            "searched": row_mapping.searched_title(session.metadata, "[]"),
-        }
-        row = await fetch_one(connection, _CREATE, self._parameters(session.session_id, **values))
-        if row is not None:
+        values = self._parameters(
+            session.session_id,
+            metadata=row_mapping.metadata_text(session.metadata),
+            extra=text_of(session.extra),
+            updated_at=updated_at,
+            searched=row_mapping.searched_title(session.metadata, "[]"),
+        )
+        if row := await fetch_one(connection, _CREATE, values):
             head = SessionRow(*row)
             await row_mapping.replace_tail(connection, head, 0, session.messages, images=images, touch=False)
         return row is not None
 
     async def _remove(self, connection: Connection, session_id: str) -> Sequence[str] | None:
-        """Delete a session. Return the hashes of the images it referenced, or None if the session does not exist.
-
-        Raises ``SessionTooNew`` for a session of a later version.
-        """
         row = await fetch_one(connection, _LOCK, self._parameters(session_id))
         if row is None:
             return None
@@ -324,18 +297,18 @@ class PostgresSessionStore(SessionStore):
     ) -> bool:
         """Store a partial answer. Return False if the session was deleted, or if a newer lock than ``lock`` exists."""
         expected = {"key": lock and lock.key, "fence": lock and lock.fence, "position": lock and lock.end}
-        values = self._parameters(session_id, body=text_of(partial), **expected)
+        (message,) = rules.normalized_messages([partial], 0)
+        values = self._parameters(session_id, body=text_of(message), **expected)
         return (await connection.execute(_CHECKPOINT, values)).rowcount == 1
 
     @asynccontextmanager
     async def _row_for_update(
         self, session_id: str, operation: str, *, is_new_lock: bool = False
     ) -> AsyncIterator[tuple[Connection, SessionRow]]:
-        """Begin a transaction, lock the session's row in it, and provide the connection and the row.
+        """Provide a transaction and the locked row of a session, after storing a dead server's partial answer.
 
-        First store the partial answer of a dead server as messages. If ``is_new_lock`` is true, this process has just
-        locked the session, so any partial answer is from a dead server. Raises ``SessionTaken`` if another process has
-        locked the session since this process locked it.
+        If ``is_new_lock`` is true, this process has just locked the session, so any partial answer is from a dead
+        server. Raises ``SessionTaken`` if another process has locked the session since this process locked it.
         """
         async with self._database.transaction(operation) as connection:
             row = await fetch_one(connection, _LOCK, self._parameters(session_id))
@@ -379,17 +352,14 @@ class PostgresSessionStore(SessionStore):
 
     @_shielded
     async def _try_lock(self, session_id: str, run_id: str | None) -> bool:
-        """Try to lock a session. Return False if another process has locked it."""
         if not await self._process.try_lock(self._key(session_id)):
             return False
         operation = f"lock session {session_id}"
         try:
             async with self._row_for_update(session_id, operation, is_new_lock=True) as (connection, head):
-                increment_fence = "UPDATE sessions SET fence = fence + 1, run_id = %s WHERE key = %s"
-                await connection.execute(increment_fence, [run_id, head.key])
+                await connection.execute(_NEXT_FENCE, [run_id, head.key])
                 if run_id is not None and self._collection == "chats":
-                    insert = "INSERT INTO runs (run_id, session_id, process) VALUES (%s, %s, %s)"
-                    await connection.execute(insert, [run_id, session_id, self._process.name])
+                    await connection.execute(_BEGIN_RUN, [run_id, session_id, self._process.name])
         except BaseException:
             await self._process.release(self._key(session_id))
             raise
@@ -400,43 +370,29 @@ class PostgresSessionStore(SessionStore):
     async def _release(self, session_id: str) -> None:
         """Unlock a session. A database outage is no error, because the lost connection has released the lock."""
         lock = self.locked_sessions.pop(session_id)
+        clear_run = "UPDATE sessions SET run_id = NULL WHERE key = %s AND fence = %s"
+        end_run = "UPDATE runs SET ended = clock_timestamp() WHERE run_id = %s"
         try:
             if self._process.connected:
                 async with self._database.transaction(f"unlock session {session_id}") as connection:
-                    clear_run = "UPDATE sessions SET run_id = NULL WHERE key = %s AND fence = %s"
                     await connection.execute(clear_run, [lock.key, lock.fence])
-                    if lock.run_id is not None:
-                        end_run = "UPDATE runs SET ended = clock_timestamp() WHERE run_id = %s"
-                        await connection.execute(end_run, [lock.run_id])
+                    await connection.execute(end_run, [lock.run_id])
         except errors.StorageFailed as error:
             logger.warning("%s", error.message)
         finally:
             await self._process.release(self._key(session_id))
-        if self._process.connected:
-            with suppress(errors.StorageFailed):
-                async with self._database.connection(f"unlock session {session_id}") as connection:
-                    await connection.execute("SELECT pg_notify(%s, %s)", [RELEASED_CHANNEL, session_id])
 
     async def _wait_until_released(self, session_id: str, *, wait: bool) -> None:
-        """Wait until another process unlocks the session, but at most ``_RETRY_SECONDS``.
-
-        Raises ``SessionBusy`` if a turn has the lock and ``wait`` is false, and ``ServerLost`` if its server is frozen.
-        """
+        """Wait for ``_POLL_SECONDS``. Raises ``SessionBusy`` for a turn if not ``wait``, ``ServerLost`` if frozen."""
         async with self._database.connection(f"lock session {session_id}") as connection:
             run_id, is_silent = await fetch_one(connection, _OWNER, self._parameters(session_id)) or (None, None)
         if run_id is not None and not wait:
             raise errors.SessionBusy(session_id, run_id)
         if is_silent:
             raise errors.ServerLost(session_id)
-        event = self._release_events.setdefault(session_id, asyncio.Event())
-        try:
-            with suppress(TimeoutError, asyncio.TimeoutError):
-                await asyncio.wait_for(event.wait(), _RETRY_SECONDS)
-        finally:
-            self._release_events.pop(session_id, None)
+        await asyncio.sleep(_POLL_SECONDS)
 
     def _parameters(self, session_id: str, **values: Any) -> dict[str, Any]:
-        """Return the parameters of a statement about one session. Raises ``SessionNotFound`` for an invalid id."""
         _require_id(session_id)
         return {"collection": self._collection, "session_id": session_id, **values}
 
@@ -447,10 +403,7 @@ class PostgresSessionStore(SessionStore):
 async def _require_revision(
     connection: Connection, head: SessionRow, expected: str | None, written: str | None = None
 ) -> None:
-    """Raise ``SessionConflict`` if the revision of the history is neither ``expected`` nor ``written``.
-
-    If this write repeats a committed write, the history already has the revision ``written``.
-    """
+    """Raise ``SessionConflict`` if the revision is not ``expected``, nor that ``written`` by a first attempt."""
     if expected is None:
         return
     statement = "SELECT body FROM messages WHERE session = %(key)s AND position = %(last)s"

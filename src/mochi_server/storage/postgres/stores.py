@@ -1,27 +1,19 @@
-"""Session stores of a server in one PostgreSQL database, and their background tasks."""
+"""Session stores of a server in one PostgreSQL database, and the recovery of the sessions of dead servers."""
 
 import asyncio
-import logging
 from collections.abc import Callable, Collection
 from contextlib import suppress
 
-import psycopg
 from psycopg.errors import ReadOnlySqlTransaction
 
 from mochi_server.errors import MochiError
-from mochi_server.storage.postgres.errors import unreachable
-from mochi_server.storage.postgres.migrations import migrate
-from mochi_server.storage.postgres.peers import PeerDirectory
-from mochi_server.storage.postgres.pool import Connection, Database, fetch_one
-from mochi_server.storage.postgres.process_locks import ServerProcess
-from mochi_server.storage.postgres.store import RELEASED_CHANNEL, PostgresSessionStore
+from mochi_server.storage.postgres.database import Connection, Database, fetch_one, migrate, unreachable
+from mochi_server.storage.postgres.processes import PeerDirectory, ServerProcess
+from mochi_server.storage.postgres.store import PostgresSessionStore
 from mochi_server.util.shielding import cancel_and_wait
 
 _CHECK_SECONDS = 3
 _CLEAN_UP_SECONDS = 2.0
-_RETRY_SECONDS = 0.5
-
-logger = logging.getLogger(__name__)
 
 
 class PostgresStores:
@@ -41,12 +33,12 @@ class PostgresStores:
         return self._process.connected
 
     async def open(self) -> None:
-        """Connect, migrate the schema, register this process and start background tasks. Raises ``MochiError``."""
+        """Connect, migrate the schema, register this process and start crash recovery. Raises ``MochiError``."""
         await self._database.open()
         await migrate(self._database)
         await self._process.open()
         await self.peers.open()
-        self._tasks = [asyncio.ensure_future(self._clean_up()), asyncio.ensure_future(self._listen())]
+        self._tasks = [asyncio.ensure_future(self._clean_up())]
 
     async def check(self) -> None:
         if not self.connected:
@@ -67,27 +59,9 @@ class PostgresStores:
         await self._database.aclose()
 
     async def _clean_up(self) -> None:
-        """Every few seconds, recover the sessions of dead servers and delete expired rows."""
         while True:
             with suppress(MochiError):
                 await self.chats.recover_all_crashed()
                 await self.agents.recover_all_crashed()
                 await self._process.delete_dead_processes()
             await asyncio.sleep(_CLEAN_UP_SECONDS)
-
-    async def _listen(self) -> None:
-        """Wake waiting requests when another process unlocks their session.
-
-        Requests also poll, so that a lost notification only delays them.
-        """
-        while True:
-            try:
-                async with await self._database.connect() as connection:
-                    await connection.execute(f"LISTEN {RELEASED_CHANNEL}")
-                    connection.response_seconds = None
-                    async for notification in connection.notifies():
-                        self.chats.session_released(notification.payload)
-                        self.agents.session_released(notification.payload)
-            except psycopg.Error as error:
-                logger.debug("lost the LISTEN connection; reconnecting: %s", type(error).__name__)
-            await asyncio.sleep(_RETRY_SECONDS)

@@ -1,0 +1,260 @@
+"""Connections to one PostgreSQL database, its error messages and its schema.
+
+Errors do not quote the exceptions of the database, because their text may contain chat messages.
+"""
+
+import asyncio
+import errno
+import logging
+import re
+import socket
+import time
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import asynccontextmanager, suppress
+from importlib.resources import files
+from typing import Any, TypeVar
+
+import psycopg
+from psycopg import AsyncConnection, errors, sql
+from psycopg.abc import PQGen
+from psycopg_pool import AsyncConnectionPool, PoolClosed, PoolTimeout
+
+from mochi_server.config import without_credentials
+from mochi_server.errors import MochiError, StorageFailed, StorageUnavailable
+
+Row = tuple[Any, ...]
+Parameters = Mapping[str, Any] | Sequence[Any] | None
+_Result = TypeVar("_Result")
+
+CONNECTIONS = 10
+"""Maximum number of connections in the pool. Each process also has a dedicated connection for its locks."""
+STATEMENT_SECONDS = 15
+RESPONSE_SECONDS = STATEMENT_SECONDS + 5
+"""Timeout for a response of the database. A frozen database does not enforce its own timeout for statements."""
+_START_SECONDS = 5
+_WAIT_SECONDS = 10  # timeout for getting a connection from the pool
+_UNREACHABLE_SECONDS = 0.3  # the same timeout during an outage; it is short, because turns retry their writes
+
+_OPTIONS: dict[str, Any] = {
+    "autocommit": True,
+    "connect_timeout": 5,
+    "application_name": "mochi-server",
+    "keepalives_idle": 2,
+    "keepalives_interval": 1,
+    "keepalives_count": 3,
+    "tcp_user_timeout": 5000,
+}
+# The database ends an idle transaction after this time, because its process is probably frozen.
+_LIMITS = f"SET statement_timeout = '{STATEMENT_SECONDS}s'; SET idle_in_transaction_session_timeout = '5s'"
+_KEEPALIVES = (
+    "SET tcp_keepalives_idle = 2; SET tcp_keepalives_interval = 1; SET tcp_keepalives_count = 2; "
+    "SET tcp_user_timeout = '5s'"
+)
+"""Settings that let the database detect a lost client within seconds and release the locks of that client."""
+
+_UNREACHABLE = "the database cannot be reached"
+_TOO_SLOW = "the database took too long"
+_NO_ANSWER = "the database did not answer in time"
+_CROWDED = "the database has no connections left"
+_READ_ONLY = "the database is read-only"
+_TRANSIENT = {_UNREACHABLE, _TOO_SLOW, _NO_ANSWER, _CROWDED, _READ_ONLY}
+"""Reasons of errors that may be temporary, for example because the database restarts or fails over."""
+_REFUSED = "the database refuses the user or the password"
+_REASONS: tuple[tuple[type[Exception] | tuple[type[Exception], ...], str], ...] = (
+    (errors.DiskFull, "the database's disk is full"),
+    (errors.OutOfMemory, "the database is out of memory"),
+    (errors.TooManyConnections, _CROWDED),
+    ((errors.QueryCanceled, errors.LockNotAvailable), _TOO_SLOW),
+    (errors.ReadOnlySqlTransaction, _READ_ONLY),
+    ((errors.InvalidPassword, errors.InvalidAuthorizationSpecification), _REFUSED),
+    (errors.InvalidCatalogName, "there is no database with that name"),
+    (errors.InsufficientPrivilege, "the database user lacks a privilege"),
+    ((errors.UndefinedTable, errors.UndefinedColumn), "the database has another schema; run `mochi-server migrate`"),
+    ((PoolTimeout, TimeoutError), _NO_ANSWER),
+    (PoolClosed, "the connections to the database are closed"),
+    ((psycopg.OperationalError, psycopg.InterfaceError), _UNREACHABLE),
+)
+_CONNECT_REASONS = {
+    "invalid (URI|connection option|integer value|port)": "its URL is not a valid PostgreSQL URL",
+    'password authentication failed|no password supplied|role ".*" does not exist|no pg_hba.conf entry': _REFUSED,
+    'database ".*" does not exist': "there is no database with that name",
+    "too many (clients|connections)|remaining connection slots": _CROWDED,
+}
+_CONNECTION_CLASSES = ("08", "57")  # SQLSTATE classes: "08" is a lost connection, "57" an intervention of an operator
+
+_SCHEMA_LOCK = 0x6D6F636869  # "mochi" in ASCII; servers that start at the same time wait for each other
+_SCHEMA = "CREATE TABLE IF NOT EXISTS mochi_schema (version integer PRIMARY KEY, applied_at timestamptz NOT NULL)"
+
+logger = logging.getLogger(__name__)
+logging.getLogger("psycopg.pool").setLevel(logging.ERROR)  # psycopg repeats its warnings on every attempt to connect
+
+
+class SchemaTooNew(StorageFailed):
+    """Error at startup: a newer mochi-server has migrated the database. No HTTP route returns this error."""
+
+    def __init__(self, found: int, known: int) -> None:
+        MochiError.__init__(
+            self,
+            f"The database schema has version {found}, but this mochi-server supports only versions up to {known}. "
+            "Install a newer mochi-server.",
+        )
+
+
+def unreachable(operation: str) -> StorageUnavailable:
+    return StorageUnavailable(operation, OSError(errno.EIO, _UNREACHABLE))
+
+
+def failure(operation: str, error: Exception) -> StorageFailed:
+    """Convert a database exception to ``StorageUnavailable`` if it may be temporary, otherwise to ``StorageFailed``."""
+    known = next((text for kind, text in _REASONS if isinstance(error, kind)), None)
+    state = getattr(error, "sqlstate", None)
+    if not state:  # errors while connecting have no SQLSTATE
+        known = next((text for pattern, text in _CONNECT_REASONS.items() if re.search(pattern, str(error))), known)
+    if known == _UNREACHABLE and state and state[:2] not in _CONNECTION_CLASSES:
+        known = None
+    reason = known or f"the database reports an error{f' (SQLSTATE {state})' if state else ''}"
+    number = errno.ENOSPC if isinstance(error, errors.DiskFull) else errno.EIO
+    kind = StorageUnavailable if reason in _TRANSIENT else StorageFailed
+    return kind(operation, OSError(number, reason))
+
+
+class Connection(AsyncConnection[Row]):
+    """Connection to the database. After ``RESPONSE_SECONDS`` without a response, the connection counts as lost."""
+
+    async def wait(self, gen: PQGen[_Result], *args: Any, **kwargs: Any) -> _Result:
+        """Wait for a response. After the timeout, raise ``OperationalError``, as for a lost connection."""
+        timer = asyncio.get_running_loop().call_later(RESPONSE_SECONDS, self._disconnect)
+        try:
+            return await super().wait(gen, *args, **kwargs)
+        except asyncio.CancelledError:
+            with suppress(psycopg.Error, RuntimeError):
+                gen.close()  # after the connection is closed, psycopg's cleanup would fail and print a traceback
+            raise
+        finally:
+            timer.cancel()
+
+    def _disconnect(self) -> None:
+        """Shut down the socket, so that the pending read ends. A cancellation would need a response of the database."""
+        connected = socket.socket(fileno=self.pgconn.socket)
+        with suppress(OSError):
+            connected.shutdown(socket.SHUT_RDWR)
+        connected.detach()
+
+
+class Database:
+    """Connections to the database at ``url``. Open and use an instance in one event loop only."""
+
+    def __init__(self, url: str) -> None:
+        self._url = url
+        self.reachable = asyncio.Event()
+        """Event that is set while the database is reachable. During an outage, requests have a shorter timeout."""
+        self.reachable.set()
+        self._pool: AsyncConnectionPool[Connection] = AsyncConnectionPool(
+            url,
+            connection_class=Connection,
+            min_size=1,
+            max_size=CONNECTIONS,
+            reconnect_timeout=0.5,
+            kwargs=_OPTIONS,
+            configure=_configure,
+            check=AsyncConnectionPool.check_connection,
+            open=False,
+        )
+
+    async def open(self, wait_seconds: float = _START_SECONDS) -> None:
+        """Open the pool, waiting up to ``wait_seconds`` until the database is reachable. Raises ``StorageFailed``."""
+        deadline = time.monotonic() + wait_seconds
+        while True:
+            try:
+                await (await self.connect()).close()
+                break
+            except psycopg.Error as error:
+                if time.monotonic() > deadline:
+                    raise failure(f"use the database {without_credentials(self._url)}", error) from error
+            await asyncio.sleep(0.2)
+        await self._pool.open()
+
+    @asynccontextmanager
+    async def connection(self, operation: str, wait_seconds: float = _WAIT_SECONDS) -> AsyncIterator[Connection]:
+        """Provide a connection from the pool in autocommit mode.
+
+        Database errors are converted to ``StorageFailed``. ``operation`` is the failed operation in the error message.
+        """
+        timeout = wait_seconds if self.reachable.is_set() else min(wait_seconds, _UNREACHABLE_SECONDS)
+        try:
+            async with self._pool.connection(timeout) as connection:
+                try:
+                    yield connection
+                except asyncio.CancelledError:
+                    await connection.close()  # a late cancel request could cancel the next statement
+                    raise
+        except (psycopg.Error, TimeoutError) as error:
+            raise failure(operation, error) from error
+
+    @asynccontextmanager
+    async def transaction(self, operation: str) -> AsyncIterator[Connection]:
+        """Provide a connection from the pool in a transaction."""
+        async with self.connection(operation) as connection, connection.transaction():
+            yield connection
+
+    async def connect(self) -> Connection:
+        """Open a dedicated connection outside the pool. Raises ``psycopg.Error``."""
+        connection = await Connection.connect(self._url, **_OPTIONS)
+        try:
+            await _configure(connection)
+        except BaseException:
+            await connection.close()
+            raise
+        return connection
+
+    async def aclose(self) -> None:
+        with suppress(PoolTimeout):
+            await self._pool.close(timeout=1)
+
+
+async def fetch_one(connection: Connection, statement: str, values: Parameters = None) -> Row | None:
+    """Run a statement and return the first row of its result, or None if the result is empty."""
+    return await (await connection.execute(statement, values)).fetchone()
+
+
+async def fetch_all(connection: Connection, statement: str, values: Parameters = None) -> list[Row]:
+    """Run a statement and return all rows of its result."""
+    return await (await connection.execute(statement, values)).fetchall()
+
+
+async def _configure(connection: Connection) -> None:
+    await connection.execute(_LIMITS)
+    with suppress(psycopg.Error):  # fails for a Unix socket, which has no TCP settings
+        await connection.execute(_KEEPALIVES)
+
+
+async def migrate(database: Database) -> int:
+    """Run the missing SQL files of ``schema/``, and return the new version. Raises ``SchemaTooNew``, ``StorageFailed``.
+
+    The name of each file begins with the version of the schema.
+    """
+    folder = files("mochi_server.storage.postgres") / "schema"
+    known = {int(path.name[:4]): path.read_text() for path in folder.iterdir() if path.name.endswith(".sql")}
+    async with database.transaction("migrate the database schema") as connection:
+        await connection.execute("SELECT pg_advisory_xact_lock(%s)", [_SCHEMA_LOCK])
+        await connection.execute(_SCHEMA)
+        row = await fetch_one(connection, "SELECT coalesce(max(version), 0) FROM mochi_schema")
+        version, latest = row[0] if row else 0, max(known)
+        if version > latest:
+            raise SchemaTooNew(version, latest)
+        for number in range(version + 1, latest + 1):
+            await connection.execute(sql.SQL(known[number]))
+            await connection.execute("INSERT INTO mochi_schema VALUES (%s, clock_timestamp())", [number])
+    if version < latest:
+        logger.info("database schema migrated version=%d", latest)
+    return latest
+
+
+async def prepare(url: str) -> int:
+    """Migrate the database at ``url`` and return the version of its schema. Raises ``StorageFailed``."""
+    database = Database(url)
+    try:
+        await database.open()
+        return await migrate(database)
+    finally:
+        await database.aclose()
