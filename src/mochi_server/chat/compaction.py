@@ -5,11 +5,10 @@ from dataclasses import dataclass, field
 import orjson
 
 from mochi_server.chat.prompt_fitting import HEADING, TRIMMED_CHARS, Budget, Checkpoint, Prompt, checkpoint_tokens
-from mochi_server.inference.allocation import Allocation
 from mochi_server.inference.estimate import PromptSize
 from mochi_server.inference.gateway import ModelGateway
-from mochi_server.inference.prompt import FixedPrompt
-from mochi_server.inference.request import ModelRequest
+from mochi_server.inference.request import FixedPrompt, ModelRequest
+from mochi_server.inference.windows import Allocation
 from mochi_server.ollama.payloads import chat_payload
 from mochi_server.ollama.transport import Line
 from mochi_server.ollama.types import ChatMessage

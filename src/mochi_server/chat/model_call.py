@@ -15,8 +15,7 @@ from mochi_server.chat.turn_writer import TurnWriter
 from mochi_server.constants import RELOADING_OPTIONS
 from mochi_server.events import ChatEvent, Publish, Status, TurnWarning
 from mochi_server.inference.gateway import ModelGateway
-from mochi_server.inference.prompt import Answer
-from mochi_server.inference.request import ModelRequest
+from mochi_server.inference.request import Answer, ModelRequest
 from mochi_server.inference.slots import Exchange
 from mochi_server.inference.windows import WindowDecision
 from mochi_server.ollama.payloads import chat_payload

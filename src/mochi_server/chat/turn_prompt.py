@@ -10,10 +10,10 @@ from mochi_server.chat.prompt_fitting import Budget, Checkpoint, Prompt
 from mochi_server.chat.turn_writer import TurnWriter
 from mochi_server.errors import ContextOverflow
 from mochi_server.events import ContextCompacted, Publish, TurnWarning
-from mochi_server.inference.allocation import Allocation
 from mochi_server.inference.estimate import PromptSize
 from mochi_server.inference.gateway import ModelGateway
-from mochi_server.inference.prompt import FixedPrompt
+from mochi_server.inference.request import FixedPrompt
+from mochi_server.inference.windows import Allocation
 from mochi_server.sessions.history import History
 
 _RELOAD = (

@@ -5,9 +5,8 @@ from typing import Any
 
 from mochi_server.chat.prompt_fitting import Checkpoint
 from mochi_server.errors import MochiError
-from mochi_server.inference.allocation import Allocation
 from mochi_server.inference.gateway import ModelGateway
-from mochi_server.inference.windows import manual_window
+from mochi_server.inference.windows import Allocation, manual_window
 from mochi_server.ollama.types import ModelInfo
 from mochi_server.sessions.history import History
 from mochi_server.sessions.session import ChatSession, SessionMetadata, last_answer, previous_model, usage_tokens

@@ -6,7 +6,6 @@ from typing import Any
 
 import orjson
 
-from mochi_server.constants import MIN_ANSWER_TOKENS
 from mochi_server.errors import OllamaError
 from mochi_server.ollama.errors import refused_tokens
 from mochi_server.ollama.types import ChatMessage
@@ -76,15 +75,6 @@ class TokenEstimate:
         if self.tokens_per_char is None:
             tokens = max(tokens, counted, min(size.characters + IMAGE_TOKENS * size.images, window // 4))
         return window - int(tokens * (1 + _MAX_ESTIMATE_ERROR)) - _TEMPLATE_TOKENS
-
-    def answer_limit(self, size: PromptSize, window: int, num_predict: object, *, counted: int = 0) -> int | None:
-        """Return the maximum number of answer tokens that fit into a window after a prompt.
-
-        Return None if ``num_predict`` does not exceed this maximum.
-        """
-        room = max(self.room(size, window, counted=counted), MIN_ANSWER_TOKENS)
-        is_limited = not isinstance(num_predict, int) or num_predict < 0 or num_predict > room
-        return room if is_limited else None
 
     def observe(self, size: PromptSize, tokens: int) -> None:
         """Calibrate with Ollama's token count. Ignore short prompts, images and implausibly low counts."""

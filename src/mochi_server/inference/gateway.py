@@ -8,13 +8,9 @@ from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, TypeVar
 
 from mochi_server.errors import ContextOverflow, OllamaError
-from mochi_server.inference.allocation import Allocation
-from mochi_server.inference.prompt import Answer, FixedPrompt
-from mochi_server.inference.prompt_speed import PromptSpeeds
-from mochi_server.inference.request import ModelRequest
-from mochi_server.inference.slots import Slots
-from mochi_server.inference.waiting import FirstTokenWait, RequestTracker, TrackedRequest
-from mochi_server.inference.windows import WindowRegistry
+from mochi_server.inference.request import Answer, FixedPrompt, ModelRequest
+from mochi_server.inference.slots import RequestTracker, Slots, TrackedRequest, reporting_status
+from mochi_server.inference.windows import Allocation, WindowRegistry
 from mochi_server.ollama.async_client import AsyncOllamaClient
 from mochi_server.ollama.errors import is_context_refusal, is_out_of_memory
 from mochi_server.ollama.payloads import qualified_name
@@ -33,8 +29,8 @@ class GatewayObserver:
     def first_token(self, model: str, seconds: float) -> None:
         """Observe the time in seconds from a request to the first token of its answer."""
 
-    def response_ended(self, last: Mapping[str, Any], evaluated_tokens: int | None) -> None:
-        """Observe the last line of an answer, and the estimated number of prompt tokens that Ollama evaluated."""
+    def response_ended(self, last: Mapping[str, Any]) -> None:
+        """Observe the last line of an answer."""
 
     def context_adjusted(self, reason: str) -> None:
         """Observe that the context window of a session has changed."""
@@ -57,7 +53,6 @@ class ModelGateway:
         self.observer = observer
         self.windows = WindowRegistry(client.loaded_windows, dynamic, observer.context_adjusted)
         self.slots = Slots()
-        self.speeds = PromptSpeeds()
         self._tracker = RequestTracker(observer.first_token)
 
     async def find_model(self, name: str) -> ModelInfo:
@@ -151,18 +146,18 @@ class ModelGateway:
         last: Line = {}
         with (
             self._tracker.request(name) as tracked,
-            FirstTokenWait(lambda: self._status(tracked, allocation), request.report) as waiting,
+            reporting_status(lambda: self._status(tracked, allocation), request.report) as end_reports,
         ):
 
             def receive(lines: list[Line]) -> None:
                 if not tracked.answering:
-                    waiting.end()
+                    end_reports()
                     self._tracker.first_token(tracked)
                 on_lines(lines)
                 if lines[-1].get("done"):
                     nonlocal last
                     last = lines[-1]
-                    self.observer.response_ended(last, self.speeds.observe(last))
+                    self.observer.response_ended(last)
 
             number = self.slots.begin(name)
             try:
@@ -173,7 +168,7 @@ class ModelGateway:
                 if tracked.answering:
                     raise
                 return error
-        answer = allocation.record(last, prompt, limit)
+        answer = Answer(prompt, *allocation.record(last, prompt.size, limit))
         if request.exchange is not None:
             self.slots.record(request.exchange(body, answer.tokens), number)
         return answer

@@ -1,7 +1,14 @@
-"""Latest prompt and answer of each model. Ollama still has both in the model's prompt cache (the slot)."""
+"""Slots of the models in Ollama: their latest exchanges, and the requests that use a slot or wait for one.
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+A slot generates one answer at a time, and keeps its latest prompt and answer in its prompt cache.
+"""
+
+import asyncio
+import time
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from itertools import takewhile
 from typing import Any
 
 from mochi_server.inference.estimate import PromptSize
@@ -9,6 +16,9 @@ from mochi_server.ollama.payloads import qualified_name
 from mochi_server.sessions.types import Message
 
 _MAX_TRIMMED_SESSIONS = 10_000
+_POLL_SECONDS = 1.0
+"""Delay before the first status, and between two polls of the status, in seconds."""
+_REPEAT_SECONDS = 5.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,3 +92,82 @@ class Slots:
             self._trims[session_id] = window, history[end - 1]["message_id"]
             if len(self._trims) > _MAX_TRIMMED_SESSIONS:
                 del self._trims[next(iter(self._trims))]
+
+
+@dataclass(eq=False, slots=True)
+class TrackedRequest:
+    """A running request. ``answering`` is true after the first token."""
+
+    model: str
+    answering: bool = False
+    started: float = field(default_factory=time.monotonic)
+
+
+class RequestTracker:
+    """Tracker of the requests that this process sends to one Ollama server."""
+
+    def __init__(self, on_first_token: Callable[[str, float], None]) -> None:
+        self._on_first_token = on_first_token
+        """Callback that receives the model and the seconds until the first token."""
+        self._running: dict[TrackedRequest, None] = {}
+        self._max_parallel: dict[str, int] = {}
+        """Estimated slots by model: the most parallel answers so far. Ollama does not report its number of slots."""
+
+    @contextmanager
+    def request(self, model: str) -> Iterator[TrackedRequest]:
+        """Track a request to ``model`` until the ``with`` block ends."""
+        request = TrackedRequest(qualified_name(model))
+        self._running[request] = None
+        try:
+            yield request
+        finally:
+            del self._running[request]
+
+    def first_token(self, request: TrackedRequest) -> None:
+        """Record the first token of a request."""
+        request.answering = True
+        self._on_first_token(request.model, time.monotonic() - request.started)
+        parallel = self.parallel_answers(request.model)
+        self._max_parallel[request.model] = max(self._max_parallel.get(request.model, 1), parallel)
+
+    def parallel_answers(self, model: str) -> int:
+        """Return how many requests to ``model``, a name with tag, have received their first token and still run."""
+        return sum(request.answering and request.model == model for request in self._running)
+
+    def is_queued(self, request: TrackedRequest, *, loaded: bool) -> bool:
+        """Return whether a request waits in Ollama because earlier requests use all slots of the model.
+
+        If ``loaded`` is false, the request waits for any earlier request, including requests to other models.
+        """
+        earlier = takewhile(lambda other: other is not request, self._running)
+        count = sum(not loaded or other.model == request.model for other in earlier)
+        return count >= (self._max_parallel.get(request.model, 1) if loaded else 1)
+
+
+@contextmanager
+def reporting_status(
+    state: Callable[[], Awaitable[str]], report: Callable[[str], None] | None
+) -> Iterator[Callable[[], object]]:
+    """Report the status of a request: after one second, on each change, and every five seconds.
+
+    ``state`` returns the status. If ``report`` is None, nothing is reported. The ``with`` block receives a function
+    that ends the reports, for the first token.
+    """
+    if report is None:
+        yield lambda: None
+        return
+    task = asyncio.get_running_loop().create_task(_report_status(state, report))
+    try:
+        yield task.cancel
+    finally:
+        task.cancel()
+
+
+async def _report_status(state: Callable[[], Awaitable[str]], report: Callable[[str], None]) -> None:
+    last_status, reported_at = "", 0.0
+    while True:
+        await asyncio.sleep(_POLL_SECONDS)
+        status, now = await state(), time.monotonic()
+        if status != last_status or now - reported_at >= _REPEAT_SECONDS:
+            last_status, reported_at = status, now
+            report(status)

@@ -8,9 +8,10 @@ from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from mochi_server.constants import DEFAULT_WINDOW, SAFE_WINDOW_RATIO
-from mochi_server.inference.estimate import TokenEstimate
+from mochi_server.constants import DEFAULT_WINDOW, MIN_ANSWER_TOKENS, SAFE_WINDOW_RATIO
+from mochi_server.inference.estimate import PromptSize, TokenEstimate
 from mochi_server.ollama.payloads import qualified_name
+from mochi_server.ollama.transport import Line
 from mochi_server.ollama.types import ModelInfo
 from mochi_server.sessions.types import default_window_config
 
@@ -20,6 +21,12 @@ _GROWTH_FACTOR = 2
 _MIN_WINDOW = 512
 _DEFAULT_LIMIT = 131_072
 _MAX_ADJUSTMENTS = 10
+
+_REFUSAL_MARGIN = 1.5
+"""Minimum size of the window after Ollama refused a prompt, as a multiple of the tokens in that prompt."""
+_LONG_CHARS = 4000
+_MAX_CHARS_PER_TOKEN = 8
+"""Highest plausible average of characters per token, for texts longer than ``_LONG_CHARS``."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,7 +149,7 @@ class WindowRegistry:
             return False
         if failed is not None and window < failed:
             return True
-        if (halved := half(window)) is None:
+        if (halved := _half(window)) is None:
             return False
         entry.before_reduction = replace(entry)
         entry.ceiling = entry.window = halved
@@ -223,13 +230,157 @@ class WindowRegistry:
         return window
 
 
+@dataclass(eq=False)
+class Allocation:
+    """Context window that the registry chooses for successive requests of one turn, comparison or summary."""
+
+    windows: WindowRegistry
+    model: ModelInfo
+    config: Mapping[str, Any] | None = None
+    """The session's ``context_window_config``, or None for requests without a session."""
+    previous_model: str | None = None
+    usage: int = 0
+    """Ollama's latest token count of the conversation, or 0 if that count no longer applies."""
+    counted: int = 0
+    """The part of ``usage`` that the next prompt contains."""
+    is_fixed: bool = False
+    """Whether the requests always use the window of ``decision``."""
+    decision: WindowDecision | None = None
+    differs: bool = False
+    """Whether Ollama reloads the model because a session has a manual window that other sessions do not have."""
+    is_loaded: bool = False
+    """Whether the model was loaded with this window before the request."""
+    _has_stepped_down: bool = field(default=False, init=False)
+
+    def __post_init__(self) -> None:
+        self._highest_count = self.usage
+        """Highest token count of Ollama for the conversation and for the prompts of this allocation."""
+
+    @property
+    def size(self) -> int | None:
+        """Window in tokens, or None if the requests do not set ``num_ctx``."""
+        return self.decision.window if self.decision else None
+
+    @property
+    def estimate(self) -> TokenEstimate:
+        return self.windows.estimate(self.model.name)
+
+    @property
+    def context_length(self) -> int | None:
+        """Context length of the model in tokens, or None if it is unknown or the server does not choose windows."""
+        return self.model.context_length if self.windows.dynamic else None
+
+    @property
+    def manual(self) -> int | None:
+        """Manual window of the session, or None."""
+        return manual_window(self.model, self.config or {})
+
+    def fixed(self, window: int | None) -> "Allocation":
+        """Return an allocation of the same model whose window is always ``window``."""
+        decision = WindowDecision(window, "no_adjustment", window)
+        return Allocation(self.windows, self.model, is_fixed=True, decision=decision, is_loaded=self.is_loaded)
+
+    async def decide(self, required_tokens: int = 0) -> WindowDecision | None:
+        """Choose the window for a prompt of ``required_tokens`` tokens."""
+        if self.is_fixed:
+            return self.decision
+        if self.config is None:
+            decision = await self.windows.decide_without_session(self.model, required_tokens)
+        else:
+            required = max(required_tokens, self.usage)
+            decision = await self.windows.decide(
+                self.model, self.config, previous_model=self.previous_model, required_tokens=required
+            )
+        # Keep the decision that changed the window, because later decisions have the reason `no_adjustment`.
+        if self.decision is None or decision.window != self.decision.window:
+            self.decision = decision
+        self.is_loaded, self.differs = decision.is_loaded, decision.differs
+        return decision
+
+    def answer_limit(self, prompt: PromptSize, window: int, num_predict: object) -> int | None:
+        """Return the maximum number of answer tokens that fit into a window after the prompt.
+
+        Return None if ``num_predict`` does not exceed this maximum.
+        """
+        room = max(self.estimate.room(prompt, window, counted=self.counted), MIN_ANSWER_TOKENS)
+        is_limited = not isinstance(num_predict, int) or num_predict < 0 or num_predict > room
+        return room if is_limited else None
+
+    def grow(self, tokens: int) -> bool:
+        """Enlarge the window after Ollama refused a prompt of ``tokens`` tokens. Return whether it is larger now."""
+        if self.is_fixed or self.decision is None or self.size is None or self.manual is not None:
+            return False
+        is_grown = self.windows.grow(self.model, int(tokens * _REFUSAL_MARGIN), self.size)
+        self.decision = self.windows.current(self.model, "usage_threshold" if is_grown else self.decision.reason)
+        self.is_loaded = self.is_loaded and not is_grown
+        return is_grown
+
+    def step_down(self) -> bool:
+        """Halve the window, once, after Ollama ran out of memory. Return False if not possible.
+
+        A manual window is smaller for the requests of this allocation only.
+        """
+        manual, reason = self.manual, "load_failed_step_down"
+        if self.is_fixed:
+            return False
+        if self._has_stepped_down:
+            if manual is None:
+                self.windows.undo_step_down(self.model)
+            return False
+        if manual is not None:
+            if (halved := _half(manual)) is None:
+                return False
+            self.config = {**(self.config or {}), "current_window": halved}
+            self.decision = WindowDecision(halved, reason)
+        elif self.windows.step_down(self.model, self.size):
+            self.decision = self.windows.current(self.model, reason)
+        else:
+            return False
+        self._has_stepped_down, self.is_loaded = True, False
+        return True
+
+    def record(self, last: Line, prompt: PromptSize, limit: int | None) -> tuple[int, bool, bool]:
+        """Calibrate the estimate with the token counts in Ollama's last line. If the answer was cut, grow the window.
+
+        ``limit`` is the maximum number of answer tokens that the window allowed, or None. Return the tokens of prompt
+        and answer, whether Ollama truncated the prompt, and whether the answer was cut at the end of the window.
+        """
+        counted, answered = last.get("prompt_eval_count"), last.get("eval_count")
+        answer_tokens = answered if isinstance(answered, int) else 0
+        prompt_tokens, is_truncated = self.estimate.tokens(prompt), False
+        if isinstance(counted, int):
+            prompt_tokens = max(counted, prompt_tokens)
+            is_truncated = self._is_truncated(counted, prompt.characters)
+            if not is_truncated:
+                self.estimate.observe(prompt, counted)
+            self._highest_count = max(self._highest_count, counted)
+        used = (counted if isinstance(counted, int) else 0) + answer_tokens
+        # The done reason `length` is no proof, because some models report it for shorter answers too.
+        is_full = limit is not None and (answer_tokens >= limit or used >= (self.size or 0))
+        is_cut = is_full and last.get("done_reason") == "length"
+        if is_cut and self.manual is None and not self.is_fixed:
+            self.windows.grow(self.model, used + 1, self.size)
+        return prompt_tokens + answer_tokens, is_truncated, is_cut
+
+    def _is_truncated(self, prompt_tokens: int, characters: int) -> bool:
+        """Return whether a token count proves that Ollama truncated the prompt.
+
+        The proof is a count that fills the window, or a count that is too small for the text. A count below an
+        earlier one proves nothing, because old versions of Ollama do not count cached tokens.
+        """
+        if self.size is not None and prompt_tokens >= self.size:
+            return True
+        is_too_small = characters > _LONG_CHARS and prompt_tokens * _MAX_CHARS_PER_TOKEN < characters
+        return is_too_small and prompt_tokens * 1.1 >= self._highest_count
+
+
 def manual_window(model: ModelInfo, config: Mapping[str, Any]) -> int | None:
     """Return the manual window in a session's ``config``, capped at the model's maximum, or None."""
     window = config.get("current_window") if config.get("manual_override") else None
     return None if window is None else _cap(window, model.context_length)
 
 
-def half(window: int) -> int | None:
+def _half(window: int) -> int | None:
     """Return half of a window that did not fit into memory, or None if that would be too small."""
     halved = window // _GROWTH_FACTOR
     return None if halved < _MIN_WINDOW else halved

@@ -16,7 +16,7 @@ from mochi_server.services.selection import Selection, SelectionChecker
 from mochi_server.services.system_prompts import SystemPromptService
 from mochi_server.sessions.history_edits import edited, has_stale_checkpoint, with_system_prompt, without_system_prompt
 from mochi_server.sessions.images import Image, images_in, media_type_of
-from mochi_server.sessions.session import ChatSession, SessionMetadata, last_answer
+from mochi_server.sessions.session import ChatSession, SessionMetadata
 from mochi_server.sessions.store import SessionStore
 from mochi_server.sessions.types import SessionCreationOptions, window_config
 from mochi_server.util.clock import now
@@ -35,8 +35,6 @@ class SessionState:
     """Manual window of the session in tokens, or None."""
     selection: Selection
     """Tools and agents that the session enables."""
-    evaluated_tokens: int | None
-    """Estimated number of prompt tokens that Ollama evaluated for the last answer, or None if it is unknown."""
 
 
 class _ModelChanged(Exception):
@@ -161,13 +159,12 @@ class SessionService:
         """Return a session with its model, its manual window and its active tools."""
         session = await self.store.load(session_id)
         selection = await self.selections.check(session.metadata.tool_settings, session.metadata.agent_settings)
-        evaluated = self.gateway.speeds.evaluated_tokens(last_answer(session.history) or {})
         model, config = None, session.metadata.context_window_config
         manual = config["current_window"] if config["manual_override"] else None
         with suppress(errors.ModelNotFound, errors.OllamaUnreachable, errors.OllamaError):
             model = await self.gateway.find_model(session.model)
             manual = manual_window(model, config)
-        return SessionState(session, model, manual, selection, evaluated)
+        return SessionState(session, model, manual, selection)
 
     async def _patch_window(self, session: ChatSession, changes: Mapping[str, Any]) -> ChatSession:
         """Set the fields, which change the model or the window. Raise ``_ModelChanged``."""

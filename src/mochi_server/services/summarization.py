@@ -10,13 +10,11 @@ from typing import Annotated, Any
 from pydantic import BaseModel, Field, StringConstraints, ValidationError
 
 from mochi_server.errors import MochiError, NothingToSummarize, OllamaBusy, OllamaError, SessionConflict
-from mochi_server.inference.allocation import Allocation
 from mochi_server.inference.estimate import PromptSize
 from mochi_server.inference.gateway import ModelGateway
-from mochi_server.inference.prompt import FixedPrompt
-from mochi_server.inference.request import ModelRequest
+from mochi_server.inference.request import FixedPrompt, ModelRequest
 from mochi_server.inference.slots import Exchange
-from mochi_server.inference.windows import manual_window
+from mochi_server.inference.windows import Allocation, manual_window
 from mochi_server.ollama.payloads import chat_payload, qualified_name
 from mochi_server.ollama.transport import Line
 from mochi_server.ollama.types import ChatMessage, ModelInfo
