@@ -4,8 +4,7 @@ from typing import Any
 
 import pytest
 
-from mochi_server.ollama.model_catalogue import ModelCatalogue, read_show
-from mochi_server.ollama.payloads import chat_payload, parse_endpoint, qualified_name
+from mochi_server.ollama.payloads import ModelCatalogue, chat_payload, parse_endpoint, qualified_name, read_show
 from mochi_server.ollama.types import ModelDetails
 from mochi_server.util.net import is_loopback
 

@@ -6,12 +6,18 @@ import time
 from collections.abc import AsyncGenerator, Callable, Coroutine, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
 
-import anyio
-
-from mochi_server.errors import MochiError, ModelNotFound, OllamaError, OllamaUnreachable
-from mochi_server.ollama.errors import translating_errors
-from mochi_server.ollama.model_catalogue import ModelCatalogue, ModelKey, read_loaded, read_show
-from mochi_server.ollama.payloads import chat_payload, merge_chunks, parse_endpoint, qualified_name, read_response
+from mochi_server.errors import MochiError, ModelNotFound, OllamaError
+from mochi_server.ollama.payloads import (
+    ModelCatalogue,
+    ModelKey,
+    chat_payload,
+    merge_chunks,
+    parse_endpoint,
+    qualified_name,
+    read_loaded,
+    read_response,
+    read_show,
+)
 from mochi_server.ollama.transport import Line, OnLines, Transport
 from mochi_server.ollama.types import ChatMessage, ChatResponse, ModelDetails, ModelInfo
 from mochi_server.util.shielding import cancel_and_wait
@@ -65,14 +71,10 @@ class AsyncOllamaClient:
         """Return whether Ollama responds. While an answer is streaming, return True without sending a request."""
         if self._transport.is_receiving:
             return True
-        for path in ("/api/version", "/api/tags"):
-            try:
-                return isinstance(await self._transport.call("GET", path, seconds=_PROBE_SECONDS), dict)
-            except OllamaUnreachable:
-                return False
-            except OllamaError:
-                continue
-        return False
+        try:
+            return isinstance(await self._transport.call("GET", "/api/version", seconds=_PROBE_SECONDS), dict)
+        except MochiError:
+            return False
 
     async def list_models(self) -> list[ModelInfo]:
         """List the installed models that can chat, in Ollama's order."""
@@ -249,30 +251,39 @@ def _short_names(models: Iterable[ModelInfo]) -> list[str]:
 
 
 class AsyncInstructorOllamaClient:
-    """Client for structured answers: JSON that matches a Pydantic model. Close it. ``timeout`` is in seconds."""
+    """Client for structured answers: JSON that matches a Pydantic model. Close it.
+
+    ``timeout`` is the maximum time without new content, in seconds.
+    """
 
     def __init__(self, host: str = "http://localhost:11434", *, timeout: float = 600) -> None:
-        self.endpoint = parse_endpoint(host)
-        self._timeout = timeout
-        self._client: Any = None
-        self._loop: asyncio.AbstractEventLoop | None = None
+        self._client = AsyncOllamaClient(host, stall_timeout=timeout)
+        self._instructor: Any = None
 
     async def aclose(self) -> None:
         """Close all connections."""
-        if self._client is not None:
-            await self._client.close()
-            self._client = None
+        await self._client.aclose()
 
     async def structured_response(
         self, model: str, messages: Sequence[ChatMessage], format: "type[BaseModel]"
     ) -> ChatResponse:
-        """Return an answer whose content is JSON for the Pydantic model ``format``. Raises ``ValidationError``."""
-        from mochi_server.ollama.instructor import Instructor  # noqa: PLC0415 - the import takes 0.1 seconds
+        """Return an answer whose content is JSON for the Pydantic model ``format``.
 
-        if self._client is None or self._loop is not asyncio.get_running_loop():
-            self._loop = asyncio.get_running_loop()
-            self._client = Instructor(self.endpoint, self._timeout)
-        # Limit the total time, because the timeout of httpx restarts with each byte.
-        with translating_errors(self.endpoint.url), anyio.fail_after(self._timeout):
-            answer: ChatResponse = await self._client.attempt(model, messages, format)
-            return answer
+        Raises the errors of ``AsyncOllamaClient.chat``, and ``ValidationError`` if the answer does not match.
+        """
+        if self._instructor is None:
+            from ollama_instructor import OllamaInstructorAsync  # noqa: PLC0415 - the import takes 0.1 seconds
+
+            self._instructor = OllamaInstructorAsync()
+            self._instructor.chat = self._chat
+        answer: ChatResponse = await self._instructor.chat_completion(format, model, messages, retries=1)
+        return answer
+
+    async def _chat(self, model: str, messages: Sequence[ChatMessage], format: Any, **_: object) -> ChatResponse:
+        """Send a request of ollama-instructor. Remove the text around the JSON of the answer, such as a code fence."""
+        lines: list[Line] = []
+        await self._client.post_chat(chat_payload(model, messages, format=format), lines.extend)
+        answer = merge_chunks([*map(read_response, lines)])
+        content = answer.message["content"]
+        answer.message["content"] = content[content.find("{") : content.rfind("}") + 1]
+        return answer

@@ -1,35 +1,27 @@
-"""Translation of HTTP library errors to ``MochiError``. Errors are matched by class name, without library imports."""
+"""Translation of errors of Ollama and of the connection to it into ``MochiError``."""
 
+import asyncio
 import logging
 import os
 import re
 import socket
 import ssl
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from email.utils import mktime_tz, parsedate_tz
 from http import HTTPStatus
-from math import ceil
 from urllib.parse import urlsplit
 
+import aiohttp
 import orjson
-from pydantic import ValidationError
 
 from mochi_server.errors import MochiError, ModelNotFound, OllamaBusy, OllamaError, OllamaUnreachable
 
-_CONNECT_ERRORS = {
-    "aiohttp.ClientConnectorError",
-    "aiohttp.ConnectionTimeoutError",
-    "httpx.ConnectError",
-    "httpx.ConnectTimeout",
-    "builtins.ConnectionRefusedError",
-}
-_TIMEOUTS = {"aiohttp.ServerTimeoutError", "httpx.TimeoutException", "builtins.TimeoutError", "asyncio.TimeoutError"}
+_CONNECT_ERRORS = (aiohttp.ClientConnectorError, aiohttp.ConnectionTimeoutError, ConnectionRefusedError)
+_TIMEOUTS = (TimeoutError, asyncio.TimeoutError)  # two classes before Python 3.11
 _OUT_OF_MEMORY = ("out of memory", "more system memory", "unable to allocate", "not enough memory")
 _BUSY = (HTTPStatus.TOO_MANY_REQUESTS, HTTPStatus.SERVICE_UNAVAILABLE)
 _RETRY_SECONDS = 2
-"""Delay before a retry, in seconds, if Ollama is busy and sends no `Retry-After`."""
+"""Delay before a retry, in seconds, if Ollama is busy and sends no `Retry-After` in seconds."""
 _EXCERPT_LENGTH = 200
 _CHECK_ADDRESS = "Check that MOCHI_OLLAMA_HOST is the address of Ollama, without a path such as /api."
 """Advice for a response that is not from Ollama, but from a proxy or another server, or for an unknown path."""
@@ -58,7 +50,7 @@ def translating_errors(host: str, timeout_advice: str = "") -> Iterator[None]:
     """Translate errors of HTTP libraries in a ``with`` block with ``translate``."""
     try:
         yield
-    except (MochiError, ValidationError):
+    except MochiError:
         raise
     except Exception as error:
         raise translate(error, host, timeout_advice) from error
@@ -69,10 +61,9 @@ def translate(error: Exception, host: str, timeout_advice: str = "") -> MochiErr
 
     ``host`` is the URL in the message. The message of a timeout ends with ``timeout_advice``.
     """
-    names = {f"{cls.__module__.partition('.')[0]}.{cls.__name__}" for cls in type(error).__mro__}
-    if names & _CONNECT_ERRORS:
+    if isinstance(error, _CONNECT_ERRORS):
         return OllamaUnreachable(host, _system_reason(error) or "the connection failed or timed out")
-    if names & _TIMEOUTS:
+    if isinstance(error, _TIMEOUTS):
         return OllamaError(f"Ollama at {host} sent no data before the timeout. {timeout_advice}".rstrip())
     if isinstance(error, orjson.JSONDecodeError):
         return OllamaError(f"Ollama sent a response that is not JSON. {_CHECK_ADDRESS}")
@@ -92,7 +83,8 @@ def refusal_error(status: int, body: bytes, model: str | None = None, retry_afte
     else:
         text = _readable(received) or f"Ollama answered with status {status} and no message."
     if status in _BUSY:
-        return OllamaBusy(text, status, _retry_seconds(retry_after))
+        is_number = retry_after is not None and retry_after.isascii() and retry_after.isdigit()
+        return OllamaBusy(text, status, int(retry_after or 0) if is_number else _RETRY_SECONDS)
     is_unknown = (status == HTTPStatus.NOT_FOUND and "not found" in text) or text == "invalid model name"
     if is_unknown and model is not None:
         return ModelNotFound(model)
@@ -116,10 +108,7 @@ def reported_error(line: bytes) -> OllamaError:
 
 def redirect_error(status: int, location: str) -> OllamaError:
     """Return the error for a redirect. Its message contains only the host of the target."""
-    try:
-        host = urlsplit(location).hostname or "a path on the same host"
-    except ValueError:
-        host = "an invalid address"
+    host = urlsplit(location).hostname or "a path on the same host"
     return OllamaError(
         f"Ollama answered with a redirect (status {status}) to {host}. Redirects are not followed, because that would "
         "send the conversation to another address. Set MOCHI_OLLAMA_HOST to the address of Ollama itself.",
@@ -183,14 +172,6 @@ def _message_in(json: str | bytes) -> str:
     while isinstance(value, dict):
         value = value.get("error") or value.get("message") or value.get("detail")
     return value if isinstance(value, str) else ""
-
-
-def _retry_seconds(header: str | None) -> int:
-    """Return the delay of a `Retry-After` header in seconds. The header has a number of seconds or a date."""
-    if header is not None and re.fullmatch(r"[0-9]{1,9}", header.strip()):
-        return int(header)
-    date = parsedate_tz(header) if header else None
-    return max(ceil(mktime_tz(date) - time.time()), 0) if date else _RETRY_SECONDS
 
 
 def _excerpt(body: bytes) -> str:

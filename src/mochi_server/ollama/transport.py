@@ -4,10 +4,10 @@ Lines are split only at ``b"\\n"``, because text may contain U+0085 or U+2028.
 """
 
 import asyncio
-import re
 import time
 from collections.abc import Callable, Mapping
 from contextlib import closing, suppress
+from functools import partial
 from http import HTTPStatus
 from io import BytesIO
 from typing import Any
@@ -15,10 +15,10 @@ from typing import Any
 import aiohttp
 import anyio
 import orjson
+from aiohttp.client_proto import ResponseHandler
 from pydantic import BaseModel
 
 from mochi_server.errors import MochiError, OllamaError
-from mochi_server.ollama.connector import Connector
 from mochi_server.ollama.errors import (
     invalid_json_error,
     redirect_error,
@@ -28,25 +28,19 @@ from mochi_server.ollama.errors import (
     translating_errors,
 )
 from mochi_server.ollama.payloads import Endpoint
-from mochi_server.util.fair_scheduler import FairScheduler
 
 Line = dict[str, Any]
 OnLines = Callable[[list[Line]], None]
 """Callback for the lines parsed from one read of the connection. An exception in the callback ends the request."""
 
-MAX_LINE_BYTES = 8 * 1024 * 1024
 _STALL_ADVICE = "If the model is slow, raise MOCHI_OLLAMA_STALL_TIMEOUT_SECONDS."
 _SHORT_CALL_SECONDS = 5
 _CHECK_SECONDS = 2.0
 """Time between two checks whether the connection of a stream still exists."""
 _DRAIN_SECONDS = 0.05
-_MAX_ERROR_BYTES = 64 * 1024
 _MAX_UNSTREAMED_BYTES = 1024 * 1024
-_CHUNK_BYTES = 16 * 1024
 _RECENT_SECONDS = 1.0
-_MAX_LEVELS = 512  # orjson parses 1024 levels
-_MAX_FLATTENED_BYTES = 1024 * 1024  # so that the event loop is not blocked for long
-_STRING_OR_BRACKET = re.compile(rb'"[^"\\]*(?:\\.[^"\\]*)*"|[\[\]{}]')
+_END_OF_HEAD = b"\r\n\r\n"
 
 
 class LineReader:
@@ -64,10 +58,7 @@ class LineReader:
             lines[0] = bytes(self._buffer) + lines[0]
             self._buffer.clear()
         self._buffer += rest
-        parsed = self._read(lines)
-        if len(self._buffer) > MAX_LINE_BYTES and not self.done:
-            self.failure = self.failure or OllamaError(f"Ollama sent a line of more than {MAX_LINE_BYTES} bytes.")
-        return parsed
+        return self._read(lines)
 
     def end(self) -> list[Line]:
         """Return the lines that remain at the end of the stream. Sets ``failure`` if the answer is incomplete."""
@@ -86,7 +77,7 @@ class LineReader:
             except orjson.JSONDecodeError:
                 if not line.strip():
                     continue
-                value = _parse_nested(line)
+                value = None
             if type(value) is not dict or value.get("error"):
                 self.failure = reported_error(line) if isinstance(value, dict) else invalid_json_error(line)
                 break
@@ -97,30 +88,27 @@ class LineReader:
         return parsed
 
 
-def _parse_nested(line: bytes) -> Any:
-    """Parse a line that orjson refuses for its depth. Values deeper than ``_MAX_LEVELS`` become null.
+class _Connector(aiohttp.TCPConnector):
+    """Unlimited connection pool that keeps the data received before a malformed chunk."""
 
-    Return None if the line is not valid JSON.
+    def __init__(self) -> None:
+        super().__init__(limit=0)
+        self._factory = partial(_ResponseProtocol, loop=self._loop)  # type: ignore[assignment]  # partial is invariant
+
+
+class _ResponseProtocol(ResponseHandler):
+    """Protocol that parses the head of each response separately.
+
+    If one packet contains a head, valid chunks and a malformed chunk, aiohttp drops the whole response.
     """
-    if line.count(b"{") + line.count(b"[") > _MAX_LEVELS and len(line) <= _MAX_FLATTENED_BYTES:
-        with suppress(orjson.JSONDecodeError):
-            return orjson.loads(_flattened(line))
-    return None
 
-
-def _flattened(line: bytes) -> bytes:
-    """Replace each object and array at level ``_MAX_LEVELS`` + 1 by null."""
-    parts, level, start = list[bytes](), 0, 0
-    for token in _STRING_OR_BRACKET.finditer(line):
-        if token[0] in (b"{", b"["):
-            level += 1
-            if level == _MAX_LEVELS + 1:
-                parts += [line[start : token.start()], b"null"]
-        elif token[0] in (b"}", b"]"):
-            if level == _MAX_LEVELS + 1:
-                start = token.end()
-            level -= 1
-    return b"".join([*parts, line[start:]])
+    def data_received(self, data: bytes) -> None:
+        if self._payload is None or self._payload.is_eof():  # the data begins with a head
+            head, separator, data = data.partition(_END_OF_HEAD)
+            super().data_received(head + separator)
+            if not data:
+                return
+        super().data_received(data)
 
 
 class Transport:
@@ -132,7 +120,6 @@ class Transport:
         self._connect_timeout = connect_timeout
         self._session: aiohttp.ClientSession | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
-        self._scheduler = FairScheduler()
         self._streams = 0
         self._last_received = float("-inf")
 
@@ -215,32 +202,10 @@ class Transport:
                 data = await response.content.readany()
             except Exception as error:
                 raise translate(error, self.endpoint.url, _STALL_ADVICE) from error
-            if len(data) <= _CHUNK_BYTES:
-                feed(data)
-            else:
-                await self._feed_in_chunks(response, data, feed)
+            feed(data)
         # Read to the end, so that the connection can be reused.
         with anyio.move_on_after(_DRAIN_SECONDS), suppress(Exception):
             await response.content.read()
-
-    async def _feed_in_chunks(
-        self, response: aiohttp.ClientResponse, data: bytes, feed: Callable[[bytes], None]
-    ) -> None:
-        """Pass large data to ``feed`` in chunks, and let other tasks run between the chunks.
-
-        Meanwhile, reading from the connection is paused, because aiohttp can drop buffered data when asyncio reports a
-        lost connection.
-        """
-        transport = response.connection.transport if response.connection is not None else None
-        if transport is not None and not transport.is_closing():
-            transport.pause_reading()
-        try:
-            for start in range(0, len(data), _CHUNK_BYTES):
-                feed(data[start : start + _CHUNK_BYTES])
-                await self._scheduler.wait()
-        finally:
-            if transport is not None and not transport.is_closing():
-                transport.resume_reading()
 
     def _request(
         self, method: str, path: str, payload: Mapping[str, Any] | None, timeout: aiohttp.ClientTimeout
@@ -257,7 +222,7 @@ class Transport:
         if self._session is None or self._loop is not asyncio.get_running_loop():
             self._loop = asyncio.get_running_loop()
             self._session = aiohttp.ClientSession(
-                connector=Connector(),
+                connector=_Connector(),
                 headers={"Content-Type": "application/json", **self.endpoint.headers},
                 trust_env=self.endpoint.use_proxy,
                 auto_decompress=True,
@@ -285,8 +250,5 @@ async def _raise_for_status(response: aiohttp.ClientResponse, payload: Mapping[s
     if HTTPStatus.MULTIPLE_CHOICES <= response.status < HTTPStatus.BAD_REQUEST:
         raise redirect_error(response.status, response.headers.get("Location", ""))
     if response.status >= HTTPStatus.BAD_REQUEST:
-        try:
-            body = await response.content.readexactly(_MAX_ERROR_BYTES)
-        except asyncio.IncompleteReadError as error:
-            body = error.partial
+        body = await response.read()
         raise refusal_error(response.status, body, payload.get("model"), response.headers.get("Retry-After"))
