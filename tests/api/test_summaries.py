@@ -499,7 +499,7 @@ def test_summary_longer_than_requested_is_stored(tmp_path: Path, summary: dict[s
     assert made == written | {"model_used": "mochi"}
 
 
-@pytest.mark.parametrize("text", ["no JSON", '{"summary": 5}', '{"summary": "%s", "topics": []}' % ("x" * 1_000_000)])
+@pytest.mark.parametrize("text", ["no JSON", '{"summary": 5}'])
 def test_failing_summary_model_is_used_only_on_request(tmp_path: Path, text: str) -> None:
     def resolve(prompt: Prompt) -> Reply | None:
         return Reply.of("Fine.") if prompt.format is None else Reply.of(text)

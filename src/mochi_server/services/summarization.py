@@ -36,8 +36,6 @@ _CONTINUATION = (
 _MAX_SUMMARY_CHARS = 800
 _MAX_TOPICS = 8
 _MAX_TOPIC_CHARS = 40
-_LENIENCY = 10
-"""Factor by which a valid summary may exceed these maxima of the JSON schema, because some models ignore the schema."""
 _MAX_PROMPT_RATIO = 0.6
 _ANSWER_TOKENS = 1200
 """Maximum length of an answer in tokens. The longest JSON of the schema fits even if each character is a token."""
@@ -50,27 +48,20 @@ _MAX_POSTPONEMENTS = 5
 
 Without a limit, a busy server would write no summaries.
 """
-_MAX_SESSIONS = 10_000
-"""Maximum number of states in memory. A session without a state is summarized from its first message."""
 
 logger = logging.getLogger(__name__)
 
-_Topic = Annotated[
-    str, Field(max_length=_LENIENCY * _MAX_TOPIC_CHARS, json_schema_extra={"maxLength": _MAX_TOPIC_CHARS})
-]
+_Topic = Annotated[str, Field(json_schema_extra={"maxLength": _MAX_TOPIC_CHARS})]
 
 
 class ConversationSummary(BaseModel):
-    """Summary in the JSON format that the model must return."""
+    """Summary in the JSON format that the model must return. A longer one is valid, because some models ignore maxima.
 
-    summary: Annotated[
-        str,
-        StringConstraints(strip_whitespace=True, min_length=1, max_length=_LENIENCY * _MAX_SUMMARY_CHARS),
-        Field(json_schema_extra={"maxLength": _MAX_SUMMARY_CHARS}),
-    ]
-    topics: Annotated[
-        list[_Topic], Field(max_length=_LENIENCY * _MAX_TOPICS, json_schema_extra={"maxItems": _MAX_TOPICS})
-    ]
+    ``_schema`` sets the maxima of the text and of the number of topics.
+    """
+
+    summary: Annotated[str, StringConstraints(strip_whitespace=True, min_length=1)]
+    topics: list[_Topic]
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,6 +76,8 @@ class _SummaryState:
     """State of the background summaries of one session."""
 
     task: "asyncio.Task[None] | None" = None
+    is_requesting: bool = False
+    """Whether the summary has been requested from the model."""
     answer_id: str | None = None
     """Message ID of the last answer of this process. If another server has answered since, it writes the summary."""
     covered: str | None = None
@@ -105,8 +98,6 @@ class SummarizationService:
     enabled: bool = True
     interval: float = 3
     _states: dict[str, _SummaryState] = field(default_factory=dict, init=False)
-    _requesting: set[str] = field(default_factory=set, init=False)
-    """IDs of the sessions whose background summary has been requested from the model."""
     _turns: set[str] = field(default_factory=set, init=False)
     """IDs of the sessions whose turn is running."""
 
@@ -118,8 +109,8 @@ class SummarizationService:
     def _postpone_for(self, session_id: str) -> None:
         """Cancel the session's summary, and postpone other summaries that have been requested."""
         self._cancel(session_id)
-        for other in list(self._requesting):
-            if (state := self._states.get(other)) is not None and state.postponements < _MAX_POSTPONEMENTS:
+        for other, state in self._states.items():
+            if state.is_requesting and state.postponements < _MAX_POSTPONEMENTS:
                 state.postponements += 1
                 self._schedule(other, state)
 
@@ -127,16 +118,15 @@ class SummarizationService:
         """Schedule a background summary of the session."""
         self._turns.discard(session_id)
         if self.enabled:
-            state = self._state_of(session_id)
+            state = self._states.setdefault(session_id, _SummaryState())
             state.postponements, state.answer_id = 0, answer_id or state.answer_id
             self._schedule(session_id, state)
 
     def _cancel(self, session_id: str) -> None:
-        self._requesting.discard(session_id)
         state = self._states.get(session_id)
         if state is not None and state.task is not None:
             state.task.cancel()
-            state.task = None
+            state.task, state.is_requesting = None, False
 
     def _schedule(self, session_id: str, state: _SummaryState) -> None:
         self._cancel(session_id)
@@ -165,18 +155,12 @@ class SummarizationService:
             session = await self.store.patch(session_id, {"summary_model": model})
         self._postpone_for(session_id)
         chosen = model or self.models.choose(session.metadata) or session.model
-        summary = await self._update_summary(session, chosen, self._state_of(session_id), in_background=False)
+        state = self._states.setdefault(session_id, _SummaryState())
+        summary = await self._update_summary(session, chosen, state, in_background=False)
         return SummaryResult(summary.summary, summary.topics, chosen)
 
     async def aclose(self) -> None:
         await cancel_and_wait([state.task for state in self._states.values() if state.task is not None])
-
-    def _state_of(self, session_id: str) -> _SummaryState:
-        """Return the summary state of a session, or a new state. Delete the least recently used states if necessary."""
-        state = self._states[session_id] = self._states.pop(session_id, _SummaryState())
-        while len(self._states) > _MAX_SESSIONS and next(iter(self._states.values())).task is None:
-            del self._states[next(iter(self._states))]
-        return state
 
     async def _run_in_background(self, session_id: str, state: _SummaryState) -> None:
         model: str | None = None
@@ -189,7 +173,7 @@ class SummarizationService:
             session = await self.store.load(session_id)
             model = self.models.choose(session.metadata)
             if model is not None and model not in state.failed and _is_due(session, state):
-                self._requesting.add(session_id)
+                state.is_requesting = True
                 await self._update_summary(session, model, state, in_background=True)
         except (SessionConflict, _ModelNotLoaded, OllamaBusy):
             pass  # the next turn of the session schedules a summary
@@ -200,8 +184,7 @@ class SummarizationService:
                 state.failed.add(model)
         except Exception:
             logger.exception("Background summary failed unexpectedly session_id=%s", session_id)
-        self._requesting.discard(session_id)
-        state.task = None
+        state.task, state.is_requesting = None, False
         if state.covered is None and not state.failed:
             del self._states[session_id]
 
