@@ -12,14 +12,10 @@ from mochi_server.ollama.types import ChatMessage
 
 _TOKENS_PER_CHAR = 1 / 3.5
 """Estimated tokens per character of prose, slightly too high. It is used until the model's ratio is known."""
-
-_MIN_CALIBRATION_CHARS = 400
-"""Minimum prompt length for calibration. In shorter prompts, the chat template distorts the ratio."""
+_MIN_CALIBRATION_CHARS = 400  # in shorter prompts, the chat template distorts the ratio
 _MIN_TOKENS_PER_CHAR = 1 / 8
 """Lower limit of the calibrated tokens per character. Old versions of Ollama do not count cached tokens."""
 _MAX_TOKENS_PER_CHAR = 2
-"""Upper limit of the calibrated tokens per character. Ordinary text has fewer."""
-
 _MAX_ESTIMATE_ERROR = 0.02
 """Share of its estimate by which a prompt may exceed the estimate without leaving less room than calculated."""
 _TEMPLATE_TOKENS = 16
@@ -68,8 +64,7 @@ class TokenEstimate:
         """Return a cautious estimate of how many tokens a prompt leaves free in a window.
 
         Until the model's ratio is known, count each character as a token, but at most a quarter of the window in this
-        way. Most models need far fewer tokens, so a larger reserve would cut long answers without need. ``counted`` is
-        Ollama's latest count of the conversation. It replaces a lower estimate until the ratio is known.
+        way, so that long answers are not cut without need. ``counted`` is Ollama's latest count of the conversation.
         """
         tokens = self.tokens(size)
         if self.tokens_per_char is None:

@@ -1,7 +1,7 @@
 """Gateway to the models. It sends every request that generates text or embeddings.
 
-The requests forbid Ollama to truncate prompts. If Ollama refuses a prompt or runs out of memory, the gateway changes
-the window or requests a shorter prompt, and sends the request again.
+If Ollama refuses a prompt or runs out of memory, the gateway changes the window or requests a shorter prompt, and sends
+the request again.
 """
 
 from collections.abc import Awaitable, Callable, Mapping
@@ -115,27 +115,22 @@ class ModelGateway:
         self, request: ModelRequest, attempt: Callable[[FixedPrompt], Awaitable[_Result | OllamaError]]
     ) -> _Result:
         """Repeat ``attempt`` until Ollama accepts the prompt. ``attempt`` returns an error that may be a refusal."""
-        allocation, refused = request.allocation, None
+        allocation, size, refused = request.allocation, request.prompt.size, None
         error: OllamaError | None = None
-        size = request.prompt.size
         await allocation.decide(allocation.estimate.tokens(size))
         for _ in range(_MAX_ATTEMPTS):
             prompt = await request.prompt.fit(allocation.size, refused)
-            if prompt is None:
-                assert error is not None  # noqa: S101 - a source may only refuse to shorten a prompt
+            if prompt is None and error is not None:
                 raise error
+            assert prompt is not None  # noqa: S101 - a source may only refuse to shorten a prompt
             size, result = prompt.size, await attempt(prompt)
             if not isinstance(result, OllamaError):
                 return result
-            error = result
-            if is_out_of_memory(error):
-                if not allocation.step_down():
-                    raise error
-                refused = None
-            elif is_context_refusal(error):
+            error, refused = result, None
+            if is_context_refusal(error):
                 tokens = allocation.estimate.observe_refusal(size, error)
                 refused = None if request.can_grow(tokens) and allocation.grow(tokens) else tokens
-            else:
+            elif not (is_out_of_memory(error) and allocation.step_down()):
                 raise error
         raise ContextOverflow(allocation.size, allocation.estimate.tokens(size))
 
@@ -161,9 +156,7 @@ class ModelGateway:
 
             number = self.slots.begin(name)
             try:
-                await self.client.post_chat(
-                    body, receive, others_answer=lambda: self._tracker.parallel_answers(tracked.model) > 1
-                )
+                await self.client.post_chat(body, receive)
             except OllamaError as error:
                 if tracked.answering:
                     raise
@@ -174,10 +167,9 @@ class ModelGateway:
         return answer
 
     async def _status(self, request: TrackedRequest, allocation: Allocation) -> str:
-        """Return the status of a waiting request: ``queued``, ``loading_model`` or ``processing_prompt``.
+        """Return the status of a waiting request. A model that was not loaded counts as loading until the first token.
 
-        Ollama lists a model as soon as it begins to load the model. A model that was not loaded before this request
-        counts as loading until the first token.
+        Ollama lists a model as soon as it begins to load the model.
         """
         if not self._tracker.is_queued(request, loaded=allocation.is_loaded):
             return "processing_prompt" if allocation.is_loaded else "loading_model"

@@ -15,7 +15,6 @@ from mochi_server.inference.estimate import PromptSize
 from mochi_server.ollama.payloads import qualified_name
 from mochi_server.sessions.types import Message
 
-_MAX_TRIMMED_SESSIONS = 10_000
 _POLL_SECONDS = 1.0
 """Delay before the first status, and between two polls of the status, in seconds."""
 _REPEAT_SECONDS = 5.0
@@ -83,15 +82,12 @@ class Slots:
         return next((i + 1 for i, message in enumerate(history) if message["message_id"] == last), 0)
 
     def record_trim(self, session_id: str, window: int | None, history: Sequence[Message], end: int) -> None:
-        """Record that a prompt trims the first ``end`` messages. If necessary, drop the oldest record.
+        """Record that a prompt trims the first ``end`` messages.
 
         Later prompts also trim these messages, so that all prompts of the session begin with the same text.
         """
         if end and window is not None:
-            self._trims.pop(session_id, None)
             self._trims[session_id] = window, history[end - 1]["message_id"]
-            if len(self._trims) > _MAX_TRIMMED_SESSIONS:
-                del self._trims[next(iter(self._trims))]
 
 
 @dataclass(eq=False, slots=True)
@@ -127,12 +123,8 @@ class RequestTracker:
         """Record the first token of a request."""
         request.answering = True
         self._on_first_token(request.model, time.monotonic() - request.started)
-        parallel = self.parallel_answers(request.model)
+        parallel = sum(other.answering and other.model == request.model for other in self._running)
         self._max_parallel[request.model] = max(self._max_parallel.get(request.model, 1), parallel)
-
-    def parallel_answers(self, model: str) -> int:
-        """Return how many requests to ``model``, a name with tag, have received their first token and still run."""
-        return sum(request.answering and request.model == model for request in self._running)
 
     def is_queued(self, request: TrackedRequest, *, loaded: bool) -> bool:
         """Return whether a request waits in Ollama because earlier requests use all slots of the model.

@@ -17,11 +17,9 @@ from mochi_server.sessions.types import default_window_config
 
 _GROWTH_FACTOR = 2
 """Factor by which a window grows. A window grows when a prompt needs more than half of the window."""
-
 _MIN_WINDOW = 512
 _DEFAULT_LIMIT = 131_072
 _MAX_ADJUSTMENTS = 10
-
 _REFUSAL_MARGIN = 1.5
 """Minimum size of the window after Ollama refused a prompt, as a multiple of the tokens in that prompt."""
 _LONG_CHARS = 4000
@@ -78,10 +76,9 @@ class WindowRegistry:
     async def decide(
         self, model: ModelInfo, config: Mapping[str, Any], *, previous_model: str | None, required_tokens: int = 0
     ) -> WindowDecision:
-        """Choose the context window for a request in a session.
+        """Choose the window for a prompt of ``required_tokens`` tokens in a session.
 
         ``config`` is the session's ``context_window_config``. ``previous_model`` is the model of the latest answer.
-        ``required_tokens`` is the size of the prompt.
         """
         name = qualified_name(model.name)
         windows = await self.loaded()
@@ -98,36 +95,30 @@ class WindowRegistry:
         window = entry.window or self._initial_window(entry, model)
         # After a restart, or after a new session has reset it, the model's window may be smaller than this session's.
         window = max(window, _cap(_window_of_session(model, config, previous_model), entry.ceiling))
-        reason, is_manual = "no_adjustment", loaded in entry.manual
+        reason, is_manual = None, loaded in entry.manual
         if loaded is not None and loaded > window and not is_manual:
             window, reason = loaded, "adopted_loaded"
-        larger = self._window_step(entry, model, _GROWTH_FACTOR * required_tokens)
-        if required_tokens * _GROWTH_FACTOR > window and larger > window:
+        needed = _GROWTH_FACTOR * required_tokens
+        if needed > window and (larger := self._window_step(entry, model, needed)) > window:
             window, reason = larger, "usage_threshold"
         entry.window = window
-        differs = is_manual and loaded != window
-        if reason != "no_adjustment":
-            return WindowDecision(window, reason, loaded, differs)
-        if previous_model is None:
+        if reason is None and previous_model is None:
             is_adopted = loaded == window > self._initial_window(entry, model)
-            return WindowDecision(window, "adopted_loaded" if is_adopted else "initial_setup", loaded, differs)
-        return WindowDecision(window, _reason(model, config, previous_model, window, loaded), loaded, differs)
+            reason = "adopted_loaded" if is_adopted else "initial_setup"
+        reason = reason or _reason(model, config, previous_model, window, loaded)
+        return WindowDecision(window, reason, loaded, differs=is_manual and loaded != window)
 
     async def decide_without_session(self, model: ModelInfo, required_tokens: int) -> WindowDecision:
-        """Choose the window for a request without a session: the loaded one if it is large enough, else as ``decide``.
-
-        The window is None if ``dynamic`` is false.
-        """
+        """Choose the window for a request without a session: the loaded one if it is large enough."""
         loaded = (await self.loaded() or {}).get(qualified_name(model.name))
         if self.dynamic and (loaded or 0) < required_tokens * _GROWTH_FACTOR:
             return await self.decide(model, {}, previous_model=model.name, required_tokens=required_tokens)
         return WindowDecision(loaded if self.dynamic else None, "no_adjustment", loaded)
 
     def grow(self, model: ModelInfo, required_tokens: int, refused_window: int | None) -> bool:
-        """Enlarge the model's window so that ``required_tokens`` fit. Return whether the window is larger now.
+        """Enlarge the window so that ``required_tokens`` fit. Return whether it is larger than ``refused_window`` now.
 
-        ``refused_window`` is the window that was not large enough, or None without a window. If another turn has
-        enlarged the window since then, it grows further only if necessary.
+        If another turn has enlarged the window since the refusal, it grows further only if necessary.
         """
         entry = self._entry(model.name)
         if not self.dynamic:
@@ -138,10 +129,9 @@ class WindowRegistry:
         return entry.window > exceeded
 
     def step_down(self, model: ModelInfo, failed: int | None) -> bool:
-        """Halve the window after Ollama ran out of memory. Return False if not possible.
+        """Halve the window ``failed``, which did not fit into memory. Return False if not possible.
 
-        ``failed`` is the window that did not fit into memory. If another turn has made the window smaller since then,
-        keep that window.
+        If another turn has made the window smaller since then, keep that window.
         """
         entry = self._entry(model.name)
         window = entry.window
@@ -156,10 +146,10 @@ class WindowRegistry:
         return True
 
     def undo_step_down(self, model: ModelInfo) -> None:
-        """Restore the window that ``step_down`` halved. Call this if the model did not load with the halved window.
+        """Restore the window that ``step_down`` halved, because the model did not load with the halved window either.
 
-        If the halved window is larger than the initial window, keep it as the upper limit, so that later requests try
-        smaller windows. Sessions with less text keep their own windows.
+        If the halved window is larger than the initial window, it becomes the upper limit, so that later requests try
+        smaller windows.
         """
         entry = self._entry(model.name)
         before = entry.before_reduction
@@ -195,8 +185,7 @@ class WindowRegistry:
     ) -> dict[str, Any]:
         """Return a copy of ``config`` with the window of ``decision``.
 
-        If the window has changed, call ``on_adjusted``. In this case, or if a user has set or removed a manual window,
-        add an entry with ``timestamp`` to ``adjustment_history``.
+        A change of the window, and a manual window that a user sets or removes, is added to ``adjustment_history``.
         """
         result = {**config, "dynamic_enabled": self.dynamic, "current_window": decision.window}
         if decision.reason != "no_adjustment":
@@ -214,15 +203,12 @@ class WindowRegistry:
         return self._entries.setdefault(qualified_name(model), _ModelWindow())
 
     def _initial_window(self, entry: _ModelWindow, model: ModelInfo) -> int:
-        """Return a model's first window: the default window or the Modelfile's ``num_ctx``, whichever is larger.
-
-        The Modelfile's value is capped at the maximum of the model, as in Ollama.
-        """
+        """Return the default window or the Modelfile's ``num_ctx``, whichever is larger."""
         window = max(min(_max_window(model), DEFAULT_WINDOW), _cap(model.num_ctx or 0, model.context_length))
         return _cap(window, entry.ceiling)
 
     def _window_step(self, entry: _ModelWindow, model: ModelInfo, required_tokens: int) -> int:
-        """Double the initial window until ``required_tokens`` fit, up to the largest window. Return the result."""
+        """Return the initial window, doubled until ``required_tokens`` fit, up to the largest window."""
         largest = _cap(_max_window(model), entry.ceiling)
         window = self._initial_window(entry, model)
         while window < required_tokens and window < largest:
@@ -267,13 +253,17 @@ class Allocation:
 
     @property
     def context_length(self) -> int | None:
-        """Context length of the model in tokens, or None if it is unknown or the server does not choose windows."""
+        """Context length of the model, or None if it is unknown or the server does not choose windows."""
         return self.model.context_length if self.windows.dynamic else None
 
     @property
     def manual(self) -> int | None:
         """Manual window of the session, or None."""
         return manual_window(self.model, self.config or {})
+
+    @property
+    def _can_change(self) -> bool:
+        return not self.is_fixed and self.manual is None
 
     def fixed(self, window: int | None) -> "Allocation":
         """Return an allocation of the same model whose window is always ``window``."""
@@ -282,13 +272,13 @@ class Allocation:
 
     async def decide(self, required_tokens: int = 0) -> WindowDecision | None:
         """Choose the window for a prompt of ``required_tokens`` tokens."""
+        required, windows = max(required_tokens, self.usage), self.windows
         if self.is_fixed:
             return self.decision
         if self.config is None:
-            decision = await self.windows.decide_without_session(self.model, required_tokens)
+            decision = await windows.decide_without_session(self.model, required)
         else:
-            required = max(required_tokens, self.usage)
-            decision = await self.windows.decide(
+            decision = await windows.decide(
                 self.model, self.config, previous_model=self.previous_model, required_tokens=required
             )
         # Keep the decision that changed the window, because later decisions have the reason `no_adjustment`.
@@ -298,17 +288,14 @@ class Allocation:
         return decision
 
     def answer_limit(self, prompt: PromptSize, window: int, num_predict: object) -> int | None:
-        """Return the maximum number of answer tokens that fit into a window after the prompt.
-
-        Return None if ``num_predict`` does not exceed this maximum.
-        """
+        """Return how many answer tokens fit into a window after the prompt, or None if ``num_predict`` is not more."""
         room = max(self.estimate.room(prompt, window, counted=self.counted), MIN_ANSWER_TOKENS)
         is_limited = not isinstance(num_predict, int) or num_predict < 0 or num_predict > room
         return room if is_limited else None
 
     def grow(self, tokens: int) -> bool:
         """Enlarge the window after Ollama refused a prompt of ``tokens`` tokens. Return whether it is larger now."""
-        if self.is_fixed or self.decision is None or self.size is None or self.manual is not None:
+        if self.decision is None or self.size is None or not self._can_change:
             return False
         is_grown = self.windows.grow(self.model, int(tokens * _REFUSAL_MARGIN), self.size)
         self.decision = self.windows.current(self.model, "usage_threshold" if is_grown else self.decision.reason)
@@ -321,18 +308,14 @@ class Allocation:
         A manual window is smaller for the requests of this allocation only.
         """
         manual, reason = self.manual, "load_failed_step_down"
-        if self.is_fixed:
+        if self._has_stepped_down and self._can_change:
+            self.windows.undo_step_down(self.model)
+        if self._has_stepped_down or self.is_fixed:
             return False
-        if self._has_stepped_down:
-            if manual is None:
-                self.windows.undo_step_down(self.model)
-            return False
-        if manual is not None:
-            if (halved := _half(manual)) is None:
-                return False
+        if manual is not None and (halved := _half(manual)) is not None:
             self.config = {**(self.config or {}), "current_window": halved}
             self.decision = WindowDecision(halved, reason)
-        elif self.windows.step_down(self.model, self.size):
+        elif manual is None and self.windows.step_down(self.model, self.size):
             self.decision = self.windows.current(self.model, reason)
         else:
             return False
@@ -342,8 +325,8 @@ class Allocation:
     def record(self, last: Line, prompt: PromptSize, limit: int | None) -> tuple[int, bool, bool]:
         """Calibrate the estimate with the token counts in Ollama's last line. If the answer was cut, grow the window.
 
-        ``limit`` is the maximum number of answer tokens that the window allowed, or None. Return the tokens of prompt
-        and answer, whether Ollama truncated the prompt, and whether the answer was cut at the end of the window.
+        ``limit`` is the result of ``answer_limit``. Return the tokens of prompt and answer, whether Ollama truncated
+        the prompt, and whether the answer was cut at the end of the window.
         """
         counted, answered = last.get("prompt_eval_count"), last.get("eval_count")
         answer_tokens = answered if isinstance(answered, int) else 0
@@ -358,15 +341,14 @@ class Allocation:
         # The done reason `length` is no proof, because some models report it for shorter answers too.
         is_full = limit is not None and (answer_tokens >= limit or used >= (self.size or 0))
         is_cut = is_full and last.get("done_reason") == "length"
-        if is_cut and self.manual is None and not self.is_fixed:
+        if is_cut and self._can_change:
             self.windows.grow(self.model, used + 1, self.size)
         return prompt_tokens + answer_tokens, is_truncated, is_cut
 
     def _is_truncated(self, prompt_tokens: int, characters: int) -> bool:
-        """Return whether a token count proves that Ollama truncated the prompt.
+        """Return whether a token count fills the window, or is too small for the text.
 
-        The proof is a count that fills the window, or a count that is too small for the text. A count below an
-        earlier one proves nothing, because old versions of Ollama do not count cached tokens.
+        A count below an earlier one proves nothing, because old versions of Ollama do not count cached tokens.
         """
         if self.size is not None and prompt_tokens >= self.size:
             return True
@@ -381,28 +363,26 @@ def manual_window(model: ModelInfo, config: Mapping[str, Any]) -> int | None:
 
 
 def _half(window: int) -> int | None:
-    """Return half of a window that did not fit into memory, or None if that would be too small."""
-    halved = window // _GROWTH_FACTOR
+    halved = window // 2
     return None if halved < _MIN_WINDOW else halved
 
 
 def _max_window(model: ModelInfo) -> int:
-    """Return the largest window to which the server grows: 90 % of the model's maximum, or a default if unknown."""
+    """Return the largest window to which the server grows."""
     return _DEFAULT_LIMIT if model.context_length is None else max(int(model.context_length * SAFE_WINDOW_RATIO), 1)
 
 
 def _window_of_session(model: ModelInfo, config: Mapping[str, Any], previous_model: str | None) -> int:
-    """Return the session's window, or 0 if the session's latest answer is from another model.
-
-    The window is capped, because the session may be from a server whose model of that name has a larger maximum.
-    """
+    """Return the session's window, or 0 if the session's latest answer is from another model."""
     is_same_model = previous_model is not None and qualified_name(previous_model) == qualified_name(model.name)
     return _cap((config.get("current_window") or 0) if is_same_model else 0, model.context_length)
 
 
-def _reason(model: ModelInfo, config: Mapping[str, Any], previous_model: str, window: int, loaded: int | None) -> str:
+def _reason(
+    model: ModelInfo, config: Mapping[str, Any], previous_model: str | None, window: int, loaded: int | None
+) -> str:
     """Return the reason for a window that this decision has not changed."""
-    if qualified_name(previous_model) != qualified_name(model.name):
+    if previous_model is not None and qualified_name(previous_model) != qualified_name(model.name):
         return "model_change"
     if config.get("current_window") in (None, window):
         return "no_adjustment"

@@ -3,20 +3,22 @@
 import asyncio
 import logging
 import time
-from collections.abc import AsyncGenerator, Callable, Coroutine, Iterable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Coroutine, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from mochi_server.errors import MochiError, ModelNotFound, OllamaError
 from mochi_server.ollama.payloads import (
-    ModelCatalogue,
     ModelKey,
     chat_payload,
+    lacks_details,
     merge_chunks,
     parse_endpoint,
     qualified_name,
     read_loaded,
     read_response,
     read_show,
+    read_tags,
+    with_details,
 )
 from mochi_server.ollama.transport import Line, OnLines, Transport
 from mochi_server.ollama.types import ChatMessage, ChatResponse, ModelDetails, ModelInfo
@@ -55,9 +57,9 @@ class AsyncOllamaClient:
         self._transport = Transport(self.endpoint, connect_timeout=connect_timeout, stall_timeout=stall_timeout)
         self._can_install = can_install
         self._details: dict[ModelKey, ModelDetails] = {}
-        self._catalogue = ModelCatalogue({"models": []}, self._details)
-        self._catalogue_fetched = 0.0
-        self._refresh: asyncio.Task[ModelCatalogue] | None = None
+        self._models: dict[ModelKey, ModelInfo] = {}
+        self._models_fetched = 0.0
+        self._refresh: asyncio.Task[dict[ModelKey, ModelInfo]] | None = None
         self._windows: asyncio.Task[dict[str, int] | None] | None = None
         self._windows_requested = 0.0
         self._tasks: set[asyncio.Task[Any]] = set()
@@ -68,9 +70,7 @@ class AsyncOllamaClient:
         await self._transport.aclose()
 
     async def is_reachable(self) -> bool:
-        """Return whether Ollama responds. While an answer is streaming, return True without sending a request."""
-        if self._transport.is_receiving:
-            return True
+        """Return whether Ollama responds."""
         try:
             return isinstance(await self._transport.call("GET", "/api/version", seconds=_PROBE_SECONDS), dict)
         except MochiError:
@@ -82,19 +82,19 @@ class AsyncOllamaClient:
 
     async def list_installed(self) -> list[ModelInfo]:
         """List all installed models, in Ollama's order."""
-        catalogue = await self._fetch_catalogue()
+        models = await self._fetch_models()
         limit = asyncio.Semaphore(_MAX_PARALLEL_SHOWS)
 
         async def fetch_details(key: ModelKey) -> None:
-            name, _ = key
             async with limit:
                 try:
-                    self._details[key] = await self.show_model_details(name)
+                    self._details[key] = await self.show_model_details(key[0])
                 except (ModelNotFound, OllamaError) as error:
-                    logger.warning("Model details not available model=%s: %s", name, error.message)
+                    logger.warning("Model details not available model=%s: %s", key[0], error.message)
 
-        await asyncio.gather(*map(fetch_details, catalogue.without_details()))
-        return catalogue.models()
+        missing = [key for key, model in models.items() if key not in self._details and lacks_details(model)]
+        await asyncio.gather(*map(fetch_details, missing))
+        return [with_details(model, self._details.get(key)) for key, model in models.items()]
 
     async def find_model(self, name: str) -> ModelInfo:
         """Return the installed chat model ``name``. Raises ``ModelNotFound`` and the errors of ``post_chat``."""
@@ -105,18 +105,16 @@ class AsyncOllamaClient:
 
     async def find_installed(self, name: str) -> ModelInfo:
         """Return the installed model ``name``, even if it cannot chat. Raises ``ModelNotFound``."""
-        await self._refresh_catalogue()
-        found = self._catalogue.find(name) or (await self._fetch_catalogue()).find(name)
+        await self._refresh_models()
+        found = _find(self._models, name) or _find(await self._fetch_models(), name)
         if found is None:
             raise await self._not_found(name)
-        model, key = found
+        key, model = found
         if key not in self._details and not model.remote_host:
             self._details[key] = await self.show_model_details(model.name)
-            model, _ = self._catalogue.find(name) or found
-        return model
+        return with_details(model, self._details.get(key))
 
     async def _not_found(self, name: str, *, can_embed: bool = False) -> ModelNotFound:
-        """Return the error for a model that is not installed or cannot chat. It lists the installed chat models."""
         models = _short_names(await self.list_models())
         return ModelNotFound(name, models=models, can_embed=can_embed, can_install=self._can_install)
 
@@ -137,13 +135,10 @@ class AsyncOllamaClient:
             self._windows_requested = time.monotonic()
             self._windows = self._start(self._fetch_windows())
 
-    async def post_chat(
-        self, payload: Mapping[str, Any], on_lines: OnLines, *, others_answer: Callable[[], bool] = lambda: False
-    ) -> None:
+    async def post_chat(self, payload: Mapping[str, Any], on_lines: OnLines) -> None:
         """Post ``payload`` to ``/api/chat`` and pass batches of answer lines to ``on_lines``.
 
-        If the calling task is cancelled, Ollama stops generating the answer. ``others_answer`` returns whether other
-        answers of the model are streaming, so that the model stays loaded.
+        If the calling task is cancelled, Ollama stops generating the answer.
 
         Raises:
             ModelNotFound: Ollama does not have the model. The error lists the installed models of the same kind.
@@ -156,9 +151,6 @@ class AsyncOllamaClient:
             await self._transport.post("/api/chat", payload, on_lines)
         except ModelNotFound as error:  # the model was removed after it was listed
             raise await self._not_found(payload["model"]) from error
-        finally:
-            if not others_answer():
-                self._windows = None  # from now on, another program may reload the model
 
     async def embed(self, payload: Mapping[str, Any]) -> Mapping[str, Any]:
         """Post ``payload`` to ``/api/embed`` and return the response, which must arrive within ``stall_timeout``.
@@ -213,30 +205,28 @@ class AsyncOllamaClient:
         return merge_chunks([chunk async for chunk in chunks])
 
     def _start(self, request: Coroutine[Any, Any, _Response]) -> asyncio.Task[_Response]:
-        """Start a request in the background. ``aclose`` cancels it."""
+        """Start a request that ``aclose`` cancels."""
         task = asyncio.get_running_loop().create_task(request)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
         return task
 
-    async def _refresh_catalogue(self) -> None:
-        """Request the model list if it is outdated. Calls at the same time share one request."""
-        if time.monotonic() - self._catalogue_fetched > _MODELS_CACHE_SECONDS:
+    async def _refresh_models(self) -> None:
+        if time.monotonic() - self._models_fetched > _MODELS_CACHE_SECONDS:
             if self._refresh is None or self._refresh.done():
-                self._refresh = self._start(self._fetch_catalogue())
+                self._refresh = self._start(self._fetch_models())
             await asyncio.shield(self._refresh)
 
-    async def _fetch_catalogue(self) -> ModelCatalogue:
-        self._catalogue = ModelCatalogue(await self._transport.call("GET", "/api/tags"), self._details)
-        self._catalogue_fetched = time.monotonic()
-        return self._catalogue
+    async def _fetch_models(self) -> dict[ModelKey, ModelInfo]:
+        self._models = read_tags(await self._transport.call("GET", "/api/tags"))
+        self._models_fetched = time.monotonic()
+        return self._models
 
     def _is_loaded_for(self, payload: Mapping[str, Any]) -> bool:
         """Return whether a request needs no reload, so that the cached windows stay correct."""
-        task = self._windows
-        if task is None or not task.done() or task.cancelled():
+        if self._windows is None or not self._windows.done():
             return False
-        loaded = (task.result() or {}).get(qualified_name(payload["model"]))
+        loaded = (self._windows.result() or {}).get(qualified_name(payload["model"]))
         return loaded is not None and (payload.get("options") or {}).get("num_ctx") in (None, loaded)
 
     async def _fetch_windows(self) -> dict[str, int] | None:
@@ -244,6 +234,11 @@ class AsyncOllamaClient:
             return read_loaded(await self._transport.call("GET", "/api/ps"))
         except MochiError:
             return None
+
+
+def _find(models: Mapping[ModelKey, ModelInfo], name: str) -> tuple[ModelKey, ModelInfo] | None:
+    """Return the first model with this name. The default tag is ``latest``."""
+    return next((item for item in models.items() if qualified_name(item[0][0]) == qualified_name(name)), None)
 
 
 def _short_names(models: Iterable[ModelInfo]) -> list[str]:
@@ -283,7 +278,7 @@ class AsyncInstructorOllamaClient:
         """Send a request of ollama-instructor. Remove the text around the JSON of the answer, such as a code fence."""
         lines: list[Line] = []
         await self._client.post_chat(chat_payload(model, messages, format=format), lines.extend)
-        answer = merge_chunks([*map(read_response, lines)])
+        answer = merge_chunks([read_response(line) for line in lines])
         content = answer.message["content"]
         answer.message["content"] = content[content.find("{") : content.rfind("}") + 1]
         return answer

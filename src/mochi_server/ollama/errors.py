@@ -24,23 +24,16 @@ _RETRY_SECONDS = 2
 """Delay before a retry, in seconds, if Ollama is busy and sends no `Retry-After` in seconds."""
 _EXCERPT_LENGTH = 200
 _CHECK_ADDRESS = "Check that MOCHI_OLLAMA_HOST is the address of Ollama, without a path such as /api."
-"""Advice for a response that is not from Ollama, but from a proxy or another server, or for an unknown path."""
 _CHECK_KEY = "Set OLLAMA_API_KEY to its API key. For a model of Ollama's cloud, run `ollama signin`."
-"""Advice for a response that rejects the API key, or that rejects a request for a model of Ollama's cloud."""
 _FOREIGN_TEXTS = ("<", "404 page not found")
 """Beginnings of a response that is an HTML page, and of Ollama's response to an unknown path."""
-
 _GO_REQUEST = re.compile(r'\bPost "https?://')
 """Pattern for the error text of a failed request from Ollama to its model runner. The text has an internal address."""
 _GO_MAP = re.compile(r"map\[.*?\bmessage:(.*?)(?: \w+:\S*)*\]\s*$", re.DOTALL)
 """Pattern for an error object of a model runner in Go's notation for maps. The pattern's group is the message."""
 _MAX_GO_MAP = 1000
-"""Maximum length of a text that is compared with ``_GO_MAP``, because the comparison of a long text takes minutes.
-
-Errors about tool calls can be long: they contain the text of the model.
-"""
+"""Maximum length of a text that is compared with ``_GO_MAP``, because the comparison of a long text takes minutes."""
 _JSON_OBJECT = re.compile(r"[^{]*(\{.*\})", re.DOTALL)
-_TITLE = re.compile(r"<(title|h1)>([^<>]*)</\1>", re.IGNORECASE)
 
 logger = logging.getLogger(__name__)
 
@@ -77,11 +70,7 @@ def refusal_error(status: int, body: bytes, model: str | None = None, retry_afte
     """Return the error for a response with status 400 or higher. Its message is Ollama's own message."""
     received = _error_text(body)
     is_foreign = not received or received.startswith(_FOREIGN_TEXTS)
-    if is_foreign:
-        title = _TITLE.search(received)
-        text = f"Ollama answered with status {status}{f' and a page: {title[2].strip()}' if title else ''}."
-    else:
-        text = _readable(received) or f"Ollama answered with status {status} and no message."
+    text = ("" if is_foreign else _readable(received)) or f"Ollama answered with status {status} and no message."
     if status in _BUSY:
         is_number = retry_after is not None and retry_after.isascii() and retry_after.isdigit()
         return OllamaBusy(text, status, int(retry_after or 0) if is_number else _RETRY_SECONDS)
@@ -109,12 +98,11 @@ def reported_error(line: bytes) -> OllamaError:
 def redirect_error(status: int, location: str) -> OllamaError:
     """Return the error for a redirect. Its message contains only the host of the target."""
     host = urlsplit(location).hostname or "a path on the same host"
-    return OllamaError(
+    text = (
         f"Ollama answered with a redirect (status {status}) to {host}. Redirects are not followed, because that would "
-        "send the conversation to another address. Set MOCHI_OLLAMA_HOST to the address of Ollama itself.",
-        upstream_status=status,
-        redirect_host=host,
+        "send the conversation to another address. Set MOCHI_OLLAMA_HOST to the address of Ollama itself."
     )
+    return OllamaError(text, upstream_status=status, redirect_host=host)
 
 
 def is_context_refusal(error: OllamaError) -> bool:
@@ -144,7 +132,6 @@ def invalid_json_error(line: bytes) -> OllamaError:
 
 
 def _error_text(body: bytes) -> str:
-    """Return the error message in a JSON body, or the beginning of any other body."""
     return _message_in(body) or _excerpt(body.strip())
 
 
@@ -180,7 +167,7 @@ def _excerpt(body: bytes) -> str:
 
 
 def _system_reason(error: Exception) -> str:
-    """Return the reason that the operating system or TLS reports, or "" if the error has no such reason."""
+    """Return the reason that the operating system or TLS reports, or ""."""
     cause = getattr(error, "certificate_error", None) or getattr(error, "os_error", error)
     if isinstance(cause, ssl.SSLError):  # aiohttp wraps the error in another message
         reason = getattr(cause, "verify_message", None) or (cause.reason or "it failed").replace("_", " ").lower()

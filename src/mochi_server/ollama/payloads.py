@@ -111,52 +111,31 @@ def qualified_name(name: str) -> str:
     return name if ":" in name.rpartition("/")[2] else f"{name}:latest"
 
 
-class ModelCatalogue:
-    """Models of one ``/api/tags`` response, in the same order. ``known`` contains model details by name and digest."""
+def read_tags(body: object) -> dict[ModelKey, ModelInfo]:
+    """Return the models in a response of ``/api/tags``, in the same order."""
+    entries = _mapping(body).get("models")
+    if not isinstance(entries, list):
+        raise OllamaError("Ollama returned a model list that is not a JSON array.")
+    return {
+        (_name(entry), str(entry.get("digest"))): _read_tag(entry) for entry in entries if isinstance(entry, Mapping)
+    }
 
-    def __init__(self, tags: object, known: Mapping[ModelKey, ModelDetails]) -> None:
-        entries = _mapping(tags).get("models")
-        if not isinstance(entries, list):
-            raise OllamaError("Ollama returned a model list that is not a JSON array.")
-        self._models = {
-            (_name(entry), str(entry.get("digest"))): _read_tag(entry)
-            for entry in entries
-            if isinstance(entry, Mapping)
-        }
-        self._by_name = {qualified_name(key[0]): key for key in reversed(self._models)}
-        self._known = known
 
-    def without_details(self) -> list[ModelKey]:
-        """Return the key of each model whose details must be requested from ``/api/show``.
+def lacks_details(model: ModelInfo) -> bool:
+    """Return whether ``/api/tags`` may have listed a model's capabilities or context length incompletely."""
+    return not (set(model.capabilities) > {"completion"} and model.context_length)
 
-        ``/api/tags`` lists incomplete capabilities for some models, and no capabilities in older versions of Ollama.
-        """
-        return [
-            key
-            for key, info in self._models.items()
-            if key not in self._known and not (set(info.capabilities) > {"completion"} and info.context_length)
-        ]
 
-    def models(self) -> list[ModelInfo]:
-        """Return all models."""
-        return [self._with_details(key) for key in self._models]
-
-    def find(self, name: str) -> tuple[ModelInfo, ModelKey] | None:
-        """Return a model and its key, or None if it is not installed. The default tag is ``latest``."""
-        if (key := self._by_name.get(qualified_name(name))) is None:
-            return None
-        return self._with_details(key), key
-
-    def _with_details(self, key: ModelKey) -> ModelInfo:
-        info = self._models[key]
-        if (details := self._known.get(key)) is None:
-            return info
-        return replace(
-            info,
-            capabilities=details.capabilities or info.capabilities,
-            context_length=details.context_length or info.context_length,
-            num_ctx=details.num_ctx,
-        )
+def with_details(model: ModelInfo, details: ModelDetails | None) -> ModelInfo:
+    """Return a model with its details from ``/api/show``."""
+    if details is None:
+        return model
+    return replace(
+        model,
+        capabilities=details.capabilities or model.capabilities,
+        context_length=details.context_length or model.context_length,
+        num_ctx=details.num_ctx,
+    )
 
 
 def read_show(body: object) -> ModelDetails:
@@ -202,7 +181,7 @@ def _read_tag(entry: Mapping[str, Any]) -> ModelInfo:
 
 
 def _timestamp(value: object) -> int:
-    """Return a time in seconds since 1970, or 0 if it is invalid. Ollama sends RFC 3339 with nanoseconds."""
+    """Return a time in seconds since 1970, or 0 if it is invalid."""
     try:
         return int(_TIME.validate_python(value).timestamp())
     except ValidationError:

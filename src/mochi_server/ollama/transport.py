@@ -32,6 +32,7 @@ from mochi_server.ollama.payloads import Endpoint
 Line = dict[str, Any]
 OnLines = Callable[[list[Line]], None]
 """Callback for the lines parsed from one read of the connection. An exception in the callback ends the request."""
+_Feed = Callable[[bytes], None]
 
 _STALL_ADVICE = "If the model is slow, raise MOCHI_OLLAMA_STALL_TIMEOUT_SECONDS."
 _SHORT_CALL_SECONDS = 5
@@ -39,7 +40,6 @@ _CHECK_SECONDS = 2.0
 """Time between two checks whether the connection of a stream still exists."""
 _DRAIN_SECONDS = 0.05
 _MAX_UNSTREAMED_BYTES = 1024 * 1024
-_RECENT_SECONDS = 1.0
 _END_OF_HEAD = b"\r\n\r\n"
 
 
@@ -120,13 +120,6 @@ class Transport:
         self._connect_timeout = connect_timeout
         self._session: aiohttp.ClientSession | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
-        self._streams = 0
-        self._last_received = float("-inf")
-
-    @property
-    def is_receiving(self) -> bool:
-        """Whether an answer is streaming and data arrived within the last second."""
-        return self._streams > 0 and time.monotonic() - self._last_received < _RECENT_SECONDS
 
     async def aclose(self) -> None:
         if self._session is not None:
@@ -144,11 +137,7 @@ class Transport:
                 return orjson.loads(await response.read())
 
     async def post(self, path: str, payload: Mapping[str, Any], on_lines: OnLines) -> None:
-        """Post ``payload`` and pass batches of response lines to ``on_lines``.
-
-        If the caller cancels this method, the connection is closed, so that Ollama stops generating. Raises the errors
-        of ``AsyncOllamaClient.post_chat``, and TypeError if JSON cannot represent ``payload``.
-        """
+        """Post ``payload`` and pass batches of response lines to ``on_lines``, as ``AsyncOllamaClient.post_chat``."""
         timeout = aiohttp.ClientTimeout(total=None, sock_connect=self._connect_timeout)
         request = self._request("POST", path, payload, timeout)
         reader, progress = LineReader(), 0.0
@@ -156,43 +145,34 @@ class Transport:
         def feed(data: bytes) -> None:
             nonlocal progress
             if lines := reader.feed(data) if data else reader.end():
-                self._last_received = time.monotonic()
                 if any(map(_has_content, lines)):
-                    progress = self._last_received
+                    progress = time.monotonic()
                 on_lines(lines)
             if reader.failure is not None:
                 raise reader.failure
 
-        self._streams += 1
-        try:
-            with translating_errors(self.endpoint.url, _STALL_ADVICE):
-                with anyio.fail_after(self._stall_seconds):
-                    response = await request
-                with closing(response):
-                    progress = time.monotonic()
-                    # A separate task has a short chain of awaits, which makes each read faster.
-                    reading = asyncio.ensure_future(self._read(response, payload, reader, feed))
-                    try:
-                        while not reading.done():
-                            remaining = progress + self._stall_seconds - time.monotonic()
-                            if remaining <= 0:
-                                raise TimeoutError
-                            await asyncio.wait([reading], timeout=min(remaining, _CHECK_SECONDS))
-                            # After a malformed chunk, aiohttp closes the connection but not the response.
-                            if response.connection is not None and response.connection.transport is None:
-                                response.content.feed_eof()
-                    finally:
-                        reading.cancel()
-            reading.result()
-        finally:
-            self._streams -= 1
+        with translating_errors(self.endpoint.url, _STALL_ADVICE):
+            with anyio.fail_after(self._stall_seconds):
+                response = await request
+            with closing(response):
+                progress = time.monotonic()
+                # A separate task has a short chain of awaits, which makes each read faster.
+                reading = asyncio.ensure_future(self._read(response, payload, reader, feed))
+                try:
+                    while not reading.done():
+                        remaining = progress + self._stall_seconds - time.monotonic()
+                        if remaining <= 0:
+                            raise TimeoutError
+                        await asyncio.wait([reading], timeout=min(remaining, _CHECK_SECONDS))
+                        # After a malformed chunk, aiohttp closes the connection but not the response.
+                        if response.connection is not None and response.connection.transport is None:
+                            response.content.feed_eof()
+                finally:
+                    reading.cancel()
+        reading.result()
 
     async def _read(
-        self,
-        response: aiohttp.ClientResponse,
-        payload: Mapping[str, Any],
-        reader: LineReader,
-        feed: Callable[[bytes], None],
+        self, response: aiohttp.ClientResponse, payload: Mapping[str, Any], reader: LineReader, feed: _Feed
     ) -> None:
         """Pass the response to ``feed``. Errors of the connection are translated, but not errors of ``feed``."""
         with translating_errors(self.endpoint.url, _STALL_ADVICE):

@@ -19,8 +19,7 @@ from mochi_server.util.shielding import run_shielded
 
 MAX_MODELS = 3
 
-_LAST_EVENTS_SECONDS = 0.3
-"""Maximum wait in seconds until clients have received the last events during a shutdown."""
+_LAST_EVENTS_SECONDS = 0.3  # maximum wait until clients have received the last events during a shutdown
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,8 +104,8 @@ class Comparison:
 
     models: Sequence[tuple[str, ModelInfo]]
     messages: list[ChatMessage]
-    think: bool | str | None = None
-    options: Mapping[str, Any] = field(default_factory=dict)
+    think: bool | str | None
+    options: Mapping[str, Any]
 
 
 @dataclass(eq=False)
@@ -123,7 +122,7 @@ class CompareService:
     async def find(self, model_ids: object) -> list[tuple[str, ModelInfo]]:
         """Return each requested ID with its model. An ID is a model name or a position in the model list (from 1).
 
-        Raise ``InvalidComparison`` for invalid IDs, and ``ShuttingDown`` during a shutdown.
+        Raise ``InvalidComparison`` or ``ShuttingDown``.
         """
         if self._is_draining:
             raise ShuttingDown
@@ -211,18 +210,13 @@ class CompareService:
                     response.append(content)
                     send(Chunk(model_id, content))
 
-        payload = chat_payload(
-            model.name,
-            (),
-            think=(comparison.think or False) if model.has_capability("thinking") else None,
-            options=comparison.options,
-        )
+        think = (comparison.think or False) if model.has_capability("thinking") else None
         characters = sum(len(message["content"]) for message in comparison.messages)
         request = ModelRequest(
             allocation=self.gateway.allocate(model),
-            payload=payload,
+            payload=chat_payload(model.name, (), think=think, options=comparison.options),
             prompt=FixedPrompt(comparison.messages, PromptSize(characters)),
-            limits_answer="num_predict" in (comparison.options or {}),
+            limits_answer="num_predict" in comparison.options,
         )
         await self.gateway.send(request, receive)
         send(End(model_id))

@@ -6,12 +6,11 @@ import re
 from base64 import b64decode, b64encode
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import datetime, timezone
 from typing import Annotated, Any, Literal, TypeGuard, TypeVar
 
 import anyio
-import orjson
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from mochi_server.constants import FORMAT_VERSION, MAX_TITLE_CHARS
@@ -28,7 +27,6 @@ from mochi_server.util.clock import new_id, now
 from mochi_server.util.first_error import Entries, Items
 from mochi_server.util.validation_errors import MAX_REPORTED, describe, field_path, to_entry
 
-_UNKNOWN_MODEL = "unknown"
 _UNTITLED = "New Chat"
 _REASONING = re.compile(r'<details type="reasoning"[^<>]*>(.*?)</details>\s*', re.DOTALL)
 _SUMMARY = re.compile(r"\A\s*<summary>.*?</summary>", re.DOTALL)
@@ -144,8 +142,6 @@ class ImportExportService:
     store: SessionStore
     max_sessions: int
     shutdown: anyio.Event
-    _importing: asyncio.Lock = field(default_factory=asyncio.Lock, init=False)
-    """Lock that allows one import at a time, because large files need much memory."""
 
     async def fork(self, session_id: str, index: int | None = None, message_id: str | None = None) -> ChatSession:
         """Copy a session up to and including a message. A turn may be running in the original session."""
@@ -170,10 +166,9 @@ class ImportExportService:
 
         Raise ``ValidationFailed`` for an invalid file, and ``ShuttingDown`` during a shutdown.
         """
-        async with self._importing:
-            self._refuse_at_shutdown()
-            sessions = await asyncio.to_thread(_read_sessions, data, self.max_sessions)
-            stored = await self.store.create_all(sessions, check=self._refuse_at_shutdown)
+        self._refuse_at_shutdown()
+        sessions = await asyncio.to_thread(_read_sessions, data, self.max_sessions)
+        stored = await self.store.create_all(sessions, check=self._refuse_at_shutdown)
         return await asyncio.to_thread(
             lambda: SessionPage.of([encode(s.summary_object()) for s in stored], len(stored))
         )
@@ -205,13 +200,9 @@ def _read_sessions(data: bytes, max_sessions: int) -> list[tuple[ChatSession, li
     if not items:
         raise ValidationFailed("The file has no sessions.", errors=[])
     if len(items) > max_sessions:
-        raise ValidationFailed(
-            f"The file has {len(items)} sessions; at most {max_sessions} are allowed. Split the file, or raise "
-            "MOCHI_MAX_IMPORT_SESSIONS.",
-            sessions=len(items),
-            limit=max_sessions,
-            errors=[],
-        )
+        text = f"The file has {len(items)} sessions; at most {max_sessions} are allowed. Split the file, or raise "
+        text += "MOCHI_MAX_IMPORT_SESSIONS."
+        raise ValidationFailed(text, sessions=len(items), limit=max_sessions, errors=[])
     return [_read(number, item) for number, item in enumerate(items)]
 
 
@@ -247,10 +238,7 @@ _Model = TypeVar("_Model", bound=BaseModel)
 
 def _validate(number: int, item: dict[str, Any], kind: type[_Model]) -> _Model:
     try:
-        orjson.dumps(item)
         return kind.model_validate(item)
-    except TypeError as error:
-        raise _invalid_item(number, f"has a value that cannot be stored: {error}") from error
     except ValidationError as error:
         problems = error.errors(include_url=False, include_context=False)[:MAX_REPORTED]
         entries = [to_entry(problem, field_path(problem, problem["loc"], item)) for problem in problems]
@@ -272,29 +260,29 @@ def _image(name: str, encoded: str) -> Image:
 
 
 def _to_session(exported: OpenWebUIChat) -> ChatSession:
-    """Convert the current branch of a chat to a new session."""
     chat = exported.chat
     branch = _branch(chat.history) if chat.history else [*filter(_has_role, chat.messages or ())]
-    start_times = exported.created_at, branch[0].timestamp if branch else None, chat.timestamp
-    created = next((time for time in map(_to_iso, start_times) if time), None) or now()
-    updated = _to_iso(exported.updated_at) or (_to_iso(branch[-1].timestamp) if branch else None) or created
+    first, last = (branch[0].timestamp, branch[-1].timestamp) if branch else (None, None)
+    created = _to_iso(exported.created_at) or _to_iso(first) or _to_iso(chat.timestamp) or now()
+    updated = _to_iso(exported.updated_at) or _to_iso(last) or created
     messages = [_convert_message(message, created) for message in branch]
     system = chat.system or (chat.params.system if chat.params else None)
     if system and system.strip() and not any(message["role"] == "system" for message in messages):
         messages.insert(0, _new_message("system", system, created))
+    title = collapse_whitespace(exported.title or chat.title)[:MAX_TITLE_CHARS].strip()
     metadata = SessionMetadata(
         session_id=new_id(),
         model=_model(branch, chat),
         created_at=created,
         updated_at=updated,
         message_count=len(messages),
-        title=_title(exported),
+        title=None if title in ("", _UNTITLED) else title,
     )
     return ChatSession(metadata, messages)
 
 
 def _branch(history: OpenWebUIHistory) -> list[OpenWebUIMessage]:
-    """Return the messages from the first to the current message. If there is no current message, end at the latest."""
+    """Return the messages from the first to the current one, or to the latest one if there is no current message."""
     shown = {name: message for name, message in history.messages.items() if _has_role(message)}
     latest = max(shown, key=lambda name: shown[name].timestamp or 0, default=None)
     name = history.currentId if history.currentId in shown else latest
@@ -317,7 +305,9 @@ def _convert_message(message: OpenWebUIMessage, created: str) -> Message:
         # The text after the last end tag is handled separately: for each start tag, the pattern would read all of it.
         rest = content.rpartition("</details>")[2].lstrip()
         reasoned = content.removesuffix(rest)
-        blocks = [_thinking(block) for block in _REASONING.findall(reasoned)]
+        blocks = [
+            _QUOTED.sub("", html.unescape(_SUMMARY.sub("", block))).strip() for block in _REASONING.findall(reasoned)
+        ]
         thinking = "\n\n".join(blocks or _output_texts(message.output, "reasoning"))
         visible = _REASONING.sub("", reasoned) + rest
         stored["content"] = visible if visible.strip() else "\n\n".join(_output_texts(message.output, "message"))
@@ -337,34 +327,20 @@ def _new_message(role: Role, content: str, time: str) -> Message:
 
 
 def _text(content: Any) -> str:
-    """Return the text of a message's content, which is a string or a list of parts in OpenAI's format."""
     if isinstance(content, list):
         parts = [part.get("text") for part in content if isinstance(part, dict)]
         return "\n".join(part for part in parts if isinstance(part, str))
     return content if isinstance(content, str) else ""
 
 
-def _thinking(block: str) -> str:
-    """Extract the thinking from the HTML block that Open WebUI puts into an answer."""
-    return _QUOTED.sub("", html.unescape(_SUMMARY.sub("", block))).strip()
-
-
 def _model(branch: list[OpenWebUIMessage], chat: OpenWebUIContent) -> str:
-    """Return the model of the latest answer, or else the first model selected for the chat."""
     answer_models = [message.model for message in reversed(branch) if message.role == "assistant"]
-    return next((name for name in (*answer_models, *(chat.models or ())) if name and name.strip()), _UNKNOWN_MODEL)
-
-
-def _title(exported: OpenWebUIChat) -> str | None:
-    title = collapse_whitespace(exported.title or exported.chat.title)[:MAX_TITLE_CHARS].strip()
-    return title if title and title != _UNTITLED else None
+    return next((name for name in (*answer_models, *(chat.models or ())) if name and name.strip()), "unknown")
 
 
 def _to_iso(time: float | None) -> str | None:
-    if not time:
-        return None
+    seconds = (time or 0) / 1000 if (time or 0) > _MIN_MILLISECONDS else time
     try:
-        seconds = time / 1000 if time > _MIN_MILLISECONDS else time
-        return datetime.fromtimestamp(seconds, timezone.utc).isoformat(timespec="microseconds")
+        return datetime.fromtimestamp(seconds, timezone.utc).isoformat(timespec="microseconds") if seconds else None
     except (OverflowError, OSError, ValueError):
         return None

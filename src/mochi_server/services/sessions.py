@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
-from typing import Any, Protocol
+from typing import Any
 
 from mochi_server import errors
 from mochi_server.constants import AGENT_TOOL
@@ -16,7 +16,7 @@ from mochi_server.ollama.types import ModelInfo
 from mochi_server.services.system_prompts import SystemPromptService
 from mochi_server.sessions.history_edits import edited, has_stale_checkpoint, with_system_prompt, without_system_prompt
 from mochi_server.sessions.images import Image, images_in, media_type_of
-from mochi_server.sessions.session import ChatSession, SessionMetadata
+from mochi_server.sessions.session import ChatSession
 from mochi_server.sessions.store import SessionStore
 from mochi_server.sessions.types import AgentSettings, SessionCreationOptions, ToolSettings, window_config
 from mochi_server.tools.discovery import ToolCatalogue
@@ -27,17 +27,6 @@ from mochi_server.util.nearest import join_names, nearest
 _STORED_OF_OTHER_MODELS = ("current_window", "manual_override", "adjustment_history")
 """Fields of the window configuration that a session stores for each other model whose window it has set."""
 _RESERVED = f"The tool {AGENT_TOOL!r} cannot be used while agents are enabled, because it calls the agents. Rename it."
-_MAX_SUGGESTIONS = 10
-"""Number of unknown names for which the nearest name is searched, because a search takes milliseconds."""
-
-
-class Agent(Protocol):
-    """An agent that was found. If ``valid`` is false, ``error_message`` is the reason."""
-
-    @property
-    def valid(self) -> bool: ...
-    @property
-    def error_message(self) -> str | None: ...
 
 
 @dataclass(frozen=True)
@@ -58,8 +47,8 @@ class SelectionChecker:
     """Checker of the tools and agents that a session enables. It discovers tools and agents only if it needs them."""
 
     tools: ToolRegistry
-    agents: Callable[[], Awaitable[Mapping[str, Agent]]]
-    """Function that returns all agents by name. The agents may lack their tools from MCP servers."""
+    agents: Callable[[], Awaitable[Mapping[str, Any]]]
+    """Function that returns all agents by name, with ``valid`` and ``error_message``. They may lack MCP tools."""
 
     async def check(self, tools: ToolSettings | None, agents: AgentSettings | None) -> Selection:
         """Return which tools and agents in the settings can be used. The value None stands for empty settings."""
@@ -85,10 +74,6 @@ class SessionState:
     """Manual window of the session in tokens, or None."""
     selection: Selection
     """Tools and agents that the session enables."""
-
-
-class _ModelChanged(Exception):
-    """Another request has changed the model of the session, so the window must be chosen again."""
 
 
 @dataclass(frozen=True)
@@ -125,18 +110,15 @@ class SessionService:
             await self.gateway.find_model(fields["summary_model"])
         if "model" not in fields and "context_window" not in fields:
             return await self.store.patch(session_id, fields)
-        while True:
-            try:
-                return await self._patch_window(session, fields)
-            except _ModelChanged:
-                session = await self.store.load(session_id)
+        model = await self.gateway.find_model(fields.get("model") or session.model)
+        has_window = "context_window" in fields
+        chosen = (fields.pop("context_window", None) or {}).get("current_window")
+        if has_window or qualified_name(model.name) != qualified_name(session.model):
+            fields["context_window_config"] = await self._window_config(session, model, chosen, has_window=has_window)
+        return await self.store.patch(session_id, fields)
 
     async def warnings(self, session: ChatSession, changes: Mapping[str, Any]) -> list[TurnWarning]:
-        """Return the warnings about ``changes``, which the session has applied.
-
-        There is a warning for each tool, tool group and agent that cannot be used, and for a manual window that differs
-        from the window of other sessions.
-        """
+        """Return warnings about changes that the session has applied: unknown tools and agents, and a manual window."""
         selection = await self.selections.check(changes.get("tool_settings"), changes.get("agent_settings"))
         window = await self._window_warning(session) if changes.keys() & {"model", "context_window"} else None
         return [*selection.warnings, *([window] if window else [])]
@@ -164,10 +146,7 @@ class SessionService:
             return await self.edit(await self.store.load(session_id), index, content)
 
     async def edit(self, session: ChatSession, index: int, content: str) -> ChatSession:
-        """Replace a user message and remove the later messages. The caller must hold the session's lock.
-
-        Raises ``InvalidMessageIndex`` or ``SessionConflict``.
-        """
+        """Like ``edit_message``, for a caller that holds the session's lock. May also raise ``SessionConflict``."""
         tail = edited(session, index, content)
         changed = await self.store.replace_tail(session.session_id, *tail, revision=session.revision)
         if has_stale_checkpoint(changed.metadata, changed.history):
@@ -175,10 +154,7 @@ class SessionService:
         return changed
 
     async def set_system_prompt(self, session_id: str, content: str | None, source_file: str | None) -> ChatSession:
-        """Set the system message. Raise ``PromptNotFound`` or ``SessionBusy``.
-
-        Raise ``ValidationFailed`` if ``content`` is blank and ``source_file`` is empty or the name of a blank file.
-        """
+        """Set the system message. Raise ``PromptNotFound``, ``SessionBusy`` or ``ValidationFailed``."""
         async with self.store.hold(session_id):
             session = await self.store.load(session_id)
             text = await self._system_prompt(content, source_file)
@@ -216,22 +192,6 @@ class SessionService:
             manual = manual_window(model, config)
         return SessionState(session, model, manual, selection)
 
-    async def _patch_window(self, session: ChatSession, changes: Mapping[str, Any]) -> ChatSession:
-        """Set the fields, which change the model or the window. Raise ``_ModelChanged``."""
-        fields = dict(changes)
-        model = await self.gateway.find_model(fields.get("model") or session.model)
-        has_window = "context_window" in fields
-        chosen = (fields.pop("context_window", None) or {}).get("current_window")
-        if has_window or qualified_name(model.name) != qualified_name(session.model):
-            fields["context_window_config"] = await self._window_config(session, model, chosen, has_window=has_window)
-
-        def checked(stored: SessionMetadata) -> Mapping[str, Any]:
-            if stored.model != session.model:
-                raise _ModelChanged
-            return fields
-
-        return await self.store.patch(session.session_id, checked)
-
     async def _system_prompt(self, content: str | None, source_file: str | None) -> str | None:
         """Return ``content`` or, if it is blank, the text of the prompt file. Return None if both are missing."""
         if content is not None and content.strip():
@@ -251,7 +211,8 @@ class SessionService:
         name, previous = qualified_name(model.name), qualified_name(session.model)
         of_model, was_manual = before, before["manual_override"]
         if name != previous:
-            others = _other_models(before)
+            stored = before.get("other_models")
+            others = dict(stored) if isinstance(stored, dict) else {}
             if was_manual:
                 others[previous] = {key: before[key] for key in _STORED_OF_OTHER_MODELS}
             of_model, before = window_config(others.pop(name, None)), before | {"other_models": others}
@@ -268,12 +229,6 @@ class SessionService:
         return windows.adjusted(before, decision, now(), by_user=by_user)
 
 
-def _other_models(config: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the stored configurations of the models that a session used before, by qualified name."""
-    others = config.get("other_models")
-    return dict(others) if isinstance(others, dict) else {}
-
-
 def _check_tools(settings: ToolSettings, catalogue: ToolCatalogue, selection: Selection) -> None:
     selection.active_tools.extend(catalogue.selected(settings.tools, settings.tool_group))
     for name in dict.fromkeys(settings.tools):
@@ -286,7 +241,7 @@ def _check_tools(settings: ToolSettings, catalogue: ToolCatalogue, selection: Se
         _warn_unknown(selection, errors.ToolNotFound.code, "tool group", group, catalogue.groups)
 
 
-def _check_agents(settings: AgentSettings, agents: Mapping[str, Agent], selection: Selection) -> None:
+def _check_agents(settings: AgentSettings, agents: Mapping[str, Any], selection: Selection) -> None:
     for name in dict.fromkeys(settings.enabled_agents):
         if name in agents and agents[name].valid:
             selection.active_agents.append(name)
@@ -301,7 +256,7 @@ def _check_agents(settings: AgentSettings, agents: Mapping[str, Agent], selectio
 
 
 def _warn_unknown(selection: Selection, code: str, kind: str, name: str, known: Mapping[str, object]) -> None:
-    similar = nearest(name, known) if len(selection.warnings) < _MAX_SUGGESTIONS else None
+    similar = nearest(name, known)
     question = f" Did you mean {similar!r}?" if similar else ""
     existing = f"Existing {kind}s: {join_names(known)}." if known else f"There are no {kind}s."
     selection.warnings.append(TurnWarning(code, f"There is no {kind} named {name!r}.{question} {existing}"))

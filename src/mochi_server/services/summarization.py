@@ -3,7 +3,7 @@
 import asyncio
 import logging
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Annotated, Any
 
@@ -44,10 +44,7 @@ _SYNTAX_CHARS = 40
 _UNKNOWN_WINDOW = 4096
 _TRIES = 2
 _MAX_POSTPONEMENTS = 5
-"""Maximum number of times that turns of other sessions postpone a summary, each time by ``interval`` seconds.
-
-Without a limit, a busy server would write no summaries.
-"""
+"""Maximum number of times that turns of other sessions postpone a summary. A busy server must also write summaries."""
 
 logger = logging.getLogger(__name__)
 
@@ -73,8 +70,6 @@ class SummaryResult:
 
 @dataclass
 class _SummaryState:
-    """State of the background summaries of one session."""
-
     task: "asyncio.Task[None] | None" = None
     is_requesting: bool = False
     """Whether the summary has been requested from the model."""
@@ -107,7 +102,6 @@ class SummarizationService:
         self._postpone_for(session_id)
 
     def _postpone_for(self, session_id: str) -> None:
-        """Cancel the session's summary, and postpone other summaries that have been requested."""
         self._cancel(session_id)
         for other, state in self._states.items():
             if state.is_requesting and state.postponements < _MAX_POSTPONEMENTS:
@@ -193,14 +187,14 @@ class SummarizationService:
     ) -> ConversationSummary:
         """Store and return a new summary.
 
-        In the background, raise ``_ModelNotLoaded`` instead of loading or unloading a model, and ``SessionConflict`` if
-        the history has changed.
+        In the background, raise ``_ModelNotLoaded`` instead of loading or unloading a model.
         """
         loaded = await self.gateway.loaded_window(name)
         if in_background and (not loaded or _unloads_model(session.metadata.keep_alive)):
             raise _ModelNotLoaded(name)
         model = await self.gateway.find_model(name)
-        manual = _manual_window(session, model)
+        is_own = qualified_name(session.model) == qualified_name(model.name)
+        manual = manual_window(model, session.metadata.context_window_config) if is_own else None
         if in_background and (manual or self.gateway.windows.size(name)) not in (None, loaded):
             raise _ModelNotLoaded(name)
         summary = await self._continue_prompt(session, name, model, loaded, state)
@@ -232,8 +226,8 @@ class SummarizationService:
         """Request a summary by continuing the session's latest prompt, which Ollama still has in its cache.
 
         Return None if the prompt is no longer cached, if the answer would not fit into the window, or if the request
-        fails. After such a failure, unless Ollama was only busy, later background summaries do not use the model.
-        Otherwise, a separate summary would remove the prompt from the cache after each turn.
+        fails. After a failure, later background summaries do not use the model, because a separate summary after each
+        turn would remove the prompt from the cache.
         """
         exchange = self.gateway.slots.get(model.name)
         if exchange is None or loaded is None or not _is_current(exchange, session):
@@ -245,16 +239,14 @@ class SummarizationService:
         window = options.get("num_ctx")
         if window not in (None, loaded) or exchange.tokens + request_tokens + _ANSWER_TOKENS > loaded:
             return None
-        added: list[ChatMessage] = [
-            {"role": "assistant", "content": session.history[-1]["content"]},
-            {"role": "user", "content": _CONTINUATION},
-        ]
         # A stop sequence such as "." would end the JSON too early.
         options = {name: value for name, value in options.items() if name != "stop"} | {"num_predict": _ANSWER_TOKENS}
         request = ModelRequest(
             allocation=allocation.fixed(window),
             payload={**exchange.payload, "format": _schema(_ANSWER_TOKENS), "options": options},
-            prompt=FixedPrompt(exchange.payload["messages"], exchange.size).extended(added),
+            prompt=_extended(
+                FixedPrompt(exchange.payload["messages"], exchange.size), session.history[-1]["content"], _CONTINUATION
+            ),
             limits_answer=False,
             exchange=lambda *_: exchange,
         )
@@ -267,10 +259,7 @@ class SummarizationService:
             return None
 
     async def _request_summary(self, request: ModelRequest) -> ConversationSummary:
-        """Request a summary. If the answer is invalid, send the validation error to the model and retry once.
-
-        Raise ``OllamaError`` if the retry fails.
-        """
+        """Request a summary. If the answer is invalid, send the validation error to the model and retry once."""
         error = ""
         for _ in range(_TRIES):
             lines: list[Line] = []
@@ -284,15 +273,9 @@ class SummarizationService:
             except ValidationError as invalid:
                 error = explain(invalid)
                 correction = f"That was not the JSON asked for: {error}. Answer again, with JSON alone."
-                added: list[ChatMessage] = [
-                    {"role": "assistant", "content": content},
-                    {"role": "user", "content": correction},
-                ]
-                request = replace(request, prompt=sent.extended(added))
-        name = request.payload["model"]
-        raise OllamaError(
-            f"Model {name!r} returned no valid summary ({error}). Send another model in the field `model`."
-        )
+                request = replace(request, prompt=_extended(sent, content, correction))
+        text = f"Model {request.payload['model']!r} returned no valid summary ({error})."
+        raise OllamaError(f"{text} Send another model in the field `model`.")
 
 
 @dataclass(eq=False)
@@ -309,25 +292,36 @@ class _SummaryPrompt:
 
     async def fit(self, _: int | None, refused: int | None) -> FixedPrompt | None:
         """Return a prompt that fits. A refusal has improved the estimate, so the next prompt is shorter."""
-        before, estimate, max_tokens = self.size, self.allocation.estimate, int(self.window * _MAX_PROMPT_RATIO)
-        messages = _summary_messages(
-            self.session, self.covered, lambda text: estimate.tokens(PromptSize(len(text))) <= max_tokens
-        )
+        before, estimate = self.size, self.allocation.estimate
+        messages = self._messages()
         self.size = PromptSize(sum(len(message["content"]) for message in messages))
         if refused is not None and self.size.characters >= before.characters:
             return None
         limit = max(min(_ANSWER_TOKENS, estimate.room(self.size, self.window)), 1)
         return FixedPrompt(messages, self.size, _schema(limit))
 
+    def _messages(self) -> list[ChatMessage]:
+        history, max_tokens = self.session.history, int(self.window * _MAX_PROMPT_RATIO)
+        start = next((i + 1 for i, m in enumerate(history) if m["message_id"] == self.covered), 0)
+        if start == len(history):
+            start = 0  # without newer messages, a client requests the summary again, for example from another model
+        earlier = self.session.metadata.summary if start else None
+        before = f"Summary so far: {str(earlier.get('summary'))[:_MAX_SUMMARY_CHARS]}\n\n" if earlier else ""
+        text = "\n\n".join(f"{m['role']}: {m['content']}" for m in history[start:] if _is_dialogue(m))
+        while len(text) > 200 and self.allocation.estimate.tokens(PromptSize(len(before + text))) > max_tokens:
+            text = text[len(text) // 4 :]
+        return [
+            {"role": "system", "content": _INSTRUCTION},
+            {"role": "user", "content": f"{before}Summarize this conversation:\n\n{text}"},
+        ]
+
+
+def _extended(prompt: FixedPrompt, answer: str, request: str) -> FixedPrompt:
+    return prompt.extended([{"role": "assistant", "content": answer}, {"role": "user", "content": request}])
+
 
 class _ModelNotLoaded(Exception):
     """Refusal of a background summary that would load or unload a model, or change its window."""
-
-
-def _manual_window(session: ChatSession, model: ModelInfo) -> int | None:
-    """Return the manual window of a session if ``model`` is its model, else None."""
-    is_own = qualified_name(session.model) == qualified_name(model.name)
-    return manual_window(model, session.metadata.context_window_config) if is_own else None
 
 
 def _schema(max_tokens: int) -> dict[str, Any]:
@@ -358,27 +352,10 @@ def _without_system_prompt(history: Sequence[Message]) -> list[Message]:
 
 def _is_due(session: ChatSession, state: _SummaryState) -> bool:
     """Return whether the last message is a complete answer of this process that no summary covers."""
-    if len(session.history) < 2:
+    last = session.history[-1] if len(session.history) > 1 else None
+    if last is None or last["role"] != "assistant" or last.get("tool_calls") or last.get("interrupted"):
         return False
-    last = session.history[-1]
-    is_complete = last["role"] == "assistant" and not last.get("tool_calls") and not last.get("interrupted")
-    return is_complete and last["message_id"] == state.answer_id != state.covered
-
-
-def _summary_messages(session: ChatSession, covered: str | None, fits: Callable[[str], bool]) -> list[ChatMessage]:
-    """Return a prompt with the previous summary and the newer messages. Cut the oldest text until the prompt fits."""
-    start = next((i + 1 for i, m in enumerate(session.history) if m["message_id"] == covered), 0)
-    if start == len(session.history):
-        start = 0  # without newer messages, a client requests the summary again, for example from another model
-    earlier = session.metadata.summary if start else None
-    before = f"Summary so far: {str(earlier.get('summary'))[:_MAX_SUMMARY_CHARS]}\n\n" if earlier else ""
-    text = "\n\n".join(f"{m['role']}: {m['content']}" for m in session.history[start:] if _is_dialogue(m))
-    while not fits(before + text) and len(text) > 200:
-        text = text[len(text) // 4 :]
-    return [
-        {"role": "system", "content": _INSTRUCTION},
-        {"role": "user", "content": f"{before}Summarize this conversation:\n\n{text}"},
-    ]
+    return last["message_id"] == state.answer_id != state.covered
 
 
 def _is_dialogue(message: Message) -> bool:

@@ -1,7 +1,6 @@
 """System prompt files: ``.md`` and ``.txt`` files in one directory."""
 
 import os
-import threading
 import unicodedata
 from dataclasses import dataclass
 from pathlib import Path
@@ -39,7 +38,6 @@ class SystemPromptService:
 
     def __init__(self, directory: str | Path) -> None:
         self._directory = Path(directory)
-        self._creating = threading.Lock()
 
     def list(self) -> list[PromptEntry]:
         """List the readable prompts, sorted by name."""
@@ -58,10 +56,9 @@ class SystemPromptService:
         """Create a prompt file. Raise ``PromptExists``, ``ValidationFailed`` or ``StorageFailed``."""
         if not (is_prompt_name(filename) and unicodedata.is_normalized("NFC", filename)):
             raise ValidationFailed("filename must be a plain file name that ends in .md or .txt.", filename=filename)
-        with self._creating:
-            if os.path.exists(self._path(filename)):  # noqa: PTH110 - errors are raised by the write
-                raise PromptExists(filename)
-            return self._write(filename, content)
+        if os.path.exists(self._path(filename)):  # noqa: PTH110 - errors are raised by the write
+            raise PromptExists(filename)
+        return self._write(filename, content)
 
     def update(self, filename: str, content: str) -> SystemPrompt:
         """Overwrite a prompt file. Raise ``PromptNotFound``, ``ValidationFailed`` or ``StorageFailed``."""
