@@ -64,7 +64,7 @@ class ModelGateway:
         return await self.client.list_models()
 
     def prefetch_loaded(self) -> None:
-        """Request the windows of loaded models in the background, so that the next turn need not wait for them."""
+        """Request the windows of loaded models in the background, for the next turn."""
         self.client.prefetch_loaded()
 
     async def loaded_window(self, model: str) -> int | None:
@@ -86,13 +86,8 @@ class ModelGateway:
     async def send(self, request: ModelRequest, on_lines: OnLines) -> Answer:
         """Send a request and pass batches of answer lines to ``on_lines``. Return the figures of the answer.
 
-        If the calling task is cancelled, Ollama stops generating the answer.
-
-        Raises:
-            ContextOverflow: Ollama refused every prompt as too long.
-            ModelNotFound: Ollama does not have the model.
-            OllamaError: Ollama failed, or the prompt is too long and cannot be shortened.
-            OllamaUnreachable: Ollama did not accept the connection.
+        Raises the errors of ``AsyncOllamaClient.post_chat``, and ``ContextOverflow`` if Ollama refused every prompt as
+        too long. If the calling task is cancelled, Ollama stops generating the answer.
         """
         return await self._until_accepted(request, lambda prompt: self._post_chat(request, prompt, on_lines))
 

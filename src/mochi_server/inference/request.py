@@ -31,8 +31,6 @@ class FixedPrompt:
 
     messages: Sequence[ChatMessage | Encoded]
     size: PromptSize
-    format: Mapping[str, Any] | None = None
-    """JSON schema of the answer, or None for the format of the request."""
 
     async def fit(self, window: int | None, refused: int | None) -> "FixedPrompt | None":  # noqa: ARG002 - a protocol
         return self if refused is None else None
@@ -65,9 +63,7 @@ class ModelRequest:
             if self.limits_answer:
                 limit = self.allocation.answer_limit(prompt.size, window, options.get("num_predict"))
                 options |= {} if limit is None else {"num_predict": limit}
-        optional = {"format": prompt.format, "options": options or None}
-        body = {**self.payload, "messages": prompt.messages}
-        return body | {name: value for name, value in optional.items() if value is not None}, limit
+        return {**self.payload, "messages": prompt.messages, **({"options": options} if options else {})}, limit
 
     def can_grow(self, tokens: int) -> bool:
         """Return whether a larger window can help after a prompt of ``tokens`` tokens was refused.

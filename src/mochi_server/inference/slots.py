@@ -1,7 +1,4 @@
-"""Slots of the models in Ollama: their latest exchanges, and the requests that use a slot or wait for one.
-
-A slot generates one answer at a time, and keeps its latest prompt and answer in its prompt cache.
-"""
+"""Slots of the models in Ollama: their latest exchanges, and the requests that use a slot or wait for one."""
 
 import asyncio
 import time
@@ -16,7 +13,6 @@ from mochi_server.ollama.payloads import qualified_name
 from mochi_server.sessions.types import Message
 
 _POLL_SECONDS = 1.0
-"""Delay before the first status, and between two polls of the status, in seconds."""
 _REPEAT_SECONDS = 5.0
 
 
@@ -73,8 +69,7 @@ class Slots:
     def trim_end(self, session_id: str, window: int | None, history: Sequence[Message]) -> int:
         """Return the number of messages at the start of the history that earlier prompts of the session have trimmed.
 
-        The number is 0 if the earlier requests had a window of a different size. For a new window, Ollama reloads the
-        model, so the prompt need not begin like the earlier prompts.
+        It is 0 after a change of the window, which reloads the model and empties the slot.
         """
         trimmed_window, last = self._trims.get(session_id, (None, None))
         if last is None or trimmed_window != window:
@@ -127,10 +122,7 @@ class RequestTracker:
         self._max_parallel[request.model] = max(self._max_parallel.get(request.model, 1), parallel)
 
     def is_queued(self, request: TrackedRequest, *, loaded: bool) -> bool:
-        """Return whether a request waits in Ollama because earlier requests use all slots of the model.
-
-        If ``loaded`` is false, the request waits for any earlier request, including requests to other models.
-        """
+        """Return whether a request waits because earlier requests use all slots of the model, or must load models."""
         earlier = takewhile(lambda other: other is not request, self._running)
         count = sum(not loaded or other.model == request.model for other in earlier)
         return count >= (self._max_parallel.get(request.model, 1) if loaded else 1)
@@ -140,10 +132,9 @@ class RequestTracker:
 def reporting_status(
     state: Callable[[], Awaitable[str]], report: Callable[[str], None] | None
 ) -> Iterator[Callable[[], object]]:
-    """Report the status of a request: after one second, on each change, and every five seconds.
+    """Report the result of ``state`` to ``report``: after one second, on each change, and every five seconds.
 
-    ``state`` returns the status. If ``report`` is None, nothing is reported. The ``with`` block receives a function
-    that ends the reports, for the first token.
+    The ``with`` block receives a function that ends the reports, for the first token.
     """
     if report is None:
         yield lambda: None

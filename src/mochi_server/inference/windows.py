@@ -29,14 +29,12 @@ _MAX_CHARS_PER_TOKEN = 8
 
 @dataclass(frozen=True, slots=True)
 class WindowDecision:
-    """Context window for a request. If ``window`` is None, send no ``num_ctx``.
-
-    ``loaded`` is the window of the loaded model, or None if the model is not loaded or its state is unknown.
-    """
+    """Context window for a request. If ``window`` is None, send no ``num_ctx``."""
 
     window: int | None
     reason: str
     loaded: int | None = None
+    """Window of the loaded model, or None if the model is not loaded or its state is unknown."""
     differs: bool = False
     """Whether Ollama reloads the model because a session has a manual window that other sessions do not have."""
 
@@ -80,10 +78,8 @@ class WindowRegistry:
 
         ``config`` is the session's ``context_window_config``. ``previous_model`` is the model of the latest answer.
         """
-        name = qualified_name(model.name)
-        windows = await self.loaded()
-        loaded = None if windows is None else windows.get(name)
-        entry = self._entry(name)
+        windows, entry = await self.loaded(), self._entry(model.name)
+        loaded = None if windows is None else windows.get(qualified_name(model.name))
         if (manual := manual_window(model, config)) is not None:
             if manual != entry.window:
                 entry.manual.add(manual)
@@ -134,12 +130,11 @@ class WindowRegistry:
         If another turn has made the window smaller since then, keep that window.
         """
         entry = self._entry(model.name)
-        window = entry.window
-        if not self.dynamic or window is None:
+        if not self.dynamic or entry.window is None:
             return False
-        if failed is not None and window < failed:
+        if failed is not None and entry.window < failed:
             return True
-        if (halved := _half(window)) is None:
+        if (halved := _half(entry.window)) is None:
             return False
         entry.before_reduction = replace(entry)
         entry.ceiling = entry.window = halved

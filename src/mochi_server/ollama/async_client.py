@@ -3,8 +3,8 @@
 import asyncio
 import logging
 import time
-from collections.abc import AsyncGenerator, Coroutine, Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, TypeVar
+from collections.abc import AsyncGenerator, Coroutine, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 from mochi_server.errors import MochiError, ModelNotFound, OllamaError
 from mochi_server.ollama.payloads import (
@@ -114,9 +114,12 @@ class AsyncOllamaClient:
             self._details[key] = await self.show_model_details(model.name)
         return with_details(model, self._details.get(key))
 
-    async def _not_found(self, name: str, *, can_embed: bool = False) -> ModelNotFound:
-        models = _short_names(await self.list_models())
-        return ModelNotFound(name, models=models, can_embed=can_embed, can_install=self._can_install)
+    async def _not_found(
+        self, name: str, kind: Literal["chat", "embedding"] = "chat", *, can_embed: bool = False
+    ) -> ModelNotFound:
+        capability = "completion" if kind == "chat" else kind
+        models = [m.name.removesuffix(":latest") for m in await self.list_installed() if m.has_capability(capability)]
+        return ModelNotFound(name, kind=kind, models=models, can_embed=can_embed, can_install=self._can_install)
 
     async def show_model_details(self, name: str) -> ModelDetails:
         """Return the details of a model from ``/api/show``. Raises ``ModelNotFound``."""
@@ -161,9 +164,7 @@ class AsyncOllamaClient:
         try:
             body = await self._transport.call("POST", "/api/embed", payload, seconds=self._stall_timeout)
         except ModelNotFound as error:
-            models = _short_names(model for model in await self.list_installed() if model.has_capability("embedding"))
-            name = payload["model"]
-            raise ModelNotFound(name, kind="embedding", models=models, can_install=self._can_install) from error
+            raise await self._not_found(payload["model"], "embedding") from error
         if not isinstance(body, dict):
             raise OllamaError("Ollama sent embeddings that are not a JSON object.")
         return body
@@ -239,10 +240,6 @@ class AsyncOllamaClient:
 def _find(models: Mapping[ModelKey, ModelInfo], name: str) -> tuple[ModelKey, ModelInfo] | None:
     """Return the first model with this name. The default tag is ``latest``."""
     return next((item for item in models.items() if qualified_name(item[0][0]) == qualified_name(name)), None)
-
-
-def _short_names(models: Iterable[ModelInfo]) -> list[str]:
-    return [model.name.removesuffix(":latest") for model in models]
 
 
 class AsyncInstructorOllamaClient:

@@ -40,7 +40,7 @@ logger = logging.getLogger(__name__)
 
 @contextmanager
 def translating_errors(host: str, timeout_advice: str = "") -> Iterator[None]:
-    """Translate errors of HTTP libraries in a ``with`` block with ``translate``."""
+    """Translate the errors of a ``with`` block with ``translate``."""
     try:
         yield
     except MochiError:
@@ -126,7 +126,7 @@ def refused_tokens(error: OllamaError) -> int | None:
 
 
 def invalid_json_error(line: bytes) -> OllamaError:
-    """Return the error for an invalid line of a stream. The log contains the beginning of the line."""
+    """Return the error for an invalid line of a stream, and log the beginning of the line."""
     logger.warning("Ollama sent a line that is not JSON: %s", _excerpt(line))
     return OllamaError("Ollama sent a line that is not JSON. The log of this server shows the line.")
 
@@ -140,7 +140,7 @@ def _received(error: OllamaError) -> str:
 
 
 def _readable(text: str) -> str:
-    """Return Ollama's error ``text`` without internal text of the model runner, or "" if no message remains."""
+    """Return Ollama's error ``text`` without internal text of the model runner."""
     if _GO_REQUEST.search(text):
         return "Ollama's model runner stopped during the request. See the log of Ollama."
     if len(text) <= _MAX_GO_MAP and (match := _GO_MAP.search(text)):

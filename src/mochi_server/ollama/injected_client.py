@@ -20,8 +20,8 @@ from mochi_server.ollama.types import ChatResponse, ModelInfo
 class ChatClient(Protocol):
     """Client that the server can use in place of Ollama. ``OllamaClient`` has these methods.
 
-    The methods may be synchronous or asynchronous. The server calls ``chat_stream`` with the keyword arguments
-    ``model``, ``messages``, ``tools``, ``think`` and ``context_window``.
+    The methods may be synchronous or asynchronous. The arguments of ``chat_stream`` are ``model``, ``messages``,
+    ``tools``, ``think`` and ``context_window``.
     """
 
     def list_models(self) -> Any:
@@ -89,7 +89,6 @@ def _as_dict(value: Any) -> dict[str, Any]:
 
 
 async def _iterate(responses: Any) -> AsyncIterable[Any]:
-    """Yield the responses of an iterable. Threads wait for the responses of a synchronous iterable."""
     if inspect.isawaitable(responses):
         responses = await responses
     if isinstance(responses, AsyncIterable):

@@ -120,9 +120,9 @@ class CompareService:
     """Task of each comparison. The key is a future that completes when the client has received all events."""
 
     async def find(self, model_ids: object) -> list[tuple[str, ModelInfo]]:
-        """Return each requested ID with its model. An ID is a model name or a position in the model list (from 1).
+        """Return each requested ID with its model, or raise ``InvalidComparison`` or ``ShuttingDown``.
 
-        Raise ``InvalidComparison`` or ``ShuttingDown``.
+        An ID is a model name or a position in the model list (from 1).
         """
         if self._is_draining:
             raise ShuttingDown
@@ -220,21 +220,17 @@ class CompareService:
         )
         await self.gateway.send(request, receive)
         send(End(model_id))
-        now = time.monotonic()
-        tokens: Any = last.get("eval_count")
-        nanoseconds: Any = last.get("eval_duration")
-        is_counted = isinstance(tokens, int) and isinstance(nanoseconds, int) and nanoseconds > 0
-        send(
-            Answered(
-                model_id,
-                "".join(response),
-                inputTokens=last.get("prompt_eval_count"),
-                outputTokens=tokens,
-                firstTokenMs=round((first - began) * 1000, 3),
-                totalMs=round((now - began) * 1000, 3),
-                tokensPerSecond=round(tokens / nanoseconds * 1e9, 2) if is_counted else None,
-            )
+        tokens, nanoseconds = last.get("eval_count"), last.get("eval_duration")
+        answered = Answered(
+            model_id,
+            "".join(response),
+            inputTokens=last.get("prompt_eval_count"),
+            outputTokens=tokens,
+            firstTokenMs=round((first - began) * 1000, 3),
+            totalMs=round((time.monotonic() - began) * 1000, 3),
+            tokensPerSecond=round(tokens / nanoseconds * 1e9, 2) if tokens and nanoseconds else None,
         )
+        send(answered)
 
 
 def _display_name(model_id: object) -> str:

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime, timezone
-from typing import Annotated, Any, Literal, TypeGuard, TypeVar
+from typing import Annotated, Any, Literal, TypeVar
 
 import anyio
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
@@ -162,9 +162,9 @@ class ImportExportService:
         return await asyncio.to_thread(_encode_session, session, images)
 
     async def import_sessions(self, data: bytes) -> SessionPage:
-        """Store all sessions of a file under new IDs. After an error, store none. Return the sessions in file order.
+        """Store all sessions of a file under new IDs, or none. Return the sessions in file order.
 
-        Raise ``ValidationFailed`` for an invalid file, and ``ShuttingDown`` during a shutdown.
+        Raise ``ValidationFailed`` or ``ShuttingDown``.
         """
         self._refuse_at_shutdown()
         sessions = await asyncio.to_thread(_read_sessions, data, self.max_sessions)
@@ -189,7 +189,6 @@ def _encode_session(session: ChatSession, images: Mapping[str, bytes]) -> bytes:
 
 
 def _read_sessions(data: bytes, max_sessions: int) -> list[tuple[ChatSession, list[Image]]]:
-    """Parse the sessions and images in a file from this server or from Open WebUI. Assign new session IDs."""
     try:
         content = parse(data)
     except ValueError as error:
@@ -261,7 +260,8 @@ def _image(name: str, encoded: str) -> Image:
 
 def _to_session(exported: OpenWebUIChat) -> ChatSession:
     chat = exported.chat
-    branch = _branch(chat.history) if chat.history else [*filter(_has_role, chat.messages or ())]
+    listed = _branch(chat.history) if chat.history else chat.messages or ()
+    branch = [message for message in listed if message is not None and message.role is not None]
     first, last = (branch[0].timestamp, branch[-1].timestamp) if branch else (None, None)
     created = _to_iso(exported.created_at) or _to_iso(first) or _to_iso(chat.timestamp) or now()
     updated = _to_iso(exported.updated_at) or _to_iso(last) or created
@@ -270,9 +270,10 @@ def _to_session(exported: OpenWebUIChat) -> ChatSession:
     if system and system.strip() and not any(message["role"] == "system" for message in messages):
         messages.insert(0, _new_message("system", system, created))
     title = collapse_whitespace(exported.title or chat.title)[:MAX_TITLE_CHARS].strip()
+    models = [message.model for message in reversed(branch) if message.role == "assistant"] + [*(chat.models or ())]
     metadata = SessionMetadata(
         session_id=new_id(),
-        model=_model(branch, chat),
+        model=next((name for name in models if name and name.strip()), "unknown"),
         created_at=created,
         updated_at=updated,
         message_count=len(messages),
@@ -283,18 +284,14 @@ def _to_session(exported: OpenWebUIChat) -> ChatSession:
 
 def _branch(history: OpenWebUIHistory) -> list[OpenWebUIMessage]:
     """Return the messages from the first to the current one, or to the latest one if there is no current message."""
-    shown = {name: message for name, message in history.messages.items() if _has_role(message)}
-    latest = max(shown, key=lambda name: shown[name].timestamp or 0, default=None)
-    name = history.currentId if history.currentId in shown else latest
+    messages = {name: message for name, message in history.messages.items() if message is not None and message.role}
+    latest = max(messages, key=lambda name: messages[name].timestamp or 0, default=None)
+    name = history.currentId if history.currentId in messages else latest
     branch: dict[str, OpenWebUIMessage] = {}
     while name is not None and name not in branch and (message := history.messages.get(name)) is not None:
         branch[name] = message
         name = message.parentId
-    return [message for message in reversed(branch.values()) if _has_role(message)]
-
-
-def _has_role(message: OpenWebUIMessage | None) -> TypeGuard[OpenWebUIMessage]:
-    return message is not None and message.role is not None
+    return [*reversed(branch.values())]
 
 
 def _convert_message(message: OpenWebUIMessage, created: str) -> Message:
@@ -331,11 +328,6 @@ def _text(content: Any) -> str:
         parts = [part.get("text") for part in content if isinstance(part, dict)]
         return "\n".join(part for part in parts if isinstance(part, str))
     return content if isinstance(content, str) else ""
-
-
-def _model(branch: list[OpenWebUIMessage], chat: OpenWebUIContent) -> str:
-    answer_models = [message.model for message in reversed(branch) if message.role == "assistant"]
-    return next((name for name in (*answer_models, *(chat.models or ())) if name and name.strip()), "unknown")
 
 
 def _to_iso(time: float | None) -> str | None:

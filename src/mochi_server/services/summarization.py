@@ -5,7 +5,7 @@ import logging
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from typing import Annotated, Any
+from typing import Annotated
 
 from pydantic import BaseModel, Field, StringConstraints, ValidationError
 
@@ -39,10 +39,7 @@ _MAX_TOPIC_CHARS = 40
 _MAX_PROMPT_RATIO = 0.6
 _ANSWER_TOKENS = 1200
 """Maximum length of an answer in tokens. The longest JSON of the schema fits even if each character is a token."""
-_SYNTAX_CHARS = 40
-"""Number of characters of an answer with an empty summary and without topics, with some spaces."""
 _UNKNOWN_WINDOW = 4096
-_TRIES = 2
 _MAX_POSTPONEMENTS = 5
 """Maximum number of times that turns of other sessions postpone a summary. A busy server must also write summaries."""
 
@@ -52,13 +49,18 @@ _Topic = Annotated[str, Field(json_schema_extra={"maxLength": _MAX_TOPIC_CHARS})
 
 
 class ConversationSummary(BaseModel):
-    """Summary in the JSON format that the model must return. A longer one is valid, because some models ignore maxima.
+    """Summary in the JSON format that the model must return."""
 
-    ``_schema`` sets the maxima of the text and of the number of topics.
-    """
+    # The maxima are only in the schema. A longer summary is valid, because some models ignore them.
+    summary: Annotated[
+        str,
+        StringConstraints(strip_whitespace=True, min_length=1),
+        Field(json_schema_extra={"maxLength": _MAX_SUMMARY_CHARS}),
+    ]
+    topics: Annotated[list[_Topic], Field(json_schema_extra={"maxItems": _MAX_TOPICS})]
 
-    summary: Annotated[str, StringConstraints(strip_whitespace=True, min_length=1)]
-    topics: list[_Topic]
+
+_SCHEMA = ConversationSummary.model_json_schema()
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,10 +138,8 @@ class SummarizationService:
     async def summarize(self, session_id: str, model: str | None = None) -> SummaryResult:
         """Summarize a session now and return the summary. ``model`` is stored as the session's ``summary_model``.
 
-        Raises:
-            SessionNotFound, NothingToSummarize: The session does not exist or has no messages.
-            ModelNotFound, OllamaUnreachable: The model is not installed, or Ollama cannot be reached.
-            OllamaError: The model returned no valid summary.
+        Raises ``NothingToSummarize``, ``OllamaError`` if the model returned no valid summary, and the errors of the
+        store and of ``find_model``.
         """
         session = await self.store.load(session_id)
         if not any(map(_is_dialogue, session.history)):
@@ -176,8 +176,6 @@ class SummarizationService:
             logger.info("Background summary failed session_id=%s code=%s", session_id, error.code)
             if model is not None and isinstance(error, OllamaError):
                 state.failed.add(model)
-        except Exception:
-            logger.exception("Background summary failed unexpectedly session_id=%s", session_id)
         state.task, state.is_requesting = None, False
         if state.covered is None and not state.failed:
             del self._states[session_id]
@@ -185,10 +183,7 @@ class SummarizationService:
     async def _update_summary(
         self, session: ChatSession, name: str, state: _SummaryState, *, in_background: bool
     ) -> ConversationSummary:
-        """Store and return a new summary.
-
-        In the background, raise ``_ModelNotLoaded`` instead of loading or unloading a model.
-        """
+        """Store and return a summary. In the background, raise ``_ModelNotLoaded`` instead of (un)loading a model."""
         loaded = await self.gateway.loaded_window(name)
         if in_background and (not loaded or _unloads_model(session.metadata.keep_alive)):
             raise _ModelNotLoaded(name)
@@ -209,6 +204,7 @@ class SummarizationService:
                 (),
                 think=False if model.has_capability("thinking") else None,
                 options={"num_predict": _ANSWER_TOKENS},
+                format=_SCHEMA,
                 keep_alive=session.metadata.keep_alive,
             )
             prompt = _SummaryPrompt(allocation, session, state.covered, window or _UNKNOWN_WINDOW)
@@ -223,11 +219,10 @@ class SummarizationService:
     async def _continue_prompt(
         self, session: ChatSession, name: str, model: ModelInfo, loaded: int | None, state: _SummaryState
     ) -> ConversationSummary | None:
-        """Request a summary by continuing the session's latest prompt, which Ollama still has in its cache.
+        """Request a summary by continuing the session's latest prompt. Return None if it is not cached or this fails.
 
-        Return None if the prompt is no longer cached, if the answer would not fit into the window, or if the request
-        fails. After a failure, later background summaries do not use the model, because a separate summary after each
-        turn would remove the prompt from the cache.
+        After a failure, later background summaries do not use the model, because a separate summary after each turn
+        would remove the prompt from the cache.
         """
         exchange = self.gateway.slots.get(model.name)
         if exchange is None or loaded is None or not _is_current(exchange, session):
@@ -243,7 +238,7 @@ class SummarizationService:
         options = {name: value for name, value in options.items() if name != "stop"} | {"num_predict": _ANSWER_TOKENS}
         request = ModelRequest(
             allocation=allocation.fixed(window),
-            payload={**exchange.payload, "format": _schema(_ANSWER_TOKENS), "options": options},
+            payload={**exchange.payload, "format": _SCHEMA, "options": options},
             prompt=_extended(
                 FixedPrompt(exchange.payload["messages"], exchange.size), session.history[-1]["content"], _CONTINUATION
             ),
@@ -261,7 +256,7 @@ class SummarizationService:
     async def _request_summary(self, request: ModelRequest) -> ConversationSummary:
         """Request a summary. If the answer is invalid, send the validation error to the model and retry once."""
         error = ""
-        for _ in range(_TRIES):
+        for _ in range(2):
             lines: list[Line] = []
             sent = (await self.gateway.send(request, lines.extend)).prompt
             parts = [line["message"] for line in lines if isinstance(line.get("message"), dict)]
@@ -292,13 +287,11 @@ class _SummaryPrompt:
 
     async def fit(self, _: int | None, refused: int | None) -> FixedPrompt | None:
         """Return a prompt that fits. A refusal has improved the estimate, so the next prompt is shorter."""
-        before, estimate = self.size, self.allocation.estimate
-        messages = self._messages()
+        before, messages = self.size, self._messages()
         self.size = PromptSize(sum(len(message["content"]) for message in messages))
         if refused is not None and self.size.characters >= before.characters:
             return None
-        limit = max(min(_ANSWER_TOKENS, estimate.room(self.size, self.window)), 1)
-        return FixedPrompt(messages, self.size, _schema(limit))
+        return FixedPrompt(messages, self.size)
 
     def _messages(self) -> list[ChatMessage]:
         history, max_tokens = self.session.history, int(self.window * _MAX_PROMPT_RATIO)
@@ -322,15 +315,6 @@ def _extended(prompt: FixedPrompt, answer: str, request: str) -> FixedPrompt:
 
 class _ModelNotLoaded(Exception):
     """Refusal of a background summary that would load or unload a model, or change its window."""
-
-
-def _schema(max_tokens: int) -> dict[str, Any]:
-    """Return a JSON schema whose longest answer fits into ``max_tokens`` even if each character is a token."""
-    schema = ConversationSummary.model_json_schema()
-    share = max(max_tokens - _SYNTAX_CHARS, 0) / (_ANSWER_TOKENS - _SYNTAX_CHARS)
-    schema["properties"]["summary"]["maxLength"] = max(int(_MAX_SUMMARY_CHARS * share), 1)
-    schema["properties"]["topics"]["maxItems"] = max(int(_MAX_TOPICS * share), 1)
-    return schema
 
 
 def _unloads_model(keep_alive: str | float | None) -> bool:

@@ -1,6 +1,7 @@
 """System prompt files: ``.md`` and ``.txt`` files in one directory."""
 
 import os
+import re
 import unicodedata
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,9 +14,7 @@ from mochi_server.storage.files import atomic_files
 SUFFIXES = (".md", ".txt")
 _MAX_NAME_BYTES = 200
 _FORBIDDEN = frozenset('/\\<>:"|?*')
-_RESERVED = frozenset(
-    {"con", "prn", "aux", "nul", "conin$", "conout$", *(f"{port}{n}" for port in ("com", "lpt") for n in range(1, 10))}
-)
+_RESERVED = re.compile(r"con|prn|aux|nul|conin\$|conout\$|(com|lpt)[1-9]", re.IGNORECASE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,6 +105,6 @@ def is_prompt_name(name: str) -> bool:
         and not plain.startswith(".")
         and stem.strip() == stem != ""
         and not _FORBIDDEN & set(plain)
-        and plain.partition(".")[0].rstrip().lower() not in _RESERVED
+        and not _RESERVED.fullmatch(plain.partition(".")[0].rstrip())
         and len(name.encode("utf-8", "replace")) <= _MAX_NAME_BYTES
     )
