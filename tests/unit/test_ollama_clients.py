@@ -225,17 +225,6 @@ async def test_calls_at_the_same_time_share_one_model_list(private_stub: StubSer
     assert [exchange.path for exchange in private_stub.exchanges()].count("/api/tags") == 1
 
 
-async def test_loaded_models_are_not_requested_again_after_an_answer_of_a_loaded_model() -> None:
-    with StubServer(speed=0) as stub:
-        client = AsyncOllamaClient(stub.url)
-        await client.chat("mochi", HELLO, context_window=4096)  # loads the model
-        for _ in range(3):
-            assert await client.loaded_windows() == {"mochi:latest": 4096}
-            await client.chat("mochi", HELLO, context_window=4096)
-        await client.aclose()
-        assert sum(exchange.path == "/api/ps" for exchange in stub.exchanges()) == 1
-
-
 async def test_loaded_models_are_requested_once_until_a_chat(private_stub: StubServer) -> None:
     client = AsyncOllamaClient(private_stub.url)
 

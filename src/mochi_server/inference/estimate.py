@@ -6,25 +6,16 @@ from typing import Any
 
 import orjson
 
-from mochi_server.errors import OllamaError
-from mochi_server.ollama.errors import refused_tokens
 from mochi_server.ollama.types import ChatMessage
 
-_TOKENS_PER_CHAR = 1 / 3.5
-"""Estimated tokens per character of prose, slightly too high. It is used until the model's ratio is known."""
+_TOKENS_PER_CHAR = 1 / 3.5  # of prose, slightly too high, until the model's ratio is known
 _MIN_CALIBRATION_CHARS = 400  # in shorter prompts, the chat template distorts the ratio
-_MIN_TOKENS_PER_CHAR = 1 / 8
-"""Lower limit of the calibrated tokens per character. Old versions of Ollama do not count cached tokens."""
+_MIN_TOKENS_PER_CHAR = 1 / 8  # old versions of Ollama do not count cached tokens
 _MAX_TOKENS_PER_CHAR = 2
-_MAX_ESTIMATE_ERROR = 0.02
-"""Share of its estimate by which a prompt may exceed the estimate without leaving less room than calculated."""
-_TEMPLATE_TOKENS = 16
-"""Tokens that are reserved for a chat template that is longer than estimated."""
-_TEMPLATE_CHARS = 12
-"""Estimated number of characters that the model's chat template adds to each message."""
-
-IMAGE_TOKENS = 768
-"""Estimated tokens per image, as in Ollama. Models use from 256 to several thousand tokens for an image."""
+_MAX_ESTIMATE_ERROR = 0.02  # share of its estimate by which a prompt may exceed the estimate
+_TEMPLATE_TOKENS = 16  # reserve for a chat template that is longer than estimated
+_TEMPLATE_CHARS = 12  # added to each message by the model's chat template
+IMAGE_TOKENS = 768  # as in Ollama; models use from 256 to several thousand tokens for an image
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,9 +67,3 @@ class TokenEstimate:
         is_plausible = tokens >= size.characters * _MIN_TOKENS_PER_CHAR
         if is_plausible and size.characters >= _MIN_CALIBRATION_CHARS and not size.images:
             self.tokens_per_char = min(tokens / size.characters, _MAX_TOKENS_PER_CHAR)
-
-    def observe_refusal(self, size: PromptSize, refusal: OllamaError) -> int:
-        """Calibrate with a prompt that Ollama refused as too long. Return the prompt's number of tokens."""
-        tokens = refused_tokens(refusal) or self.tokens(size) * 2
-        self.observe(size, tokens)
-        return tokens

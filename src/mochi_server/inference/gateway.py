@@ -5,6 +5,7 @@ the request again.
 """
 
 from collections.abc import Awaitable, Callable, Mapping
+from math import inf
 from typing import Any, TypeVar
 
 from mochi_server.errors import ContextOverflow, OllamaError
@@ -12,7 +13,7 @@ from mochi_server.inference.request import Answer, FixedPrompt, ModelRequest
 from mochi_server.inference.slots import RequestTracker, Slots, TrackedRequest, reporting_status
 from mochi_server.inference.windows import Allocation, WindowRegistry
 from mochi_server.ollama.async_client import AsyncOllamaClient
-from mochi_server.ollama.errors import is_context_refusal, is_out_of_memory
+from mochi_server.ollama.errors import is_context_refusal, is_out_of_memory, refused_tokens
 from mochi_server.ollama.payloads import qualified_name
 from mochi_server.ollama.transport import Line, OnLines
 from mochi_server.ollama.types import ModelInfo
@@ -111,6 +112,7 @@ class ModelGateway:
     ) -> _Result:
         """Repeat ``attempt`` until Ollama accepts the prompt. ``attempt`` returns an error that may be a refusal."""
         allocation, size, refused = request.allocation, request.prompt.size, None
+        model = allocation.model
         error: OllamaError | None = None
         await allocation.decide(allocation.estimate.tokens(size))
         for _ in range(_MAX_ATTEMPTS):
@@ -123,8 +125,11 @@ class ModelGateway:
                 return result
             error, refused = result, None
             if is_context_refusal(error):
-                tokens = allocation.estimate.observe_refusal(size, error)
-                refused = None if request.can_grow(tokens) and allocation.grow(tokens) else tokens
+                tokens = refused_tokens(error) or allocation.estimate.tokens(size) * 2
+                allocation.estimate.observe(size, tokens)
+                # If the prompt cannot be shortened and exceeds the model's maximum, Ollama must not reload the model.
+                is_too_long = isinstance(request.prompt, FixedPrompt) and tokens >= (model.context_length or inf)
+                refused = None if not is_too_long and allocation.grow(tokens) else tokens
             elif not (is_out_of_memory(error) and allocation.step_down()):
                 raise error
         raise ContextOverflow(allocation.size, allocation.estimate.tokens(size))

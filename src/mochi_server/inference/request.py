@@ -18,10 +18,10 @@ class PromptSource(Protocol):
         """Size of the prompt before it is shortened."""
 
     async def fit(self, window: int | None, refused: int | None) -> "FixedPrompt | None":
-        """Return a prompt for a window of ``window`` tokens, or None if it cannot be shortened.
+        """Return a prompt for a window of ``window`` tokens.
 
         If ``refused`` is not None, Ollama refused the previous prompt, which had ``refused`` tokens. The new prompt
-        must be shorter. The source may also raise an error if it cannot be shortened.
+        must be shorter. If that is impossible, return None or raise an error.
         """
 
 
@@ -64,14 +64,6 @@ class ModelRequest:
                 limit = self.allocation.answer_limit(prompt.size, window, options.get("num_predict"))
                 options |= {} if limit is None else {"num_predict": limit}
         return {**self.payload, "messages": prompt.messages, **({"options": options} if options else {})}, limit
-
-    def can_grow(self, tokens: int) -> bool:
-        """Return whether a larger window can help after a prompt of ``tokens`` tokens was refused.
-
-        If not, Ollama must not reload the model.
-        """
-        length = self.allocation.model.context_length
-        return length is None or tokens < length or not isinstance(self.prompt, FixedPrompt)
 
 
 @dataclass(frozen=True, slots=True)

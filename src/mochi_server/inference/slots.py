@@ -12,8 +12,7 @@ from mochi_server.inference.estimate import PromptSize
 from mochi_server.ollama.payloads import qualified_name
 from mochi_server.sessions.types import Message
 
-_POLL_SECONDS = 1.0
-_REPEAT_SECONDS = 5.0
+_POLL_SECONDS, _REPEAT_SECONDS = 1.0, 5.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,9 +27,7 @@ class Exchange:
     first_stored: Any
     """First stored message of the session."""
     answer_id: str
-    """Message ID of the answer."""
     size: PromptSize
-    """Size of the prompt."""
     tokens: int
     """Number of tokens of the prompt and the answer: the estimate or Ollama's count, whichever is larger."""
 
@@ -67,20 +64,14 @@ class Slots:
         self._exchanges = {name: each for name, each in self._exchanges.items() if each.session_id != session_id}
 
     def trim_end(self, session_id: str, window: int | None, history: Sequence[Message]) -> int:
-        """Return the number of messages at the start of the history that earlier prompts of the session have trimmed.
-
-        It is 0 after a change of the window, which reloads the model and empties the slot.
-        """
+        """Return how many messages earlier prompts have trimmed, or 0 after a change of the window."""
         trimmed_window, last = self._trims.get(session_id, (None, None))
         if last is None or trimmed_window != window:
             return 0
         return next((i + 1 for i, message in enumerate(history) if message["message_id"] == last), 0)
 
     def record_trim(self, session_id: str, window: int | None, history: Sequence[Message], end: int) -> None:
-        """Record that a prompt trims the first ``end`` messages.
-
-        Later prompts also trim these messages, so that all prompts of the session begin with the same text.
-        """
+        """Record that a prompt trims the first ``end`` messages, so that later prompts begin with the same text."""
         if end and window is not None:
             self._trims[session_id] = window, history[end - 1]["message_id"]
 
@@ -98,8 +89,7 @@ class RequestTracker:
     """Tracker of the requests that this process sends to one Ollama server."""
 
     def __init__(self, on_first_token: Callable[[str, float], None]) -> None:
-        self._on_first_token = on_first_token
-        """Callback that receives the model and the seconds until the first token."""
+        self._on_first_token = on_first_token  # receives the model and the seconds until the first token
         self._running: dict[TrackedRequest, None] = {}
         self._max_parallel: dict[str, int] = {}
         """Estimated slots by model: the most parallel answers so far. Ollama does not report its number of slots."""

@@ -15,16 +15,12 @@ from mochi_server.ollama.transport import Line
 from mochi_server.ollama.types import ModelInfo
 from mochi_server.sessions.types import default_window_config
 
-_GROWTH_FACTOR = 2
-"""Factor by which a window grows. A window grows when a prompt needs more than half of the window."""
-_MIN_WINDOW = 512
-_DEFAULT_LIMIT = 131_072
+_GROWTH_FACTOR = 2  # a window grows when a prompt needs more than half of it
+_MIN_WINDOW, _DEFAULT_LIMIT = 512, 131_072
 _MAX_ADJUSTMENTS = 10
-_REFUSAL_MARGIN = 1.5
-"""Minimum size of the window after Ollama refused a prompt, as a multiple of the tokens in that prompt."""
+_REFUSAL_MARGIN = 1.5  # size of the window after Ollama refused a prompt, as a multiple of the prompt
 _LONG_CHARS = 4000
-_MAX_CHARS_PER_TOKEN = 8
-"""Highest plausible average of characters per token, for texts longer than ``_LONG_CHARS``."""
+_MAX_CHARS_PER_TOKEN = 8  # highest plausible average in texts longer than `_LONG_CHARS`
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,8 +85,10 @@ class WindowRegistry:
         if previous_model is None and windows is not None and loaded is None:
             entry.window = None  # Ollama must load the model anyway, so a new session need not keep a larger window
         window = entry.window or self._initial_window(entry, model)
-        # After a restart, or after a new session has reset it, the model's window may be smaller than this session's.
-        window = max(window, _cap(_window_of_session(model, config, previous_model), entry.ceiling))
+        if previous_model is not None and qualified_name(previous_model) == qualified_name(model.name):
+            # After a restart, or after a new session has reset it, it may be smaller than the window of this session.
+            own = _cap(config.get("current_window") or 0, model.context_length)
+            window = max(window, _cap(own, entry.ceiling))
         reason, is_manual = None, loaded in entry.manual
         if loaded is not None and loaded > window and not is_manual:
             window, reason = loaded, "adopted_loaded"
@@ -112,10 +110,7 @@ class WindowRegistry:
         return WindowDecision(loaded if self.dynamic else None, "no_adjustment", loaded)
 
     def grow(self, model: ModelInfo, required_tokens: int, refused_window: int | None) -> bool:
-        """Enlarge the window so that ``required_tokens`` fit. Return whether it is larger than ``refused_window`` now.
-
-        If another turn has enlarged the window since the refusal, it grows further only if necessary.
-        """
+        """Enlarge the window so that ``required_tokens`` fit. Return whether it exceeds the refused window."""
         entry = self._entry(model.name)
         if not self.dynamic:
             return False
@@ -125,10 +120,7 @@ class WindowRegistry:
         return entry.window > exceeded
 
     def step_down(self, model: ModelInfo, failed: int | None) -> bool:
-        """Halve the window ``failed``, which did not fit into memory. Return False if not possible.
-
-        If another turn has made the window smaller since then, keep that window.
-        """
+        """Halve the window ``failed``, unless another turn has made it smaller. Return False if not possible."""
         entry = self._entry(model.name)
         if not self.dynamic or entry.window is None:
             return False
@@ -143,8 +135,7 @@ class WindowRegistry:
     def undo_step_down(self, model: ModelInfo) -> None:
         """Restore the window that ``step_down`` halved, because the model did not load with the halved window either.
 
-        If the halved window is larger than the initial window, it becomes the upper limit, so that later requests try
-        smaller windows.
+        A halved window above the initial window becomes the upper limit, so that later requests try smaller windows.
         """
         entry = self._entry(model.name)
         before = entry.before_reduction
@@ -178,10 +169,7 @@ class WindowRegistry:
     def adjusted(
         self, config: Mapping[str, Any], decision: WindowDecision, timestamp: str, *, by_user: bool = False
     ) -> dict[str, Any]:
-        """Return a copy of ``config`` with the window of ``decision``.
-
-        A change of the window, and a manual window that a user sets or removes, is added to ``adjustment_history``.
-        """
+        """Return a copy of ``config`` with the window of ``decision`` and an entry for a change of the window."""
         result = {**config, "dynamic_enabled": self.dynamic, "current_window": decision.window}
         if decision.reason != "no_adjustment":
             result["last_adjustment"] = decision.reason
@@ -227,15 +215,11 @@ class Allocation:
     is_fixed: bool = False
     """Whether the requests always use the window of ``decision``."""
     decision: WindowDecision | None = None
-    differs: bool = False
-    """Whether Ollama reloads the model because a session has a manual window that other sessions do not have."""
-    is_loaded: bool = False
-    """Whether the model was loaded with this window before the request."""
+    differs: bool = False  # as in `WindowDecision`, for the latest request
+    is_loaded: bool = False  # whether the model was loaded with this window before the latest request
     _has_stepped_down: bool = field(default=False, init=False)
-
-    def __post_init__(self) -> None:
-        self._highest_count = self.usage
-        """Highest token count of Ollama for the conversation and for the prompts of this allocation."""
+    _highest_count: int = field(default=0, init=False)
+    """Highest token count of Ollama for the prompts of this allocation."""
 
     @property
     def size(self) -> int | None:
@@ -253,7 +237,6 @@ class Allocation:
 
     @property
     def manual(self) -> int | None:
-        """Manual window of the session, or None."""
         return manual_window(self.model, self.config or {})
 
     @property
@@ -267,13 +250,13 @@ class Allocation:
 
     async def decide(self, required_tokens: int = 0) -> WindowDecision | None:
         """Choose the window for a prompt of ``required_tokens`` tokens."""
-        required, windows = max(required_tokens, self.usage), self.windows
         if self.is_fixed:
             return self.decision
+        required = max(required_tokens, self.usage)
         if self.config is None:
-            decision = await windows.decide_without_session(self.model, required)
+            decision = await self.windows.decide_without_session(self.model, required)
         else:
-            decision = await windows.decide(
+            decision = await self.windows.decide(
                 self.model, self.config, previous_model=self.previous_model, required_tokens=required
             )
         # Keep the decision that changed the window, because later decisions have the reason `no_adjustment`.
@@ -348,7 +331,7 @@ class Allocation:
         if self.size is not None and prompt_tokens >= self.size:
             return True
         is_too_small = characters > _LONG_CHARS and prompt_tokens * _MAX_CHARS_PER_TOKEN < characters
-        return is_too_small and prompt_tokens * 1.1 >= self._highest_count
+        return is_too_small and prompt_tokens * 1.1 >= max(self._highest_count, self.usage)
 
 
 def manual_window(model: ModelInfo, config: Mapping[str, Any]) -> int | None:
@@ -365,12 +348,6 @@ def _half(window: int) -> int | None:
 def _max_window(model: ModelInfo) -> int:
     """Return the largest window to which the server grows."""
     return _DEFAULT_LIMIT if model.context_length is None else max(int(model.context_length * SAFE_WINDOW_RATIO), 1)
-
-
-def _window_of_session(model: ModelInfo, config: Mapping[str, Any], previous_model: str | None) -> int:
-    """Return the session's window, or 0 if the session's latest answer is from another model."""
-    is_same_model = previous_model is not None and qualified_name(previous_model) == qualified_name(model.name)
-    return _cap((config.get("current_window") or 0) if is_same_model else 0, model.context_length)
 
 
 def _reason(

@@ -7,19 +7,8 @@ from collections.abc import AsyncGenerator, Coroutine, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 from mochi_server.errors import MochiError, ModelNotFound, OllamaError
-from mochi_server.ollama.payloads import (
-    ModelKey,
-    chat_payload,
-    lacks_details,
-    merge_chunks,
-    parse_endpoint,
-    qualified_name,
-    read_loaded,
-    read_response,
-    read_show,
-    read_tags,
-    with_details,
-)
+from mochi_server.ollama import payloads
+from mochi_server.ollama.payloads import ModelKey, chat_payload, merge_chunks, qualified_name, read_response
 from mochi_server.ollama.transport import Line, OnLines, Transport
 from mochi_server.ollama.types import ChatMessage, ChatResponse, ModelDetails, ModelInfo
 from mochi_server.util.shielding import cancel_and_wait
@@ -48,11 +37,8 @@ class AsyncOllamaClient:
         stall_timeout: float = 600,
         can_install: bool = True,
     ) -> None:
-        """Create a client. Timeouts are in seconds.
-
-        If ``can_install`` is false, error messages do not advise to install models.
-        """
-        self.endpoint = parse_endpoint(host)
+        """Timeouts are in seconds. If ``can_install`` is false, error messages do not advise to install models."""
+        self.endpoint = payloads.parse_endpoint(host)
         self._stall_timeout = stall_timeout
         self._transport = Transport(self.endpoint, connect_timeout=connect_timeout, stall_timeout=stall_timeout)
         self._can_install = can_install
@@ -92,9 +78,9 @@ class AsyncOllamaClient:
                 except (ModelNotFound, OllamaError) as error:
                     logger.warning("Model details not available model=%s: %s", key[0], error.message)
 
-        missing = [key for key, model in models.items() if key not in self._details and lacks_details(model)]
+        missing = [key for key, model in models.items() if key not in self._details and payloads.lacks_details(model)]
         await asyncio.gather(*map(fetch_details, missing))
-        return [with_details(model, self._details.get(key)) for key, model in models.items()]
+        return [payloads.with_details(model, self._details.get(key)) for key, model in models.items()]
 
     async def find_model(self, name: str) -> ModelInfo:
         """Return the installed chat model ``name``. Raises ``ModelNotFound`` and the errors of ``post_chat``."""
@@ -104,7 +90,7 @@ class AsyncOllamaClient:
         return model
 
     async def find_installed(self, name: str) -> ModelInfo:
-        """Return the installed model ``name``, even if it cannot chat. Raises ``ModelNotFound``."""
+        """Like ``find_model``, for models that cannot chat too."""
         await self._refresh_models()
         found = _find(self._models, name) or _find(await self._fetch_models(), name)
         if found is None:
@@ -112,7 +98,7 @@ class AsyncOllamaClient:
         key, model = found
         if key not in self._details and not model.remote_host:
             self._details[key] = await self.show_model_details(model.name)
-        return with_details(model, self._details.get(key))
+        return payloads.with_details(model, self._details.get(key))
 
     async def _not_found(
         self, name: str, kind: Literal["chat", "embedding"] = "chat", *, can_embed: bool = False
@@ -123,7 +109,7 @@ class AsyncOllamaClient:
 
     async def show_model_details(self, name: str) -> ModelDetails:
         """Return the details of a model from ``/api/show``. Raises ``ModelNotFound``."""
-        return read_show(await self._transport.call("POST", "/api/show", {"model": name}))
+        return payloads.read_show(await self._transport.call("POST", "/api/show", {"model": name}))
 
     async def loaded_windows(self) -> dict[str, int] | None:
         """Return the windows of the loaded models in the format of ``read_loaded``, or None if the request fails."""
@@ -132,7 +118,7 @@ class AsyncOllamaClient:
         return self._windows.result() if self._windows.done() else await asyncio.shield(self._windows)
 
     def prefetch_loaded(self) -> None:
-        """Request the context windows of loaded models in the background, unless a recent result is cached."""
+        """Request the windows of loaded models in the background, unless a recent result is cached."""
         is_stale = time.monotonic() - self._windows_requested > _WINDOWS_CACHE_SECONDS
         if self._windows is None or (is_stale and self._windows.done()):
             self._windows_requested = time.monotonic()
@@ -141,12 +127,8 @@ class AsyncOllamaClient:
     async def post_chat(self, payload: Mapping[str, Any], on_lines: OnLines) -> None:
         """Post ``payload`` to ``/api/chat`` and pass batches of answer lines to ``on_lines``.
 
-        If the calling task is cancelled, Ollama stops generating the answer.
-
-        Raises:
-            ModelNotFound: Ollama does not have the model. The error lists the installed models of the same kind.
-            OllamaUnreachable: Ollama cannot be reached.
-            OllamaError: Ollama rejected the request, closed the connection, or sent no content for ``stall_timeout``.
+        If the calling task is cancelled, Ollama stops generating the answer. Raises ``ModelNotFound``,
+        ``OllamaUnreachable``, or ``OllamaError`` if the request fails or brings no content for ``stall_timeout``.
         """
         if not self._is_loaded_for(payload):
             self._windows = None  # the request may load a model
@@ -154,12 +136,11 @@ class AsyncOllamaClient:
             await self._transport.post("/api/chat", payload, on_lines)
         except ModelNotFound as error:  # the model was removed after it was listed
             raise await self._not_found(payload["model"]) from error
+        finally:
+            self._windows = None  # from now on, another program may reload the model
 
     async def embed(self, payload: Mapping[str, Any]) -> Mapping[str, Any]:
-        """Post ``payload`` to ``/api/embed`` and return the response, which must arrive within ``stall_timeout``.
-
-        Raises the same errors as ``post_chat``.
-        """
+        """Post ``payload`` to ``/api/embed`` and return the response. Raises the errors of ``post_chat``."""
         self._windows = None  # the request may load a model
         try:
             body = await self._transport.call("POST", "/api/embed", payload, seconds=self._stall_timeout)
@@ -219,7 +200,7 @@ class AsyncOllamaClient:
             await asyncio.shield(self._refresh)
 
     async def _fetch_models(self) -> dict[ModelKey, ModelInfo]:
-        self._models = read_tags(await self._transport.call("GET", "/api/tags"))
+        self._models = payloads.read_tags(await self._transport.call("GET", "/api/tags"))
         self._models_fetched = time.monotonic()
         return self._models
 
@@ -232,7 +213,7 @@ class AsyncOllamaClient:
 
     async def _fetch_windows(self) -> dict[str, int] | None:
         try:
-            return read_loaded(await self._transport.call("GET", "/api/ps"))
+            return payloads.read_loaded(await self._transport.call("GET", "/api/ps"))
         except MochiError:
             return None
 
@@ -259,10 +240,7 @@ class AsyncInstructorOllamaClient:
     async def structured_response(
         self, model: str, messages: Sequence[ChatMessage], format: "type[BaseModel]"
     ) -> ChatResponse:
-        """Return an answer whose content is JSON for the Pydantic model ``format``.
-
-        Raises the errors of ``AsyncOllamaClient.chat``, and ``ValidationError`` if the answer does not match.
-        """
+        """Return an answer whose content is JSON for the Pydantic model ``format``, or raise ``ValidationError``."""
         if self._instructor is None:
             from ollama_instructor import OllamaInstructorAsync  # noqa: PLC0415 - the import takes 0.1 seconds
 

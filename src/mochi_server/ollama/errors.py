@@ -20,19 +20,14 @@ _CONNECT_ERRORS = (aiohttp.ClientConnectorError, aiohttp.ConnectionTimeoutError,
 _TIMEOUTS = (TimeoutError, asyncio.TimeoutError)  # two classes before Python 3.11
 _OUT_OF_MEMORY = ("out of memory", "more system memory", "unable to allocate", "not enough memory")
 _BUSY = (HTTPStatus.TOO_MANY_REQUESTS, HTTPStatus.SERVICE_UNAVAILABLE)
-_RETRY_SECONDS = 2
-"""Delay before a retry, in seconds, if Ollama is busy and sends no `Retry-After` in seconds."""
+_RETRY_SECONDS = 2  # if Ollama is busy and sends no `Retry-After` in seconds
 _EXCERPT_LENGTH = 200
 _CHECK_ADDRESS = "Check that MOCHI_OLLAMA_HOST is the address of Ollama, without a path such as /api."
 _CHECK_KEY = "Set OLLAMA_API_KEY to its API key. For a model of Ollama's cloud, run `ollama signin`."
-_FOREIGN_TEXTS = ("<", "404 page not found")
-"""Beginnings of a response that is an HTML page, and of Ollama's response to an unknown path."""
-_GO_REQUEST = re.compile(r'\bPost "https?://')
-"""Pattern for the error text of a failed request from Ollama to its model runner. The text has an internal address."""
-_GO_MAP = re.compile(r"map\[.*?\bmessage:(.*?)(?: \w+:\S*)*\]\s*$", re.DOTALL)
-"""Pattern for an error object of a model runner in Go's notation for maps. The pattern's group is the message."""
-_MAX_GO_MAP = 1000
-"""Maximum length of a text that is compared with ``_GO_MAP``, because the comparison of a long text takes minutes."""
+_FOREIGN_TEXTS = ("<", "404 page not found")  # begin an HTML page, and Ollama's response to an unknown path
+_GO_REQUEST = re.compile(r'\bPost "https?://')  # of Ollama to its model runner, with an internal address
+_GO_MAP = re.compile(r"map\[.*?\bmessage:(.*?)(?: \w+:\S*)*\]\s*$", re.DOTALL)  # error object of a model runner
+_MAX_GO_MAP = 1000  # the comparison of a long text with `_GO_MAP` takes minutes
 _JSON_OBJECT = re.compile(r"[^{]*(\{.*\})", re.DOTALL)
 
 logger = logging.getLogger(__name__)
@@ -68,7 +63,7 @@ def translate(error: Exception, host: str, timeout_advice: str = "") -> MochiErr
 
 def refusal_error(status: int, body: bytes, model: str | None = None, retry_after: str | None = None) -> MochiError:
     """Return the error for a response with status 400 or higher. Its message is Ollama's own message."""
-    received = _error_text(body)
+    received = _message_in(body) or _excerpt(body.strip())
     is_foreign = not received or received.startswith(_FOREIGN_TEXTS)
     text = ("" if is_foreign else _readable(received)) or f"Ollama answered with status {status} and no message."
     if status in _BUSY:
@@ -89,7 +84,7 @@ def refusal_error(status: int, body: bytes, model: str | None = None, retry_afte
 
 def reported_error(line: bytes) -> OllamaError:
     """Return the error that a line of a stream reports."""
-    received = _error_text(line)
+    received = _message_in(line) or _excerpt(line.strip())
     error = OllamaError(_readable(received) or "Ollama reported an error without a message. See its log.")
     error.upstream_text = received
     return error
@@ -107,7 +102,7 @@ def redirect_error(status: int, location: str) -> OllamaError:
 
 def is_context_refusal(error: OllamaError) -> bool:
     """Return whether Ollama rejected a prompt because it exceeds the context window."""
-    text = _received(error).lower()
+    text = (error.upstream_text or error.message).lower()
     if isinstance(error, OllamaBusy) or "deadline" in text:  # "context deadline exceeded" is a timeout of Go
         return False
     return "context" in text and ("exceed" in text or "longer" in text or "too long" in text)
@@ -115,13 +110,13 @@ def is_context_refusal(error: OllamaError) -> bool:
 
 def is_out_of_memory(error: OllamaError) -> bool:
     """Return whether Ollama could not load a model for lack of memory."""
-    text = _received(error).lower()
+    text = (error.upstream_text or error.message).lower()
     return any(words in text for words in _OUT_OF_MEMORY)
 
 
 def refused_tokens(error: OllamaError) -> int | None:
     """Return the token count of a rejected prompt, or None if the error contains no count."""
-    match = re.search(r"n_prompt_tokens\W+(\d+)|(\d+) tokens", _received(error))
+    match = re.search(r"n_prompt_tokens\W+(\d+)|(\d+) tokens", error.upstream_text or error.message)
     return int(match[1] or match[2]) if match else None
 
 
@@ -129,14 +124,6 @@ def invalid_json_error(line: bytes) -> OllamaError:
     """Return the error for an invalid line of a stream, and log the beginning of the line."""
     logger.warning("Ollama sent a line that is not JSON: %s", _excerpt(line))
     return OllamaError("Ollama sent a line that is not JSON. The log of this server shows the line.")
-
-
-def _error_text(body: bytes) -> str:
-    return _message_in(body) or _excerpt(body.strip())
-
-
-def _received(error: OllamaError) -> str:
-    return error.upstream_text or error.message
 
 
 def _readable(text: str) -> str:

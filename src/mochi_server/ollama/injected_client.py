@@ -18,17 +18,16 @@ from mochi_server.ollama.types import ChatResponse, ModelInfo
 
 
 class ChatClient(Protocol):
-    """Client that the server can use in place of Ollama. ``OllamaClient`` has these methods.
-
-    The methods may be synchronous or asynchronous. The arguments of ``chat_stream`` are ``model``, ``messages``,
-    ``tools``, ``think`` and ``context_window``.
-    """
+    """Client that the server can use in place of Ollama. Its methods may be synchronous or asynchronous."""
 
     def list_models(self) -> Any:
         """Return the models that can chat, as a list of ``ModelInfo``."""
 
     def chat_stream(self, **request: Any) -> Any:
-        """Return an iterable of ``ChatResponse``, of this package or of the ollama library. The last one is done."""
+        """Return an iterable of ``ChatResponse``, of this package or of the ollama library. The last one is done.
+
+        The arguments are ``model``, ``messages``, ``tools``, ``think`` and ``context_window``.
+        """
 
 
 class InjectedOllamaClient(AsyncOllamaClient):

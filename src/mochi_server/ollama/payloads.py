@@ -61,12 +61,10 @@ def chat_payload(
     keep_alive: str | float | None = None,
     logprobs: int | None = None,
 ) -> dict[str, Any]:
-    """Return a request body for ``/api/chat``. The body does not contain parameters that are None.
+    """Return a request body for ``/api/chat``, without the parameters that are None.
 
-    ``context_window`` is sent as the option ``num_ctx``, in tokens. If ``logprobs`` is a number, the answer contains
-    the log probability of each token, and of this number of alternatives to each token.
-
-    The body contains ``truncate: false``, because Ollama would otherwise truncate a long prompt silently.
+    ``context_window`` is the option ``num_ctx``, in tokens. ``logprobs`` is the number of alternatives to each token.
+    ``truncate: false`` is necessary, because Ollama would otherwise truncate a long prompt silently.
     """
     options = dict(options or {})
     if context_window is not None:
@@ -116,9 +114,7 @@ def read_tags(body: object) -> dict[ModelKey, ModelInfo]:
     entries = _mapping(body).get("models")
     if not isinstance(entries, list):
         raise OllamaError("Ollama returned a model list that is not a JSON array.")
-    return {
-        (_name(entry), str(entry.get("digest"))): _read_tag(entry) for entry in entries if isinstance(entry, Mapping)
-    }
+    return {(_name(entry), str(entry.get("digest"))): _read_tag(entry) for entry in entries}
 
 
 def lacks_details(model: ModelInfo) -> bool:
@@ -147,8 +143,8 @@ def read_show(body: object) -> ModelDetails:
     lengths += [value for key, value in info.items() if key.endswith(".context_length")]
     window = re.search(r"^num_ctx +(\d+)\s*$", str(body.get("parameters") or ""), re.MULTILINE)
     return ModelDetails(
-        capabilities=_strings(body.get("capabilities", ["completion"])),
-        context_length=next(filter(None, map(_positive, lengths)), None),
+        capabilities=list(body.get("capabilities", ["completion"])),
+        context_length=next(filter(None, lengths), None),
         num_ctx=int(window[1]) if window else None,
         raw=dict(body),
     )
@@ -156,25 +152,20 @@ def read_show(body: object) -> ModelDetails:
 
 def read_loaded(body: object) -> dict[str, int]:
     """Return the context lengths in a response of ``/api/ps``, keyed by model name with tag. Unknown lengths are 0."""
-    entries = _mapping(body).get("models")
-    return {
-        qualified_name(_name(entry)): _positive(entry.get("context_length")) or 0
-        for entry in (entries if isinstance(entries, list) else [])
-        if isinstance(entry, Mapping)
-    }
+    entries = _mapping(body).get("models") or ()
+    return {qualified_name(_name(entry)): entry.get("context_length") or 0 for entry in entries}
 
 
 def _read_tag(entry: Mapping[str, Any]) -> ModelInfo:
-    details, size = _mapping(entry.get("details")), entry.get("size")
+    details = _mapping(entry.get("details"))
+    names = ("format", "family", "parameter_size", "quantization_level")
+    texts: dict[str, Any] = {name: str(details.get(name) or "") for name in names}
     return ModelInfo(
         name=_name(entry),
-        size_mb=round(size / _MEBIBYTE, 1) if isinstance(size, int | float) else 0,
-        format=str(details.get("format") or ""),
-        family=str(details.get("family") or ""),
-        parameter_size=str(details.get("parameter_size") or ""),
-        quantization_level=str(details.get("quantization_level") or ""),
-        capabilities=_strings(entry.get("capabilities")),
-        context_length=_positive(details.get("context_length")),
+        size_mb=round((entry.get("size") or 0) / _MEBIBYTE, 1),
+        **texts,
+        capabilities=list(entry.get("capabilities") or ()),
+        context_length=details.get("context_length") or None,
         remote_host=entry.get("remote_host") or None,
         modified=_timestamp(entry.get("modified_at")),
     )
@@ -194,11 +185,3 @@ def _name(entry: Mapping[str, Any]) -> str:
 
 def _mapping(value: object) -> Mapping[str, Any]:
     return value if isinstance(value, Mapping) else {}
-
-
-def _strings(value: object) -> list[str]:
-    return list(map(str, value)) if isinstance(value, list) else []
-
-
-def _positive(value: object) -> int | None:
-    return int(value) if isinstance(value, int | float) and value > 0 else None

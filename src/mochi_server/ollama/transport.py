@@ -19,14 +19,7 @@ from aiohttp.client_proto import ResponseHandler
 from pydantic import BaseModel
 
 from mochi_server.errors import MochiError, OllamaError
-from mochi_server.ollama.errors import (
-    invalid_json_error,
-    redirect_error,
-    refusal_error,
-    reported_error,
-    translate,
-    translating_errors,
-)
+from mochi_server.ollama import errors
 from mochi_server.ollama.payloads import Endpoint
 
 Line = dict[str, Any]
@@ -36,11 +29,9 @@ _Feed = Callable[[bytes], None]
 
 _STALL_ADVICE = "If the model is slow, raise MOCHI_OLLAMA_STALL_TIMEOUT_SECONDS."
 _SHORT_CALL_SECONDS = 5
-_CHECK_SECONDS = 2.0
-"""Time between two checks whether the connection of a stream still exists."""
+_CHECK_SECONDS = 2.0  # between two checks whether the connection of a stream still exists
 _DRAIN_SECONDS = 0.05
 _MAX_UNSTREAMED_BYTES = 1024 * 1024
-_END_OF_HEAD = b"\r\n\r\n"
 
 
 class LineReader:
@@ -79,7 +70,9 @@ class LineReader:
                     continue
                 value = None
             if type(value) is not dict or value.get("error"):
-                self.failure = reported_error(line) if isinstance(value, dict) else invalid_json_error(line)
+                self.failure = (
+                    errors.reported_error(line) if isinstance(value, dict) else errors.invalid_json_error(line)
+                )
                 break
             parsed.append(value)
             if value.get("done") is True:
@@ -104,7 +97,7 @@ class _ResponseProtocol(ResponseHandler):
 
     def data_received(self, data: bytes) -> None:
         if self._payload is None or self._payload.is_eof():  # the data begins with a head
-            head, separator, data = data.partition(_END_OF_HEAD)
+            head, separator, data = data.partition(b"\r\n\r\n")
             super().data_received(head + separator)
             if not data:
                 return
@@ -131,7 +124,7 @@ class Transport:
         """Send a request and parse the response. Raises ``ModelNotFound``, ``OllamaUnreachable`` or ``OllamaError``."""
         timeout = aiohttp.ClientTimeout(total=seconds, sock_connect=min(seconds, self._connect_timeout))
         request = self._request(method, path, payload, timeout)
-        with translating_errors(self.endpoint.url):
+        with errors.translating_errors(self.endpoint.url):
             async with request as response:
                 await _raise_for_status(response, payload or {})
                 return orjson.loads(await response.read())
@@ -151,7 +144,7 @@ class Transport:
             if reader.failure is not None:
                 raise reader.failure
 
-        with translating_errors(self.endpoint.url, _STALL_ADVICE):
+        with errors.translating_errors(self.endpoint.url, _STALL_ADVICE):
             with anyio.fail_after(self._stall_seconds):
                 response = await request
             with closing(response):
@@ -175,13 +168,13 @@ class Transport:
         self, response: aiohttp.ClientResponse, payload: Mapping[str, Any], reader: LineReader, feed: _Feed
     ) -> None:
         """Pass the response to ``feed``. Errors of the connection are translated, but not errors of ``feed``."""
-        with translating_errors(self.endpoint.url, _STALL_ADVICE):
+        with errors.translating_errors(self.endpoint.url, _STALL_ADVICE):
             await _raise_for_status(response, payload)
         while not reader.done:
             try:
                 data = await response.content.readany()
             except Exception as error:
-                raise translate(error, self.endpoint.url, _STALL_ADVICE) from error
+                raise errors.translate(error, self.endpoint.url, _STALL_ADVICE) from error
             feed(data)
         # Read to the end, so that the connection can be reused.
         with anyio.move_on_after(_DRAIN_SECONDS), suppress(Exception):
@@ -228,7 +221,7 @@ def _has_content(line: Line) -> bool:
 async def _raise_for_status(response: aiohttp.ClientResponse, payload: Mapping[str, Any]) -> None:
     """Raise the error for a redirect or for a status of 400 or higher."""
     if HTTPStatus.MULTIPLE_CHOICES <= response.status < HTTPStatus.BAD_REQUEST:
-        raise redirect_error(response.status, response.headers.get("Location", ""))
+        raise errors.redirect_error(response.status, response.headers.get("Location", ""))
     if response.status >= HTTPStatus.BAD_REQUEST:
         body = await response.read()
-        raise refusal_error(response.status, body, payload.get("model"), response.headers.get("Retry-After"))
+        raise errors.refusal_error(response.status, body, payload.get("model"), response.headers.get("Retry-After"))

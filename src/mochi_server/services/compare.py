@@ -120,10 +120,7 @@ class CompareService:
     """Task of each comparison. The key is a future that completes when the client has received all events."""
 
     async def find(self, model_ids: object) -> list[tuple[str, ModelInfo]]:
-        """Return each requested ID with its model, or raise ``InvalidComparison`` or ``ShuttingDown``.
-
-        An ID is a model name or a position in the model list (from 1).
-        """
+        """Return each ID with its model. An ID is a model name or a position in the list of models, from 1."""
         if self._is_draining:
             raise ShuttingDown
         if not isinstance(model_ids, list) or not model_ids:
@@ -189,7 +186,7 @@ class CompareService:
             if isinstance(model_id, str) and not model_id.isdigit():
                 return await self.gateway.find_model(model_id)
             numbered = {str(number): model for number, model in enumerate(await self.gateway.list_models(), 1)}
-            return numbered[str(model_id).lstrip("0")]
+            return numbered[str(model_id)]
         except (ModelNotFound, KeyError) as error:
             raise InvalidComparison(f"Invalid model ID: {_display_name(model_id)}") from error
 

@@ -27,7 +27,6 @@ from mochi_server.util.clock import new_id, now
 from mochi_server.util.first_error import Entries, Items
 from mochi_server.util.validation_errors import MAX_REPORTED, describe, field_path, to_entry
 
-_UNTITLED = "New Chat"
 _REASONING = re.compile(r'<details type="reasoning"[^<>]*>(.*?)</details>\s*', re.DOTALL)
 _SUMMARY = re.compile(r"\A\s*<summary>.*?</summary>", re.DOTALL)
 _QUOTED = re.compile(r"^> ?", re.MULTILINE)
@@ -155,17 +154,14 @@ class ImportExportService:
         session = await self.store.load(session_id)
         if form == "markdown":
             return (await asyncio.to_thread(as_markdown, session)).encode()
-        images: dict[str, bytes] = {}
-        for name in sorted(images_in(session.history)):
+        names, images = sorted(images_in(session.history)), dict[str, bytes]()
+        for name in names:
             with suppress(BlobNotFound):
                 images[name] = await self.store.load_image(name)
-        return await asyncio.to_thread(_encode_session, session, images)
+        return await asyncio.to_thread(_encode_session, session, images if names else None)
 
     async def import_sessions(self, data: bytes) -> SessionPage:
-        """Store all sessions of a file under new IDs, or none. Return the sessions in file order.
-
-        Raise ``ValidationFailed`` or ``ShuttingDown``.
-        """
+        """Store all sessions of a file under new IDs, or none. Raise ``ValidationFailed`` or ``ShuttingDown``."""
         self._refuse_at_shutdown()
         sessions = await asyncio.to_thread(_read_sessions, data, self.max_sessions)
         stored = await self.store.create_all(sessions, check=self._refuse_at_shutdown)
@@ -178,9 +174,9 @@ class ImportExportService:
             raise ShuttingDown
 
 
-def _encode_session(session: ChatSession, images: Mapping[str, bytes]) -> bytes:
+def _encode_session(session: ChatSession, images: Mapping[str, bytes] | None) -> bytes:
     extra = session.extra
-    if images:
+    if images is not None:
         # A user may have copied an exported file, which contains its images, into the directory of the sessions.
         copied = extra.get("blobs")
         blobs = copied if isinstance(copied, dict) else {}
@@ -277,7 +273,7 @@ def _to_session(exported: OpenWebUIChat) -> ChatSession:
         created_at=created,
         updated_at=updated,
         message_count=len(messages),
-        title=None if title in ("", _UNTITLED) else title,
+        title=None if title in ("", "New Chat") else title,
     )
     return ChatSession(metadata, messages)
 

@@ -25,7 +25,6 @@ from mochi_server.util.clock import now
 from mochi_server.util.nearest import join_names, nearest
 
 _STORED_OF_OTHER_MODELS = ("current_window", "manual_override", "adjustment_history")
-"""Fields of the window configuration that a session stores for each other model whose window it has set."""
 _RESERVED = f"The tool {AGENT_TOOL!r} cannot be used while agents are enabled, because it calls the agents. Rename it."
 
 
@@ -71,9 +70,7 @@ class SessionState:
     session: ChatSession
     model: ModelInfo | None
     manual_window: int | None
-    """Manual window of the session in tokens, or None."""
     selection: Selection
-    """Tools and agents that the session enables."""
 
 
 @dataclass(frozen=True)
@@ -96,10 +93,7 @@ class SessionService:
         return await self.store.create(ChatSession.create(resolved))
 
     async def patch(self, session_id: str, changes: Mapping[str, Any]) -> ChatSession:
-        """Set the fields in ``changes`` and return the changed session. The value None clears a field.
-
-        ``context_window`` is ``{"current_window": tokens}``. If either is None, the server chooses the window.
-        """
+        """Set the fields in ``changes``. None clears a field. ``context_window`` is ``{"current_window": tokens}``."""
         fields = dict(changes)
         session = await self.store.load(session_id)
         if not fields:
@@ -177,12 +171,9 @@ class SessionService:
         if sha256 not in images_in(session.history):
             raise errors.BlobNotFound(sha256)
         data = await self.store.load_image(sha256)
-        if (media_type := media_type_of(data)) is None:  # the stored file is not an image
-            raise errors.BlobNotFound(sha256)
-        return Image(sha256, media_type, data)
+        return Image(sha256, media_type_of(data) or "application/octet-stream", data)
 
     async def state(self, session_id: str) -> SessionState:
-        """Return a session with its model, its manual window and its active tools."""
         session = await self.store.load(session_id)
         selection = await self.selections.check(session.metadata.tool_settings, session.metadata.agent_settings)
         model, config = None, session.metadata.context_window_config
@@ -222,11 +213,9 @@ class SessionService:
         if has_window and of_model["manual_override"]:
             of_model = of_model | {"manual_override": False, "current_window": None}
         decision = await windows.decide(model, of_model, previous_model=session.model)
-        is_released = name == previous and was_manual
-        if is_released:
-            decision = replace(decision, reason="initial_setup")
-        by_user = is_released or decision.reason == "manual_override"
-        return windows.adjusted(before, decision, now(), by_user=by_user)
+        if name == previous and was_manual:
+            return windows.adjusted(before, replace(decision, reason="initial_setup"), now(), by_user=True)
+        return windows.adjusted(before, decision, now(), by_user=decision.reason == "manual_override")
 
 
 def _check_tools(settings: ToolSettings, catalogue: ToolCatalogue, selection: Selection) -> None:

@@ -37,11 +37,9 @@ _MAX_SUMMARY_CHARS = 800
 _MAX_TOPICS = 8
 _MAX_TOPIC_CHARS = 40
 _MAX_PROMPT_RATIO = 0.6
-_ANSWER_TOKENS = 1200
-"""Maximum length of an answer in tokens. The longest JSON of the schema fits even if each character is a token."""
+_ANSWER_TOKENS = 1200  # the longest JSON of the schema fits even if each character is a token
 _UNKNOWN_WINDOW = 4096
-_MAX_POSTPONEMENTS = 5
-"""Maximum number of times that turns of other sessions postpone a summary. A busy server must also write summaries."""
+_MAX_POSTPONEMENTS = 5  # by turns of other sessions; a busy server must also write summaries
 
 logger = logging.getLogger(__name__)
 
@@ -219,11 +217,7 @@ class SummarizationService:
     async def _continue_prompt(
         self, session: ChatSession, name: str, model: ModelInfo, loaded: int | None, state: _SummaryState
     ) -> ConversationSummary | None:
-        """Request a summary by continuing the session's latest prompt. Return None if it is not cached or this fails.
-
-        After a failure, later background summaries do not use the model, because a separate summary after each turn
-        would remove the prompt from the cache.
-        """
+        """Request a summary by continuing the session's cached prompt. Return None if this is not possible or fails."""
         exchange = self.gateway.slots.get(model.name)
         if exchange is None or loaded is None or not _is_current(exchange, session):
             return None
@@ -250,7 +244,7 @@ class SummarizationService:
         except OllamaError as error:
             logger.info("Summary by continuation failed session_id=%s code=%s", session.session_id, error.code)
             if not isinstance(error, OllamaBusy):
-                state.failed.add(name)
+                state.failed.add(name)  # a separate summary after each turn would remove the prompt from the cache
             return None
 
     async def _request_summary(self, request: ModelRequest) -> ConversationSummary:
