@@ -245,7 +245,7 @@ def _check_agents(settings: AgentSettings, agents: Mapping[str, Any], selection:
 
 
 def _warn_unknown(selection: Selection, code: str, kind: str, name: str, known: Mapping[str, object]) -> None:
-    similar = nearest(name, known)
+    similar = nearest(name, known) if len(selection.warnings) < 10 else None  # a search takes milliseconds
     question = f" Did you mean {similar!r}?" if similar else ""
     existing = f"Existing {kind}s: {join_names(known)}." if known else f"There are no {kind}s."
     selection.warnings.append(TurnWarning(code, f"There is no {kind} named {name!r}.{question} {existing}"))
