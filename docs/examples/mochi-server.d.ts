@@ -3640,9 +3640,9 @@ export interface components {
             prompt_eval_duration: number;
             /**
              * Evaluated Tokens
-             * @description Estimated number of tokens that were not cached.
+             * @description Number of tokens that were not cached. Null if unknown.
              */
-            evaluated_tokens: number;
+            evaluated_tokens: number | null;
         };
         /**
          * PromptFile
@@ -4522,6 +4522,11 @@ export interface components {
              * @description assistant: number of tokens of the prompt.
              */
             prompt_eval_count?: number | null;
+            /**
+             * Prompt Eval Cached Count
+             * @description assistant: prompt tokens that were in the cache.
+             */
+            prompt_eval_cached_count?: number | null;
             /**
              * Total Duration
              * @description assistant: time of the whole request, in nanoseconds.

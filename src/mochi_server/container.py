@@ -25,8 +25,7 @@ from mochi_server.ollama.async_client import AsyncOllamaClient
 from mochi_server.ollama.injected_client import ChatClient, InjectedOllamaClient
 from mochi_server.services.compare import CompareService
 from mochi_server.services.import_export import ImportExportService
-from mochi_server.services.selection import SelectionChecker
-from mochi_server.services.sessions import SessionService
+from mochi_server.services.sessions import SelectionChecker, SessionService
 from mochi_server.services.summarization import SummarizationService
 from mochi_server.services.summary_model import SummaryModelManager
 from mochi_server.services.system_prompts import SystemPromptService

@@ -8,7 +8,6 @@ import pytest
 
 from mochi_stub import StubServer
 from tests.support.api import Api, error_of
-from tests.support.holding import GatedStub
 from tests.support.server import RunningServer
 
 
@@ -52,17 +51,3 @@ def test_health_of_server_with_keys_needs_no_key(tmp_path: Path, stub: StubServe
             assert api.http.get(nearly).status_code == 401
         assert api.http.post(path).status_code == 401
         assert error_of(api.http.get(path, headers={"Origin": "https://foreign.example"}))[0] == 403
-
-
-@pytest.mark.one_process("another process does not receive the answer")
-def test_health_does_not_probe_an_answering_ollama(tmp_path: Path) -> None:
-    holding = GatedStub()
-    with holding.stub, RunningServer(tmp_path, holding.stub.url) as server:
-        api = server.api()
-        with api.open_stream(api.create_session("mochi")["session_id"], "hold") as events:
-            assert [next(events).data["content"] for _ in range(3)] == ["one ", "two ", "three "]
-            assert api.ok(api.http.get("/health"))["ollama_connected"] is True
-            assert "/api/version" not in [exchange.path for exchange in holding.stub.exchanges()]
-            holding.stub.stop()
-            assert [event.type for event in events] == ["error", "done"]
-        assert api.ok(api.http.get("/health"))["ollama_connected"] is False

@@ -7,13 +7,13 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from mochi_server.telemetry.metrics import Metrics
-from mochi_stub import Machine, StubServer
+from mochi_stub import StubServer
 from mochi_stub.models import Model
 from tests.support.api import Api, error_of
 from tests.support.holding import GatedStub
 from tests.support.instructions import instruct, words
+from tests.support.raw_ollama import RawOllama, stream_head
 from tests.support.server import RunningServer
-from tests.support.stub import chats
 from tests.support.tools import write_tools
 
 pytestmark = pytest.mark.one_process("each server has its own counters")
@@ -49,27 +49,30 @@ def read(api: Api, path: str = "/metrics") -> Samples:
     )
 
 
-def test_evaluated_prompt_tokens_are_estimated_from_durations(tmp_path: Path) -> None:
+@pytest.mark.parametrize(("cached", "evaluated"), [(b',"prompt_eval_cached_count":30', 12), (b"", None)])
+def test_evaluated_prompt_tokens_are_known_if_ollama_reports_cached_ones(
+    tmp_path: Path, cached: bytes, evaluated: int | None
+) -> None:
+    counts = b'"prompt_eval_count":42%s,"prompt_eval_duration":500000000,"eval_count":1' % cached
+    end = b'{"model":"raw","message":{"role":"assistant","content":"Hi!"},"done":true,%s}\n' % counts
     with (
-        StubServer(speed=0, machine=Machine(parallel=1, prompt_speed=10_000)) as stub,
-        RunningServer(tmp_path, stub.url, summarization_enabled=False) as server,
+        RawOllama(lambda connection: connection.sendall(stream_head() + end)) as ollama,
+        RunningServer(tmp_path, ollama.url, summarization_enabled=False) as server,
     ):
         api = server.api()
-        session_id = api.create_session("mochi")["session_id"]
-        statuses = []
-        for text in ("My boat is called Wanda. " * 40, "And my cat is called Otto."):
-            api.send_message(session_id, text)
-            status = api.ok(api.http.get(f"/sessions/{session_id}/status"))
-            assert api.ok(api.http.get(f"/chat/{session_id}/status")) == status
-            statuses.append(status["prompt_evaluation"])
-        evaluated = [e.evaluated_tokens for e in chats(stub)]
-        seconds = sum(message.get("prompt_eval_duration", 0) for message in api.messages(session_id)) / 1e9
+        session_id = api.create_session("raw")["session_id"]
+        api.send_message(session_id, "Hello!")
+        status = api.ok(api.http.get(f"/sessions/{session_id}/status"))
+        assert api.ok(api.http.get(f"/chat/{session_id}/status")) == status
         seen = read(api)
-    assert [status["evaluated_tokens"] for status in statuses] == evaluated
-    assert statuses[1]["evaluated_tokens"] < statuses[1]["prompt_eval_count"] / 2
-    assert seen["mochi_evaluated_prompt_tokens_total{model=mochi:latest}"] == sum(n or 0 for n in evaluated)
-    assert seen["mochi_turn_prompt_evaluation_seconds_count{}"] == 2
-    assert seen["mochi_turn_prompt_evaluation_seconds_sum{}"] == pytest.approx(seconds)
+    assert status["prompt_evaluation"] == {
+        "prompt_eval_count": 42,
+        "prompt_eval_duration": 500000000,
+        "evaluated_tokens": evaluated,
+    }
+    assert seen["mochi_evaluated_prompt_tokens_total{model=raw:latest}"] == (evaluated or 0)
+    assert seen["mochi_turn_prompt_evaluation_seconds_count{}"] == 1
+    assert seen["mochi_turn_prompt_evaluation_seconds_sum{}"] == 0.5
 
 
 def test_turn_metrics_have_tokens_and_first_token_time(private_api: Api) -> None:
@@ -180,7 +183,7 @@ def test_unknown_names_do_not_add_labels_without_limit() -> None:
     for number in range(1000):
         metrics.first_token(f"model-{number}", 1)
         metrics.request_ended(f"METHOD{number}", 200, None)
-        metrics.response_ended({"model": f"model-{number}", "eval_count": "many", "load_duration": None}, None)
+        metrics.response_ended({"model": f"model-{number}", "eval_count": "many", "load_duration": None})
     assert len(metrics.render().splitlines()) < 5000
     assert b'model="other"' in metrics.render()
 

@@ -8,7 +8,6 @@ from mochi_server import __version__
 from mochi_stub import StubServer
 from mochi_stub.models import Model
 from tests.support.api import Api, error_of
-from tests.support.raw_ollama import RawOllama
 from tests.support.server import RunningServer
 
 
@@ -26,12 +25,6 @@ def test_health_never_shows_credentials(tmp_path: Path) -> None:
         body = server.api().ok(server.api().http.get("/health"))
     assert body["ollama_host"] == "http://127.0.0.1:9/prefix"
     assert body["ollama_connected"] is False
-
-
-def test_ollama_without_a_version_is_connected(tmp_path: Path) -> None:
-    with RawOllama(lambda _: None) as ollama, RunningServer(tmp_path, ollama.url) as server:
-        api = server.api()
-        assert api.ok(api.http.get("/health"))["ollama_connected"] is True
 
 
 def test_chat_models_are_listed_with_every_field(api: Api) -> None:

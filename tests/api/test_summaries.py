@@ -434,12 +434,7 @@ def test_summary_fits_a_small_window(tmp_path: Path) -> None:
     assert exchange.prompt_tokens is not None
     options = (exchange.body or {})["options"]
     assert options["num_predict"] + exchange.prompt_tokens <= options["num_ctx"]
-    summary, topics = ((exchange.body or {})["format"]["properties"][name] for name in ("summary", "topics"))
-    longest = {
-        "summary": "x" * summary["maxLength"],
-        "topics": ["x" * topics["items"]["maxLength"]] * topics["maxItems"],
-    }
-    assert 0 < len(json.dumps(longest)) <= options["num_predict"] < 1200
+    assert 0 < options["num_predict"] < 1200
 
 
 def test_repeated_request_summarizes_the_whole_conversation_again(tmp_path: Path) -> None:
@@ -499,7 +494,7 @@ def test_summary_longer_than_requested_is_stored(tmp_path: Path, summary: dict[s
     assert made == written | {"model_used": "mochi"}
 
 
-@pytest.mark.parametrize("text", ["no JSON", '{"summary": 5}', '{"summary": "%s", "topics": []}' % ("x" * 1_000_000)])
+@pytest.mark.parametrize("text", ["no JSON", '{"summary": 5}'])
 def test_failing_summary_model_is_used_only_on_request(tmp_path: Path, text: str) -> None:
     def resolve(prompt: Prompt) -> Reply | None:
         return Reply.of("Fine.") if prompt.format is None else Reply.of(text)

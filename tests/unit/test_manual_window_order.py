@@ -1,4 +1,4 @@
-"""A manual window takes effect only after it is stored, and it fits the model of the session."""
+"""A manual window takes effect only after it is stored."""
 
 from collections.abc import Awaitable, Callable
 from pathlib import Path
@@ -74,16 +74,6 @@ async def test_window_whose_release_cannot_be_stored_stays(services: Services) -
     await services.client.aclose()
     assert released.metadata.context_window_config["current_window"] == 8192
     assert released.metadata.context_window_config["manual_override"] is False
-
-
-async def test_window_fits_a_model_that_another_request_sets_meanwhile(services: Services) -> None:
-    sessions, store, session_id = await create_service(services)
-    store.earlier = lambda: sessions.patch(session_id, {"model": "mochi-chat"})
-    changed = await sessions.patch(session_id, {"context_window": {"current_window": 20_000}})
-    assert await manual_of(sessions, session_id) == 8192
-    await services.client.aclose()
-    assert changed.model == "mochi-chat"
-    assert changed.metadata.context_window_config["current_window"] == 8192
 
 
 async def test_turn_keeps_a_window_that_a_client_sets_while_the_turn_ends(services: Services) -> None:

@@ -2,7 +2,7 @@
 
 import asyncio
 import socket
-from collections.abc import AsyncGenerator, Awaitable, Callable
+from collections.abc import Awaitable, Callable
 from typing import Any, TypeVar
 
 import anyio
@@ -19,7 +19,6 @@ from mochi_server.ollama import (
     OllamaClient,
 )
 from mochi_server.ollama.errors import refusal_error, translate
-from mochi_server.ollama.payloads import chat_payload
 from mochi_stub import StubServer
 from mochi_stub.prompt import ToolCall
 from mochi_stub.reply import Failure, Reply, Text
@@ -172,13 +171,13 @@ def test_server_without_tls_is_reported_in_words(stub: StubServer) -> None:
         Async(stub.url.replace("http:", "https:")).models()
 
 
-def test_html_error_page_is_reported_by_its_title() -> None:
+def test_html_error_page_is_reported_by_its_status() -> None:
     page = b"<!DOCTYPE html>\n<html><head><title>\n502 Bad Gateway</title></head><body>nginx</body></html>"
     advice = "Check that MOCHI_OLLAMA_HOST is the address of Ollama, without a path such as /api."
-    assert refusal_error(502, page).message == f"Ollama answered with status 502 and a page: 502 Bad Gateway. {advice}"
-    assert refusal_error(404, b"<html>").message == f"Ollama answered with status 404. {advice}"
+    assert refusal_error(502, page).message == f"Ollama answered with status 502 and no message. {advice}"
+    assert refusal_error(404, b"<html>").message == f"Ollama answered with status 404 and no message. {advice}"
     unknown_path = refusal_error(404, b"404 page not found", model="mochi")
-    assert unknown_path.message == f"Ollama answered with status 404. {advice}"
+    assert unknown_path.message == f"Ollama answered with status 404 and no message. {advice}"
     assert refusal_error(500, b'{"error": "no"}').message == "no"
 
 
@@ -224,49 +223,6 @@ async def test_calls_at_the_same_time_share_one_model_list(private_stub: StubSer
     await client.aclose()
     assert {model.name for model in found} == {"mochi:latest"}
     assert [exchange.path for exchange in private_stub.exchanges()].count("/api/tags") == 1
-
-
-async def test_loaded_models_are_not_requested_again_while_a_loaded_model_answers() -> None:
-    with StubServer(speed=20) as stub:
-        client = AsyncOllamaClient(stub.url)
-
-        def requests() -> int:
-            return sum(exchange.path == "/api/ps" for exchange in stub.exchanges())
-
-        async def ask(window: int) -> AsyncGenerator[ChatResponse, None]:
-            """Start a long answer, after the loaded models have been requested."""
-            await client.loaded_windows()
-            answer = client.chat_stream("mochi", HELLO, context_window=window)
-            await anext(answer)
-            return answer
-
-        await (await ask(4096)).aclose()  # loads the model
-        answers = [await ask(4096) for _ in range(3)]
-        assert requests() == 2
-        await answers.pop().aclose()
-        assert await client.loaded_windows() == {"mochi:latest": 4096}
-        assert requests() == 3
-        for answer in answers:
-            await answer.aclose()
-        await client.aclose()
-
-
-async def test_loaded_models_are_not_requested_again_after_one_of_two_answers(private_stub: StubServer) -> None:
-    client = AsyncOllamaClient(private_stub.url)
-
-    def requests() -> int:
-        return sum(exchange.path == "/api/ps" for exchange in private_stub.exchanges())
-
-    await client.chat("mochi", HELLO, context_window=4096)  # loads the model
-    await client.loaded_windows()
-    payload = chat_payload("mochi", HELLO, context_window=4096)
-    await client.post_chat(payload, lambda _: None, others_answer=lambda: True)
-    assert await client.loaded_windows() == {"mochi:latest": 4096}
-    assert requests() == 1
-    await client.chat("mochi", HELLO, context_window=4096)
-    assert await client.loaded_windows() == {"mochi:latest": 4096}
-    assert requests() == 2
-    await client.aclose()
 
 
 async def test_loaded_models_are_requested_once_until_a_chat(private_stub: StubServer) -> None:

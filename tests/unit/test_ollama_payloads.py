@@ -4,8 +4,15 @@ from typing import Any
 
 import pytest
 
-from mochi_server.ollama.model_catalogue import ModelCatalogue, read_show
-from mochi_server.ollama.payloads import chat_payload, parse_endpoint, qualified_name
+from mochi_server.ollama.payloads import (
+    chat_payload,
+    lacks_details,
+    parse_endpoint,
+    qualified_name,
+    read_show,
+    read_tags,
+    with_details,
+)
 from mochi_server.ollama.types import ModelDetails
 from mochi_server.util.net import is_loopback
 
@@ -92,26 +99,23 @@ def tag(name: str, **fields: Any) -> dict[str, Any]:
     return {"name": name, "digest": f"digest of {name}", "size": 1048576, "details": {}, **fields}
 
 
-def test_only_missing_details_are_requested() -> None:
+def test_incomplete_details_are_recognized() -> None:
     length = {"context_length": 8}
     complete = tag("told", capabilities=["completion", "tools"], details=length)
     unsure = tag("unsure", capabilities=["completion"], details=length)
-    tags = {"models": [tag("old"), complete, unsure]}
-    assert ModelCatalogue(tags, {}).without_details() == [("old", "digest of old"), ("unsure", "digest of unsure")]
-    known = dict.fromkeys(ModelCatalogue(tags, {}).without_details(), ModelDetails((), None, None))
-    assert ModelCatalogue(tags, known).without_details() == []
+    models = read_tags({"models": [tag("old"), complete, unsure]})
+    assert [key for key, model in models.items() if lacks_details(model)] == [
+        ("old", "digest of old"),
+        ("unsure", "digest of unsure"),
+    ]
 
 
 def test_model_details_override_the_list() -> None:
-    tags = {"models": [tag("m", capabilities=["completion"])]}
-    catalogue = ModelCatalogue(tags, {("m", "digest of m"): ModelDetails(("tools", "completion"), 4096, None)})
-    (model,) = catalogue.models()
+    (listed,) = read_tags({"models": [tag("m", capabilities=["completion"])]}).values()
+    model = with_details(listed, ModelDetails(("tools", "completion"), 4096, None))
     assert model.has_capability("tools")
     assert model.context_length == 4096
 
 
-def test_models_with_equal_digests_have_their_own_details() -> None:
-    tags = {"models": [tag("chat", digest="d"), tag("vectors", digest="d")]}
-    chat, vectors = ModelCatalogue(tags, {}).without_details()
-    known = {chat: ModelDetails(("completion",), 4096, None), vectors: ModelDetails(("embedding",), 512, None)}
-    assert [model.capabilities for model in ModelCatalogue(tags, known).models()] == [("completion",), ("embedding",)]
+def test_models_with_equal_digests_have_different_keys() -> None:
+    assert len(read_tags({"models": [tag("chat", digest="d"), tag("vectors", digest="d")]})) == 2

@@ -11,11 +11,10 @@ from mochi_server.chat.prompt_fitting import HEADING, TRIMMED_CHARS, Budget, Che
 from mochi_server.chat.turn_writer import TurnWriter
 from mochi_server.errors import ContextOverflow
 from mochi_server.events import ContextCompacted, Publish, TurnWarning
-from mochi_server.inference.allocation import Allocation
 from mochi_server.inference.estimate import PromptSize
 from mochi_server.inference.gateway import ModelGateway
-from mochi_server.inference.prompt import FixedPrompt
-from mochi_server.inference.request import ModelRequest
+from mochi_server.inference.request import FixedPrompt, ModelRequest
+from mochi_server.inference.windows import Allocation
 from mochi_server.ollama.payloads import chat_payload
 from mochi_server.ollama.transport import Line
 from mochi_server.ollama.types import ChatMessage

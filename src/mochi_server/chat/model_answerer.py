@@ -17,8 +17,7 @@ from mochi_server.inference.gateway import ModelGateway
 from mochi_server.inference.windows import WindowDecision
 from mochi_server.ollama.payloads import qualified_name
 from mochi_server.ollama.types import ModelInfo
-from mochi_server.services.selection import SelectionChecker
-from mochi_server.services.sessions import SessionService
+from mochi_server.services.sessions import SelectionChecker, SessionService
 from mochi_server.sessions.history_edits import edited
 from mochi_server.sessions.session import ChatSession
 from mochi_server.sessions.types import Message, ToolSettings

@@ -14,11 +14,10 @@ from mochi_server.chat.turn_writer import TurnWriter
 from mochi_server.constants import RELOADING_OPTIONS
 from mochi_server.errors import MochiError
 from mochi_server.events import ChatEvent, Publish, Status, TurnWarning
-from mochi_server.inference.allocation import Allocation
 from mochi_server.inference.gateway import ModelGateway
 from mochi_server.inference.request import ModelRequest
 from mochi_server.inference.slots import Exchange
-from mochi_server.inference.windows import WindowDecision, manual_window
+from mochi_server.inference.windows import Allocation, WindowDecision, manual_window
 from mochi_server.ollama.payloads import chat_payload
 from mochi_server.ollama.transport import OnLines
 from mochi_server.ollama.types import ModelInfo

@@ -18,6 +18,7 @@ from mochi_server.util.clock import new_id, now
 _COUNTERS = (
     "eval_count",
     "prompt_eval_count",
+    "prompt_eval_cached_count",
     "total_duration",
     "load_duration",
     "prompt_eval_duration",

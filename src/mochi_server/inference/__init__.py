@@ -1,7 +1,6 @@
 """The only way to the models: the gateway, context windows, token estimates, slots and waiting requests."""
 
 from mochi_server.inference.gateway import GatewayObserver, ModelGateway
-from mochi_server.inference.prompt import FixedPrompt
-from mochi_server.inference.request import ModelRequest
+from mochi_server.inference.request import FixedPrompt, ModelRequest
 
 __all__ = ["FixedPrompt", "GatewayObserver", "ModelGateway", "ModelRequest"]

@@ -6,30 +6,16 @@ from typing import Any
 
 import orjson
 
-from mochi_server.constants import MIN_ANSWER_TOKENS
-from mochi_server.errors import OllamaError
-from mochi_server.ollama.errors import refused_tokens
 from mochi_server.ollama.types import ChatMessage
 
-_TOKENS_PER_CHAR = 1 / 3.5
-"""Estimated tokens per character of prose, slightly too high. It is used until the model's ratio is known."""
-
-_MIN_CALIBRATION_CHARS = 400
-"""Minimum prompt length for calibration. In shorter prompts, the chat template distorts the ratio."""
-_MIN_TOKENS_PER_CHAR = 1 / 8
-"""Lower limit of the calibrated tokens per character. Old versions of Ollama do not count cached tokens."""
+_TOKENS_PER_CHAR = 1 / 3.5  # of prose, slightly too high, until the model's ratio is known
+_MIN_CALIBRATION_CHARS = 400  # in shorter prompts, the chat template distorts the ratio
+_MIN_TOKENS_PER_CHAR = 1 / 8  # old versions of Ollama do not count cached tokens
 _MAX_TOKENS_PER_CHAR = 2
-"""Upper limit of the calibrated tokens per character. Ordinary text has fewer."""
-
-_MAX_ESTIMATE_ERROR = 0.02
-"""Share of its estimate by which a prompt may exceed the estimate without leaving less room than calculated."""
-_TEMPLATE_TOKENS = 16
-"""Tokens that are reserved for a chat template that is longer than estimated."""
-_TEMPLATE_CHARS = 12
-"""Estimated number of characters that the model's chat template adds to each message."""
-
-IMAGE_TOKENS = 768
-"""Estimated tokens per image, as in Ollama. Models use from 256 to several thousand tokens for an image."""
+_MAX_ESTIMATE_ERROR = 0.02  # share of its estimate by which a prompt may exceed the estimate
+_TEMPLATE_TOKENS = 16  # reserve for a chat template that is longer than estimated
+_TEMPLATE_CHARS = 12  # added to each message by the model's chat template
+IMAGE_TOKENS = 768  # as in Ollama; models use from 256 to several thousand tokens for an image
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,31 +55,15 @@ class TokenEstimate:
         """Return a cautious estimate of how many tokens a prompt leaves free in a window.
 
         Until the model's ratio is known, count each character as a token, but at most a quarter of the window in this
-        way. Most models need far fewer tokens, so a larger reserve would cut long answers without need. ``counted`` is
-        Ollama's latest count of the conversation. It replaces a lower estimate until the ratio is known.
+        way, so that long answers are not cut without need. ``counted`` is Ollama's latest count of the conversation.
         """
         tokens = self.tokens(size)
         if self.tokens_per_char is None:
             tokens = max(tokens, counted, min(size.characters + IMAGE_TOKENS * size.images, window // 4))
         return window - int(tokens * (1 + _MAX_ESTIMATE_ERROR)) - _TEMPLATE_TOKENS
 
-    def answer_limit(self, size: PromptSize, window: int, num_predict: object, *, counted: int = 0) -> int | None:
-        """Return the maximum number of answer tokens that fit into a window after a prompt.
-
-        Return None if ``num_predict`` does not exceed this maximum.
-        """
-        room = max(self.room(size, window, counted=counted), MIN_ANSWER_TOKENS)
-        is_limited = not isinstance(num_predict, int) or num_predict < 0 or num_predict > room
-        return room if is_limited else None
-
     def observe(self, size: PromptSize, tokens: int) -> None:
         """Calibrate with Ollama's token count. Ignore short prompts, images and implausibly low counts."""
         is_plausible = tokens >= size.characters * _MIN_TOKENS_PER_CHAR
         if is_plausible and size.characters >= _MIN_CALIBRATION_CHARS and not size.images:
             self.tokens_per_char = min(tokens / size.characters, _MAX_TOKENS_PER_CHAR)
-
-    def observe_refusal(self, size: PromptSize, refusal: OllamaError) -> int:
-        """Calibrate with a prompt that Ollama refused as too long. Return the prompt's number of tokens."""
-        tokens = refused_tokens(refusal) or self.tokens(size) * 2
-        self.observe(size, tokens)
-        return tokens

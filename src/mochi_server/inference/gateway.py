@@ -1,22 +1,19 @@
 """Gateway to the models. It sends every request that generates text or embeddings.
 
-The requests forbid Ollama to truncate prompts. If Ollama refuses a prompt or runs out of memory, the gateway changes
-the window or requests a shorter prompt, and sends the request again.
+If Ollama refuses a prompt or runs out of memory, the gateway changes the window or requests a shorter prompt, and sends
+the request again.
 """
 
 from collections.abc import Awaitable, Callable, Mapping
+from math import inf
 from typing import Any, TypeVar
 
 from mochi_server.errors import ContextOverflow, OllamaError
-from mochi_server.inference.allocation import Allocation
-from mochi_server.inference.prompt import Answer, FixedPrompt
-from mochi_server.inference.prompt_speed import PromptSpeeds
-from mochi_server.inference.request import ModelRequest
-from mochi_server.inference.slots import Slots
-from mochi_server.inference.waiting import FirstTokenWait, RequestTracker, TrackedRequest
-from mochi_server.inference.windows import WindowRegistry
+from mochi_server.inference.request import Answer, FixedPrompt, ModelRequest
+from mochi_server.inference.slots import RequestTracker, Slots, TrackedRequest, reporting_status
+from mochi_server.inference.windows import Allocation, WindowRegistry
 from mochi_server.ollama.async_client import AsyncOllamaClient
-from mochi_server.ollama.errors import is_context_refusal, is_out_of_memory
+from mochi_server.ollama.errors import is_context_refusal, is_out_of_memory, refused_tokens
 from mochi_server.ollama.payloads import qualified_name
 from mochi_server.ollama.transport import Line, OnLines
 from mochi_server.ollama.types import ModelInfo
@@ -33,8 +30,8 @@ class GatewayObserver:
     def first_token(self, model: str, seconds: float) -> None:
         """Observe the time in seconds from a request to the first token of its answer."""
 
-    def response_ended(self, last: Mapping[str, Any], evaluated_tokens: int | None) -> None:
-        """Observe the last line of an answer, and the estimated number of prompt tokens that Ollama evaluated."""
+    def response_ended(self, last: Mapping[str, Any]) -> None:
+        """Observe the last line of an answer."""
 
     def context_adjusted(self, reason: str) -> None:
         """Observe that the context window of a session has changed."""
@@ -57,7 +54,6 @@ class ModelGateway:
         self.observer = observer
         self.windows = WindowRegistry(client.loaded_windows, dynamic, observer.context_adjusted)
         self.slots = Slots()
-        self.speeds = PromptSpeeds()
         self._tracker = RequestTracker(observer.first_token)
 
     async def find_model(self, name: str) -> ModelInfo:
@@ -69,7 +65,7 @@ class ModelGateway:
         return await self.client.list_models()
 
     def prefetch_loaded(self) -> None:
-        """Request the windows of loaded models in the background, so that the next turn need not wait for them."""
+        """Request the windows of loaded models in the background, for the next turn."""
         self.client.prefetch_loaded()
 
     async def loaded_window(self, model: str) -> int | None:
@@ -91,13 +87,8 @@ class ModelGateway:
     async def send(self, request: ModelRequest, on_lines: OnLines) -> Answer:
         """Send a request and pass batches of answer lines to ``on_lines``. Return the figures of the answer.
 
-        If the calling task is cancelled, Ollama stops generating the answer.
-
-        Raises:
-            ContextOverflow: Ollama refused every prompt as too long.
-            ModelNotFound: Ollama does not have the model.
-            OllamaError: Ollama failed, or the prompt is too long and cannot be shortened.
-            OllamaUnreachable: Ollama did not accept the connection.
+        Raises the errors of ``AsyncOllamaClient.post_chat``, and ``ContextOverflow`` if Ollama refused every prompt as
+        too long. If the calling task is cancelled, Ollama stops generating the answer.
         """
         return await self._until_accepted(request, lambda prompt: self._post_chat(request, prompt, on_lines))
 
@@ -120,27 +111,26 @@ class ModelGateway:
         self, request: ModelRequest, attempt: Callable[[FixedPrompt], Awaitable[_Result | OllamaError]]
     ) -> _Result:
         """Repeat ``attempt`` until Ollama accepts the prompt. ``attempt`` returns an error that may be a refusal."""
-        allocation, refused = request.allocation, None
+        allocation, size, refused = request.allocation, request.prompt.size, None
+        model = allocation.model
         error: OllamaError | None = None
-        size = request.prompt.size
         await allocation.decide(allocation.estimate.tokens(size))
         for _ in range(_MAX_ATTEMPTS):
             prompt = await request.prompt.fit(allocation.size, refused)
-            if prompt is None:
-                assert error is not None  # noqa: S101 - a source may only refuse to shorten a prompt
+            if prompt is None and error is not None:
                 raise error
+            assert prompt is not None  # noqa: S101 - a source may only refuse to shorten a prompt
             size, result = prompt.size, await attempt(prompt)
             if not isinstance(result, OllamaError):
                 return result
-            error = result
-            if is_out_of_memory(error):
-                if not allocation.step_down():
-                    raise error
-                refused = None
-            elif is_context_refusal(error):
-                tokens = allocation.estimate.observe_refusal(size, error)
-                refused = None if request.can_grow(tokens) and allocation.grow(tokens) else tokens
-            else:
+            error, refused = result, None
+            if is_context_refusal(error):
+                tokens = refused_tokens(error) or allocation.estimate.tokens(size) * 2
+                allocation.estimate.observe(size, tokens)
+                # If the prompt cannot be shortened and exceeds the model's maximum, Ollama must not reload the model.
+                is_too_long = isinstance(request.prompt, FixedPrompt) and tokens >= (model.context_length or inf)
+                refused = None if not is_too_long and allocation.grow(tokens) else tokens
+            elif not (is_out_of_memory(error) and allocation.step_down()):
                 raise error
         raise ContextOverflow(allocation.size, allocation.estimate.tokens(size))
 
@@ -151,38 +141,35 @@ class ModelGateway:
         last: Line = {}
         with (
             self._tracker.request(name) as tracked,
-            FirstTokenWait(lambda: self._status(tracked, allocation), request.report) as waiting,
+            reporting_status(lambda: self._status(tracked, allocation), request.report) as end_reports,
         ):
 
             def receive(lines: list[Line]) -> None:
                 if not tracked.answering:
-                    waiting.end()
+                    end_reports()
                     self._tracker.first_token(tracked)
                 on_lines(lines)
                 if lines[-1].get("done"):
                     nonlocal last
                     last = lines[-1]
-                    self.observer.response_ended(last, self.speeds.observe(last))
+                    self.observer.response_ended(last)
 
             number = self.slots.begin(name)
             try:
-                await self.client.post_chat(
-                    body, receive, others_answer=lambda: self._tracker.parallel_answers(tracked.model) > 1
-                )
+                await self.client.post_chat(body, receive)
             except OllamaError as error:
                 if tracked.answering:
                     raise
                 return error
-        answer = allocation.record(last, prompt, limit)
+        answer = Answer(prompt, *allocation.record(last, prompt.size, limit))
         if request.exchange is not None:
             self.slots.record(request.exchange(body, answer.tokens), number)
         return answer
 
     async def _status(self, request: TrackedRequest, allocation: Allocation) -> str:
-        """Return the status of a waiting request: ``queued``, ``loading_model`` or ``processing_prompt``.
+        """Return the status of a waiting request. A model that was not loaded counts as loading until the first token.
 
-        Ollama lists a model as soon as it begins to load the model. A model that was not loaded before this request
-        counts as loading until the first token.
+        Ollama lists a model as soon as it begins to load the model.
         """
         if not self._tracker.is_queued(request, loaded=allocation.is_loaded):
             return "processing_prompt" if allocation.is_loaded else "loading_model"

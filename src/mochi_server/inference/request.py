@@ -1,12 +1,43 @@
-"""Request that the gateway sends to a model."""
+"""Requests that the gateway sends to a model, their prompts and the figures of their answers."""
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Protocol
 
-from mochi_server.inference.allocation import Allocation
-from mochi_server.inference.prompt import FixedPrompt, PromptSource
+from mochi_server.inference.estimate import PromptSize
 from mochi_server.inference.slots import Exchange
+from mochi_server.inference.windows import Allocation
+from mochi_server.ollama.types import ChatMessage, Encoded
+
+
+class PromptSource(Protocol):
+    """Source of a prompt, and the way to shorten it."""
+
+    @property
+    def size(self) -> PromptSize:
+        """Size of the prompt before it is shortened."""
+
+    async def fit(self, window: int | None, refused: int | None) -> "FixedPrompt | None":
+        """Return a prompt for a window of ``window`` tokens.
+
+        If ``refused`` is not None, Ollama refused the previous prompt, which had ``refused`` tokens. The new prompt
+        must be shorter. If that is impossible, return None or raise an error.
+        """
+
+
+@dataclass(frozen=True, slots=True)
+class FixedPrompt:
+    """Messages with their size. They cannot be shortened."""
+
+    messages: Sequence[ChatMessage | Encoded]
+    size: PromptSize
+
+    async def fit(self, window: int | None, refused: int | None) -> "FixedPrompt | None":  # noqa: ARG002 - a protocol
+        return self if refused is None else None
+
+    def extended(self, messages: Sequence[ChatMessage]) -> "FixedPrompt":
+        """Return this prompt followed by more messages."""
+        return replace(self, messages=[*self.messages, *messages], size=self.size + PromptSize.of(messages))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -26,20 +57,23 @@ class ModelRequest:
 
     def body(self, prompt: FixedPrompt) -> tuple[dict[str, Any], int | None]:
         """Return the body for ``/api/chat``, and the limit of the answer in tokens if the window sets one."""
-        options, limit = dict(self.payload.get("options") or {}), None
-        if self.limits_answer:
-            limit = self.allocation.answer_limit(prompt.size, options.get("num_predict"))
-            options |= {} if limit is None else {"num_predict": limit}
-        if self.allocation.size is not None:
-            options["num_ctx"] = self.allocation.size
-        optional = {"format": prompt.format, "options": options or None}
-        body = {**self.payload, "messages": prompt.messages}
-        return body | {name: value for name, value in optional.items() if value is not None}, limit
+        options, limit, window = dict(self.payload.get("options") or {}), None, self.allocation.size
+        if window is not None:
+            options["num_ctx"] = window
+            if self.limits_answer:
+                limit = self.allocation.answer_limit(prompt.size, window, options.get("num_predict"))
+                options |= {} if limit is None else {"num_predict": limit}
+        return {**self.payload, "messages": prompt.messages, **({"options": options} if options else {})}, limit
 
-    def can_grow(self, tokens: int) -> bool:
-        """Return whether a larger window can help after a prompt of ``tokens`` tokens was refused.
 
-        If not, Ollama must not reload the model.
-        """
-        length = self.allocation.model.context_length
-        return length is None or tokens < length or not isinstance(self.prompt, FixedPrompt)
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """Figures of a complete answer."""
+
+    prompt: FixedPrompt
+    """The prompt that was sent."""
+    tokens: int
+    """Number of tokens of the prompt and the answer: the estimate or Ollama's count, whichever is larger."""
+    is_prompt_truncated: bool
+    is_cut: bool
+    """Whether the answer was cut at the end of the context window."""

@@ -1,14 +1,18 @@
-"""Latest prompt and answer of each model. Ollama still has both in the model's prompt cache (the slot)."""
+"""Slots of the models in Ollama: their latest exchanges, and the requests that use a slot or wait for one."""
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+import asyncio
+import time
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from itertools import takewhile
 from typing import Any
 
 from mochi_server.inference.estimate import PromptSize
 from mochi_server.ollama.payloads import qualified_name
 from mochi_server.sessions.types import Message
 
-_MAX_TRIMMED_SESSIONS = 10_000
+_POLL_SECONDS, _REPEAT_SECONDS = 1.0, 5.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,9 +27,7 @@ class Exchange:
     first_stored: Any
     """First stored message of the session."""
     answer_id: str
-    """Message ID of the answer."""
     size: PromptSize
-    """Size of the prompt."""
     tokens: int
     """Number of tokens of the prompt and the answer: the estimate or Ollama's count, whichever is larger."""
 
@@ -62,23 +64,83 @@ class Slots:
         self._exchanges = {name: each for name, each in self._exchanges.items() if each.session_id != session_id}
 
     def trim_end(self, session_id: str, window: int | None, history: Sequence[Message]) -> int:
-        """Return the number of messages at the start of the history that earlier prompts of the session have trimmed.
-
-        The number is 0 if the earlier requests had a window of a different size. For a new window, Ollama reloads the
-        model, so the prompt need not begin like the earlier prompts.
-        """
+        """Return how many messages earlier prompts have trimmed, or 0 after a change of the window."""
         trimmed_window, last = self._trims.get(session_id, (None, None))
         if last is None or trimmed_window != window:
             return 0
         return next((i + 1 for i, message in enumerate(history) if message["message_id"] == last), 0)
 
     def record_trim(self, session_id: str, window: int | None, history: Sequence[Message], end: int) -> None:
-        """Record that a prompt trims the first ``end`` messages. If necessary, drop the oldest record.
-
-        Later prompts also trim these messages, so that all prompts of the session begin with the same text.
-        """
+        """Record that a prompt trims the first ``end`` messages, so that later prompts begin with the same text."""
         if end and window is not None:
-            self._trims.pop(session_id, None)
             self._trims[session_id] = window, history[end - 1]["message_id"]
-            if len(self._trims) > _MAX_TRIMMED_SESSIONS:
-                del self._trims[next(iter(self._trims))]
+
+
+@dataclass(eq=False, slots=True)
+class TrackedRequest:
+    """A running request. ``answering`` is true after the first token."""
+
+    model: str
+    answering: bool = False
+    started: float = field(default_factory=time.monotonic)
+
+
+class RequestTracker:
+    """Tracker of the requests that this process sends to one Ollama server."""
+
+    def __init__(self, on_first_token: Callable[[str, float], None]) -> None:
+        self._on_first_token = on_first_token  # receives the model and the seconds until the first token
+        self._running: dict[TrackedRequest, None] = {}
+        self._max_parallel: dict[str, int] = {}
+        """Estimated slots by model: the most parallel answers so far. Ollama does not report its number of slots."""
+
+    @contextmanager
+    def request(self, model: str) -> Iterator[TrackedRequest]:
+        """Track a request to ``model`` until the ``with`` block ends."""
+        request = TrackedRequest(qualified_name(model))
+        self._running[request] = None
+        try:
+            yield request
+        finally:
+            del self._running[request]
+
+    def first_token(self, request: TrackedRequest) -> None:
+        """Record the first token of a request."""
+        request.answering = True
+        self._on_first_token(request.model, time.monotonic() - request.started)
+        parallel = sum(other.answering and other.model == request.model for other in self._running)
+        self._max_parallel[request.model] = max(self._max_parallel.get(request.model, 1), parallel)
+
+    def is_queued(self, request: TrackedRequest, *, loaded: bool) -> bool:
+        """Return whether a request waits because earlier requests use all slots of the model, or must load models."""
+        earlier = takewhile(lambda other: other is not request, self._running)
+        count = sum(not loaded or other.model == request.model for other in earlier)
+        return count >= (self._max_parallel.get(request.model, 1) if loaded else 1)
+
+
+@contextmanager
+def reporting_status(
+    state: Callable[[], Awaitable[str]], report: Callable[[str], None] | None
+) -> Iterator[Callable[[], object]]:
+    """Report the result of ``state`` to ``report``: after one second, on each change, and every five seconds.
+
+    The ``with`` block receives a function that ends the reports, for the first token.
+    """
+    if report is None:
+        yield lambda: None
+        return
+    task = asyncio.get_running_loop().create_task(_report_status(state, report))
+    try:
+        yield task.cancel
+    finally:
+        task.cancel()
+
+
+async def _report_status(state: Callable[[], Awaitable[str]], report: Callable[[str], None]) -> None:
+    last_status, reported_at = "", 0.0
+    while True:
+        await asyncio.sleep(_POLL_SECONDS)
+        status, now = await state(), time.monotonic()
+        if status != last_status or now - reported_at >= _REPEAT_SECONDS:
+            last_status, reported_at = status, now
+            report(status)

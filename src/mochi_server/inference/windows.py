@@ -8,30 +8,29 @@ from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from mochi_server.constants import DEFAULT_WINDOW, SAFE_WINDOW_RATIO
-from mochi_server.inference.estimate import TokenEstimate
+from mochi_server.constants import DEFAULT_WINDOW, MIN_ANSWER_TOKENS, SAFE_WINDOW_RATIO
+from mochi_server.inference.estimate import PromptSize, TokenEstimate
 from mochi_server.ollama.payloads import qualified_name
+from mochi_server.ollama.transport import Line
 from mochi_server.ollama.types import ModelInfo
 from mochi_server.sessions.types import default_window_config
 
-_GROWTH_FACTOR = 2
-"""Factor by which a window grows. A window grows when a prompt needs more than half of the window."""
-
-_MIN_WINDOW = 512
-_DEFAULT_LIMIT = 131_072
+_GROWTH_FACTOR = 2  # a window grows when a prompt needs more than half of it
+_MIN_WINDOW, _DEFAULT_LIMIT = 512, 131_072
 _MAX_ADJUSTMENTS = 10
+_REFUSAL_MARGIN = 1.5  # size of the window after Ollama refused a prompt, as a multiple of the prompt
+_LONG_CHARS = 4000
+_MAX_CHARS_PER_TOKEN = 8  # highest plausible average in texts longer than `_LONG_CHARS`
 
 
 @dataclass(frozen=True, slots=True)
 class WindowDecision:
-    """Context window for a request. If ``window`` is None, send no ``num_ctx``.
-
-    ``loaded`` is the window of the loaded model, or None if the model is not loaded or its state is unknown.
-    """
+    """Context window for a request. If ``window`` is None, send no ``num_ctx``."""
 
     window: int | None
     reason: str
     loaded: int | None = None
+    """Window of the loaded model, or None if the model is not loaded or its state is unknown."""
     differs: bool = False
     """Whether Ollama reloads the model because a session has a manual window that other sessions do not have."""
 
@@ -71,15 +70,12 @@ class WindowRegistry:
     async def decide(
         self, model: ModelInfo, config: Mapping[str, Any], *, previous_model: str | None, required_tokens: int = 0
     ) -> WindowDecision:
-        """Choose the context window for a request in a session.
+        """Choose the window for a prompt of ``required_tokens`` tokens in a session.
 
         ``config`` is the session's ``context_window_config``. ``previous_model`` is the model of the latest answer.
-        ``required_tokens`` is the size of the prompt.
         """
-        name = qualified_name(model.name)
-        windows = await self.loaded()
-        loaded = None if windows is None else windows.get(name)
-        entry = self._entry(name)
+        windows, entry = await self.loaded(), self._entry(model.name)
+        loaded = None if windows is None else windows.get(qualified_name(model.name))
         if (manual := manual_window(model, config)) is not None:
             if manual != entry.window:
                 entry.manual.add(manual)
@@ -89,39 +85,32 @@ class WindowRegistry:
         if previous_model is None and windows is not None and loaded is None:
             entry.window = None  # Ollama must load the model anyway, so a new session need not keep a larger window
         window = entry.window or self._initial_window(entry, model)
-        # After a restart, or after a new session has reset it, the model's window may be smaller than this session's.
-        window = max(window, _cap(_window_of_session(model, config, previous_model), entry.ceiling))
-        reason, is_manual = "no_adjustment", loaded in entry.manual
+        if previous_model is not None and qualified_name(previous_model) == qualified_name(model.name):
+            # After a restart, or after a new session has reset it, it may be smaller than the window of this session.
+            own = _cap(config.get("current_window") or 0, model.context_length)
+            window = max(window, _cap(own, entry.ceiling))
+        reason, is_manual = None, loaded in entry.manual
         if loaded is not None and loaded > window and not is_manual:
             window, reason = loaded, "adopted_loaded"
-        larger = self._window_step(entry, model, _GROWTH_FACTOR * required_tokens)
-        if required_tokens * _GROWTH_FACTOR > window and larger > window:
+        needed = _GROWTH_FACTOR * required_tokens
+        if needed > window and (larger := self._window_step(entry, model, needed)) > window:
             window, reason = larger, "usage_threshold"
         entry.window = window
-        differs = is_manual and loaded != window
-        if reason != "no_adjustment":
-            return WindowDecision(window, reason, loaded, differs)
-        if previous_model is None:
+        if reason is None and previous_model is None:
             is_adopted = loaded == window > self._initial_window(entry, model)
-            return WindowDecision(window, "adopted_loaded" if is_adopted else "initial_setup", loaded, differs)
-        return WindowDecision(window, _reason(model, config, previous_model, window, loaded), loaded, differs)
+            reason = "adopted_loaded" if is_adopted else "initial_setup"
+        reason = reason or _reason(model, config, previous_model, window, loaded)
+        return WindowDecision(window, reason, loaded, differs=is_manual and loaded != window)
 
     async def decide_without_session(self, model: ModelInfo, required_tokens: int) -> WindowDecision:
-        """Choose the window for a request without a session: the loaded one if it is large enough, else as ``decide``.
-
-        The window is None if ``dynamic`` is false.
-        """
+        """Choose the window for a request without a session: the loaded one if it is large enough."""
         loaded = (await self.loaded() or {}).get(qualified_name(model.name))
         if self.dynamic and (loaded or 0) < required_tokens * _GROWTH_FACTOR:
             return await self.decide(model, {}, previous_model=model.name, required_tokens=required_tokens)
         return WindowDecision(loaded if self.dynamic else None, "no_adjustment", loaded)
 
     def grow(self, model: ModelInfo, required_tokens: int, refused_window: int | None) -> bool:
-        """Enlarge the model's window so that ``required_tokens`` fit. Return whether the window is larger now.
-
-        ``refused_window`` is the window that was not large enough, or None without a window. If another turn has
-        enlarged the window since then, it grows further only if necessary.
-        """
+        """Enlarge the window so that ``required_tokens`` fit. Return whether it exceeds the refused window."""
         entry = self._entry(model.name)
         if not self.dynamic:
             return False
@@ -131,28 +120,22 @@ class WindowRegistry:
         return entry.window > exceeded
 
     def step_down(self, model: ModelInfo, failed: int | None) -> bool:
-        """Halve the window after Ollama ran out of memory. Return False if not possible.
-
-        ``failed`` is the window that did not fit into memory. If another turn has made the window smaller since then,
-        keep that window.
-        """
+        """Halve the window ``failed``, unless another turn has made it smaller. Return False if not possible."""
         entry = self._entry(model.name)
-        window = entry.window
-        if not self.dynamic or window is None:
+        if not self.dynamic or entry.window is None:
             return False
-        if failed is not None and window < failed:
+        if failed is not None and entry.window < failed:
             return True
-        if (halved := half(window)) is None:
+        if (halved := _half(entry.window)) is None:
             return False
         entry.before_reduction = replace(entry)
         entry.ceiling = entry.window = halved
         return True
 
     def undo_step_down(self, model: ModelInfo) -> None:
-        """Restore the window that ``step_down`` halved. Call this if the model did not load with the halved window.
+        """Restore the window that ``step_down`` halved, because the model did not load with the halved window either.
 
-        If the halved window is larger than the initial window, keep it as the upper limit, so that later requests try
-        smaller windows. Sessions with less text keep their own windows.
+        A halved window above the initial window becomes the upper limit, so that later requests try smaller windows.
         """
         entry = self._entry(model.name)
         before = entry.before_reduction
@@ -186,11 +169,7 @@ class WindowRegistry:
     def adjusted(
         self, config: Mapping[str, Any], decision: WindowDecision, timestamp: str, *, by_user: bool = False
     ) -> dict[str, Any]:
-        """Return a copy of ``config`` with the window of ``decision``.
-
-        If the window has changed, call ``on_adjusted``. In this case, or if a user has set or removed a manual window,
-        add an entry with ``timestamp`` to ``adjustment_history``.
-        """
+        """Return a copy of ``config`` with the window of ``decision`` and an entry for a change of the window."""
         result = {**config, "dynamic_enabled": self.dynamic, "current_window": decision.window}
         if decision.reason != "no_adjustment":
             result["last_adjustment"] = decision.reason
@@ -207,20 +186,152 @@ class WindowRegistry:
         return self._entries.setdefault(qualified_name(model), _ModelWindow())
 
     def _initial_window(self, entry: _ModelWindow, model: ModelInfo) -> int:
-        """Return a model's first window: the default window or the Modelfile's ``num_ctx``, whichever is larger.
-
-        The Modelfile's value is capped at the maximum of the model, as in Ollama.
-        """
+        """Return the default window or the Modelfile's ``num_ctx``, whichever is larger."""
         window = max(min(_max_window(model), DEFAULT_WINDOW), _cap(model.num_ctx or 0, model.context_length))
         return _cap(window, entry.ceiling)
 
     def _window_step(self, entry: _ModelWindow, model: ModelInfo, required_tokens: int) -> int:
-        """Double the initial window until ``required_tokens`` fit, up to the largest window. Return the result."""
+        """Return the initial window, doubled until ``required_tokens`` fit, up to the largest window."""
         largest = _cap(_max_window(model), entry.ceiling)
         window = self._initial_window(entry, model)
         while window < required_tokens and window < largest:
             window = min(window * _GROWTH_FACTOR, largest)
         return window
+
+
+@dataclass(eq=False)
+class Allocation:
+    """Context window that the registry chooses for successive requests of one turn, comparison or summary."""
+
+    windows: WindowRegistry
+    model: ModelInfo
+    config: Mapping[str, Any] | None = None
+    """The session's ``context_window_config``, or None for requests without a session."""
+    previous_model: str | None = None
+    usage: int = 0
+    """Ollama's latest token count of the conversation, or 0 if that count no longer applies."""
+    counted: int = 0
+    """The part of ``usage`` that the next prompt contains."""
+    is_fixed: bool = False
+    """Whether the requests always use the window of ``decision``."""
+    decision: WindowDecision | None = None
+    differs: bool = False  # as in `WindowDecision`, for the latest request
+    is_loaded: bool = False  # whether the model was loaded with this window before the latest request
+    _has_stepped_down: bool = field(default=False, init=False)
+    _highest_count: int = field(default=0, init=False)
+    """Highest token count of Ollama for the prompts of this allocation."""
+
+    @property
+    def size(self) -> int | None:
+        """Window in tokens, or None if the requests do not set ``num_ctx``."""
+        return self.decision.window if self.decision else None
+
+    @property
+    def estimate(self) -> TokenEstimate:
+        return self.windows.estimate(self.model.name)
+
+    @property
+    def context_length(self) -> int | None:
+        """Context length of the model, or None if it is unknown or the server does not choose windows."""
+        return self.model.context_length if self.windows.dynamic else None
+
+    @property
+    def manual(self) -> int | None:
+        return manual_window(self.model, self.config or {})
+
+    @property
+    def _can_change(self) -> bool:
+        return not self.is_fixed and self.manual is None
+
+    def fixed(self, window: int | None) -> "Allocation":
+        """Return an allocation of the same model whose window is always ``window``."""
+        decision = WindowDecision(window, "no_adjustment", window)
+        return Allocation(self.windows, self.model, is_fixed=True, decision=decision, is_loaded=self.is_loaded)
+
+    async def decide(self, required_tokens: int = 0) -> WindowDecision | None:
+        """Choose the window for a prompt of ``required_tokens`` tokens."""
+        if self.is_fixed:
+            return self.decision
+        required = max(required_tokens, self.usage)
+        if self.config is None:
+            decision = await self.windows.decide_without_session(self.model, required)
+        else:
+            decision = await self.windows.decide(
+                self.model, self.config, previous_model=self.previous_model, required_tokens=required
+            )
+        # Keep the decision that changed the window, because later decisions have the reason `no_adjustment`.
+        if self.decision is None or decision.window != self.decision.window:
+            self.decision = decision
+        self.is_loaded, self.differs = decision.is_loaded, decision.differs
+        return decision
+
+    def answer_limit(self, prompt: PromptSize, window: int, num_predict: object) -> int | None:
+        """Return how many answer tokens fit into a window after the prompt, or None if ``num_predict`` is not more."""
+        room = max(self.estimate.room(prompt, window, counted=self.counted), MIN_ANSWER_TOKENS)
+        is_limited = not isinstance(num_predict, int) or num_predict < 0 or num_predict > room
+        return room if is_limited else None
+
+    def grow(self, tokens: int) -> bool:
+        """Enlarge the window after Ollama refused a prompt of ``tokens`` tokens. Return whether it is larger now."""
+        if self.decision is None or self.size is None or not self._can_change:
+            return False
+        is_grown = self.windows.grow(self.model, int(tokens * _REFUSAL_MARGIN), self.size)
+        self.decision = self.windows.current(self.model, "usage_threshold" if is_grown else self.decision.reason)
+        self.is_loaded = self.is_loaded and not is_grown
+        return is_grown
+
+    def step_down(self) -> bool:
+        """Halve the window, once, after Ollama ran out of memory. Return False if not possible.
+
+        A manual window is smaller for the requests of this allocation only.
+        """
+        manual, reason = self.manual, "load_failed_step_down"
+        if self._has_stepped_down and self._can_change:
+            self.windows.undo_step_down(self.model)
+        if self._has_stepped_down or self.is_fixed:
+            return False
+        if manual is not None and (halved := _half(manual)) is not None:
+            self.config = {**(self.config or {}), "current_window": halved}
+            self.decision = WindowDecision(halved, reason)
+        elif manual is None and self.windows.step_down(self.model, self.size):
+            self.decision = self.windows.current(self.model, reason)
+        else:
+            return False
+        self._has_stepped_down, self.is_loaded = True, False
+        return True
+
+    def record(self, last: Line, prompt: PromptSize, limit: int | None) -> tuple[int, bool, bool]:
+        """Calibrate the estimate with the token counts in Ollama's last line. If the answer was cut, grow the window.
+
+        ``limit`` is the result of ``answer_limit``. Return the tokens of prompt and answer, whether Ollama truncated
+        the prompt, and whether the answer was cut at the end of the window.
+        """
+        counted, answered = last.get("prompt_eval_count"), last.get("eval_count")
+        answer_tokens = answered if isinstance(answered, int) else 0
+        prompt_tokens, is_truncated = self.estimate.tokens(prompt), False
+        if isinstance(counted, int):
+            prompt_tokens = max(counted, prompt_tokens)
+            is_truncated = self._is_truncated(counted, prompt.characters)
+            if not is_truncated:
+                self.estimate.observe(prompt, counted)
+            self._highest_count = max(self._highest_count, counted)
+        used = (counted if isinstance(counted, int) else 0) + answer_tokens
+        # The done reason `length` is no proof, because some models report it for shorter answers too.
+        is_full = limit is not None and (answer_tokens >= limit or used >= (self.size or 0))
+        is_cut = is_full and last.get("done_reason") == "length"
+        if is_cut and self._can_change:
+            self.windows.grow(self.model, used + 1, self.size)
+        return prompt_tokens + answer_tokens, is_truncated, is_cut
+
+    def _is_truncated(self, prompt_tokens: int, characters: int) -> bool:
+        """Return whether a token count fills the window, or is too small for the text.
+
+        A count below an earlier one proves nothing, because old versions of Ollama do not count cached tokens.
+        """
+        if self.size is not None and prompt_tokens >= self.size:
+            return True
+        is_too_small = characters > _LONG_CHARS and prompt_tokens * _MAX_CHARS_PER_TOKEN < characters
+        return is_too_small and prompt_tokens * 1.1 >= max(self._highest_count, self.usage)
 
 
 def manual_window(model: ModelInfo, config: Mapping[str, Any]) -> int | None:
@@ -229,29 +340,21 @@ def manual_window(model: ModelInfo, config: Mapping[str, Any]) -> int | None:
     return None if window is None else _cap(window, model.context_length)
 
 
-def half(window: int) -> int | None:
-    """Return half of a window that did not fit into memory, or None if that would be too small."""
-    halved = window // _GROWTH_FACTOR
+def _half(window: int) -> int | None:
+    halved = window // 2
     return None if halved < _MIN_WINDOW else halved
 
 
 def _max_window(model: ModelInfo) -> int:
-    """Return the largest window to which the server grows: 90 % of the model's maximum, or a default if unknown."""
+    """Return the largest window to which the server grows."""
     return _DEFAULT_LIMIT if model.context_length is None else max(int(model.context_length * SAFE_WINDOW_RATIO), 1)
 
 
-def _window_of_session(model: ModelInfo, config: Mapping[str, Any], previous_model: str | None) -> int:
-    """Return the session's window, or 0 if the session's latest answer is from another model.
-
-    The window is capped, because the session may be from a server whose model of that name has a larger maximum.
-    """
-    is_same_model = previous_model is not None and qualified_name(previous_model) == qualified_name(model.name)
-    return _cap((config.get("current_window") or 0) if is_same_model else 0, model.context_length)
-
-
-def _reason(model: ModelInfo, config: Mapping[str, Any], previous_model: str, window: int, loaded: int | None) -> str:
+def _reason(
+    model: ModelInfo, config: Mapping[str, Any], previous_model: str | None, window: int, loaded: int | None
+) -> str:
     """Return the reason for a window that this decision has not changed."""
-    if qualified_name(previous_model) != qualified_name(model.name):
+    if previous_model is not None and qualified_name(previous_model) != qualified_name(model.name):
         return "model_change"
     if config.get("current_window") in (None, window):
         return "no_adjustment"

@@ -7,8 +7,7 @@ from pydantic import BeforeValidator, ConfigDict, Field, RootModel, model_valida
 from mochi_server.models.common import StrictBody, integral
 from mochi_server.models.events import REFERENCE
 from mochi_server.models.sessions import SessionList
-from mochi_server.services.import_export import SessionFile
-from mochi_server.services.open_webui import OpenWebUIBareChat, OpenWebUIChat
+from mochi_server.services.import_export import OpenWebUIBareChat, OpenWebUIChat, SessionFile
 
 ExportFormat = Literal["json", "markdown"]
 

@@ -278,14 +278,17 @@ class PromptEvaluation(BaseModel):
 
     prompt_eval_count: int = Field(description="Number of tokens of the prompt.")
     prompt_eval_duration: int = Field(description="Time to evaluate the part of the prompt that was not cached.")
-    evaluated_tokens: int = Field(description="Estimated number of tokens that were not cached.")
+    evaluated_tokens: int | None = Field(description="Number of tokens that were not cached. Null if unknown.")
 
     @classmethod
     def of(cls, state: SessionState) -> "PromptEvaluation | None":
-        answer = last_answer(state.session.history)
-        if answer is None or state.evaluated_tokens is None:
+        answer = last_answer(state.session.history) or {}
+        count, duration = answer.get("prompt_eval_count"), answer.get("prompt_eval_duration")
+        if not (isinstance(count, int) and isinstance(duration, int) and count > 0 and duration > 0):
             return None
-        return cls.model_validate({**answer, "evaluated_tokens": state.evaluated_tokens})
+        cached = answer.get("prompt_eval_cached_count")
+        evaluated = None if cached is None else max(count - cached, 0)
+        return cls(prompt_eval_count=count, prompt_eval_duration=duration, evaluated_tokens=evaluated)
 
 
 class SessionStatus(BaseModel):

@@ -3,15 +3,12 @@
 import asyncio
 import logging
 import time
-from collections.abc import AsyncGenerator, Callable, Coroutine, Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, TypeVar
+from collections.abc import AsyncGenerator, Coroutine, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
-import anyio
-
-from mochi_server.errors import MochiError, ModelNotFound, OllamaError, OllamaUnreachable
-from mochi_server.ollama.errors import translating_errors
-from mochi_server.ollama.model_catalogue import ModelCatalogue, ModelKey, read_loaded, read_show
-from mochi_server.ollama.payloads import chat_payload, merge_chunks, parse_endpoint, qualified_name, read_response
+from mochi_server.errors import MochiError, ModelNotFound, OllamaError
+from mochi_server.ollama import payloads
+from mochi_server.ollama.payloads import ModelKey, chat_payload, merge_chunks, qualified_name, read_response
 from mochi_server.ollama.transport import Line, OnLines, Transport
 from mochi_server.ollama.types import ChatMessage, ChatResponse, ModelDetails, ModelInfo
 from mochi_server.util.shielding import cancel_and_wait
@@ -40,18 +37,15 @@ class AsyncOllamaClient:
         stall_timeout: float = 600,
         can_install: bool = True,
     ) -> None:
-        """Create a client. Timeouts are in seconds.
-
-        If ``can_install`` is false, error messages do not advise to install models.
-        """
-        self.endpoint = parse_endpoint(host)
+        """Timeouts are in seconds. If ``can_install`` is false, error messages do not advise to install models."""
+        self.endpoint = payloads.parse_endpoint(host)
         self._stall_timeout = stall_timeout
         self._transport = Transport(self.endpoint, connect_timeout=connect_timeout, stall_timeout=stall_timeout)
         self._can_install = can_install
         self._details: dict[ModelKey, ModelDetails] = {}
-        self._catalogue = ModelCatalogue({"models": []}, self._details)
-        self._catalogue_fetched = 0.0
-        self._refresh: asyncio.Task[ModelCatalogue] | None = None
+        self._models: dict[ModelKey, ModelInfo] = {}
+        self._models_fetched = 0.0
+        self._refresh: asyncio.Task[dict[ModelKey, ModelInfo]] | None = None
         self._windows: asyncio.Task[dict[str, int] | None] | None = None
         self._windows_requested = 0.0
         self._tasks: set[asyncio.Task[Any]] = set()
@@ -62,17 +56,11 @@ class AsyncOllamaClient:
         await self._transport.aclose()
 
     async def is_reachable(self) -> bool:
-        """Return whether Ollama responds. While an answer is streaming, return True without sending a request."""
-        if self._transport.is_receiving:
-            return True
-        for path in ("/api/version", "/api/tags"):
-            try:
-                return isinstance(await self._transport.call("GET", path, seconds=_PROBE_SECONDS), dict)
-            except OllamaUnreachable:
-                return False
-            except OllamaError:
-                continue
-        return False
+        """Return whether Ollama responds."""
+        try:
+            return isinstance(await self._transport.call("GET", "/api/version", seconds=_PROBE_SECONDS), dict)
+        except MochiError:
+            return False
 
     async def list_models(self) -> list[ModelInfo]:
         """List the installed models that can chat, in Ollama's order."""
@@ -80,19 +68,19 @@ class AsyncOllamaClient:
 
     async def list_installed(self) -> list[ModelInfo]:
         """List all installed models, in Ollama's order."""
-        catalogue = await self._fetch_catalogue()
+        models = await self._fetch_models()
         limit = asyncio.Semaphore(_MAX_PARALLEL_SHOWS)
 
         async def fetch_details(key: ModelKey) -> None:
-            name, _ = key
             async with limit:
                 try:
-                    self._details[key] = await self.show_model_details(name)
+                    self._details[key] = await self.show_model_details(key[0])
                 except (ModelNotFound, OllamaError) as error:
-                    logger.warning("Model details not available model=%s: %s", name, error.message)
+                    logger.warning("Model details not available model=%s: %s", key[0], error.message)
 
-        await asyncio.gather(*map(fetch_details, catalogue.without_details()))
-        return catalogue.models()
+        missing = [key for key, model in models.items() if key not in self._details and payloads.lacks_details(model)]
+        await asyncio.gather(*map(fetch_details, missing))
+        return [payloads.with_details(model, self._details.get(key)) for key, model in models.items()]
 
     async def find_model(self, name: str) -> ModelInfo:
         """Return the installed chat model ``name``. Raises ``ModelNotFound`` and the errors of ``post_chat``."""
@@ -102,25 +90,26 @@ class AsyncOllamaClient:
         return model
 
     async def find_installed(self, name: str) -> ModelInfo:
-        """Return the installed model ``name``, even if it cannot chat. Raises ``ModelNotFound``."""
-        await self._refresh_catalogue()
-        found = self._catalogue.find(name) or (await self._fetch_catalogue()).find(name)
+        """Like ``find_model``, for models that cannot chat too."""
+        await self._refresh_models()
+        found = _find(self._models, name) or _find(await self._fetch_models(), name)
         if found is None:
             raise await self._not_found(name)
-        model, key = found
+        key, model = found
         if key not in self._details and not model.remote_host:
             self._details[key] = await self.show_model_details(model.name)
-            model, _ = self._catalogue.find(name) or found
-        return model
+        return payloads.with_details(model, self._details.get(key))
 
-    async def _not_found(self, name: str, *, can_embed: bool = False) -> ModelNotFound:
-        """Return the error for a model that is not installed or cannot chat. It lists the installed chat models."""
-        models = _short_names(await self.list_models())
-        return ModelNotFound(name, models=models, can_embed=can_embed, can_install=self._can_install)
+    async def _not_found(
+        self, name: str, kind: Literal["chat", "embedding"] = "chat", *, can_embed: bool = False
+    ) -> ModelNotFound:
+        capability = "completion" if kind == "chat" else kind
+        models = [m.name.removesuffix(":latest") for m in await self.list_installed() if m.has_capability(capability)]
+        return ModelNotFound(name, kind=kind, models=models, can_embed=can_embed, can_install=self._can_install)
 
     async def show_model_details(self, name: str) -> ModelDetails:
         """Return the details of a model from ``/api/show``. Raises ``ModelNotFound``."""
-        return read_show(await self._transport.call("POST", "/api/show", {"model": name}))
+        return payloads.read_show(await self._transport.call("POST", "/api/show", {"model": name}))
 
     async def loaded_windows(self) -> dict[str, int] | None:
         """Return the windows of the loaded models in the format of ``read_loaded``, or None if the request fails."""
@@ -129,24 +118,17 @@ class AsyncOllamaClient:
         return self._windows.result() if self._windows.done() else await asyncio.shield(self._windows)
 
     def prefetch_loaded(self) -> None:
-        """Request the context windows of loaded models in the background, unless a recent result is cached."""
+        """Request the windows of loaded models in the background, unless a recent result is cached."""
         is_stale = time.monotonic() - self._windows_requested > _WINDOWS_CACHE_SECONDS
         if self._windows is None or (is_stale and self._windows.done()):
             self._windows_requested = time.monotonic()
             self._windows = self._start(self._fetch_windows())
 
-    async def post_chat(
-        self, payload: Mapping[str, Any], on_lines: OnLines, *, others_answer: Callable[[], bool] = lambda: False
-    ) -> None:
+    async def post_chat(self, payload: Mapping[str, Any], on_lines: OnLines) -> None:
         """Post ``payload`` to ``/api/chat`` and pass batches of answer lines to ``on_lines``.
 
-        If the calling task is cancelled, Ollama stops generating the answer. ``others_answer`` returns whether other
-        answers of the model are streaming, so that the model stays loaded.
-
-        Raises:
-            ModelNotFound: Ollama does not have the model. The error lists the installed models of the same kind.
-            OllamaUnreachable: Ollama cannot be reached.
-            OllamaError: Ollama rejected the request, closed the connection, or sent no content for ``stall_timeout``.
+        If the calling task is cancelled, Ollama stops generating the answer. Raises ``ModelNotFound``,
+        ``OllamaUnreachable``, or ``OllamaError`` if the request fails or brings no content for ``stall_timeout``.
         """
         if not self._is_loaded_for(payload):
             self._windows = None  # the request may load a model
@@ -155,21 +137,15 @@ class AsyncOllamaClient:
         except ModelNotFound as error:  # the model was removed after it was listed
             raise await self._not_found(payload["model"]) from error
         finally:
-            if not others_answer():
-                self._windows = None  # from now on, another program may reload the model
+            self._windows = None  # from now on, another program may reload the model
 
     async def embed(self, payload: Mapping[str, Any]) -> Mapping[str, Any]:
-        """Post ``payload`` to ``/api/embed`` and return the response, which must arrive within ``stall_timeout``.
-
-        Raises the same errors as ``post_chat``.
-        """
+        """Post ``payload`` to ``/api/embed`` and return the response. Raises the errors of ``post_chat``."""
         self._windows = None  # the request may load a model
         try:
             body = await self._transport.call("POST", "/api/embed", payload, seconds=self._stall_timeout)
         except ModelNotFound as error:
-            models = _short_names(model for model in await self.list_installed() if model.has_capability("embedding"))
-            name = payload["model"]
-            raise ModelNotFound(name, kind="embedding", models=models, can_install=self._can_install) from error
+            raise await self._not_found(payload["model"], "embedding") from error
         if not isinstance(body, dict):
             raise OllamaError("Ollama sent embeddings that are not a JSON object.")
         return body
@@ -211,68 +187,73 @@ class AsyncOllamaClient:
         return merge_chunks([chunk async for chunk in chunks])
 
     def _start(self, request: Coroutine[Any, Any, _Response]) -> asyncio.Task[_Response]:
-        """Start a request in the background. ``aclose`` cancels it."""
+        """Start a request that ``aclose`` cancels."""
         task = asyncio.get_running_loop().create_task(request)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
         return task
 
-    async def _refresh_catalogue(self) -> None:
-        """Request the model list if it is outdated. Calls at the same time share one request."""
-        if time.monotonic() - self._catalogue_fetched > _MODELS_CACHE_SECONDS:
+    async def _refresh_models(self) -> None:
+        if time.monotonic() - self._models_fetched > _MODELS_CACHE_SECONDS:
             if self._refresh is None or self._refresh.done():
-                self._refresh = self._start(self._fetch_catalogue())
+                self._refresh = self._start(self._fetch_models())
             await asyncio.shield(self._refresh)
 
-    async def _fetch_catalogue(self) -> ModelCatalogue:
-        self._catalogue = ModelCatalogue(await self._transport.call("GET", "/api/tags"), self._details)
-        self._catalogue_fetched = time.monotonic()
-        return self._catalogue
+    async def _fetch_models(self) -> dict[ModelKey, ModelInfo]:
+        self._models = payloads.read_tags(await self._transport.call("GET", "/api/tags"))
+        self._models_fetched = time.monotonic()
+        return self._models
 
     def _is_loaded_for(self, payload: Mapping[str, Any]) -> bool:
         """Return whether a request needs no reload, so that the cached windows stay correct."""
-        task = self._windows
-        if task is None or not task.done() or task.cancelled():
+        if self._windows is None or not self._windows.done():
             return False
-        loaded = (task.result() or {}).get(qualified_name(payload["model"]))
+        loaded = (self._windows.result() or {}).get(qualified_name(payload["model"]))
         return loaded is not None and (payload.get("options") or {}).get("num_ctx") in (None, loaded)
 
     async def _fetch_windows(self) -> dict[str, int] | None:
         try:
-            return read_loaded(await self._transport.call("GET", "/api/ps"))
+            return payloads.read_loaded(await self._transport.call("GET", "/api/ps"))
         except MochiError:
             return None
 
 
-def _short_names(models: Iterable[ModelInfo]) -> list[str]:
-    return [model.name.removesuffix(":latest") for model in models]
+def _find(models: Mapping[ModelKey, ModelInfo], name: str) -> tuple[ModelKey, ModelInfo] | None:
+    """Return the first model with this name. The default tag is ``latest``."""
+    return next((item for item in models.items() if qualified_name(item[0][0]) == qualified_name(name)), None)
 
 
 class AsyncInstructorOllamaClient:
-    """Client for structured answers: JSON that matches a Pydantic model. Close it. ``timeout`` is in seconds."""
+    """Client for structured answers: JSON that matches a Pydantic model. Close it.
+
+    ``timeout`` is the maximum time without new content, in seconds.
+    """
 
     def __init__(self, host: str = "http://localhost:11434", *, timeout: float = 600) -> None:
-        self.endpoint = parse_endpoint(host)
-        self._timeout = timeout
-        self._client: Any = None
-        self._loop: asyncio.AbstractEventLoop | None = None
+        self._client = AsyncOllamaClient(host, stall_timeout=timeout)
+        self._instructor: Any = None
 
     async def aclose(self) -> None:
         """Close all connections."""
-        if self._client is not None:
-            await self._client.close()
-            self._client = None
+        await self._client.aclose()
 
     async def structured_response(
         self, model: str, messages: Sequence[ChatMessage], format: "type[BaseModel]"
     ) -> ChatResponse:
-        """Return an answer whose content is JSON for the Pydantic model ``format``. Raises ``ValidationError``."""
-        from mochi_server.ollama.instructor import Instructor  # noqa: PLC0415 - the import takes 0.1 seconds
+        """Return an answer whose content is JSON for the Pydantic model ``format``, or raise ``ValidationError``."""
+        if self._instructor is None:
+            from ollama_instructor import OllamaInstructorAsync  # noqa: PLC0415 - the import takes 0.1 seconds
 
-        if self._client is None or self._loop is not asyncio.get_running_loop():
-            self._loop = asyncio.get_running_loop()
-            self._client = Instructor(self.endpoint, self._timeout)
-        # Limit the total time, because the timeout of httpx restarts with each byte.
-        with translating_errors(self.endpoint.url), anyio.fail_after(self._timeout):
-            answer: ChatResponse = await self._client.attempt(model, messages, format)
-            return answer
+            self._instructor = OllamaInstructorAsync()
+            self._instructor.chat = self._chat
+        answer: ChatResponse = await self._instructor.chat_completion(format, model, messages, retries=1)
+        return answer
+
+    async def _chat(self, model: str, messages: Sequence[ChatMessage], format: Any, **_: object) -> ChatResponse:
+        """Send a request of ollama-instructor. Remove the text around the JSON of the answer, such as a code fence."""
+        lines: list[Line] = []
+        await self._client.post_chat(chat_payload(model, messages, format=format), lines.extend)
+        answer = merge_chunks([read_response(line) for line in lines])
+        content = answer.message["content"]
+        answer.message["content"] = content[content.find("{") : content.rfind("}") + 1]
+        return answer

@@ -3,15 +3,10 @@
 import asyncio
 from collections.abc import AsyncGenerator, Callable, Generator
 from functools import wraps
-from typing import Concatenate, TypeVar
-
-from typing_extensions import ParamSpec
+from typing import Concatenate
 
 from mochi_server.ollama.async_client import AsyncOllamaClient
-from mochi_server.util.blocking import BlockingClient, blocking, run
-
-P = ParamSpec("P")
-T = TypeVar("T")
+from mochi_server.util.blocking import BlockingClient, P, T, blocking, run
 
 
 def _blocking_iterator(

@@ -1,64 +1,44 @@
-"""Translation of HTTP library errors to ``MochiError``. Errors are matched by class name, without library imports."""
+"""Translation of errors of Ollama and of the connection to it into ``MochiError``."""
 
+import asyncio
 import logging
 import os
 import re
 import socket
 import ssl
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from email.utils import mktime_tz, parsedate_tz
 from http import HTTPStatus
-from math import ceil
 from urllib.parse import urlsplit
 
+import aiohttp
 import orjson
-from pydantic import ValidationError
 
 from mochi_server.errors import MochiError, ModelNotFound, OllamaBusy, OllamaError, OllamaUnreachable
 
-_CONNECT_ERRORS = {
-    "aiohttp.ClientConnectorError",
-    "aiohttp.ConnectionTimeoutError",
-    "httpx.ConnectError",
-    "httpx.ConnectTimeout",
-    "builtins.ConnectionRefusedError",
-}
-_TIMEOUTS = {"aiohttp.ServerTimeoutError", "httpx.TimeoutException", "builtins.TimeoutError", "asyncio.TimeoutError"}
+_CONNECT_ERRORS = (aiohttp.ClientConnectorError, aiohttp.ConnectionTimeoutError, ConnectionRefusedError)
+_TIMEOUTS = (TimeoutError, asyncio.TimeoutError)  # two classes before Python 3.11
 _OUT_OF_MEMORY = ("out of memory", "more system memory", "unable to allocate", "not enough memory")
 _BUSY = (HTTPStatus.TOO_MANY_REQUESTS, HTTPStatus.SERVICE_UNAVAILABLE)
-_RETRY_SECONDS = 2
-"""Delay before a retry, in seconds, if Ollama is busy and sends no `Retry-After`."""
+_RETRY_SECONDS = 2  # if Ollama is busy and sends no `Retry-After` in seconds
 _EXCERPT_LENGTH = 200
 _CHECK_ADDRESS = "Check that MOCHI_OLLAMA_HOST is the address of Ollama, without a path such as /api."
-"""Advice for a response that is not from Ollama, but from a proxy or another server, or for an unknown path."""
 _CHECK_KEY = "Set OLLAMA_API_KEY to its API key. For a model of Ollama's cloud, run `ollama signin`."
-"""Advice for a response that rejects the API key, or that rejects a request for a model of Ollama's cloud."""
-_FOREIGN_TEXTS = ("<", "404 page not found")
-"""Beginnings of a response that is an HTML page, and of Ollama's response to an unknown path."""
-
-_GO_REQUEST = re.compile(r'\bPost "https?://')
-"""Pattern for the error text of a failed request from Ollama to its model runner. The text has an internal address."""
-_GO_MAP = re.compile(r"map\[.*?\bmessage:(.*?)(?: \w+:\S*)*\]\s*$", re.DOTALL)
-"""Pattern for an error object of a model runner in Go's notation for maps. The pattern's group is the message."""
-_MAX_GO_MAP = 1000
-"""Maximum length of a text that is compared with ``_GO_MAP``, because the comparison of a long text takes minutes.
-
-Errors about tool calls can be long: they contain the text of the model.
-"""
+_FOREIGN_TEXTS = ("<", "404 page not found")  # begin an HTML page, and Ollama's response to an unknown path
+_GO_REQUEST = re.compile(r'\bPost "https?://')  # of Ollama to its model runner, with an internal address
+_GO_MAP = re.compile(r"map\[.*?\bmessage:(.*?)(?: \w+:\S*)*\]\s*$", re.DOTALL)  # error object of a model runner
+_MAX_GO_MAP = 1000  # the comparison of a long text with `_GO_MAP` takes minutes
 _JSON_OBJECT = re.compile(r"[^{]*(\{.*\})", re.DOTALL)
-_TITLE = re.compile(r"<(title|h1)>([^<>]*)</\1>", re.IGNORECASE)
 
 logger = logging.getLogger(__name__)
 
 
 @contextmanager
 def translating_errors(host: str, timeout_advice: str = "") -> Iterator[None]:
-    """Translate errors of HTTP libraries in a ``with`` block with ``translate``."""
+    """Translate the errors of a ``with`` block with ``translate``."""
     try:
         yield
-    except (MochiError, ValidationError):
+    except MochiError:
         raise
     except Exception as error:
         raise translate(error, host, timeout_advice) from error
@@ -69,10 +49,9 @@ def translate(error: Exception, host: str, timeout_advice: str = "") -> MochiErr
 
     ``host`` is the URL in the message. The message of a timeout ends with ``timeout_advice``.
     """
-    names = {f"{cls.__module__.partition('.')[0]}.{cls.__name__}" for cls in type(error).__mro__}
-    if names & _CONNECT_ERRORS:
+    if isinstance(error, _CONNECT_ERRORS):
         return OllamaUnreachable(host, _system_reason(error) or "the connection failed or timed out")
-    if names & _TIMEOUTS:
+    if isinstance(error, _TIMEOUTS):
         return OllamaError(f"Ollama at {host} sent no data before the timeout. {timeout_advice}".rstrip())
     if isinstance(error, orjson.JSONDecodeError):
         return OllamaError(f"Ollama sent a response that is not JSON. {_CHECK_ADDRESS}")
@@ -84,15 +63,12 @@ def translate(error: Exception, host: str, timeout_advice: str = "") -> MochiErr
 
 def refusal_error(status: int, body: bytes, model: str | None = None, retry_after: str | None = None) -> MochiError:
     """Return the error for a response with status 400 or higher. Its message is Ollama's own message."""
-    received = _error_text(body)
+    received = _message_in(body) or _excerpt(body.strip())
     is_foreign = not received or received.startswith(_FOREIGN_TEXTS)
-    if is_foreign:
-        title = _TITLE.search(received)
-        text = f"Ollama answered with status {status}{f' and a page: {title[2].strip()}' if title else ''}."
-    else:
-        text = _readable(received) or f"Ollama answered with status {status} and no message."
+    text = ("" if is_foreign else _readable(received)) or f"Ollama answered with status {status} and no message."
     if status in _BUSY:
-        return OllamaBusy(text, status, _retry_seconds(retry_after))
+        is_number = retry_after is not None and retry_after.isascii() and retry_after.isdigit()
+        return OllamaBusy(text, status, int(retry_after or 0) if is_number else _RETRY_SECONDS)
     is_unknown = (status == HTTPStatus.NOT_FOUND and "not found" in text) or text == "invalid model name"
     if is_unknown and model is not None:
         return ModelNotFound(model)
@@ -108,7 +84,7 @@ def refusal_error(status: int, body: bytes, model: str | None = None, retry_afte
 
 def reported_error(line: bytes) -> OllamaError:
     """Return the error that a line of a stream reports."""
-    received = _error_text(line)
+    received = _message_in(line) or _excerpt(line.strip())
     error = OllamaError(_readable(received) or "Ollama reported an error without a message. See its log.")
     error.upstream_text = received
     return error
@@ -116,21 +92,17 @@ def reported_error(line: bytes) -> OllamaError:
 
 def redirect_error(status: int, location: str) -> OllamaError:
     """Return the error for a redirect. Its message contains only the host of the target."""
-    try:
-        host = urlsplit(location).hostname or "a path on the same host"
-    except ValueError:
-        host = "an invalid address"
-    return OllamaError(
+    host = urlsplit(location).hostname or "a path on the same host"
+    text = (
         f"Ollama answered with a redirect (status {status}) to {host}. Redirects are not followed, because that would "
-        "send the conversation to another address. Set MOCHI_OLLAMA_HOST to the address of Ollama itself.",
-        upstream_status=status,
-        redirect_host=host,
+        "send the conversation to another address. Set MOCHI_OLLAMA_HOST to the address of Ollama itself."
     )
+    return OllamaError(text, upstream_status=status, redirect_host=host)
 
 
 def is_context_refusal(error: OllamaError) -> bool:
     """Return whether Ollama rejected a prompt because it exceeds the context window."""
-    text = _received(error).lower()
+    text = (error.upstream_text or error.message).lower()
     if isinstance(error, OllamaBusy) or "deadline" in text:  # "context deadline exceeded" is a timeout of Go
         return False
     return "context" in text and ("exceed" in text or "longer" in text or "too long" in text)
@@ -138,33 +110,24 @@ def is_context_refusal(error: OllamaError) -> bool:
 
 def is_out_of_memory(error: OllamaError) -> bool:
     """Return whether Ollama could not load a model for lack of memory."""
-    text = _received(error).lower()
+    text = (error.upstream_text or error.message).lower()
     return any(words in text for words in _OUT_OF_MEMORY)
 
 
 def refused_tokens(error: OllamaError) -> int | None:
     """Return the token count of a rejected prompt, or None if the error contains no count."""
-    match = re.search(r"n_prompt_tokens\W+(\d+)|(\d+) tokens", _received(error))
+    match = re.search(r"n_prompt_tokens\W+(\d+)|(\d+) tokens", error.upstream_text or error.message)
     return int(match[1] or match[2]) if match else None
 
 
 def invalid_json_error(line: bytes) -> OllamaError:
-    """Return the error for an invalid line of a stream. The log contains the beginning of the line."""
+    """Return the error for an invalid line of a stream, and log the beginning of the line."""
     logger.warning("Ollama sent a line that is not JSON: %s", _excerpt(line))
     return OllamaError("Ollama sent a line that is not JSON. The log of this server shows the line.")
 
 
-def _error_text(body: bytes) -> str:
-    """Return the error message in a JSON body, or the beginning of any other body."""
-    return _message_in(body) or _excerpt(body.strip())
-
-
-def _received(error: OllamaError) -> str:
-    return error.upstream_text or error.message
-
-
 def _readable(text: str) -> str:
-    """Return Ollama's error ``text`` without internal text of the model runner, or "" if no message remains."""
+    """Return Ollama's error ``text`` without internal text of the model runner."""
     if _GO_REQUEST.search(text):
         return "Ollama's model runner stopped during the request. See the log of Ollama."
     if len(text) <= _MAX_GO_MAP and (match := _GO_MAP.search(text)):
@@ -185,21 +148,13 @@ def _message_in(json: str | bytes) -> str:
     return value if isinstance(value, str) else ""
 
 
-def _retry_seconds(header: str | None) -> int:
-    """Return the delay of a `Retry-After` header in seconds. The header has a number of seconds or a date."""
-    if header is not None and re.fullmatch(r"[0-9]{1,9}", header.strip()):
-        return int(header)
-    date = parsedate_tz(header) if header else None
-    return max(ceil(mktime_tz(date) - time.time()), 0) if date else _RETRY_SECONDS
-
-
 def _excerpt(body: bytes) -> str:
     text = body.decode("utf-8", "replace")
     return text if len(text) <= _EXCERPT_LENGTH else text[:_EXCERPT_LENGTH] + "..."
 
 
 def _system_reason(error: Exception) -> str:
-    """Return the reason that the operating system or TLS reports, or "" if the error has no such reason."""
+    """Return the reason that the operating system or TLS reports, or ""."""
     cause = getattr(error, "certificate_error", None) or getattr(error, "os_error", error)
     if isinstance(cause, ssl.SSLError):  # aiohttp wraps the error in another message
         reason = getattr(cause, "verify_message", None) or (cause.reason or "it failed").replace("_", " ").lower()

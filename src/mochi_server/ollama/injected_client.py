@@ -2,7 +2,7 @@
 
 import asyncio
 import inspect
-from collections.abc import AsyncIterable, Iterable, Iterator, Mapping
+from collections.abc import AsyncIterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict
 from typing import Any, Protocol
@@ -18,17 +18,16 @@ from mochi_server.ollama.types import ChatResponse, ModelInfo
 
 
 class ChatClient(Protocol):
-    """Client that the server can use in place of Ollama. ``OllamaClient`` has these methods.
-
-    The methods may be synchronous or asynchronous. The server calls ``chat_stream`` with the keyword arguments
-    ``model``, ``messages``, ``tools``, ``think`` and ``context_window``.
-    """
+    """Client that the server can use in place of Ollama. Its methods may be synchronous or asynchronous."""
 
     def list_models(self) -> Any:
         """Return the models that can chat, as a list of ``ModelInfo``."""
 
     def chat_stream(self, **request: Any) -> Any:
-        """Return an iterable of ``ChatResponse``, of this package or of the ollama library. The last one is done."""
+        """Return an iterable of ``ChatResponse``, of this package or of the ollama library. The last one is done.
+
+        The arguments are ``model``, ``messages``, ``tools``, ``think`` and ``context_window``.
+        """
 
 
 class InjectedOllamaClient(AsyncOllamaClient):
@@ -54,14 +53,10 @@ class InjectedOllamaClient(AsyncOllamaClient):
 
     list_installed, find_installed = list_models, find_model
 
-    async def loaded_windows(self) -> None:
+    async def _fetch_windows(self) -> None:
         """Return None, because the injected client does not report which models are loaded."""
 
-    def prefetch_loaded(self) -> None:
-        """Do nothing, because the injected client loads no models."""
-
-    async def post_chat(self, payload: Mapping[str, Any], on_lines: OnLines, **_: object) -> None:
-        """Send a chat request to the injected client, as ``AsyncOllamaClient.post_chat`` sends it to Ollama."""
+    async def post_chat(self, payload: Mapping[str, Any], on_lines: OnLines) -> None:
         request = {name: payload.get(name) for name in ("model", "messages", "tools", "think")}
         request["messages"] = orjson.loads(orjson.dumps(request["messages"]))  # parts of a long history are encoded
         request["context_window"] = (payload.get("options") or {}).get("num_ctx")
@@ -89,20 +84,16 @@ def _translating_errors() -> Iterator[None]:
 
 
 def _as_dict(value: Any) -> dict[str, Any]:
-    """Return an object of the ollama library or a dictionary as a dictionary."""
     return value.model_dump(exclude_none=True) if isinstance(value, BaseModel) else dict(value)
 
 
 async def _iterate(responses: Any) -> AsyncIterable[Any]:
-    """Yield the responses of an iterable. Threads wait for the responses of a synchronous iterable."""
     if inspect.isawaitable(responses):
         responses = await responses
     if isinstance(responses, AsyncIterable):
         async for response in responses:
             yield response
         return
-    if not isinstance(responses, Iterable):
-        raise TypeError(f"chat_stream returned {type(responses).__name__} in place of an iterable")
     iterator = iter(responses)
     while (response := await asyncio.to_thread(next, iterator, None)) is not None:
         yield response

@@ -4,10 +4,10 @@ Lines are split only at ``b"\\n"``, because text may contain U+0085 or U+2028.
 """
 
 import asyncio
-import re
 import time
 from collections.abc import Callable, Mapping
 from contextlib import closing, suppress
+from functools import partial
 from http import HTTPStatus
 from io import BytesIO
 from typing import Any
@@ -15,38 +15,23 @@ from typing import Any
 import aiohttp
 import anyio
 import orjson
+from aiohttp.client_proto import ResponseHandler
 from pydantic import BaseModel
 
 from mochi_server.errors import MochiError, OllamaError
-from mochi_server.ollama.connector import Connector
-from mochi_server.ollama.errors import (
-    invalid_json_error,
-    redirect_error,
-    refusal_error,
-    reported_error,
-    translate,
-    translating_errors,
-)
+from mochi_server.ollama import errors
 from mochi_server.ollama.payloads import Endpoint
-from mochi_server.util.fair_scheduler import FairScheduler
 
 Line = dict[str, Any]
 OnLines = Callable[[list[Line]], None]
 """Callback for the lines parsed from one read of the connection. An exception in the callback ends the request."""
+_Feed = Callable[[bytes], None]
 
-MAX_LINE_BYTES = 8 * 1024 * 1024
 _STALL_ADVICE = "If the model is slow, raise MOCHI_OLLAMA_STALL_TIMEOUT_SECONDS."
 _SHORT_CALL_SECONDS = 5
-_CHECK_SECONDS = 2.0
-"""Time between two checks whether the connection of a stream still exists."""
+_CHECK_SECONDS = 2.0  # between two checks whether the connection of a stream still exists
 _DRAIN_SECONDS = 0.05
-_MAX_ERROR_BYTES = 64 * 1024
 _MAX_UNSTREAMED_BYTES = 1024 * 1024
-_CHUNK_BYTES = 16 * 1024
-_RECENT_SECONDS = 1.0
-_MAX_LEVELS = 512  # orjson parses 1024 levels
-_MAX_FLATTENED_BYTES = 1024 * 1024  # so that the event loop is not blocked for long
-_STRING_OR_BRACKET = re.compile(rb'"[^"\\]*(?:\\.[^"\\]*)*"|[\[\]{}]')
 
 
 class LineReader:
@@ -64,10 +49,7 @@ class LineReader:
             lines[0] = bytes(self._buffer) + lines[0]
             self._buffer.clear()
         self._buffer += rest
-        parsed = self._read(lines)
-        if len(self._buffer) > MAX_LINE_BYTES and not self.done:
-            self.failure = self.failure or OllamaError(f"Ollama sent a line of more than {MAX_LINE_BYTES} bytes.")
-        return parsed
+        return self._read(lines)
 
     def end(self) -> list[Line]:
         """Return the lines that remain at the end of the stream. Sets ``failure`` if the answer is incomplete."""
@@ -86,9 +68,11 @@ class LineReader:
             except orjson.JSONDecodeError:
                 if not line.strip():
                     continue
-                value = _parse_nested(line)
+                value = None
             if type(value) is not dict or value.get("error"):
-                self.failure = reported_error(line) if isinstance(value, dict) else invalid_json_error(line)
+                self.failure = (
+                    errors.reported_error(line) if isinstance(value, dict) else errors.invalid_json_error(line)
+                )
                 break
             parsed.append(value)
             if value.get("done") is True:
@@ -97,30 +81,27 @@ class LineReader:
         return parsed
 
 
-def _parse_nested(line: bytes) -> Any:
-    """Parse a line that orjson refuses for its depth. Values deeper than ``_MAX_LEVELS`` become null.
+class _Connector(aiohttp.TCPConnector):
+    """Unlimited connection pool that keeps the data received before a malformed chunk."""
 
-    Return None if the line is not valid JSON.
+    def __init__(self) -> None:
+        super().__init__(limit=0)
+        self._factory = partial(_ResponseProtocol, loop=self._loop)  # type: ignore[assignment]  # partial is invariant
+
+
+class _ResponseProtocol(ResponseHandler):
+    """Protocol that parses the head of each response separately.
+
+    If one packet contains a head, valid chunks and a malformed chunk, aiohttp drops the whole response.
     """
-    if line.count(b"{") + line.count(b"[") > _MAX_LEVELS and len(line) <= _MAX_FLATTENED_BYTES:
-        with suppress(orjson.JSONDecodeError):
-            return orjson.loads(_flattened(line))
-    return None
 
-
-def _flattened(line: bytes) -> bytes:
-    """Replace each object and array at level ``_MAX_LEVELS`` + 1 by null."""
-    parts, level, start = list[bytes](), 0, 0
-    for token in _STRING_OR_BRACKET.finditer(line):
-        if token[0] in (b"{", b"["):
-            level += 1
-            if level == _MAX_LEVELS + 1:
-                parts += [line[start : token.start()], b"null"]
-        elif token[0] in (b"}", b"]"):
-            if level == _MAX_LEVELS + 1:
-                start = token.end()
-            level -= 1
-    return b"".join([*parts, line[start:]])
+    def data_received(self, data: bytes) -> None:
+        if self._payload is None or self._payload.is_eof():  # the data begins with a head
+            head, separator, data = data.partition(b"\r\n\r\n")
+            super().data_received(head + separator)
+            if not data:
+                return
+        super().data_received(data)
 
 
 class Transport:
@@ -132,14 +113,6 @@ class Transport:
         self._connect_timeout = connect_timeout
         self._session: aiohttp.ClientSession | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
-        self._scheduler = FairScheduler()
-        self._streams = 0
-        self._last_received = float("-inf")
-
-    @property
-    def is_receiving(self) -> bool:
-        """Whether an answer is streaming and data arrived within the last second."""
-        return self._streams > 0 and time.monotonic() - self._last_received < _RECENT_SECONDS
 
     async def aclose(self) -> None:
         if self._session is not None:
@@ -151,17 +124,13 @@ class Transport:
         """Send a request and parse the response. Raises ``ModelNotFound``, ``OllamaUnreachable`` or ``OllamaError``."""
         timeout = aiohttp.ClientTimeout(total=seconds, sock_connect=min(seconds, self._connect_timeout))
         request = self._request(method, path, payload, timeout)
-        with translating_errors(self.endpoint.url):
+        with errors.translating_errors(self.endpoint.url):
             async with request as response:
                 await _raise_for_status(response, payload or {})
                 return orjson.loads(await response.read())
 
     async def post(self, path: str, payload: Mapping[str, Any], on_lines: OnLines) -> None:
-        """Post ``payload`` and pass batches of response lines to ``on_lines``.
-
-        If the caller cancels this method, the connection is closed, so that Ollama stops generating. Raises the errors
-        of ``AsyncOllamaClient.post_chat``, and TypeError if JSON cannot represent ``payload``.
-        """
+        """Post ``payload`` and pass batches of response lines to ``on_lines``, as ``AsyncOllamaClient.post_chat``."""
         timeout = aiohttp.ClientTimeout(total=None, sock_connect=self._connect_timeout)
         request = self._request("POST", path, payload, timeout)
         reader, progress = LineReader(), 0.0
@@ -169,78 +138,47 @@ class Transport:
         def feed(data: bytes) -> None:
             nonlocal progress
             if lines := reader.feed(data) if data else reader.end():
-                self._last_received = time.monotonic()
                 if any(map(_has_content, lines)):
-                    progress = self._last_received
+                    progress = time.monotonic()
                 on_lines(lines)
             if reader.failure is not None:
                 raise reader.failure
 
-        self._streams += 1
-        try:
-            with translating_errors(self.endpoint.url, _STALL_ADVICE):
-                with anyio.fail_after(self._stall_seconds):
-                    response = await request
-                with closing(response):
-                    progress = time.monotonic()
-                    # A separate task has a short chain of awaits, which makes each read faster.
-                    reading = asyncio.ensure_future(self._read(response, payload, reader, feed))
-                    try:
-                        while not reading.done():
-                            remaining = progress + self._stall_seconds - time.monotonic()
-                            if remaining <= 0:
-                                raise TimeoutError
-                            await asyncio.wait([reading], timeout=min(remaining, _CHECK_SECONDS))
-                            # After a malformed chunk, aiohttp closes the connection but not the response.
-                            if response.connection is not None and response.connection.transport is None:
-                                response.content.feed_eof()
-                    finally:
-                        reading.cancel()
-            reading.result()
-        finally:
-            self._streams -= 1
+        with errors.translating_errors(self.endpoint.url, _STALL_ADVICE):
+            with anyio.fail_after(self._stall_seconds):
+                response = await request
+            with closing(response):
+                progress = time.monotonic()
+                # A separate task has a short chain of awaits, which makes each read faster.
+                reading = asyncio.ensure_future(self._read(response, payload, reader, feed))
+                try:
+                    while not reading.done():
+                        remaining = progress + self._stall_seconds - time.monotonic()
+                        if remaining <= 0:
+                            raise TimeoutError
+                        await asyncio.wait([reading], timeout=min(remaining, _CHECK_SECONDS))
+                        # After a malformed chunk, aiohttp closes the connection but not the response.
+                        if response.connection is not None and response.connection.transport is None:
+                            response.content.feed_eof()
+                finally:
+                    reading.cancel()
+        reading.result()
 
     async def _read(
-        self,
-        response: aiohttp.ClientResponse,
-        payload: Mapping[str, Any],
-        reader: LineReader,
-        feed: Callable[[bytes], None],
+        self, response: aiohttp.ClientResponse, payload: Mapping[str, Any], reader: LineReader, feed: _Feed
     ) -> None:
         """Pass the response to ``feed``. Errors of the connection are translated, but not errors of ``feed``."""
-        with translating_errors(self.endpoint.url, _STALL_ADVICE):
+        with errors.translating_errors(self.endpoint.url, _STALL_ADVICE):
             await _raise_for_status(response, payload)
         while not reader.done:
             try:
                 data = await response.content.readany()
             except Exception as error:
-                raise translate(error, self.endpoint.url, _STALL_ADVICE) from error
-            if len(data) <= _CHUNK_BYTES:
-                feed(data)
-            else:
-                await self._feed_in_chunks(response, data, feed)
+                raise errors.translate(error, self.endpoint.url, _STALL_ADVICE) from error
+            feed(data)
         # Read to the end, so that the connection can be reused.
         with anyio.move_on_after(_DRAIN_SECONDS), suppress(Exception):
             await response.content.read()
-
-    async def _feed_in_chunks(
-        self, response: aiohttp.ClientResponse, data: bytes, feed: Callable[[bytes], None]
-    ) -> None:
-        """Pass large data to ``feed`` in chunks, and let other tasks run between the chunks.
-
-        Meanwhile, reading from the connection is paused, because aiohttp can drop buffered data when asyncio reports a
-        lost connection.
-        """
-        transport = response.connection.transport if response.connection is not None else None
-        if transport is not None and not transport.is_closing():
-            transport.pause_reading()
-        try:
-            for start in range(0, len(data), _CHUNK_BYTES):
-                feed(data[start : start + _CHUNK_BYTES])
-                await self._scheduler.wait()
-        finally:
-            if transport is not None and not transport.is_closing():
-                transport.resume_reading()
 
     def _request(
         self, method: str, path: str, payload: Mapping[str, Any] | None, timeout: aiohttp.ClientTimeout
@@ -257,7 +195,7 @@ class Transport:
         if self._session is None or self._loop is not asyncio.get_running_loop():
             self._loop = asyncio.get_running_loop()
             self._session = aiohttp.ClientSession(
-                connector=Connector(),
+                connector=_Connector(),
                 headers={"Content-Type": "application/json", **self.endpoint.headers},
                 trust_env=self.endpoint.use_proxy,
                 auto_decompress=True,
@@ -283,10 +221,7 @@ def _has_content(line: Line) -> bool:
 async def _raise_for_status(response: aiohttp.ClientResponse, payload: Mapping[str, Any]) -> None:
     """Raise the error for a redirect or for a status of 400 or higher."""
     if HTTPStatus.MULTIPLE_CHOICES <= response.status < HTTPStatus.BAD_REQUEST:
-        raise redirect_error(response.status, response.headers.get("Location", ""))
+        raise errors.redirect_error(response.status, response.headers.get("Location", ""))
     if response.status >= HTTPStatus.BAD_REQUEST:
-        try:
-            body = await response.content.readexactly(_MAX_ERROR_BYTES)
-        except asyncio.IncompleteReadError as error:
-            body = error.partial
-        raise refusal_error(response.status, body, payload.get("model"), response.headers.get("Retry-After"))
+        body = await response.read()
+        raise errors.refusal_error(response.status, body, payload.get("model"), response.headers.get("Retry-After"))

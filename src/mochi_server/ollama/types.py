@@ -23,7 +23,7 @@ class ModelInfo:
     """Context window that the model's Modelfile sets, in tokens."""
     remote_host: str | None = None
     modified: int = 0
-    """Time at which the model was installed or changed, in seconds since 1970, or 0 if it is unknown."""
+    """Time of the last change, in seconds since 1970, or 0 if it is unknown."""
 
     def has_capability(self, capability: str) -> bool:
         """Return whether the model has a capability, such as "tools", "thinking" or "vision"."""

@@ -3,7 +3,6 @@
 from typing import Annotated
 
 from fastapi import Query, Request, Response
-from fastapi.responses import StreamingResponse
 
 from mochi_server import errors
 from mochi_server.constants import TOTAL_HEADER
@@ -136,7 +135,7 @@ async def export_session(session_id: str, transfers: TransfersDep, format: Forma
     media_type, suffix = _FILE_TYPES[format]
     disposition = f'attachment; filename="{session_id}.{suffix}"'
     headers = {"Content-Type": media_type, "Content-Disposition": disposition}
-    return StreamingResponse(await transfers.export(session_id, format), headers=headers)
+    return Response(await transfers.export(session_id, format), headers=headers)
 
 
 @router.get("/{session_id}/messages", responses=responses(*_READ_ERRORS))

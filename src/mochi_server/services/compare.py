@@ -11,8 +11,7 @@ from urllib.parse import urlsplit
 from mochi_server.errors import InvalidComparison, MochiError, ModelNotFound, ShuttingDown
 from mochi_server.inference.estimate import PromptSize
 from mochi_server.inference.gateway import ModelGateway
-from mochi_server.inference.prompt import FixedPrompt
-from mochi_server.inference.request import ModelRequest
+from mochi_server.inference.request import FixedPrompt, ModelRequest
 from mochi_server.ollama.payloads import chat_payload
 from mochi_server.ollama.transport import Line
 from mochi_server.ollama.types import ChatMessage, ModelInfo
@@ -20,8 +19,7 @@ from mochi_server.util.shielding import run_shielded
 
 MAX_MODELS = 3
 
-_LAST_EVENTS_SECONDS = 0.3
-"""Maximum wait in seconds until clients have received the last events during a shutdown."""
+_LAST_EVENTS_SECONDS = 0.3  # maximum wait until clients have received the last events during a shutdown
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,8 +104,8 @@ class Comparison:
 
     models: Sequence[tuple[str, ModelInfo]]
     messages: list[ChatMessage]
-    think: bool | str | None = None
-    options: Mapping[str, Any] = field(default_factory=dict)
+    think: bool | str | None
+    options: Mapping[str, Any]
 
 
 @dataclass(eq=False)
@@ -122,10 +120,7 @@ class CompareService:
     """Task of each comparison. The key is a future that completes when the client has received all events."""
 
     async def find(self, model_ids: object) -> list[tuple[str, ModelInfo]]:
-        """Return each requested ID with its model. An ID is a model name or a position in the model list (from 1).
-
-        Raise ``InvalidComparison`` for invalid IDs, and ``ShuttingDown`` during a shutdown.
-        """
+        """Return each ID with its model. An ID is a model name or a position in the list of models, from 1."""
         if self._is_draining:
             raise ShuttingDown
         if not isinstance(model_ids, list) or not model_ids:
@@ -191,7 +186,7 @@ class CompareService:
             if isinstance(model_id, str) and not model_id.isdigit():
                 return await self.gateway.find_model(model_id)
             numbered = {str(number): model for number, model in enumerate(await self.gateway.list_models(), 1)}
-            return numbered[str(model_id).lstrip("0")]
+            return numbered[str(model_id)]
         except (ModelNotFound, KeyError) as error:
             raise InvalidComparison(f"Invalid model ID: {_display_name(model_id)}") from error
 
@@ -212,36 +207,27 @@ class CompareService:
                     response.append(content)
                     send(Chunk(model_id, content))
 
-        payload = chat_payload(
-            model.name,
-            (),
-            think=(comparison.think or False) if model.has_capability("thinking") else None,
-            options=comparison.options,
-        )
+        think = (comparison.think or False) if model.has_capability("thinking") else None
         characters = sum(len(message["content"]) for message in comparison.messages)
         request = ModelRequest(
             allocation=self.gateway.allocate(model),
-            payload=payload,
+            payload=chat_payload(model.name, (), think=think, options=comparison.options),
             prompt=FixedPrompt(comparison.messages, PromptSize(characters)),
-            limits_answer="num_predict" in (comparison.options or {}),
+            limits_answer="num_predict" in comparison.options,
         )
         await self.gateway.send(request, receive)
         send(End(model_id))
-        now = time.monotonic()
-        tokens: Any = last.get("eval_count")
-        nanoseconds: Any = last.get("eval_duration")
-        is_counted = isinstance(tokens, int) and isinstance(nanoseconds, int) and nanoseconds > 0
-        send(
-            Answered(
-                model_id,
-                "".join(response),
-                inputTokens=last.get("prompt_eval_count"),
-                outputTokens=tokens,
-                firstTokenMs=round((first - began) * 1000, 3),
-                totalMs=round((now - began) * 1000, 3),
-                tokensPerSecond=round(tokens / nanoseconds * 1e9, 2) if is_counted else None,
-            )
+        tokens, nanoseconds = last.get("eval_count"), last.get("eval_duration")
+        answered = Answered(
+            model_id,
+            "".join(response),
+            inputTokens=last.get("prompt_eval_count"),
+            outputTokens=tokens,
+            firstTokenMs=round((first - began) * 1000, 3),
+            totalMs=round((time.monotonic() - began) * 1000, 3),
+            tokensPerSecond=round(tokens / nanoseconds * 1e9, 2) if tokens and nanoseconds else None,
         )
+        send(answered)
 
 
 def _display_name(model_id: object) -> str:

@@ -1,29 +1,41 @@
-"""Fork, export and import of sessions, including their images."""
+"""Fork, export and import of sessions, including their images. Exports of Open WebUI can be imported too."""
 
 import asyncio
+import html
+import re
 from base64 import b64decode, b64encode
-from collections.abc import AsyncIterator, Collection, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from datetime import datetime, timezone
 from typing import Annotated, Any, Literal, TypeVar
 
 import anyio
-import orjson
-from pydantic import BaseModel, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
-from mochi_server.constants import FORMAT_VERSION
+from mochi_server.constants import FORMAT_VERSION, MAX_TITLE_CHARS
 from mochi_server.errors import BlobNotFound, SessionTooNew, ShuttingDown, ValidationFailed
-from mochi_server.services.open_webui import OpenModel, OpenWebUIBareChat, OpenWebUIChat, to_session
 from mochi_server.sessions.history_edits import forked, index_of
 from mochi_server.sessions.images import Image, images_in
 from mochi_server.sessions.serialization import MAX_LEVELS, as_markdown, encode, encode_file, is_nested_deeper, parse
-from mochi_server.sessions.session import ChatSession
+from mochi_server.sessions.session import ChatSession, SessionMetadata, collapse_whitespace
 from mochi_server.sessions.store import SessionPage, SessionStore
-from mochi_server.sessions.types import Format, KeepAlive, Role, StoredOptions, Think
-from mochi_server.util.clock import new_id
+from mochi_server.sessions.types import Format, KeepAlive, Message, Role, StoredOptions, Think
+from mochi_server.util.clock import new_id, now
 from mochi_server.util.first_error import Entries, Items
 from mochi_server.util.validation_errors import MAX_REPORTED, describe, field_path, to_entry
 
-_FILE_END = b"\n}\n"
+_REASONING = re.compile(r'<details type="reasoning"[^<>]*>(.*?)</details>\s*', re.DOTALL)
+_SUMMARY = re.compile(r"\A\s*<summary>.*?</summary>", re.DOTALL)
+_QUOTED = re.compile(r"^> ?", re.MULTILINE)
+_MIN_MILLISECONDS = 1e11
+"""Timestamps above this number are in milliseconds, others in seconds. Exports contain both units."""
+
+
+class OpenModel(BaseModel):
+    """Base class of the Pydantic models for imported files. Known fields are validated. Others are allowed."""
+
+    model_config = ConfigDict(extra="allow", strict=True)
 
 
 class FileCallFunction(OpenModel):
@@ -60,6 +72,66 @@ class SessionFile(OpenModel):
     blobs: Entries[str] | None = None
 
 
+class OpenWebUIMessage(OpenModel):
+    """Message with the ID of its parent. ``timestamp`` is in Unix seconds. Messages without a role are ignored."""
+
+    role: Literal["system", "user", "assistant"] | None = None
+    content: str | Items[dict[str, Any]] | None = None
+    parentId: str | None = None
+    timestamp: float | None = None
+    model: str | None = None
+    output: Any = None
+    """Output items in the format of OpenAI's Responses API. In newer exports, the text may be only here."""
+
+
+class OpenWebUIHistory(OpenModel):
+    """Tree of messages. ``currentId`` is the last message of the current branch."""
+
+    messages: Entries[OpenWebUIMessage | None]
+    currentId: str | None = None
+
+
+class OpenWebUIParams(OpenModel):
+    system: str | None = None
+
+
+class OpenWebUIContent(OpenModel):
+    """Content of a chat: ``history``, or ``messages`` in old exports. ``timestamp`` is in Unix milliseconds."""
+
+    model_config = ConfigDict(
+        json_schema_extra={"not": {"properties": {"history": {"type": "null"}, "messages": {"type": "null"}}}}
+    )
+
+    title: str | None = None
+    models: Items[str | None] | None = None
+    system: str | None = None
+    params: OpenWebUIParams | None = None
+    timestamp: float | None = None
+    history: OpenWebUIHistory | None = None
+    messages: Items[OpenWebUIMessage | None] | None = None
+
+    @model_validator(mode="after")
+    def _require_messages(self) -> "OpenWebUIContent":
+        if self.history is None and self.messages is None:
+            raise ValueError("it needs `history` or `messages`")
+        return self
+
+
+class OpenWebUIBareChat(OpenWebUIContent):
+    """Chat of an old export, without surrounding metadata."""
+
+    history: OpenWebUIHistory
+
+
+class OpenWebUIChat(OpenModel):
+    """Chat of an Open WebUI export. Times are in Unix seconds."""
+
+    chat: OpenWebUIContent
+    title: str | None = None
+    created_at: float | None = None
+    updated_at: float | None = None
+
+
 @dataclass
 class ImportExportService:
     """Service for forks, exports and imports. After ``shutdown`` is set, it refuses imports that are not stored yet."""
@@ -67,8 +139,6 @@ class ImportExportService:
     store: SessionStore
     max_sessions: int
     shutdown: anyio.Event
-    _importing: asyncio.Lock = field(default_factory=asyncio.Lock, init=False)
-    """Lock that allows one import at a time, because large files need much memory."""
 
     async def fork(self, session_id: str, index: int | None = None, message_id: str | None = None) -> ChatSession:
         """Copy a session up to and including a message. A turn may be running in the original session."""
@@ -77,48 +147,22 @@ class ImportExportService:
             index = index_of(original, message_id)
         return await self.store.create(forked(original, index))
 
-    async def export(self, session_id: str, form: Literal["json", "markdown"]) -> AsyncIterator[bytes]:
-        """Return the chunks of a JSON or Markdown file with the session. JSON files include the images."""
+    async def export(self, session_id: str, form: Literal["json", "markdown"]) -> bytes:
+        """Return a JSON or Markdown file with the session. JSON files include the images that are stored."""
         session = await self.store.load(session_id)
-        file = await asyncio.to_thread(_encode_session, session, form)
-        # A user may have copied an exported file, which contains its images, into the directory of the sessions.
-        embedded = session.extra.get("blobs")
-        return self._with_images(
-            file,
-            sorted(images_in(session.history)) if form == "json" else (),
-            embedded if isinstance(embedded, dict) else {},
-        )
-
-    async def _with_images(
-        self, file: bytes, names: Collection[str], embedded: Mapping[str, object]
-    ) -> AsyncIterator[bytes]:
-        """Yield a session file with its images. Images that are neither stored nor ``embedded`` are omitted."""
-        if not names:
-            yield file
-            return
-        yield file.removesuffix(_FILE_END) + b',\n  "blobs": {'
-        separator = b"\n    "
+        if form == "markdown":
+            return (await asyncio.to_thread(as_markdown, session)).encode()
+        names, images = sorted(images_in(session.history)), dict[str, bytes]()
         for name in names:
-            try:
-                data = await self.store.load_image(name)
-                encoded = b"".join([b'"', await asyncio.to_thread(b64encode, data), b'"'])
-            except BlobNotFound:
-                if embedded.get(name) is None:
-                    continue
-                encoded = encode(embedded[name])
-            yield b"".join([separator, b'"', name.encode(), b'": ', encoded])
-            separator = b",\n    "
-        yield b"\n  }" + _FILE_END
+            with suppress(BlobNotFound):
+                images[name] = await self.store.load_image(name)
+        return await asyncio.to_thread(_encode_session, session, images if names else None)
 
     async def import_sessions(self, data: bytes) -> SessionPage:
-        """Store all sessions of a file under new IDs. After an error, store none. Return the sessions in file order.
-
-        Raise ``ValidationFailed`` for an invalid file, and ``ShuttingDown`` during a shutdown.
-        """
-        async with self._importing:
-            self._refuse_at_shutdown()
-            sessions = await asyncio.to_thread(_read_sessions, data, self.max_sessions)
-            stored = await self.store.create_all(sessions, check=self._refuse_at_shutdown)
+        """Store all sessions of a file under new IDs, or none. Raise ``ValidationFailed`` or ``ShuttingDown``."""
+        self._refuse_at_shutdown()
+        sessions = await asyncio.to_thread(_read_sessions, data, self.max_sessions)
+        stored = await self.store.create_all(sessions, check=self._refuse_at_shutdown)
         return await asyncio.to_thread(
             lambda: SessionPage.of([encode(s.summary_object()) for s in stored], len(stored))
         )
@@ -128,15 +172,17 @@ class ImportExportService:
             raise ShuttingDown
 
 
-def _encode_session(session: ChatSession, form: Literal["json", "markdown"]) -> bytes:
-    if form == "markdown":
-        return as_markdown(session).encode()
-    extra = {name: value for name, value in session.extra.items() if name != "blobs"}
+def _encode_session(session: ChatSession, images: Mapping[str, bytes] | None) -> bytes:
+    extra = session.extra
+    if images is not None:
+        # A user may have copied an exported file, which contains its images, into the directory of the sessions.
+        copied = extra.get("blobs")
+        blobs = copied if isinstance(copied, dict) else {}
+        extra = {**extra, "blobs": {**blobs, **{name: b64encode(data).decode() for name, data in images.items()}}}
     return encode_file(session.metadata, [encode(message) for message in session.history], extra)
 
 
 def _read_sessions(data: bytes, max_sessions: int) -> list[tuple[ChatSession, list[Image]]]:
-    """Parse the sessions and images in a file from this server or from Open WebUI. Assign new session IDs."""
     try:
         content = parse(data)
     except ValueError as error:
@@ -147,13 +193,9 @@ def _read_sessions(data: bytes, max_sessions: int) -> list[tuple[ChatSession, li
     if not items:
         raise ValidationFailed("The file has no sessions.", errors=[])
     if len(items) > max_sessions:
-        raise ValidationFailed(
-            f"The file has {len(items)} sessions; at most {max_sessions} are allowed. Split the file, or raise "
-            "MOCHI_MAX_IMPORT_SESSIONS.",
-            sessions=len(items),
-            limit=max_sessions,
-            errors=[],
-        )
+        text = f"The file has {len(items)} sessions; at most {max_sessions} are allowed. Split the file, or raise "
+        text += "MOCHI_MAX_IMPORT_SESSIONS."
+        raise ValidationFailed(text, sessions=len(items), limit=max_sessions, errors=[])
     return [_read(number, item) for number, item in enumerate(items)]
 
 
@@ -162,9 +204,9 @@ def _read(number: int, item: object) -> tuple[ChatSession, list[Image]]:
     if "metadata" in fields:
         return _read_session(number, fields)
     if "chat" in fields:
-        return to_session(_validate(number, fields, OpenWebUIChat)), []
+        return _to_session(_validate(number, fields, OpenWebUIChat)), []
     if "history" in fields:
-        return to_session(OpenWebUIChat(chat=_validate(number, fields, OpenWebUIBareChat))), []
+        return _to_session(OpenWebUIChat(chat=_validate(number, fields, OpenWebUIBareChat))), []
     raise _invalid_item(number, "is neither a session nor an Open WebUI chat. Add `metadata`, `chat` or `history`.")
 
 
@@ -189,10 +231,7 @@ _Model = TypeVar("_Model", bound=BaseModel)
 
 def _validate(number: int, item: dict[str, Any], kind: type[_Model]) -> _Model:
     try:
-        orjson.dumps(item)
         return kind.model_validate(item)
-    except TypeError as error:
-        raise _invalid_item(number, f"has a value that cannot be stored: {error}") from error
     except ValidationError as error:
         problems = error.errors(include_url=False, include_context=False)[:MAX_REPORTED]
         entries = [to_entry(problem, field_path(problem, problem["loc"], item)) for problem in problems]
@@ -211,3 +250,83 @@ def _image(name: str, encoded: str) -> Image:
     if image.sha256 != name:
         raise ValueError(f"blobs.{name}: the image has another SHA-256. Name it {image.sha256}.")
     return image
+
+
+def _to_session(exported: OpenWebUIChat) -> ChatSession:
+    chat = exported.chat
+    listed = _branch(chat.history) if chat.history else chat.messages or ()
+    branch = [message for message in listed if message is not None and message.role is not None]
+    first, last = (branch[0].timestamp, branch[-1].timestamp) if branch else (None, None)
+    created = _to_iso(exported.created_at) or _to_iso(first) or _to_iso(chat.timestamp) or now()
+    updated = _to_iso(exported.updated_at) or _to_iso(last) or created
+    messages = [_convert_message(message, created) for message in branch]
+    system = chat.system or (chat.params.system if chat.params else None)
+    if system and system.strip() and not any(message["role"] == "system" for message in messages):
+        messages.insert(0, _new_message("system", system, created))
+    title = collapse_whitespace(exported.title or chat.title)[:MAX_TITLE_CHARS].strip()
+    models = [message.model for message in reversed(branch) if message.role == "assistant"] + [*(chat.models or ())]
+    metadata = SessionMetadata(
+        session_id=new_id(),
+        model=next((name for name in models if name and name.strip()), "unknown"),
+        created_at=created,
+        updated_at=updated,
+        message_count=len(messages),
+        title=None if title in ("", "New Chat") else title,
+    )
+    return ChatSession(metadata, messages)
+
+
+def _branch(history: OpenWebUIHistory) -> list[OpenWebUIMessage]:
+    """Return the messages from the first to the current one, or to the latest one if there is no current message."""
+    messages = {name: message for name, message in history.messages.items() if message is not None and message.role}
+    latest = max(messages, key=lambda name: messages[name].timestamp or 0, default=None)
+    name = history.currentId if history.currentId in messages else latest
+    branch: dict[str, OpenWebUIMessage] = {}
+    while name is not None and name not in branch and (message := history.messages.get(name)) is not None:
+        branch[name] = message
+        name = message.parentId
+    return [*reversed(branch.values())]
+
+
+def _convert_message(message: OpenWebUIMessage, created: str) -> Message:
+    content = _text(message.content)
+    assert message.role is not None  # noqa: S101 - branches have only messages with a role
+    stored = _new_message(message.role, content, _to_iso(message.timestamp) or created)
+    if message.role == "assistant":
+        # The text after the last end tag is handled separately: for each start tag, the pattern would read all of it.
+        rest = content.rpartition("</details>")[2].lstrip()
+        reasoned = content.removesuffix(rest)
+        blocks = [
+            _QUOTED.sub("", html.unescape(_SUMMARY.sub("", block))).strip() for block in _REASONING.findall(reasoned)
+        ]
+        thinking = "\n\n".join(blocks or _output_texts(message.output, "reasoning"))
+        visible = _REASONING.sub("", reasoned) + rest
+        stored["content"] = visible if visible.strip() else "\n\n".join(_output_texts(message.output, "message"))
+        stored |= {"thinking": thinking} if thinking else {}
+        stored |= {"model": message.model} if message.model else {}
+    return stored
+
+
+def _output_texts(output: Any, kind: str) -> list[str]:
+    items = [item for item in output if isinstance(item, dict)] if isinstance(output, list) else []
+    texts = (_text(item.get("summary") or item.get("content")) for item in items if item.get("type") == kind)
+    return [text for text in texts if text]
+
+
+def _new_message(role: Role, content: str, time: str) -> Message:
+    return {"role": role, "content": content, "message_id": new_id(), "timestamp": time}
+
+
+def _text(content: Any) -> str:
+    if isinstance(content, list):
+        parts = [part.get("text") for part in content if isinstance(part, dict)]
+        return "\n".join(part for part in parts if isinstance(part, str))
+    return content if isinstance(content, str) else ""
+
+
+def _to_iso(time: float | None) -> str | None:
+    seconds = (time or 0) / 1000 if (time or 0) > _MIN_MILLISECONDS else time
+    try:
+        return datetime.fromtimestamp(seconds, timezone.utc).isoformat(timespec="microseconds") if seconds else None
+    except (OverflowError, OSError, ValueError):
+        return None

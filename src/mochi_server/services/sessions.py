@@ -1,28 +1,66 @@
-"""Session operations for clients. The operations check models, prompt files and context windows."""
+"""Session operations for clients. They check models, prompt files, context windows, tools and agents."""
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from mochi_server import errors
+from mochi_server.constants import AGENT_TOOL
 from mochi_server.events import TurnWarning
 from mochi_server.inference.gateway import ModelGateway
 from mochi_server.inference.windows import WindowDecision, manual_window
 from mochi_server.ollama.payloads import qualified_name
 from mochi_server.ollama.types import ModelInfo
-from mochi_server.services.selection import Selection, SelectionChecker
 from mochi_server.services.system_prompts import SystemPromptService
 from mochi_server.sessions.history_edits import edited, has_stale_checkpoint, with_system_prompt, without_system_prompt
 from mochi_server.sessions.images import Image, images_in, media_type_of
-from mochi_server.sessions.session import ChatSession, SessionMetadata, last_answer
+from mochi_server.sessions.session import ChatSession
 from mochi_server.sessions.store import SessionStore
-from mochi_server.sessions.types import SessionCreationOptions, window_config
+from mochi_server.sessions.types import AgentSettings, SessionCreationOptions, ToolSettings, window_config
+from mochi_server.tools.discovery import ToolCatalogue
+from mochi_server.tools.registry import ToolRegistry
 from mochi_server.util.clock import now
+from mochi_server.util.nearest import join_names, nearest
 
 _STORED_OF_OTHER_MODELS = ("current_window", "manual_override", "adjustment_history")
-"""Fields of the window configuration that a session stores for each other model whose window it has set."""
+_RESERVED = f"The tool {AGENT_TOOL!r} cannot be used while agents are enabled, because it calls the agents. Rename it."
+
+
+@dataclass(frozen=True)
+class Selection:
+    """Tools and agents that a session enables. ``warnings`` has one entry for each name that cannot be used."""
+
+    active_tools: list[str] = field(default_factory=list)
+    missing_tools: list[str] = field(default_factory=list)
+    """Names of enabled tools that do not exist or are reserved, and the name of a tool group that does not exist."""
+    active_agents: list[str] = field(default_factory=list)
+    missing_agents: list[str] = field(default_factory=list)
+    """Names of enabled agents that do not exist or are invalid."""
+    warnings: list[TurnWarning] = field(default_factory=list)
+
+
+@dataclass(frozen=True)
+class SelectionChecker:
+    """Checker of the tools and agents that a session enables. It discovers tools and agents only if it needs them."""
+
+    tools: ToolRegistry
+    agents: Callable[[], Awaitable[Mapping[str, Any]]]
+    """Function that returns all agents by name, with ``valid`` and ``error_message``. They may lack MCP tools."""
+
+    async def check(self, tools: ToolSettings | None, agents: AgentSettings | None) -> Selection:
+        """Return which tools and agents in the settings can be used. The value None stands for empty settings."""
+        selection = Selection()
+        if tools is not None and (tools.tools or tools.tool_group):
+            _check_tools(tools, await self.tools.catalogue(), selection)
+        if agents is not None and agents.enabled_agents:
+            _check_agents(agents, await self.agents(), selection)
+        if selection.active_agents and AGENT_TOOL in selection.active_tools:
+            selection.active_tools.remove(AGENT_TOOL)
+            selection.missing_tools.append(AGENT_TOOL)
+            selection.warnings.append(TurnWarning(errors.ToolNotFound.code, _RESERVED))
+        return selection
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,15 +70,7 @@ class SessionState:
     session: ChatSession
     model: ModelInfo | None
     manual_window: int | None
-    """Manual window of the session in tokens, or None."""
     selection: Selection
-    """Tools and agents that the session enables."""
-    evaluated_tokens: int | None
-    """Estimated number of prompt tokens that Ollama evaluated for the last answer, or None if it is unknown."""
-
-
-class _ModelChanged(Exception):
-    """Another request has changed the model of the session, so the window must be chosen again."""
 
 
 @dataclass(frozen=True)
@@ -63,10 +93,7 @@ class SessionService:
         return await self.store.create(ChatSession.create(resolved))
 
     async def patch(self, session_id: str, changes: Mapping[str, Any]) -> ChatSession:
-        """Set the fields in ``changes`` and return the changed session. The value None clears a field.
-
-        ``context_window`` is ``{"current_window": tokens}``. If either is None, the server chooses the window.
-        """
+        """Set the fields in ``changes``. None clears a field. ``context_window`` is ``{"current_window": tokens}``."""
         fields = dict(changes)
         session = await self.store.load(session_id)
         if not fields:
@@ -77,18 +104,15 @@ class SessionService:
             await self.gateway.find_model(fields["summary_model"])
         if "model" not in fields and "context_window" not in fields:
             return await self.store.patch(session_id, fields)
-        while True:
-            try:
-                return await self._patch_window(session, fields)
-            except _ModelChanged:
-                session = await self.store.load(session_id)
+        model = await self.gateway.find_model(fields.get("model") or session.model)
+        has_window = "context_window" in fields
+        chosen = (fields.pop("context_window", None) or {}).get("current_window")
+        if has_window or qualified_name(model.name) != qualified_name(session.model):
+            fields["context_window_config"] = await self._window_config(session, model, chosen, has_window=has_window)
+        return await self.store.patch(session_id, fields)
 
     async def warnings(self, session: ChatSession, changes: Mapping[str, Any]) -> list[TurnWarning]:
-        """Return the warnings about ``changes``, which the session has applied.
-
-        There is a warning for each tool, tool group and agent that cannot be used, and for a manual window that differs
-        from the window of other sessions.
-        """
+        """Return warnings about changes that the session has applied: unknown tools and agents, and a manual window."""
         selection = await self.selections.check(changes.get("tool_settings"), changes.get("agent_settings"))
         window = await self._window_warning(session) if changes.keys() & {"model", "context_window"} else None
         return [*selection.warnings, *([window] if window else [])]
@@ -116,10 +140,7 @@ class SessionService:
             return await self.edit(await self.store.load(session_id), index, content)
 
     async def edit(self, session: ChatSession, index: int, content: str) -> ChatSession:
-        """Replace a user message and remove the later messages. The caller must hold the session's lock.
-
-        Raises ``InvalidMessageIndex`` or ``SessionConflict``.
-        """
+        """Like ``edit_message``, for a caller that holds the session's lock. May also raise ``SessionConflict``."""
         tail = edited(session, index, content)
         changed = await self.store.replace_tail(session.session_id, *tail, revision=session.revision)
         if has_stale_checkpoint(changed.metadata, changed.history):
@@ -127,10 +148,7 @@ class SessionService:
         return changed
 
     async def set_system_prompt(self, session_id: str, content: str | None, source_file: str | None) -> ChatSession:
-        """Set the system message. Raise ``PromptNotFound`` or ``SessionBusy``.
-
-        Raise ``ValidationFailed`` if ``content`` is blank and ``source_file`` is empty or the name of a blank file.
-        """
+        """Set the system message. Raise ``PromptNotFound``, ``SessionBusy`` or ``ValidationFailed``."""
         async with self.store.hold(session_id):
             session = await self.store.load(session_id)
             text = await self._system_prompt(content, source_file)
@@ -153,37 +171,17 @@ class SessionService:
         if sha256 not in images_in(session.history):
             raise errors.BlobNotFound(sha256)
         data = await self.store.load_image(sha256)
-        if (media_type := media_type_of(data)) is None:  # the stored file is not an image
-            raise errors.BlobNotFound(sha256)
-        return Image(sha256, media_type, data)
+        return Image(sha256, media_type_of(data) or "application/octet-stream", data)
 
     async def state(self, session_id: str) -> SessionState:
-        """Return a session with its model, its manual window and its active tools."""
         session = await self.store.load(session_id)
         selection = await self.selections.check(session.metadata.tool_settings, session.metadata.agent_settings)
-        evaluated = self.gateway.speeds.evaluated_tokens(last_answer(session.history) or {})
         model, config = None, session.metadata.context_window_config
         manual = config["current_window"] if config["manual_override"] else None
         with suppress(errors.ModelNotFound, errors.OllamaUnreachable, errors.OllamaError):
             model = await self.gateway.find_model(session.model)
             manual = manual_window(model, config)
-        return SessionState(session, model, manual, selection, evaluated)
-
-    async def _patch_window(self, session: ChatSession, changes: Mapping[str, Any]) -> ChatSession:
-        """Set the fields, which change the model or the window. Raise ``_ModelChanged``."""
-        fields = dict(changes)
-        model = await self.gateway.find_model(fields.get("model") or session.model)
-        has_window = "context_window" in fields
-        chosen = (fields.pop("context_window", None) or {}).get("current_window")
-        if has_window or qualified_name(model.name) != qualified_name(session.model):
-            fields["context_window_config"] = await self._window_config(session, model, chosen, has_window=has_window)
-
-        def checked(stored: SessionMetadata) -> Mapping[str, Any]:
-            if stored.model != session.model:
-                raise _ModelChanged
-            return fields
-
-        return await self.store.patch(session.session_id, checked)
+        return SessionState(session, model, manual, selection)
 
     async def _system_prompt(self, content: str | None, source_file: str | None) -> str | None:
         """Return ``content`` or, if it is blank, the text of the prompt file. Return None if both are missing."""
@@ -204,7 +202,8 @@ class SessionService:
         name, previous = qualified_name(model.name), qualified_name(session.model)
         of_model, was_manual = before, before["manual_override"]
         if name != previous:
-            others = _other_models(before)
+            stored = before.get("other_models")
+            others = dict(stored) if isinstance(stored, dict) else {}
             if was_manual:
                 others[previous] = {key: before[key] for key in _STORED_OF_OTHER_MODELS}
             of_model, before = window_config(others.pop(name, None)), before | {"other_models": others}
@@ -214,14 +213,39 @@ class SessionService:
         if has_window and of_model["manual_override"]:
             of_model = of_model | {"manual_override": False, "current_window": None}
         decision = await windows.decide(model, of_model, previous_model=session.model)
-        is_released = name == previous and was_manual
-        if is_released:
-            decision = replace(decision, reason="initial_setup")
-        by_user = is_released or decision.reason == "manual_override"
-        return windows.adjusted(before, decision, now(), by_user=by_user)
+        if name == previous and was_manual:
+            return windows.adjusted(before, replace(decision, reason="initial_setup"), now(), by_user=True)
+        return windows.adjusted(before, decision, now(), by_user=decision.reason == "manual_override")
 
 
-def _other_models(config: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the stored configurations of the models that a session used before, by qualified name."""
-    others = config.get("other_models")
-    return dict(others) if isinstance(others, dict) else {}
+def _check_tools(settings: ToolSettings, catalogue: ToolCatalogue, selection: Selection) -> None:
+    selection.active_tools.extend(catalogue.selected(settings.tools, settings.tool_group))
+    for name in dict.fromkeys(settings.tools):
+        if name not in catalogue.tools:
+            selection.missing_tools.append(name)
+            _warn_unknown(selection, errors.ToolNotFound.code, "tool", name, catalogue.tools)
+    group = settings.tool_group
+    if group and group not in catalogue.groups:
+        selection.missing_tools.append(group)
+        _warn_unknown(selection, errors.ToolNotFound.code, "tool group", group, catalogue.groups)
+
+
+def _check_agents(settings: AgentSettings, agents: Mapping[str, Any], selection: Selection) -> None:
+    for name in dict.fromkeys(settings.enabled_agents):
+        if name in agents and agents[name].valid:
+            selection.active_agents.append(name)
+            continue
+        selection.missing_agents.append(name)
+        if name in agents:
+            message = errors.AgentInvalid(name, str(agents[name].error_message)).message
+            selection.warnings.append(TurnWarning(errors.AgentInvalid.code, message))
+        else:
+            valid = {name: agent for name, agent in agents.items() if agent.valid}
+            _warn_unknown(selection, errors.AgentNotFound.code, "agent", name, valid)
+
+
+def _warn_unknown(selection: Selection, code: str, kind: str, name: str, known: Mapping[str, object]) -> None:
+    similar = nearest(name, known) if len(selection.warnings) < 10 else None  # a search takes milliseconds
+    question = f" Did you mean {similar!r}?" if similar else ""
+    existing = f"Existing {kind}s: {join_names(known)}." if known else f"There are no {kind}s."
+    selection.warnings.append(TurnWarning(code, f"There is no {kind} named {name!r}.{question} {existing}"))

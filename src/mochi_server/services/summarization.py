@@ -3,20 +3,18 @@
 import asyncio
 import logging
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from typing import Annotated, Any
+from typing import Annotated
 
 from pydantic import BaseModel, Field, StringConstraints, ValidationError
 
 from mochi_server.errors import MochiError, NothingToSummarize, OllamaBusy, OllamaError, SessionConflict
-from mochi_server.inference.allocation import Allocation
 from mochi_server.inference.estimate import PromptSize
 from mochi_server.inference.gateway import ModelGateway
-from mochi_server.inference.prompt import FixedPrompt
-from mochi_server.inference.request import ModelRequest
+from mochi_server.inference.request import FixedPrompt, ModelRequest
 from mochi_server.inference.slots import Exchange
-from mochi_server.inference.windows import manual_window
+from mochi_server.inference.windows import Allocation, manual_window
 from mochi_server.ollama.payloads import chat_payload, qualified_name
 from mochi_server.ollama.transport import Line
 from mochi_server.ollama.types import ChatMessage, ModelInfo
@@ -38,41 +36,29 @@ _CONTINUATION = (
 _MAX_SUMMARY_CHARS = 800
 _MAX_TOPICS = 8
 _MAX_TOPIC_CHARS = 40
-_LENIENCY = 10
-"""Factor by which a valid summary may exceed these maxima of the JSON schema, because some models ignore the schema."""
 _MAX_PROMPT_RATIO = 0.6
-_ANSWER_TOKENS = 1200
-"""Maximum length of an answer in tokens. The longest JSON of the schema fits even if each character is a token."""
-_SYNTAX_CHARS = 40
-"""Number of characters of an answer with an empty summary and without topics, with some spaces."""
+_ANSWER_TOKENS = 1200  # the longest JSON of the schema fits even if each character is a token
 _UNKNOWN_WINDOW = 4096
-_TRIES = 2
-_MAX_POSTPONEMENTS = 5
-"""Maximum number of times that turns of other sessions postpone a summary, each time by ``interval`` seconds.
-
-Without a limit, a busy server would write no summaries.
-"""
-_MAX_SESSIONS = 10_000
-"""Maximum number of states in memory. A session without a state is summarized from its first message."""
+_MAX_POSTPONEMENTS = 5  # by turns of other sessions; a busy server must also write summaries
 
 logger = logging.getLogger(__name__)
 
-_Topic = Annotated[
-    str, Field(max_length=_LENIENCY * _MAX_TOPIC_CHARS, json_schema_extra={"maxLength": _MAX_TOPIC_CHARS})
-]
+_Topic = Annotated[str, Field(json_schema_extra={"maxLength": _MAX_TOPIC_CHARS})]
 
 
 class ConversationSummary(BaseModel):
     """Summary in the JSON format that the model must return."""
 
+    # The maxima are only in the schema. A longer summary is valid, because some models ignore them.
     summary: Annotated[
         str,
-        StringConstraints(strip_whitespace=True, min_length=1, max_length=_LENIENCY * _MAX_SUMMARY_CHARS),
+        StringConstraints(strip_whitespace=True, min_length=1),
         Field(json_schema_extra={"maxLength": _MAX_SUMMARY_CHARS}),
     ]
-    topics: Annotated[
-        list[_Topic], Field(max_length=_LENIENCY * _MAX_TOPICS, json_schema_extra={"maxItems": _MAX_TOPICS})
-    ]
+    topics: Annotated[list[_Topic], Field(json_schema_extra={"maxItems": _MAX_TOPICS})]
+
+
+_SCHEMA = ConversationSummary.model_json_schema()
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,9 +70,9 @@ class SummaryResult:
 
 @dataclass
 class _SummaryState:
-    """State of the background summaries of one session."""
-
     task: "asyncio.Task[None] | None" = None
+    is_requesting: bool = False
+    """Whether the summary has been requested from the model."""
     answer_id: str | None = None
     """Message ID of the last answer of this process. If another server has answered since, it writes the summary."""
     covered: str | None = None
@@ -107,8 +93,6 @@ class SummarizationService:
     enabled: bool = True
     interval: float = 3
     _states: dict[str, _SummaryState] = field(default_factory=dict, init=False)
-    _requesting: set[str] = field(default_factory=set, init=False)
-    """IDs of the sessions whose background summary has been requested from the model."""
     _turns: set[str] = field(default_factory=set, init=False)
     """IDs of the sessions whose turn is running."""
 
@@ -118,10 +102,9 @@ class SummarizationService:
         self._postpone_for(session_id)
 
     def _postpone_for(self, session_id: str) -> None:
-        """Cancel the session's summary, and postpone other summaries that have been requested."""
         self._cancel(session_id)
-        for other in list(self._requesting):
-            if (state := self._states.get(other)) is not None and state.postponements < _MAX_POSTPONEMENTS:
+        for other, state in self._states.items():
+            if state.is_requesting and state.postponements < _MAX_POSTPONEMENTS:
                 state.postponements += 1
                 self._schedule(other, state)
 
@@ -129,16 +112,15 @@ class SummarizationService:
         """Schedule a background summary of the session."""
         self._turns.discard(session_id)
         if self.enabled:
-            state = self._state_of(session_id)
+            state = self._states.setdefault(session_id, _SummaryState())
             state.postponements, state.answer_id = 0, answer_id or state.answer_id
             self._schedule(session_id, state)
 
     def _cancel(self, session_id: str) -> None:
-        self._requesting.discard(session_id)
         state = self._states.get(session_id)
         if state is not None and state.task is not None:
             state.task.cancel()
-            state.task = None
+            state.task, state.is_requesting = None, False
 
     def _schedule(self, session_id: str, state: _SummaryState) -> None:
         self._cancel(session_id)
@@ -154,10 +136,8 @@ class SummarizationService:
     async def summarize(self, session_id: str, model: str | None = None) -> SummaryResult:
         """Summarize a session now and return the summary. ``model`` is stored as the session's ``summary_model``.
 
-        Raises:
-            SessionNotFound, NothingToSummarize: The session does not exist or has no messages.
-            ModelNotFound, OllamaUnreachable: The model is not installed, or Ollama cannot be reached.
-            OllamaError: The model returned no valid summary.
+        Raises ``NothingToSummarize``, ``OllamaError`` if the model returned no valid summary, and the errors of the
+        store and of ``find_model``.
         """
         session = await self.store.load(session_id)
         if not any(map(_is_dialogue, session.history)):
@@ -167,18 +147,12 @@ class SummarizationService:
             session = await self.store.patch(session_id, {"summary_model": model})
         self._postpone_for(session_id)
         chosen = model or self.models.choose(session.metadata) or session.model
-        summary = await self._update_summary(session, chosen, self._state_of(session_id), in_background=False)
+        state = self._states.setdefault(session_id, _SummaryState())
+        summary = await self._update_summary(session, chosen, state, in_background=False)
         return SummaryResult(summary.summary, summary.topics, chosen)
 
     async def aclose(self) -> None:
         await cancel_and_wait([state.task for state in self._states.values() if state.task is not None])
-
-    def _state_of(self, session_id: str) -> _SummaryState:
-        """Return the summary state of a session, or a new state. Delete the least recently used states if necessary."""
-        state = self._states[session_id] = self._states.pop(session_id, _SummaryState())
-        while len(self._states) > _MAX_SESSIONS and next(iter(self._states.values())).task is None:
-            del self._states[next(iter(self._states))]
-        return state
 
     async def _run_in_background(self, session_id: str, state: _SummaryState) -> None:
         model: str | None = None
@@ -191,7 +165,7 @@ class SummarizationService:
             session = await self.store.load(session_id)
             model = self.models.choose(session.metadata)
             if model is not None and model not in state.failed and _is_due(session, state):
-                self._requesting.add(session_id)
+                state.is_requesting = True
                 await self._update_summary(session, model, state, in_background=True)
         except (SessionConflict, _ModelNotLoaded, OllamaBusy):
             pass  # the next turn of the session schedules a summary
@@ -200,26 +174,20 @@ class SummarizationService:
             logger.info("Background summary failed session_id=%s code=%s", session_id, error.code)
             if model is not None and isinstance(error, OllamaError):
                 state.failed.add(model)
-        except Exception:
-            logger.exception("Background summary failed unexpectedly session_id=%s", session_id)
-        self._requesting.discard(session_id)
-        state.task = None
+        state.task, state.is_requesting = None, False
         if state.covered is None and not state.failed:
             del self._states[session_id]
 
     async def _update_summary(
         self, session: ChatSession, name: str, state: _SummaryState, *, in_background: bool
     ) -> ConversationSummary:
-        """Store and return a new summary.
-
-        In the background, raise ``_ModelNotLoaded`` instead of loading or unloading a model, and ``SessionConflict`` if
-        the history has changed.
-        """
+        """Store and return a summary. In the background, raise ``_ModelNotLoaded`` instead of (un)loading a model."""
         loaded = await self.gateway.loaded_window(name)
         if in_background and (not loaded or _unloads_model(session.metadata.keep_alive)):
             raise _ModelNotLoaded(name)
         model = await self.gateway.find_model(name)
-        manual = _manual_window(session, model)
+        is_own = qualified_name(session.model) == qualified_name(model.name)
+        manual = manual_window(model, session.metadata.context_window_config) if is_own else None
         if in_background and (manual or self.gateway.windows.size(name)) not in (None, loaded):
             raise _ModelNotLoaded(name)
         summary = await self._continue_prompt(session, name, model, loaded, state)
@@ -234,6 +202,7 @@ class SummarizationService:
                 (),
                 think=False if model.has_capability("thinking") else None,
                 options={"num_predict": _ANSWER_TOKENS},
+                format=_SCHEMA,
                 keep_alive=session.metadata.keep_alive,
             )
             prompt = _SummaryPrompt(allocation, session, state.covered, window or _UNKNOWN_WINDOW)
@@ -248,12 +217,7 @@ class SummarizationService:
     async def _continue_prompt(
         self, session: ChatSession, name: str, model: ModelInfo, loaded: int | None, state: _SummaryState
     ) -> ConversationSummary | None:
-        """Request a summary by continuing the session's latest prompt, which Ollama still has in its cache.
-
-        Return None if the prompt is no longer cached, if the answer would not fit into the window, or if the request
-        fails. After such a failure, unless Ollama was only busy, later background summaries do not use the model.
-        Otherwise, a separate summary would remove the prompt from the cache after each turn.
-        """
+        """Request a summary by continuing the session's cached prompt. Return None if this is not possible or fails."""
         exchange = self.gateway.slots.get(model.name)
         if exchange is None or loaded is None or not _is_current(exchange, session):
             return None
@@ -264,16 +228,14 @@ class SummarizationService:
         window = options.get("num_ctx")
         if window not in (None, loaded) or exchange.tokens + request_tokens + _ANSWER_TOKENS > loaded:
             return None
-        added: list[ChatMessage] = [
-            {"role": "assistant", "content": session.history[-1]["content"]},
-            {"role": "user", "content": _CONTINUATION},
-        ]
         # A stop sequence such as "." would end the JSON too early.
         options = {name: value for name, value in options.items() if name != "stop"} | {"num_predict": _ANSWER_TOKENS}
         request = ModelRequest(
             allocation=allocation.fixed(window),
-            payload={**exchange.payload, "format": _schema(_ANSWER_TOKENS), "options": options},
-            prompt=FixedPrompt(exchange.payload["messages"], exchange.size).extended(added),
+            payload={**exchange.payload, "format": _SCHEMA, "options": options},
+            prompt=_extended(
+                FixedPrompt(exchange.payload["messages"], exchange.size), session.history[-1]["content"], _CONTINUATION
+            ),
             limits_answer=False,
             exchange=lambda *_: exchange,
         )
@@ -282,16 +244,13 @@ class SummarizationService:
         except OllamaError as error:
             logger.info("Summary by continuation failed session_id=%s code=%s", session.session_id, error.code)
             if not isinstance(error, OllamaBusy):
-                state.failed.add(name)
+                state.failed.add(name)  # a separate summary after each turn would remove the prompt from the cache
             return None
 
     async def _request_summary(self, request: ModelRequest) -> ConversationSummary:
-        """Request a summary. If the answer is invalid, send the validation error to the model and retry once.
-
-        Raise ``OllamaError`` if the retry fails.
-        """
+        """Request a summary. If the answer is invalid, send the validation error to the model and retry once."""
         error = ""
-        for _ in range(_TRIES):
+        for _ in range(2):
             lines: list[Line] = []
             sent = (await self.gateway.send(request, lines.extend)).prompt
             parts = [line["message"] for line in lines if isinstance(line.get("message"), dict)]
@@ -303,15 +262,9 @@ class SummarizationService:
             except ValidationError as invalid:
                 error = explain(invalid)
                 correction = f"That was not the JSON asked for: {error}. Answer again, with JSON alone."
-                added: list[ChatMessage] = [
-                    {"role": "assistant", "content": content},
-                    {"role": "user", "content": correction},
-                ]
-                request = replace(request, prompt=sent.extended(added))
-        name = request.payload["model"]
-        raise OllamaError(
-            f"Model {name!r} returned no valid summary ({error}). Send another model in the field `model`."
-        )
+                request = replace(request, prompt=_extended(sent, content, correction))
+        text = f"Model {request.payload['model']!r} returned no valid summary ({error})."
+        raise OllamaError(f"{text} Send another model in the field `model`.")
 
 
 @dataclass(eq=False)
@@ -328,34 +281,34 @@ class _SummaryPrompt:
 
     async def fit(self, _: int | None, refused: int | None) -> FixedPrompt | None:
         """Return a prompt that fits. A refusal has improved the estimate, so the next prompt is shorter."""
-        before, estimate, max_tokens = self.size, self.allocation.estimate, int(self.window * _MAX_PROMPT_RATIO)
-        messages = _summary_messages(
-            self.session, self.covered, lambda text: estimate.tokens(PromptSize(len(text))) <= max_tokens
-        )
+        before, messages = self.size, self._messages()
         self.size = PromptSize(sum(len(message["content"]) for message in messages))
         if refused is not None and self.size.characters >= before.characters:
             return None
-        limit = max(min(_ANSWER_TOKENS, estimate.room(self.size, self.window)), 1)
-        return FixedPrompt(messages, self.size, _schema(limit))
+        return FixedPrompt(messages, self.size)
+
+    def _messages(self) -> list[ChatMessage]:
+        history, max_tokens = self.session.history, int(self.window * _MAX_PROMPT_RATIO)
+        start = next((i + 1 for i, m in enumerate(history) if m["message_id"] == self.covered), 0)
+        if start == len(history):
+            start = 0  # without newer messages, a client requests the summary again, for example from another model
+        earlier = self.session.metadata.summary if start else None
+        before = f"Summary so far: {str(earlier.get('summary'))[:_MAX_SUMMARY_CHARS]}\n\n" if earlier else ""
+        text = "\n\n".join(f"{m['role']}: {m['content']}" for m in history[start:] if _is_dialogue(m))
+        while len(text) > 200 and self.allocation.estimate.tokens(PromptSize(len(before + text))) > max_tokens:
+            text = text[len(text) // 4 :]
+        return [
+            {"role": "system", "content": _INSTRUCTION},
+            {"role": "user", "content": f"{before}Summarize this conversation:\n\n{text}"},
+        ]
+
+
+def _extended(prompt: FixedPrompt, answer: str, request: str) -> FixedPrompt:
+    return prompt.extended([{"role": "assistant", "content": answer}, {"role": "user", "content": request}])
 
 
 class _ModelNotLoaded(Exception):
     """Refusal of a background summary that would load or unload a model, or change its window."""
-
-
-def _manual_window(session: ChatSession, model: ModelInfo) -> int | None:
-    """Return the manual window of a session if ``model`` is its model, else None."""
-    is_own = qualified_name(session.model) == qualified_name(model.name)
-    return manual_window(model, session.metadata.context_window_config) if is_own else None
-
-
-def _schema(max_tokens: int) -> dict[str, Any]:
-    """Return a JSON schema whose longest answer fits into ``max_tokens`` even if each character is a token."""
-    schema = ConversationSummary.model_json_schema()
-    share = max(max_tokens - _SYNTAX_CHARS, 0) / (_ANSWER_TOKENS - _SYNTAX_CHARS)
-    schema["properties"]["summary"]["maxLength"] = max(int(_MAX_SUMMARY_CHARS * share), 1)
-    schema["properties"]["topics"]["maxItems"] = max(int(_MAX_TOPICS * share), 1)
-    return schema
 
 
 def _unloads_model(keep_alive: str | float | None) -> bool:
@@ -377,27 +330,10 @@ def _without_system_prompt(history: Sequence[Message]) -> list[Message]:
 
 def _is_due(session: ChatSession, state: _SummaryState) -> bool:
     """Return whether the last message is a complete answer of this process that no summary covers."""
-    if len(session.history) < 2:
+    last = session.history[-1] if len(session.history) > 1 else None
+    if last is None or last["role"] != "assistant" or last.get("tool_calls") or last.get("interrupted"):
         return False
-    last = session.history[-1]
-    is_complete = last["role"] == "assistant" and not last.get("tool_calls") and not last.get("interrupted")
-    return is_complete and last["message_id"] == state.answer_id != state.covered
-
-
-def _summary_messages(session: ChatSession, covered: str | None, fits: Callable[[str], bool]) -> list[ChatMessage]:
-    """Return a prompt with the previous summary and the newer messages. Cut the oldest text until the prompt fits."""
-    start = next((i + 1 for i, m in enumerate(session.history) if m["message_id"] == covered), 0)
-    if start == len(session.history):
-        start = 0  # without newer messages, a client requests the summary again, for example from another model
-    earlier = session.metadata.summary if start else None
-    before = f"Summary so far: {str(earlier.get('summary'))[:_MAX_SUMMARY_CHARS]}\n\n" if earlier else ""
-    text = "\n\n".join(f"{m['role']}: {m['content']}" for m in session.history[start:] if _is_dialogue(m))
-    while not fits(before + text) and len(text) > 200:
-        text = text[len(text) // 4 :]
-    return [
-        {"role": "system", "content": _INSTRUCTION},
-        {"role": "user", "content": f"{before}Summarize this conversation:\n\n{text}"},
-    ]
+    return last["message_id"] == state.answer_id != state.covered
 
 
 def _is_dialogue(message: Message) -> bool:

@@ -1,7 +1,7 @@
 """System prompt files: ``.md`` and ``.txt`` files in one directory."""
 
 import os
-import threading
+import re
 import unicodedata
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,9 +14,7 @@ from mochi_server.storage.files import atomic_files
 SUFFIXES = (".md", ".txt")
 _MAX_NAME_BYTES = 200
 _FORBIDDEN = frozenset('/\\<>:"|?*')
-_RESERVED = frozenset(
-    {"con", "prn", "aux", "nul", "conin$", "conout$", *(f"{port}{n}" for port in ("com", "lpt") for n in range(1, 10))}
-)
+_RESERVED = re.compile(r"con|prn|aux|nul|conin\$|conout\$|(com|lpt)[1-9]", re.IGNORECASE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +37,6 @@ class SystemPromptService:
 
     def __init__(self, directory: str | Path) -> None:
         self._directory = Path(directory)
-        self._creating = threading.Lock()
 
     def list(self) -> list[PromptEntry]:
         """List the readable prompts, sorted by name."""
@@ -58,10 +55,9 @@ class SystemPromptService:
         """Create a prompt file. Raise ``PromptExists``, ``ValidationFailed`` or ``StorageFailed``."""
         if not (is_prompt_name(filename) and unicodedata.is_normalized("NFC", filename)):
             raise ValidationFailed("filename must be a plain file name that ends in .md or .txt.", filename=filename)
-        with self._creating:
-            if os.path.exists(self._path(filename)):  # noqa: PTH110 - errors are raised by the write
-                raise PromptExists(filename)
-            return self._write(filename, content)
+        if os.path.exists(self._path(filename)):  # noqa: PTH110 - errors are raised by the write
+            raise PromptExists(filename)
+        return self._write(filename, content)
 
     def update(self, filename: str, content: str) -> SystemPrompt:
         """Overwrite a prompt file. Raise ``PromptNotFound``, ``ValidationFailed`` or ``StorageFailed``."""
@@ -109,6 +105,6 @@ def is_prompt_name(name: str) -> bool:
         and not plain.startswith(".")
         and stem.strip() == stem != ""
         and not _FORBIDDEN & set(plain)
-        and plain.partition(".")[0].rstrip().lower() not in _RESERVED
+        and not _RESERVED.fullmatch(plain.partition(".")[0].rstrip())
         and len(name.encode("utf-8", "replace")) <= _MAX_NAME_BYTES
     )

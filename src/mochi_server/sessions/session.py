@@ -99,7 +99,7 @@ _STRING_FIELDS = ("role", "source_file", "model", "thinking", "tool_name", "tool
 _MESSAGE_TYPES: dict[str, type] = {
     **dict.fromkeys(_STRING_FIELDS, str),
     **dict.fromkeys(("images", "tool_calls", "client_tool_calls"), list),
-    **dict.fromkeys(("eval_count", "prompt_eval_count"), int),
+    **dict.fromkeys(("eval_count", "prompt_eval_count", "prompt_eval_cached_count"), int),
 }
 
 

@@ -168,6 +168,7 @@ class Message(TypedDict, total=False):
     client_tool_calls: Annotated[list[str], Field(description="assistant: IDs of the tool calls that the client runs.")]
     eval_count: Annotated[int, Field(description="assistant: number of tokens of the answer.")]
     prompt_eval_count: Annotated[int, Field(description="assistant: number of tokens of the prompt.")]
+    prompt_eval_cached_count: Annotated[int, Field(description="assistant: prompt tokens that were in the cache.")]
     total_duration: Annotated[int, Field(description="assistant: time of the whole request, in nanoseconds.")]
     load_duration: Annotated[int, Field(description="assistant: time to load the model, in nanoseconds.")]
     prompt_eval_duration: Annotated[int, Field(description="assistant: time to read the prompt, in nanoseconds.")]

@@ -39,7 +39,7 @@ class Metrics(GatewayObserver):
         self._requests = new(Counter, "model_requests", "Complete answers of models, including summaries.", "model")
         text = "Ollama's token counts: `in` for prompts, `out` for answers."
         self._tokens = new(Counter, "tokens", text, "model", "direction")
-        text = "Prompt tokens that were not in Ollama's cache, estimated from Ollama's evaluation times."
+        text = "Prompt tokens that were not in Ollama's cache, for versions of Ollama that report it."
         self._evaluated = new(Counter, "evaluated_prompt_tokens", text, "model")
         text = "Time that Ollama needed to evaluate the prompts of a turn."
         self._evaluation = new(Histogram, "turn_prompt_evaluation_seconds", text, buckets=_FIRST_TOKEN)
@@ -91,13 +91,14 @@ class Metrics(GatewayObserver):
             if message["role"] == "tool":
                 self._calls.labels(*self._tool_labels(message)).inc()
 
-    def response_ended(self, last: Mapping[str, Any], evaluated_tokens: int | None) -> None:
+    def response_ended(self, last: Mapping[str, Any]) -> None:
         """Record an answer's tokens and the model's load time."""
         model = self._model(str(last.get("model") or ""))
         self._requests.labels(model).inc()
         for name, direction in (("prompt_eval_count", "in"), ("eval_count", "out")):
             self._tokens.labels(model, direction).inc(_number(last.get(name)))
-        self._evaluated.labels(model).inc(evaluated_tokens or 0)
+        if (cached := last.get("prompt_eval_cached_count")) is not None:
+            self._evaluated.labels(model).inc(max(_number(last.get("prompt_eval_count")) - _number(cached), 0))
         if (seconds := _number(last.get("load_duration")) * _NANO) >= _MIN_LOAD_SECONDS:
             self._loads.labels(model).observe(seconds)
 

@@ -9,11 +9,10 @@ from typing import Any, Literal
 import orjson
 
 from mochi_server.errors import ModelNotFound, OllamaError, ValidationFailed
-from mochi_server.inference.allocation import Allocation
 from mochi_server.inference.estimate import PromptSize
 from mochi_server.inference.gateway import ModelGateway
-from mochi_server.inference.prompt import FixedPrompt
-from mochi_server.inference.request import ModelRequest
+from mochi_server.inference.request import FixedPrompt, ModelRequest
+from mochi_server.inference.windows import Allocation
 from mochi_server.ollama.types import ModelInfo
 
 EncodingFormat = Literal["float", "base64"]
