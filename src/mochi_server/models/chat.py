@@ -1,7 +1,7 @@
 """Schemas of chat requests and responses."""
 
 import re
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, get_args
 
 from fastapi import Header, Query
 from pydantic import AfterValidator, BaseModel, Field
@@ -12,8 +12,17 @@ from mochi_server.chat.turn import TurnResult
 from mochi_server.chat.turn_input import GenerationOptions, TurnInput
 from mochi_server.constants import MAX_IMAGES
 from mochi_server.errors import ValidationFailed
-from mochi_server.models.common import IdempotencyKey, NonBlank, OnDisconnect, Options, StrictBody, WarningOut
-from mochi_server.models.messages import MessageOut
+from mochi_server.events import ChatEvent
+from mochi_server.models.common import (
+    EventUnion,
+    IdempotencyKey,
+    MessageOut,
+    NonBlank,
+    OnDisconnect,
+    Options,
+    StrictBody,
+    WarningOut,
+)
 from mochi_server.sessions.generation_settings import Format, KeepAlive, Think
 
 _POSITION = "^([0-9a-f]{1,32}:)?[0-9]{1,18}$"
@@ -144,3 +153,8 @@ class RunStatus(BaseModel):
     @classmethod
     def of(cls, run: Run | None) -> "RunStatus":
         return cls(run_id=None, state="idle") if run is None else cls(run_id=run.run_id, state=run.state)
+
+
+CHAT_EVENTS = EventUnion(
+    "ChatStreamEvent", "Event of a turn. `data` is JSON. New events may be added.", get_args(ChatEvent), last="done"
+)

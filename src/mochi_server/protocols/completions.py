@@ -1,8 +1,11 @@
-"""Service that starts turns for clients that name a model or an agent, and perhaps a session."""
+"""Turns of clients that name a model or an agent, and perhaps a session."""
 
 from collections.abc import Callable, Collection
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from typing import Annotated
+
+from fastapi import Depends
 
 from mochi_server import errors
 from mochi_server.agents.config import AgentDefinition
@@ -11,12 +14,15 @@ from mochi_server.chat.prompt_messages import to_ollama_messages
 from mochi_server.chat.run import Run
 from mochi_server.chat.turn_input import ToolSelection, TurnInput
 from mochi_server.container import Services
+from mochi_server.dependencies import ServicesDep
 from mochi_server.errors import ValidationFailed
 from mochi_server.inference.estimate import PromptSize
 from mochi_server.ollama.types import ModelInfo
 from mochi_server.protocols.conversation import SentMessages, repeats, to_turn
 from mochi_server.sessions.session import OWNER, ChatSession
 from mochi_server.sessions.types import SessionCreationOptions, ToolExecutionPolicy, ToolSettings
+from mochi_server.web.exception_handlers import MODEL_ERRORS, STORAGE_ERRORS, Responses, responses
+from mochi_server.web.protocol import ErrorFormat
 
 PREFIX = "agent:"
 """Prefix of the model names that select an agent, such as `agent:researcher`."""
@@ -194,3 +200,25 @@ def _task(turn: TurnInput, sent: SentMessages) -> str:
     if last["role"] != "user" or not last["content"].strip():
         raise ValidationFailed.at("messages", "the last message must be a user message with the task of the agent")
     return last["content"]
+
+
+_ERRORS = (
+    *(errors.ValidationFailed, errors.ContextOverflow, errors.AgentInvalid, *MODEL_ERRORS),
+    *(errors.SessionNotFound, errors.ToolNotFound, errors.SessionBusy, errors.SessionConflict),
+    *(errors.IdempotencyKeyReused, errors.ToolNotCalled),
+    *(*STORAGE_ERRORS, errors.ShuttingDown),
+)
+
+
+async def _completions(services: ServicesDep) -> Completions:
+    return Completions(services)
+
+
+CompletionsDep = Annotated[Completions, Depends(_completions)]
+
+
+def answer_responses(description: str, events: str, form: ErrorFormat) -> Responses:
+    """Return FastAPI's ``responses`` argument for a route that answers with JSON or with a stream."""
+    schema = {"type": "string", "description": f"Server-sent events. {events}"}
+    succeeded = {"description": description, "content": {"text/event-stream": {"schema": schema}}}
+    return {200: succeeded, **responses(*_ERRORS, form=form)}

@@ -1,20 +1,28 @@
-"""Runs for clients of the AI SDK and of AG-UI, which start turns and send decisions with the same route."""
+"""What the AI SDK and AG-UI share: one route starts turns and applies decisions, and each request has a stream."""
 
+from abc import abstractmethod
 from collections.abc import Callable, Collection, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from typing import Annotated
 
 from fastapi import Depends
+from starlette.types import Send
 
 from mochi_server import errors
+from mochi_server.chat.event_log import Batch
 from mochi_server.chat.run import Run
 from mochi_server.chat.turn_input import TurnInput
 from mochi_server.container import Services
 from mochi_server.dependencies import ServicesDep
 from mochi_server.protocols.conversation import SentMessages, to_turn
+from mochi_server.protocols.encoder import BlockEncoder
+from mochi_server.protocols.parts import Approval, TextEnd
 from mochi_server.tools.toolbox import Decision
+from mochi_server.web.asgi import body_message
 from mochi_server.web.exception_handlers import STORAGE_ERRORS, Responses, responses
+from mochi_server.web.sse import PING_SECONDS, RunResponse
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,3 +104,79 @@ def stream(description: str, *kinds: type[errors.MochiError]) -> Responses:
     """
     streamed = {"description": description, "content": {"text/event-stream": {"schema": {"type": "string"}}}}
     return {200: streamed, **responses(*(kinds or _ERRORS))}
+
+
+class InteractiveEncoder(BlockEncoder):
+    """Encoder of one stream of a run.
+
+    If a tool call needs approval, the stream ends, because clients of the AI SDK and AG-UI send the decision in a new
+    request. The response to the new request is a second stream of the run, which begins after event ``started.after``.
+    The encoder of the second stream also reads the earlier events, without output, to restore its state.
+    """
+
+    def __init__(self, started: FrontendRun) -> None:
+        super().__init__(started.run)
+        self.pending = started.pending
+        self.is_suspended = False
+        """Whether the stream must end now, because a tool call waits for the decision of this client."""
+        self._after = started.after
+        self._number = 0
+        """Number of the current event."""
+
+    @abstractmethod
+    def suspension(self) -> bytes:
+        """Return the bytes that end the stream while a tool call waits for a decision."""
+
+    def encode(self, batch: Batch) -> bytes:
+        frames = []
+        for self._number, event in enumerate(batch.events, batch.first):
+            if self.is_suspended:
+                break
+            data = self.encode_parts(self._reader.read(event))
+            if self._number > self._after:
+                frames.append(data)
+        return b"".join(frames)
+
+    def closing(self) -> bytes:
+        return self.close() + self.suspension() if self.is_suspended else super().closing()
+
+    def approval(self, part: Approval) -> bytes:
+        self.is_suspended = self._number > self._after and part.confirmation_id in self.pending()
+        return b""
+
+    def text_end(self, _: TextEnd) -> bytes:
+        return self.close()
+
+    def part_id(self) -> str:
+        """Return the ID of a block that starts now. A second stream of the run has the same IDs."""
+        return f"{self.run.run_id}-{self._number}"
+
+
+class _StreamEnded(Exception):
+    """Signal that the stream ends, although the run continues."""
+
+
+class InteractiveResponse(RunResponse):
+    """Stream of a run for a frontend. The stream also ends when a tool call needs approval."""
+
+    def __init__(self, encoder: InteractiveEncoder) -> None:
+        super().__init__(encoder.run)
+        self.headers.update(encoder.headers)
+        self._encoder = encoder
+
+    async def send_events(self, send: Send) -> None:
+        encoder = self._encoder
+        await send(body_message(encoder.opening()))
+
+        async def receive(batch: Batch | None) -> None:
+            if data := encoder.ping if batch is None else encoder.encode(batch):
+                await send(body_message(data))
+            if encoder.is_suspended:
+                raise _StreamEnded
+
+        try:
+            with suppress(_StreamEnded):
+                await self._run.forward(receive, idle=PING_SECONDS)
+        finally:
+            self._run.suspended = encoder.is_suspended or bool(encoder.pending())
+        await send(body_message(encoder.closing(), more=False))

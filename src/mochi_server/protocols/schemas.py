@@ -14,7 +14,7 @@ from mochi_server.chat.turn_input import GenerationOptions, ToolSelection, TurnI
 from mochi_server.errors import SessionNotFound
 from mochi_server.models.chat import ToolCallExecuted
 from mochi_server.models.common import Body, IdempotencyKey, OnDisconnect, Options, Text, ToolParameters
-from mochi_server.protocols.messages import tool_schema
+from mochi_server.protocols.conversation import tool_schema
 from mochi_server.sessions.generation_settings import FiniteObject, Format, KeepAlive, Think, ThinkLevel
 from mochi_server.sessions.types import ToolExecutionPolicy
 from mochi_server.util.first_error import Items

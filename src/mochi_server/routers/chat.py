@@ -6,8 +6,15 @@ from fastapi import APIRouter, Request, Response
 
 from mochi_server import errors
 from mochi_server.dependencies import ApprovalsDep, ConversationDep, RunsDep
-from mochi_server.models.chat import AfterQuery, ChatRequest, ChatResponse, KeyHeader, LastEventIdHeader, RunStatus
-from mochi_server.models.events import CHAT_EVENTS
+from mochi_server.models.chat import (
+    CHAT_EVENTS,
+    AfterQuery,
+    ChatRequest,
+    ChatResponse,
+    KeyHeader,
+    LastEventIdHeader,
+    RunStatus,
+)
 from mochi_server.models.tools import PendingConfirmations, ToolDecided, ToolDecision
 from mochi_server.routers.sessions import get_status
 from mochi_server.tools.toolbox import Decision

@@ -10,8 +10,7 @@ from mochi_server.constants import TOTAL_HEADER
 from mochi_server.dependencies import RunsDep, SessionsDep, StoreDep, SummariesDep, TransfersDep
 from mochi_server.errors import InvalidMessageIndex, PromptNotFound, SessionNotFound, StorageBusy, ValidationFailed
 from mochi_server.models import sessions as schemas
-from mochi_server.models.import_export import ExportFormat, SessionFork, SessionsImported
-from mochi_server.models.sessions import SessionChanged, SessionDetail
+from mochi_server.models.sessions import ExportFormat, SessionChanged, SessionDetail, SessionFork, SessionsImported
 from mochi_server.services.summarization import SummaryResult
 from mochi_server.sessions.images import MEDIA_TYPES
 from mochi_server.sessions.types import SessionQuery

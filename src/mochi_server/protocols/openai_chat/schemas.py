@@ -1,22 +1,132 @@
-"""Request schemas of chat completions and text completions."""
+"""Schemas of chat completions, text completions and models."""
 
+from collections.abc import Sequence
 from typing import Annotated, Any, Literal
 
-from pydantic import ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Discriminator, Field, Tag
 
 from mochi_server.models.common import Body, Text
-from mochi_server.protocols.openai_chat.messages import AnyMessage
+from mochi_server.protocols.conversation import new_message, tool_call
 from mochi_server.protocols.schemas import (
     AnswerRequest,
+    DataUrl,
     FunctionTool,
+    MochiExtension,
     NamedFunction,
     PlainFormat,
+    RefusalPart,
+    TextOr,
+    TextPart,
     TokenLimit,
     Unsupported,
     allow,
 )
 from mochi_server.sessions.generation_settings import FiniteObject
+from mochi_server.sessions.types import Message
 from mochi_server.util.first_error import Items
+
+
+class ImageUrl(Body):
+    """An image as a data URL."""
+
+    url: DataUrl
+
+
+class ImagePart(Body):
+    """An image, for models with `vision`."""
+
+    type: Literal["image_url"]
+    image_url: Annotated[
+        Annotated[DataUrl, Tag("text")] | Annotated[ImageUrl, Tag("object")],
+        Discriminator(lambda image: "text" if isinstance(image, str) else "object"),
+    ]
+
+    @property
+    def url(self) -> str:
+        return self.image_url if isinstance(self.image_url, str) else self.image_url.url
+
+
+_UserPart = Annotated[TextPart | ImagePart, Field(discriminator="type")]
+_AnswerPart = Annotated[TextPart | RefusalPart, Field(discriminator="type")]
+
+
+def _text(content: str | Sequence[TextPart | ImagePart | RefusalPart] | None) -> str:
+    if content is None or isinstance(content, str):
+        return content or ""
+    texts = [p.refusal if isinstance(p, RefusalPart) else p.text for p in content if not isinstance(p, ImagePart)]
+    return "\n".join(texts)
+
+
+class SystemMessage(Body):
+    """Instructions for the model."""
+
+    role: Literal["system", "developer"]
+    content: TextOr[Items[TextPart]]
+
+    def to_stored(self) -> Message:
+        return new_message("system", _text(self.content))
+
+
+class UserMessage(Body):
+    """A message of the user."""
+
+    role: Literal["user"]
+    content: TextOr[Items[_UserPart]]
+
+    def to_stored(self) -> Message:
+        return new_message("user", _text(self.content))
+
+
+class Function(Body):
+    """Function of a tool call. ``arguments`` is JSON text."""
+
+    name: str
+    arguments: str = "{}"
+
+
+class Call(Body):
+    """A tool call of the model."""
+
+    id: str
+    type: Literal["function"] = "function"
+    function: Function
+
+
+class AssistantMessage(Body):
+    """A message of the model."""
+
+    role: Literal["assistant"]
+    content: TextOr[Items[_AnswerPart]] | None = None
+    refusal: Text | None = None
+    reasoning_content: Text | None = None
+    reasoning: Text | None = None
+    tool_calls: Items[Call] | None = None
+    function_call: Unsupported = Field(None, description="Not supported. Use `tool_calls`.")
+    audio: Unsupported = None
+
+    def to_stored(self) -> Message:
+        message = new_message("assistant", _text(self.content) or self.refusal or "")
+        if thinking := self.reasoning_content or self.reasoning:
+            message["thinking"] = thinking
+        if self.tool_calls:
+            calls = enumerate(self.tool_calls)
+            message["tool_calls"] = [tool_call(n, c.id, c.function.name, c.function.arguments) for n, c in calls]
+        return message
+
+
+class ToolMessage(Body):
+    """The result of a tool call."""
+
+    role: Literal["tool"]
+    content: TextOr[Items[_UserPart]]
+    tool_call_id: str
+
+    def to_stored(self) -> Message:
+        return {**new_message("tool", _text(self.content)), "tool_call_id": self.tool_call_id}
+
+
+AnyMessage = Annotated[SystemMessage | UserMessage | AssistantMessage | ToolMessage, Field(discriminator="role")]
+
 
 _MAX_TOP_LOGPROBS = 20
 MaxTokens = Annotated[
@@ -115,3 +225,102 @@ class TextCompletionRequest(AnswerRequest):
     max_completion_tokens: Annotated[Any, allow(reason="use `max_tokens`")] = Field(
         None, description="Not supported. Use `max_tokens`."
     )
+
+
+class OpenAIModel(BaseModel):
+    """A possible value of ``model`` in a request. ``created`` is the time of its last change, in seconds since 1970."""
+
+    id: str
+    object: Literal["model"] = "model"
+    created: int = 0
+    owned_by: str = "mochi-server"
+
+
+class OpenAIModelList(BaseModel):
+    """All models: first the chat models of Ollama, then its other models, then the agents."""
+
+    object: Literal["list"] = "list"
+    data: list[OpenAIModel]
+
+
+class CalledFunction(BaseModel):
+    """Function of a tool call. ``arguments`` is JSON text."""
+
+    name: str
+    arguments: str
+
+
+class CalledTool(BaseModel):
+    """A tool call for the client to run."""
+
+    id: str
+    type: Literal["function"]
+    function: CalledFunction
+
+
+class CompletionMessage(BaseModel):
+    """The answer. If the model reasoned, ``reasoning_content`` and ``reasoning`` both contain the same reasoning."""
+
+    role: Literal["assistant"]
+    content: str | None
+    refusal: str | None
+    reasoning_content: str | None = None
+    reasoning: str | None = None
+    tool_calls: list[CalledTool] | None = None
+
+
+class ChoiceLogprobs(BaseModel):
+    """Log probabilities of the tokens of the answer, if the request sets ``logprobs``."""
+
+    content: list[dict[str, Any]]
+    refusal: None
+
+
+class Choice(BaseModel):
+    """The answer of a completion. A completion has exactly one choice."""
+
+    index: int
+    message: CompletionMessage
+    logprobs: ChoiceLogprobs | None
+    finish_reason: Literal["stop", "length", "tool_calls"]
+
+
+class Usage(BaseModel):
+    """Ollama's token counts, summed over all requests of the turn."""
+
+    prompt_tokens: int
+    completion_tokens: int
+    total_tokens: int
+
+
+class Completion(BaseModel):
+    """A complete answer."""
+
+    id: str
+    object: Literal["chat.completion"]
+    created: int
+    model: str
+    choices: list[Choice]
+    usage: Usage
+    mochi: MochiExtension
+
+
+class TextChoice(BaseModel):
+    """The answer of a text completion. A completion has exactly one choice."""
+
+    index: int
+    text: str
+    logprobs: None
+    finish_reason: Literal["stop", "length", "tool_calls"]
+
+
+class TextCompletion(BaseModel):
+    """A complete answer as text."""
+
+    id: str
+    object: Literal["text_completion"]
+    created: int
+    model: str
+    choices: list[TextChoice]
+    usage: Usage
+    mochi: MochiExtension
