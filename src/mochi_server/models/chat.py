@@ -58,28 +58,15 @@ Images = Annotated[
 class ChatRequest(StrictBody, json_schema_extra={"examples": [{"message": "What is the capital of France?"}]}):
     """A message and its options. If there is no message, the model answers the last user message again."""
 
-    message: NonBlank | None = Field(
-        default=None, description="Message of the user. Without it, the last user message is answered again."
-    )
+    message: NonBlank | None = Field(None, description="Without it, the last user message is answered again.")
     think: Think = None
-    options: Options | None = Field(
-        default=None,
-        description="Ollama's options, such as `temperature` or `num_predict`. They override the session's options.",
-    )
-    format: Format | None = Field(default=None, description="Format of the answer: `json` or a JSON schema.")
+    options: Options | None = Field(None, description="Ollama's options, which override the session's options.")
+    format: Format | None = Field(None, description="Format of the answer: `json` or a JSON schema.")
     keep_alive: KeepAlive = None
-    images: Images | None = Field(
-        default=None,
-        description="Images of the message for models with `vision`: PNG, JPEG, WebP, GIF or BMP. "
-        "Send each as base64 or as a data URL.",
-    )
-    if_busy: Literal["reject", "wait"] = Field(
-        default="reject", description="While another turn runs, `reject` returns 409 and `wait` waits for its end."
-    )
+    images: Images | None = Field(None, description="PNG, JPEG, WebP, GIF or BMP, as base64 or as data URLs.")
+    if_busy: Literal["reject", "wait"] = Field("reject", description="While a turn runs: return 409, or wait.")
     on_disconnect: OnDisconnect = "cancel"
-    wait_for_confirmation: bool = Field(
-        default=False, description="Without streaming: wait for approval of tool calls instead of denying them."
-    )
+    wait_for_confirmation: bool = Field(False, description="Without streaming: wait for approval of tool calls.")
 
     async def to_input(self, key: str | None, *, streaming: bool) -> TurnInput:
         """Return the input of the turn. Raises ``ValidationFailed`` for an invalid image."""

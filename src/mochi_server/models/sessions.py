@@ -68,15 +68,11 @@ class SessionDefaults(StrictBody):
     """Defaults for the chat requests of a session."""
 
     title: Title | None = Field(None, description="One line. By default the server derives a title.")
-    options: common.Options | None = Field(
-        None, description="Ollama's options, such as `temperature`, `seed` or `num_predict`."
-    )
+    options: common.Options | None = Field(None, description="Ollama's options, such as `temperature` or `seed`.")
     keep_alive: KeepAlive = None
     think: Think = None
     format: Format | None = Field(None, description="Format of answers: `json` or a JSON schema.")
-    tool_settings: ToolSettingsRequest | None = Field(
-        None, description="Tools that the model may call, and the calls that need approval."
-    )
+    tool_settings: ToolSettingsRequest | None = Field(None, description="Tools, and the calls that need approval.")
     agent_settings: AgentSettingsRequest | None = Field(None, description="Agents that the model may call.")
 
     def sent_values(self) -> dict[str, Any]:
@@ -113,12 +109,8 @@ class SessionPatch(SessionDefaults, json_schema_extra={"examples": [{"title": "P
     """Changes of a session. Absent fields are kept, null clears a field, and nested objects are replaced completely."""
 
     model: ModelName | SkipJsonSchema[None] = Field(None, description="Chat model of Ollama. The tag is optional.")
-    summary_model: ModelName | None = Field(
-        None, description="Model for summaries if the session's `model` cannot write them."
-    )
-    context_window: WindowOverride | None = Field(
-        None, description="Manual context window. Null restores the automatic window."
-    )
+    summary_model: ModelName | None = Field(None, description="Model for summaries if `model` cannot write them.")
+    context_window: WindowOverride | None = Field(None, description="Null restores the automatic window.")
 
     def changes(self) -> dict[str, Any]:
         """Return the fields that the request contains, as a mapping of names to values."""
@@ -222,9 +214,7 @@ class MessageList(BaseModel):
 class SummarizeRequest(StrictBody, json_schema_extra={"examples": [{"model": "qwen3:4b"}]}):
     """The model for the summary. The server stores the model as the session's ``summary_model``."""
 
-    model: ModelName | None = Field(
-        None, description="Default: the session's `model`, or its `summary_model` if `model` cannot write summaries."
-    )
+    model: ModelName | None = Field(None, description="Default: `model`, or `summary_model` if `model` cannot do it.")
 
 
 class SummaryOut(BaseModel):
@@ -348,10 +338,8 @@ class SessionFork(StrictBody):
         }
     )
 
-    message_index: Annotated[int, BeforeValidator(integral)] | None = Field(
-        default=None, description="Index of the last message to copy, starting at 0."
-    )
-    message_id: str | None = Field(default=None, description="ID of the last message to copy.")
+    message_index: Annotated[int, BeforeValidator(integral)] | None = Field(None, description="Index, starting at 0.")
+    message_id: str | None = Field(None, description="ID of the last message to copy.")
 
     @model_validator(mode="after")
     def _has_one_position(self) -> "SessionFork":

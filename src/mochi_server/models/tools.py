@@ -90,9 +90,7 @@ class ToolDecision(StrictBody, json_schema_extra={"examples": [{"confirmation_id
     approved: bool = Field(description="`true` runs the call, `false` denies it.")
     arguments: FiniteObject | None = Field(None, description="New arguments, which replace the model's arguments.")
     reason: str | None = Field(None, max_length=10_000, description="Reason that the model receives.")
-    remember: Literal["once", "session"] = Field(
-        "once", description="`session` approves all later calls of this tool in the session, too."
-    )
+    remember: Literal["once", "session"] = Field("once", description="`session` also approves later calls.")
 
 
 class ToolDecided(BaseModel):

@@ -5,7 +5,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from functools import partial
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import orjson
 from fastapi import Request, Response
@@ -13,20 +13,7 @@ from starlette.types import Receive, Scope, Send
 
 from mochi_server.chat.event_log import Batch
 from mochi_server.chat.run import Run
-from mochi_server.protocols.parts import (
-    Approval,
-    Call,
-    End,
-    Json,
-    Notice,
-    Part,
-    PartReader,
-    Reasoning,
-    Result,
-    Step,
-    Text,
-    TextEnd,
-)
+from mochi_server.protocols.parts import End, Json, Part, PartReader, Reasoning, Text
 from mochi_server.web.asgi import body_message, send_error
 from mochi_server.web.disconnect import ClientDisconnected, until_disconnect
 from mochi_server.web.sse import PING_SECONDS, EventStream
@@ -61,16 +48,11 @@ class Encoder(ABC):
         return self.encode_parts(self._reader.end(self.run))
 
     def encode_parts(self, parts: Iterable[Part]) -> bytes:
-        """Return the bytes for parts."""
         return b"".join([getattr(self, part.method)(part) for part in parts])
 
     def complete(self, parts: Sequence[Part]) -> Json:
-        """Return the whole response as a JSON object, for clients that do not stream. ``parts`` are all parts.
-
-        Raises:
-            NotImplementedError: The protocol has only streams.
-        """
-        raise NotImplementedError
+        """Return the whole response as a JSON object, for clients that do not stream. ``parts`` are all parts."""
+        raise NotImplementedError  # the protocol has only streams
 
     @abstractmethod
     def text(self, part: Text) -> bytes: ...
@@ -82,23 +64,10 @@ class Encoder(ABC):
     def end(self, part: End) -> bytes:
         """Return the bytes that end the stream: an error, or the client's tool calls and the token counts."""
 
-    def text_end(self, _: TextEnd) -> bytes:
+    def _nothing(self, _: Any) -> bytes:
         return b""
 
-    def call(self, _: Call) -> bytes:
-        return b""
-
-    def approval(self, _: Approval) -> bytes:
-        return b""
-
-    def result(self, _: Result) -> bytes:
-        return b""
-
-    def notice(self, _: Notice) -> bytes:
-        return b""
-
-    def step(self, _: Step) -> bytes:
-        return b""
+    text_end = call = approval = result = notice = step = _nothing
 
 
 class BlockEncoder(Encoder):
@@ -157,11 +126,11 @@ async def respond(request: Request, encoder: Encoder, *, stream: bool | None) ->
     if stream:
         return EncodedResponse(encoder)
     with encoder.run.subscribed():
-        parts = await until_disconnect(request, collect(encoder.run))
+        parts = await until_disconnect(request, _collect(encoder.run))
     return Response(orjson.dumps(encoder.complete(parts)), media_type="application/json")
 
 
-async def collect(run: Run) -> list[Part]:
+async def _collect(run: Run) -> list[Part]:
     """Wait until a run has ended and return its parts. If an error ended the run, raise that error."""
     reader, parts = PartReader(run), list[Part]()
 

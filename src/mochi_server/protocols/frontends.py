@@ -1,13 +1,11 @@
-"""What the AI SDK and AG-UI share: one route starts turns and applies decisions, and each request has a stream."""
+"""What the AI SDK and AG-UI share: one route starts turns and applies decisions, and a run can have several streams."""
 
 from abc import abstractmethod
 from collections.abc import Callable, Collection, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
-from typing import Annotated
 
-from fastapi import Depends
 from starlette.types import Send
 
 from mochi_server import errors
@@ -15,7 +13,6 @@ from mochi_server.chat.event_log import Batch
 from mochi_server.chat.run import Run
 from mochi_server.chat.turn_input import TurnInput
 from mochi_server.container import Services
-from mochi_server.dependencies import ServicesDep
 from mochi_server.protocols.conversation import SentMessages, to_turn
 from mochi_server.protocols.encoder import BlockEncoder
 from mochi_server.protocols.parts import Approval, TextEnd
@@ -23,6 +20,12 @@ from mochi_server.tools.toolbox import Decision
 from mochi_server.web.asgi import body_message
 from mochi_server.web.exception_handlers import STORAGE_ERRORS, Responses, responses
 from mochi_server.web.sse import PING_SECONDS, RunResponse
+
+_ERRORS = (
+    *(errors.SessionNotFound, errors.ConfirmationNotFound, errors.ModelNotFound, errors.SessionBusy),
+    *(errors.ConfirmationInterrupted, errors.ConfirmationResolved, errors.ConfirmationTimeout),
+    *(errors.SessionConflict, errors.ValidationFailed, errors.ShuttingDown, errors.ServerLost, *STORAGE_ERRORS),
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,66 +38,50 @@ class FrontendRun:
     after: int = 0
 
 
-@dataclass(frozen=True)
-class Frontends:
-    """Service that starts and continues runs for clients of frontend protocols."""
+async def start(
+    services: Services, session_id: str, turn: TurnInput, sent: SentMessages, *, withdraws: bool = False
+) -> FrontendRun:
+    """Start the turn that answers the sent messages.
 
-    services: Services
-
-    async def start(
-        self, session_id: str, turn: TurnInput, sent: SentMessages, *, withdraws: bool = False
-    ) -> FrontendRun:
-        """Start the turn that answers the sent messages.
-
-        If ``withdraws`` is true, a running turn that waits for a decision is stopped. Otherwise the session is busy.
-        Raises ``MochiError`` if the turn cannot start.
-        """
-        services = self.services
-        if withdraws and self._pending(session_id):
-            run = await services.runs.find(session_id)
-            if run is not None and run.suspended:
-                await services.runs.stop(session_id)
-        conversation = services.conversations.stored(session_id)
-        turn = to_turn(await conversation.store.load(session_id), sent, turn)
-        return FrontendRun(await services.runs.start(conversation, turn), partial(self._pending, session_id))
-
-    async def running(self, session_id: str) -> FrontendRun | None:
-        """Return the running turn of a session, or None. Raises ``SessionNotFound``."""
-        run = await self.services.runs.find(session_id)
-        return FrontendRun(run, partial(self._pending, session_id)) if run is not None and run.running else None
-
-    async def decide(self, session_id: str, decisions: Mapping[str, Decision]) -> FrontendRun:
-        """Apply decisions for tool calls, by confirmation ID. The stream begins after the last of their requests.
-
-        Decisions about calls that already have one or have timed out are ignored, so a client can repeat the request.
-        Raises ``MochiError`` if a decision cannot be applied.
-        """
-        run = await self.services.runs.find(session_id)
-        positions = {} if run is None else run.log.confirmations
-        pending = self._pending(session_id)
-        # Unknown IDs come first, so that the request fails before it applies a decision.
-        for confirmation_id in sorted(decisions, key=lambda each: each in pending):
-            if confirmation_id not in positions or confirmation_id in pending:
-                await self.services.approvals.decide(session_id, confirmation_id, decisions[confirmation_id])
-        if run is None:
-            raise errors.ConfirmationNotFound(next(iter(decisions)))
-        after = max(positions.get(confirmation_id, run.log.last) for confirmation_id in decisions)
-        return FrontendRun(run, partial(self._pending, session_id), after)
-
-    def _pending(self, session_id: str) -> set[str]:
-        return {call.confirmation_id for call in self.services.confirmations.pending(session_id)}
+    If ``withdraws`` is true, a running turn that waits for a decision is stopped. Otherwise the session is busy.
+    Raises ``MochiError`` if the turn cannot start.
+    """
+    if withdraws and _pending(services, session_id):
+        run = await services.runs.find(session_id)
+        if run is not None and run.suspended:
+            await services.runs.stop(session_id)
+    conversation = services.conversations.stored(session_id)
+    turn = to_turn(await conversation.store.load(session_id), sent, turn)
+    return FrontendRun(await services.runs.start(conversation, turn), partial(_pending, services, session_id))
 
 
-async def _frontends(services: ServicesDep) -> Frontends:
-    return Frontends(services)
+async def running(services: Services, session_id: str) -> FrontendRun | None:
+    """Return the running turn of a session, or None. Raises ``SessionNotFound``."""
+    run = await services.runs.find(session_id)
+    return FrontendRun(run, partial(_pending, services, session_id)) if run is not None and run.running else None
 
 
-FrontendsDep = Annotated[Frontends, Depends(_frontends)]
-_ERRORS = (
-    *(errors.SessionNotFound, errors.ConfirmationNotFound, errors.ModelNotFound, errors.SessionBusy),
-    *(errors.ConfirmationInterrupted, errors.ConfirmationResolved, errors.ConfirmationTimeout),
-    *(errors.SessionConflict, errors.ValidationFailed, errors.ShuttingDown, errors.ServerLost, *STORAGE_ERRORS),
-)
+async def decide(services: Services, session_id: str, decisions: Mapping[str, Decision]) -> FrontendRun:
+    """Apply decisions for tool calls, by confirmation ID. The stream begins after the last of their requests.
+
+    Decisions about calls that already have one or have timed out are ignored, so a client can repeat the request.
+    Raises ``MochiError`` if a decision cannot be applied.
+    """
+    run = await services.runs.find(session_id)
+    positions = {} if run is None else run.log.confirmations
+    pending = _pending(services, session_id)
+    # Unknown IDs come first, so that the request fails before it applies a decision.
+    for confirmation_id in sorted(decisions, key=lambda each: each in pending):
+        if confirmation_id not in positions or confirmation_id in pending:
+            await services.approvals.decide(session_id, confirmation_id, decisions[confirmation_id])
+    if run is None:
+        raise errors.ConfirmationNotFound(next(iter(decisions)))
+    after = max(positions.get(confirmation_id, run.log.last) for confirmation_id in decisions)
+    return FrontendRun(run, partial(_pending, services, session_id), after)
+
+
+def _pending(services: Services, session_id: str) -> set[str]:
+    return {call.confirmation_id for call in services.confirmations.pending(session_id)}
 
 
 def stream(description: str, *kinds: type[errors.MochiError]) -> Responses:

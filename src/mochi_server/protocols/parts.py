@@ -1,6 +1,6 @@
 """Parts of an answer, and the conversion of the events of a run to parts."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any, ClassVar
 
@@ -126,6 +126,7 @@ _ToolCall = events.ToolCalled | events.AgentToolCalled | events.ToolConfirmation
 class PartReader:
     """Converter of the events of one run to parts. Read all events from the first one.
 
+    The methods without an underscore, apart from ``read`` and ``end``, have the names of the events that they convert.
     Text from agents becomes reasoning. If ``agent_answers`` is true, an agent answers instead of the model, and text
     from its execution phase becomes text.
     """
@@ -147,18 +148,19 @@ class PartReader:
 
     def read(self, event: events.ChatEvent) -> _Parts:
         """Return the parts that an event adds to the answer."""
-        return self._READERS[type(event)](self, event)
+        parts: _Parts = getattr(self, event.type)(event)
+        return parts
 
     def end(self, run: Run) -> _Parts:
         """Return the parts that end the answer, including results for interrupted calls. The run has ended."""
         interrupted = [Result(call_id, "", _STOPPED) for call_id in self._open_calls]
         return [*interrupted, End(run.result, run.failure, self._completed, self._notices, self._logprobs)]
 
-    def _content(self, event: events.ContentDelta) -> _Parts:
+    def content_delta(self, event: events.ContentDelta) -> _Parts:
         self._read_characters[Text] += len(event.content)
         return self._text(Text, event.content, events.ContentDelta)
 
-    def _thinking(self, event: events.ThinkingDelta) -> _Parts:
+    def thinking_delta(self, event: events.ThinkingDelta) -> _Parts:
         self._read_characters[Reasoning] += len(event.content)
         return self._text(Reasoning, event.content, events.ThinkingDelta)
 
@@ -171,14 +173,16 @@ class PartReader:
             part.logprobs, self._logprobs = self._logprobs, []
         return [*self._step(), part] if self._has_step_ended else (part,)
 
-    def _agent_text(self, event: events.AgentPlanning) -> _Parts:
+    def agent_planning(self, event: events.AgentPlanning) -> _Parts:
         if not event.content:
             self._end_answer()
             return (TextEnd(),)
         is_answer = self._agent_answers and type(event) is events.AgentExecution
         return self._text(Text if is_answer else Reasoning, event.content, type(event))
 
-    def _snapshot(self, event: events.Snapshot) -> _Parts:
+    agent_execution = agent_planning
+
+    def snapshot(self, event: events.Snapshot) -> _Parts:
         parts: list[Part] = []
         for text_class, text, source in (
             (Reasoning, event.thinking, events.ThinkingDelta),
@@ -189,33 +193,35 @@ class PartReader:
             parts += self._text(text_class, new, self._sources.get(text_class) or source)
         return parts
 
-    def _token_logprobs(self, event: events.TokenLogprobs) -> _Parts:
+    def logprobs(self, event: events.TokenLogprobs) -> _Parts:
         self._logprobs += event.logprobs
         return ()
 
-    def _call(self, event: _ToolCall) -> _Parts:
+    def tool_call(self, event: _ToolCall) -> _Parts:
         return self._begin_call(self._call_id(event), event.tool_name, event.arguments)
 
-    def _confirmation(self, event: events.ToolConfirmationRequired) -> _Parts:
-        return [*self._call(event), Approval(self._call_id(event), event.confirmation_id, event.tool_name)]
+    agent_tool_call = tool_call
 
-    def _result(self, event: events.ToolResult | events.AgentToolResult) -> _Parts:
+    def tool_call_confirmation_required(self, event: events.ToolConfirmationRequired) -> _Parts:
+        return [*self.tool_call(event), Approval(self._call_id(event), event.confirmation_id, event.tool_name)]
+
+    def tool_result(self, event: events.ToolResult | events.AgentToolResult) -> _Parts:
         call_id = self._call_id(event)
         refused = [] if call_id in self._open_calls else self._begin_call(call_id, event.tool_name, {})
         error = None if event.success else event.error_message or ""
         is_denied = event.error_code == ToolExecutionDenied.code
         return [*refused, self._end_call(call_id, event.result or "", error, is_denied=is_denied)]
 
-    def _agent_result(self, event: events.AgentToolResult) -> _Parts:
+    def agent_tool_result(self, event: events.AgentToolResult) -> _Parts:
         self._end_answer()
-        return self._result(event)
+        return self.tool_result(event)
 
-    def _continuation(self, _: events.ToolContinuationStart) -> _Parts:
+    def tool_continuation_start(self, _: events.ToolContinuationStart) -> _Parts:
         self._end_answer()
         self._has_step_ended = True
         return (TextEnd(),)
 
-    def _agent_start(self, event: events.AgentStart) -> _Parts:
+    def agent_start(self, event: events.AgentStart) -> _Parts:
         self._end_answer()
         self._agent_call = event.parent_call_id
         arguments = {"agent": event.agent_name, "instruction": event.instruction}
@@ -224,24 +230,28 @@ class PartReader:
         self._has_step_ended = True
         return parts
 
-    def _agent_complete(self, event: events.AgentComplete) -> _Parts:
+    def agent_complete(self, event: events.AgentComplete) -> _Parts:
         call_id, error = f"{self._run_id}-{event.parent_call_id}", None if event.success else event.output
         self._has_step_ended = True
         return (self._end_call(call_id, event.output, error),)
 
-    def _message_complete(self, event: events.MessageComplete) -> _Parts:
+    def message_complete(self, event: events.MessageComplete) -> _Parts:
         self._completed = event
         return (TextEnd(),)
 
-    def _status(self, event: events.Status) -> _Parts:
+    def status(self, event: events.Status) -> _Parts:
         return (Notice(event.type, asdict(event), is_transient=True),)
 
-    def _notice(self, event: events.ContextCompacted | events.TurnWarning) -> _Parts:
+    def warning(self, event: events.ContextCompacted | events.TurnWarning) -> _Parts:
         self._notices.append(notice := Notice(event.type, asdict(event)))
         return (notice,)
 
-    def _ending(self, _: events.TurnError | events.Stopped | events.Done) -> _Parts:
+    context_compacted = warning
+
+    def done(self, _: events.TurnError | events.Stopped | events.Done) -> _Parts:
         return ()  # the run has the error and the state
+
+    error = stopped = done
 
     def _call_id(self, event: _ToolCall | events.ToolResult | events.AgentToolResult) -> str:
         agent_call = ""
@@ -269,30 +279,6 @@ class PartReader:
     def _end_answer(self) -> None:
         """Mark the texts so far as complete, so that further text is separate."""
         self._sources = dict.fromkeys(self._sources)
-
-    _READERS: ClassVar[dict[type[events.ChatEvent], Callable[["PartReader", Any], _Parts]]] = {
-        events.ContentDelta: _content,
-        events.ThinkingDelta: _thinking,
-        events.TokenLogprobs: _token_logprobs,
-        events.ToolCalled: _call,
-        events.ToolConfirmationRequired: _confirmation,
-        events.ToolResult: _result,
-        events.ToolContinuationStart: _continuation,
-        events.AgentStart: _agent_start,
-        events.AgentPlanning: _agent_text,
-        events.AgentExecution: _agent_text,
-        events.AgentToolCalled: _call,
-        events.AgentToolResult: _agent_result,
-        events.AgentComplete: _agent_complete,
-        events.MessageComplete: _message_complete,
-        events.Status: _status,
-        events.Snapshot: _snapshot,
-        events.ContextCompacted: _notice,
-        events.TurnWarning: _notice,
-        events.TurnError: _ending,
-        events.Stopped: _ending,
-        events.Done: _ending,
-    }
 
 
 def usage(turn: TurnResult) -> dict[str, int]:

@@ -30,6 +30,8 @@ TEXT_OR_LIST = Discriminator(lambda value: "list" if isinstance(value, list) els
 TextOr = Annotated[Annotated[Text, Tag("text")] | Annotated[_Item, Tag("list")], TEXT_OR_LIST]
 """A text or a list. Because of the tags, the error for an invalid item does not contain the error for a text."""
 _DATA_URL = re.compile(r"data:(image/[\w.+-]+)?;base64,", re.IGNORECASE)
+TOOL_CHOICE = "Whether the model may or must call a tool. It is enforced for the first answer of the turn."
+PARALLEL = "If `false`, each answer calls one tool at most. The server drops further calls."
 NO_LIMIT = -1
 """Value of `max_tokens` for an answer that ends only when it is complete or the context window is full."""
 
@@ -76,21 +78,13 @@ def think_value(effort: Effort) -> bool | str:
 class MochiHeaders(BaseModel):
     """Request headers that the APIs of other providers do not have."""
 
-    session: str | None = Field(
-        None, alias="X-Mochi-Session", description="Session of the turn. It overrides `metadata.session_id`."
-    )
-    tools: str | None = Field(
-        None, alias="X-Mochi-Tools", description="Tools of this server that the model may call, separated by commas."
-    )
+    session: str | None = Field(None, alias="X-Mochi-Session", description="Overrides `metadata.session_id`.")
+    tools: str | None = Field(None, alias="X-Mochi-Tools", description="Tools of this server, separated by commas.")
     policy: ToolExecutionPolicy | None = Field(
-        None,
-        alias="X-Mochi-Tool-Policy",
-        description="Without a session: policy of the tool calls. Calls that need approval are denied.",
+        None, alias="X-Mochi-Tool-Policy", description="Without a session: calls that need approval are denied."
     )
     key: IdempotencyKey | None = Field(
-        None,
-        alias="Idempotency-Key",
-        description="In a session: a repeated request with the same key returns the existing answer.",
+        None, alias="Idempotency-Key", description="In a session: the same key returns the existing answer."
     )
 
     @property
@@ -186,17 +180,15 @@ class AnswerRequest(Body):
     stop: str | Items[str] | None = Field(None, description="Stop sequences. The answer ends before them.")
     top_k: int | None = Field(None, ge=0, description="Number of candidates for the next token. Not in OpenAI's API.")
     min_p: float | None = Field(None, ge=0, le=1, description="Minimum probability of candidates. Not in OpenAI's API.")
-    repeat_penalty: float | None = Field(
-        None, ge=0, allow_inf_nan=False, description="Penalty for repetitions. Not in OpenAI's API."
-    )
+    repeat_penalty: float | None = Field(None, ge=0, allow_inf_nan=False, description="Penalty. Not in OpenAI's API.")
     reasoning_effort: Effort | None = Field(None, description="Level of reasoning of a model that can think.")
     reasoning: ReasoningOptions | None = Field(None, description="`effort` overrides `reasoning_effort`.")
     think: ThinkLevel | None = Field(None, description="Ollama's name of `reasoning_effort`, which overrides it.")
     keep_alive: KeepAlive = None
     options: RejectedOption = Field(None, description="Not supported. Use the fields of this request.")
     num_ctx: RejectedOption = Field(None, description="Not supported. The server sets the context window.")
-    n: Annotated[int | None, allow(1, reason="Ollama gives one answer to a request")] = Field(
-        None, description="Only 1 is supported, because Ollama gives one answer to a request."
+    n: Annotated[int | None, allow(1, reason="Ollama gives one answer")] = Field(
+        None, description="Only 1 is supported."
     )
     logit_bias: Annotated[dict[str, Any] | None, allow({})] = Field(None, description="Only `{}` is supported.")
     format: Unsupported = None

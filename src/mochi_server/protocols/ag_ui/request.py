@@ -1,10 +1,10 @@
 """Requests of AG-UI, and their conversion to the input of a turn or to decisions for tool calls."""
 
 from functools import cache, reduce
-from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 from fastapi.exceptions import RequestValidationError
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, GetJsonSchemaHandler, ValidationError
+from pydantic import BaseModel, Field, GetJsonSchemaHandler, ValidationError
 from pydantic.json_schema import JsonSchemaValue
 from pydantic_core import CoreSchema
 
@@ -12,7 +12,7 @@ from mochi_server.chat.images import Location
 from mochi_server.chat.turn_input import ToolSelection, TurnInput
 from mochi_server.errors import ValidationFailed
 from mochi_server.models.common import Body
-from mochi_server.protocols.conversation import SentMessages, check_text, decode_images, new_message, unknown_call
+from mochi_server.protocols.conversation import SentMessages, check_text, decode_images, new_message
 from mochi_server.protocols.schemas import FrontendOptions, FunctionTool
 from mochi_server.sessions.generation_settings import FiniteObject
 from mochi_server.sessions.types import Message, Role
@@ -22,40 +22,21 @@ from mochi_server.util.first_error import Items
 if TYPE_CHECKING:  # the package takes 0.15 s to import, so only requests of AG-UI import it
     from ag_ui.core import RunAgentInput
 
-_MAX_PARTS = 1000
-"""Maximum number of parts or tool calls in one message."""
 _Model = TypeVar("_Model", bound=BaseModel)
 
 
-def _limit_lists(message: dict[str, Any]) -> dict[str, Any]:
-    for name, value in message.items():
-        if isinstance(value, list) and len(value) > _MAX_PARTS:
-            raise ValueError(f"{name} has {len(value)} entries; at most {_MAX_PARTS} are allowed")
-    return message
+_EXAMPLE = {"threadId": "t", "runId": "r", "messages": [{"id": "m", "role": "user", "content": "Hello!"}]}
 
 
-class AgUiRequest(Body):
-    """`RunAgentInput` of AG-UI. Only the messages after the last answer are new. The session already has the
-    earlier messages.
+class AgUiRequest(Body, extra="allow", json_schema_extra={"examples": [_EXAMPLE]}):
+    """`RunAgentInput` of AG-UI. Only the messages after the last answer are new. Unknown fields are ignored.
 
-    `forwardedProps` can contain `think`, `options`, `format`, `keep_alive` and `on_disconnect`. `state` and unknown
-    fields are ignored.
+    `forwardedProps` can contain `think`, `options`, `format`, `keep_alive` and `on_disconnect`.
     """
-
-    model_config = ConfigDict(
-        extra="allow",
-        json_schema_extra={
-            "examples": [
-                {"threadId": "t", "runId": "r", "messages": [{"id": "m", "role": "user", "content": "Hello!"}]}
-            ]
-        },
-    )
 
     thread_id: str = Field(alias="threadId", description="ID of the client's conversation. The events repeat it.")
     run_id: str = Field(alias="runId", description="ID of the client's run. The events repeat it.")
-    messages: Items[Annotated[dict[str, Any], AfterValidator(_limit_lists)]] = Field(
-        description="Messages of the conversation, oldest first."
-    )
+    messages: Items[dict[str, Any]] = Field(description="Messages of the conversation, oldest first.")
     tools: Items[dict[str, Any]] | None = Field(None, description="Tools that the client runs.")
     context: Items[dict[str, Any]] | None = Field(None, description="Texts that are added to the instructions.")
     resume: Items[dict[str, Any]] | None = Field(None, description="Decisions for tool calls.")
@@ -145,7 +126,6 @@ async def parse(run: "RunAgentInput") -> tuple[TurnInput, SentMessages]:
     last = positions[-1] if positions else 0
     if not positions or run.messages[last].role not in ("user", "tool"):
         raise ValidationFailed.at(("messages", last), _LAST)
-    _check_results(run, positions)
     messages = [_stored(run.messages[position]) for position in positions]
     images = {}
     if messages[-1]["role"] == "user":
@@ -160,17 +140,6 @@ async def parse(run: "RunAgentInput") -> tuple[TurnInput, SentMessages]:
     )
     # An error of the conversation has the position of the last message.
     return turn, SentMessages(messages, images, "compare_all", [last] * len(messages))
-
-
-def _check_results(run: "RunAgentInput", positions: list[int]) -> None:
-    """Raise ``ValidationFailed`` if the request has the result of a tool call without an earlier tool call."""
-    called: set[str] = set()
-    for position in positions:
-        message: Any = run.messages[position]
-        if message.role == "assistant":
-            called |= {call.id for call in message.tool_calls or ()}
-        elif message.role == "tool" and message.tool_call_id not in called:
-            raise ValidationFailed.at(("messages", position, "toolCallId"), unknown_call(message.tool_call_id))
 
 
 def _decision(number: int, entry: "ResumeEntry") -> tuple[str, Decision]:

@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from typing import Any, Literal
 
-from pydantic import ConfigDict, Field
+from pydantic import Field
 
 from mochi_server.chat.images import Location
 from mochi_server.chat.turn_input import TurnInput
@@ -23,24 +23,17 @@ class UiMessage(Body):
     parts: Items[dict[str, Any]]
 
 
-class AiSdkRequest(FrontendOptions):
+_EXAMPLE = {"messages": [{"role": "user", "parts": [{"type": "text", "text": "Hello!"}]}]}
+
+
+class AiSdkRequest(FrontendOptions, json_schema_extra={"examples": [_EXAMPLE]}):
     """Request that `useChat` sends. Only the last message is new. The session already has the earlier messages. To set
     options of the turn, such as `think`, use the `body` option of the AI SDK. Unknown fields are ignored.
     """
 
-    model_config = ConfigDict(
-        json_schema_extra={
-            "examples": [{"messages": [{"role": "user", "parts": [{"type": "text", "text": "Hello!"}]}]}]
-        }
-    )
-
     messages: Items[UiMessage] = Field(min_length=1, description="Messages of the chat, oldest first.")
-    trigger: Literal["submit-message", "regenerate-message"] = Field(
-        "submit-message", description="Whether to answer a new message or the last user message again."
-    )
-    message_id: str | None = Field(
-        None, alias="messageId", description="Message to replace, if it is the last user message."
-    )
+    trigger: Literal["submit-message", "regenerate-message"] = Field("submit-message", description="Kind of request.")
+    message_id: str | None = Field(None, alias="messageId", description="The last user message, to replace it.")
 
 
 _LAST = "the last message must be a user message, or an assistant message with a response to an approval request"

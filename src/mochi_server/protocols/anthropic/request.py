@@ -85,6 +85,9 @@ class AnthropicAssistantMessage(Body):
     content: _Content[Annotated[schemas.TextPart | ToolUseBlock | ThinkingBlock, Field(discriminator="type")]]
 
 
+_Message = Annotated[AnthropicUserMessage | AnthropicAssistantMessage, Field(discriminator="role")]
+
+
 class Tool(schemas.FunctionTool):
     """A tool that the client runs."""
 
@@ -117,9 +120,7 @@ class CountRequest(Body):
     """A conversation. A null field counts as absent. Unknown fields, such as `cache_control`, are ignored."""
 
     model: str = Field(min_length=1, description="Model of Ollama, or `agent:NAME`.")
-    messages: Items[Annotated[AnthropicUserMessage | AnthropicAssistantMessage, Field(discriminator="role")]] = Field(
-        min_length=1, description="The conversation; in a session, its new messages."
-    )
+    messages: Items[_Message] = Field(min_length=1, description="The conversation; in a session, its new messages.")
     system: schemas.TextOr[Items[schemas.TextPart]] | None = Field(None, description="Instructions for the model.")
     tools: Items[Tool] | None = Field(None, description="Tools that the client runs.")
     tool_choice: ToolChoice | None = Field(None, description="It is enforced for the first answer of the turn.")

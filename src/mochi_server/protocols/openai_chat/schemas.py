@@ -3,11 +3,13 @@
 from collections.abc import Sequence
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Discriminator, Field, Tag
+from pydantic import BaseModel, Discriminator, Field, Tag
 
 from mochi_server.models.common import Body, Text
 from mochi_server.protocols.conversation import new_message, tool_call
 from mochi_server.protocols.schemas import (
+    PARALLEL,
+    TOOL_CHOICE,
     AnswerRequest,
     DataUrl,
     FunctionTool,
@@ -128,7 +130,6 @@ class ToolMessage(Body):
 AnyMessage = Annotated[SystemMessage | UserMessage | AssistantMessage | ToolMessage, Field(discriminator="role")]
 
 
-_MAX_TOP_LOGPROBS = 20
 MaxTokens = Annotated[
     TokenLimit | None, Field(description="Maximum tokens of the answer, with reasoning. -1 sets no limit.")
 ]
@@ -165,40 +166,32 @@ class SchemaFormat(Body):
         return self.json_schema.json_schema or "json"
 
 
+_Format = Annotated[PlainFormat | SchemaFormat, Field(discriminator="type")]
+
+
 class StreamOptions(Body):
     """Options of a stream. If ``include_usage`` is true, a last chunk has the token counts."""
 
     include_usage: bool | None = None
 
 
-class CompletionRequest(AnswerRequest):
-    """A conversation to answer. A null field counts as absent. Unknown fields are ignored."""
+_EXAMPLE = {"model": "qwen3:14b", "messages": [{"role": "user", "content": "Hello!"}]}
 
-    model_config = ConfigDict(
-        json_schema_extra={"examples": [{"model": "qwen3:14b", "messages": [{"role": "user", "content": "Hello!"}]}]}
-    )
+
+class CompletionRequest(AnswerRequest, json_schema_extra={"examples": [_EXAMPLE]}):
+    """A conversation to answer. A null field counts as absent. Unknown fields are ignored."""
 
     messages: Items[AnyMessage] = Field(min_length=1, description="The conversation; in a session, its new messages.")
     stream_options: StreamOptions | None = Field(None, description="`include_usage` adds a chunk with token counts.")
     tools: Items[ClientTool] | None = Field(None, description="Tools that the client runs.")
-    tool_choice: Literal["none", "auto", "required"] | NamedTool | None = Field(
-        None, description="`required` and the name of a tool are enforced for the first answer of the turn."
-    )
-    parallel_tool_calls: bool | None = Field(
-        None, description="If `false`, each answer calls one tool at most. The server drops further calls."
-    )
-    response_format: Annotated[PlainFormat | SchemaFormat, Field(discriminator="type")] | None = Field(
-        None, description="Text, any JSON object, or JSON that matches a schema."
-    )
+    tool_choice: Literal["none", "auto", "required"] | NamedTool | None = Field(None, description=TOOL_CHOICE)
+    parallel_tool_calls: bool | None = Field(None, description=PARALLEL)
+    response_format: _Format | None = Field(None, description="Text, any JSON object, or JSON that matches a schema.")
     max_tokens: MaxTokens = None
     max_completion_tokens: TokenLimit | None = Field(None, description="Overrides `max_tokens`.")
     logprobs: bool | None = Field(None, description="Return the log probabilities of the tokens of the answer.")
-    top_logprobs: int | None = Field(
-        None, ge=0, le=_MAX_TOP_LOGPROBS, description="Number of alternatives for each token. It requires `logprobs`."
-    )
-    format: Annotated[Any, allow(reason="use `response_format`")] = Field(
-        None, description="Not supported. Use `response_format`."
-    )
+    top_logprobs: int | None = Field(None, ge=0, le=20, description="Alternatives for each token, with `logprobs`.")
+    format: Annotated[Any, allow(reason="use `response_format`")] = Field(None, description="Not supported.")
     modalities: Annotated[Items[str] | None, allow(["text"])] = Field(None, description="Only `text` is supported.")
     audio: Unsupported = None
     functions: Unsupported = Field(None, description="Not supported. Use `tools`.")
@@ -206,14 +199,13 @@ class CompletionRequest(AnswerRequest):
     web_search_options: Unsupported = None
 
 
-class TextCompletionRequest(AnswerRequest):
+_TEXT_EXAMPLE = {"model": "qwen3:14b", "prompt": "Once upon a time"}
+
+
+class TextCompletionRequest(AnswerRequest, json_schema_extra={"examples": [_TEXT_EXAMPLE]}):
     """A prompt to complete. The model receives it as a user message. Unknown fields are ignored."""
 
-    model_config = ConfigDict(json_schema_extra={"examples": [{"model": "qwen3:14b", "prompt": "Once upon a time"}]})
-
-    prompt: Text | Annotated[Items[Text], Field(min_length=1, max_length=1)] = Field(
-        description="The prompt, or a list of one prompt."
-    )
+    prompt: Text | Annotated[Items[Text], Field(min_length=1, max_length=1)] = Field(description="One prompt.")
     stream_options: StreamOptions | None = Field(None, description="`include_usage` adds a chunk with token counts.")
     max_tokens: MaxTokens = None
     best_of: Annotated[int | None, allow(1)] = Field(None, description="Only 1 is supported.")
@@ -222,9 +214,7 @@ class TextCompletionRequest(AnswerRequest):
     logprobs: Annotated[Any, allow()] = Field(None, description="Not supported.")
     response_format: Unsupported = None
     tools: Annotated[Any, allow([])] = Field(None, description="Only an empty list is supported.")
-    max_completion_tokens: Annotated[Any, allow(reason="use `max_tokens`")] = Field(
-        None, description="Not supported. Use `max_tokens`."
-    )
+    max_completion_tokens: Annotated[Any, allow(reason="use `max_tokens`")] = Field(None, description="Not supported.")
 
 
 class OpenAIModel(BaseModel):

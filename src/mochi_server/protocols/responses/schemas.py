@@ -4,11 +4,13 @@ from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, BaseModel, Discriminator, Field, Tag, TypeAdapter, model_validator
 
-from mochi_server.models.common import Body, Text, ToolParameters
-from mochi_server.protocols.conversation import tool_schema
+from mochi_server.models.common import Body, Text
 from mochi_server.protocols.schemas import (
+    PARALLEL,
+    TOOL_CHOICE,
     AnswerRequest,
     DataUrl,
+    FunctionTool,
     MochiExtension,
     NamedFunction,
     PlainFormat,
@@ -116,9 +118,7 @@ ITEM: TypeAdapter[Any] = TypeAdapter(InputItem)
 
 
 _LOGPROBS = "message.output_text.logprobs"
-_OtherLimit = Annotated[
-    Any, allow(reason="use `max_output_tokens`"), Field(description="Not supported. Use `max_output_tokens`.")
-]
+_OtherLimit = Annotated[Any, allow(reason="use `max_output_tokens`"), Field(description="Not supported.")]
 
 
 def _without_logprobs(include: list[str] | None) -> list[str] | None:
@@ -127,16 +127,10 @@ def _without_logprobs(include: list[str] | None) -> list[str] | None:
     return include
 
 
-class ResponseFunction(Body):
+class ResponseFunction(FunctionTool):
     """A function of the client that the model may call. ``parameters`` is a JSON schema."""
 
     type: Literal["function"]
-    name: Annotated[str, Field(min_length=1)]
-    description: str | None = None
-    parameters: ToolParameters | None = None
-
-    def to_ollama(self) -> dict[str, Any]:
-        return tool_schema(self.name, self.description, self.parameters)
 
 
 class NamedResponseFunction(NamedFunction):
@@ -154,33 +148,23 @@ class TextOptions(Body):
 class ResponseRequest(AnswerRequest, json_schema_extra={"examples": [{"model": "qwen3:14b", "input": "Hello!"}]}):
     """Input to answer. A null field counts as absent. Unknown fields are ignored."""
 
-    input: TextOr[Annotated[Items[InputItem], Field(min_length=1)]] = Field(
-        description="A message of the user, or the items of the conversation; in a session, its new items."
-    )
+    input: TextOr[Annotated[Items[InputItem], Field(min_length=1)]] = Field(description="A message, or items.")
     instructions: Text | None = Field(None, description="System message of this request.")
     previous_response_id: str | None = Field(None, description="Only in a session: the ID of its latest response.")
-    store: bool | None = Field(
-        None, description="If `false`, later requests cannot refer to the output items of the response by ID."
-    )
+    store: bool | None = Field(None, description="If `false`, later requests cannot refer to the output items.")
     tools: Items[ResponseFunction] | None = Field(None, description="Functions that the client runs.")
     tool_choice: Literal["none", "auto", "required"] | NamedResponseFunction | None = Field(
-        None, description="Whether the model may or must call a tool, or the function to call."
+        None, description=TOOL_CHOICE
     )
-    parallel_tool_calls: bool | None = Field(
-        None, description="If `false`, each answer calls one tool at most. The server drops further calls."
-    )
+    parallel_tool_calls: bool | None = Field(None, description=PARALLEL)
     text: TextOptions | None = Field(None, description="`format`: text, any JSON object, or JSON that fits a schema.")
     max_output_tokens: TokenLimit | None = Field(None, description="Maximum tokens of the answer, with reasoning.")
-    include: Annotated[Items[str] | None, AfterValidator(_without_logprobs)] = Field(
-        None, description=f"Has no effect. `{_LOGPROBS}` is not supported."
-    )
+    include: Annotated[Items[str] | None, AfterValidator(_without_logprobs)] = Field(None, description="No effect.")
     max_tokens: _OtherLimit = None
     max_completion_tokens: _OtherLimit = None
     logprobs: Annotated[bool | None, allow(False)] = Field(None, description="Only `false` is supported.")
     top_logprobs: Annotated[int | None, allow(0)] = Field(None, description="Only 0 is supported.")
-    response_format: Annotated[Any, allow(reason="use `text.format`")] = Field(
-        None, description="Not supported. Use `text.format`."
-    )
+    response_format: Annotated[Any, allow(reason="use `text.format`")] = Field(None, description="Not supported.")
     background: Annotated[bool | None, allow(False)] = Field(None, description="Only `false` is supported.")
     conversation: Unsupported = Field(None, description="Not supported. Use a session.")
     prompt: Unsupported = None
