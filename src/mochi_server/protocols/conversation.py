@@ -221,21 +221,16 @@ def new_message(role: Role, content: str) -> Message:
 
 
 def tool_call(index: int, call_id: str, name: str, arguments: str | dict[str, Any]) -> ToolCall:
-    """Return a tool call. ``index`` is its position in the message. ``arguments`` is an object or its JSON text.
-
-    Raises ``ValidationFailed`` if the arguments are not a JSON object, or nested too deeply.
-    """
+    """Return the tool call at position ``index`` of a message. ``arguments`` is an object or its JSON text."""
     parsed: Any = arguments
     try:
         if isinstance(arguments, str):
             parsed = orjson.loads(arguments or "{}")
     except orjson.JSONDecodeError:
         parsed = None
-    if not isinstance(parsed, dict):
-        raise ValidationFailed.at("messages", f"the arguments of call {call_id!r} are not a JSON object")
-    if is_nested_deeper(parsed, MAX_ARGUMENT_LEVELS):
-        reason = f"the arguments of call {call_id!r} are nested deeper than {MAX_ARGUMENT_LEVELS} levels"
-        raise ValidationFailed.at("messages", reason)
+    if not isinstance(parsed, dict) or is_nested_deeper(parsed, MAX_ARGUMENT_LEVELS):
+        problem = f"are not a JSON object, or nested deeper than {MAX_ARGUMENT_LEVELS} levels"
+        raise ValidationFailed.at("messages", f"the arguments of call {call_id!r} {problem}")
     return {"id": call_id, "function": {"index": index, "name": name, "arguments": parsed}}
 
 
@@ -248,32 +243,15 @@ def add_tool_names(messages: Iterable[Message]) -> None:
             message["tool_name"] = name
 
 
-def unknown_call(call_id: str) -> str:
-    """Return the error message for the result of a tool call that no earlier message contains."""
-    return f"no earlier message has a tool call with the ID {call_id!r}"
-
-
-def tool_schema(name: str, description: str | None, parameters: Mapping[str, Any] | None) -> dict[str, Any]:
-    """Return the schema of a client's tool in Ollama's format."""
-    schema = {"type": "object", "properties": {}} | dict(parameters or {})
-    return {"type": "function", "function": {"name": name, "description": description or "", "parameters": schema}}
-
-
 async def decode_images(urls: Mapping[Location, str], message: Location) -> tuple[Image, ...]:
-    """Decode the images of the message at the path ``message``. ``urls`` maps their paths to data URLs.
-
-    Raise ``ValidationFailed`` if an image is invalid or there are too many.
-    """
+    """Decode the images of the message at the path ``message``. ``urls`` maps their paths to data URLs."""
     if len(urls) > MAX_IMAGES:
         raise ValidationFailed.at(message, f"the message has {len(urls)} images, and the limit is {MAX_IMAGES}")
     return await read_images(urls)
 
 
 def check_text(text: str, position: int) -> str:
-    """Return ``text``, the text of the user message at index ``position``.
-
-    Raise ``ValidationFailed`` if the text is blank or too long.
-    """
+    """Return ``text``, the text of the user message at index ``position``, unless it is blank or too long."""
     if not text.strip():
         raise ValidationFailed.at(("messages", position), "the user message has no text")
     if len(text) > MAX_MESSAGE_CHARS:

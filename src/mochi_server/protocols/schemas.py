@@ -14,7 +14,6 @@ from mochi_server.chat.turn_input import GenerationOptions, ToolSelection, TurnI
 from mochi_server.errors import SessionNotFound
 from mochi_server.models.chat import ToolCallExecuted
 from mochi_server.models.common import Body, IdempotencyKey, OnDisconnect, Options, Text, ToolParameters
-from mochi_server.protocols.conversation import tool_schema
 from mochi_server.sessions.generation_settings import FiniteObject, Format, KeepAlive, Think, ThinkLevel
 from mochi_server.sessions.types import ToolExecutionPolicy
 from mochi_server.util.first_error import Items
@@ -71,7 +70,6 @@ Effort = Literal["none", "minimal", "low", "medium", "high", "xhigh", "ultra", "
 
 
 def think_value(effort: Effort) -> bool | str:
-    """Return Ollama's ``think`` value for a level of reasoning."""
     return _THINK.get(effort, effort)
 
 
@@ -111,7 +109,10 @@ class FunctionTool(Body):
     parameters: ToolParameters | None = None
 
     def to_ollama(self) -> dict[str, Any]:
-        return tool_schema(self.name, self.description, self.parameters)
+        """Return the schema of the tool in Ollama's format."""
+        schema = {"type": "object", "properties": {}} | (self.parameters or {})
+        function = {"name": self.name, "description": self.description or "", "parameters": schema}
+        return {"type": "function", "function": function}
 
 
 class NamedFunction(Body):
@@ -262,7 +263,7 @@ def tool_selection(
     *,
     parallel: bool | None = None,
 ) -> ToolSelection:
-    """Return the tools of a request. ``choice`` is its `tool_choice`: a word such as `required`, or a function."""
+    """Return the tools of a request. ``choice`` is a word such as `required`, or a function."""
     only = choice.name if isinstance(choice, NamedFunction) else None
     return ToolSelection(
         names=headers.tool_names,

@@ -20,11 +20,10 @@ from mochi_server.tools.toolbox import Decision
 from mochi_server.util.first_error import Items
 
 if TYPE_CHECKING:  # the package takes 0.15 s to import, so only requests of AG-UI import it
-    from ag_ui.core import RunAgentInput
+    from ag_ui.core import ContentPart, ResumeEntry, RunAgentInput, Tool
 
+_LAST = "the last message must be a user message or the result of a pending tool call"
 _Model = TypeVar("_Model", bound=BaseModel)
-
-
 _EXAMPLE = {"threadId": "t", "runId": "r", "messages": [{"id": "m", "role": "user", "content": "Hello!"}]}
 
 
@@ -97,12 +96,6 @@ def _inlined(schema: Any, definitions: dict[str, Any]) -> Any:
         constants = [name for name, field in fields.items() if "const" in field]
         inlined["required"] = [*constants, *(name for name in schema.get("required", ()) if name not in constants)]
     return inlined
-
-
-if TYPE_CHECKING:  # the package takes 0.15 s to import, so only requests of AG-UI import it
-    from ag_ui.core import ContentPart, ResumeEntry, RunAgentInput, Tool
-
-_LAST = "the last message must be a user message or the result of a pending tool call"
 
 
 class _DecisionPayload(Body):

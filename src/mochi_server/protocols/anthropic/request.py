@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from itertools import groupby
 from typing import Annotated, Any, Literal, TypeVar
 
-from pydantic import BaseModel, Field
+from pydantic import BaseModel, Field, model_validator
 
 from mochi_server.chat.images import Location
 from mochi_server.chat.turn_input import GenerationOptions, TurnInput
@@ -18,7 +18,6 @@ from mochi_server.protocols.conversation import (
     decode_images,
     new_message,
     tool_call,
-    unknown_call,
 )
 from mochi_server.protocols.schemas import MochiHeaders, NamedFunction, TextPart, think_value, tool_selection
 from mochi_server.sessions.generation_settings import FiniteObject
@@ -93,6 +92,12 @@ class Tool(schemas.FunctionTool):
 
     type: str | None = None
     parameters: ToolParameters | None = Field(None, alias="input_schema")
+
+    @model_validator(mode="before")
+    @classmethod
+    def _has_name(cls, data: Any) -> Any:
+        is_of_anthropic = isinstance(data, dict) and data.get("type") not in CUSTOM
+        return {"name": data["type"], **data} if is_of_anthropic else data
 
 
 class ToolChoice(Body):
@@ -179,7 +184,8 @@ async def parse(request: CountRequest, headers: MochiHeaders) -> tuple[TurnInput
     sent = await _messages(request)
     for index, message in enumerate(sent.messages):
         if message["role"] == "tool" and "tool_name" not in message and headers.session is None:
-            raise sent.error(unknown_call(message["tool_call_id"]), index)
+            problem = f"no earlier message has a tool call with the ID {message['tool_call_id']!r}"
+            raise sent.error(problem, index)
     return headers.turn(request.model, _generation(request), selection), sent
 
 

@@ -8,7 +8,7 @@ from mochi_server.dependencies import ServicesDep
 from mochi_server.protocols.completions import CompletionsDep, answer_responses
 from mochi_server.protocols.encoder import respond
 from mochi_server.protocols.errors import OPENAI_ERRORS, openai_stream_error, renaming_parameters
-from mochi_server.protocols.openai_chat.embeddings import EmbeddingList, EmbeddingRequest, Embeddings
+from mochi_server.protocols.openai_chat.embeddings import EmbeddingList, EmbeddingRequest, embed
 from mochi_server.protocols.openai_chat.encoder import ChunkEncoder, TextChunkEncoder
 from mochi_server.protocols.openai_chat.request import TEXT_PARAMETERS, parse_completion, parse_text_completion
 from mochi_server.protocols.openai_chat.schemas import (
@@ -16,7 +16,6 @@ from mochi_server.protocols.openai_chat.schemas import (
     CompletionRequest,
     OpenAIModel,
     OpenAIModelList,
-    StreamOptions,
     TextCompletion,
     TextCompletionRequest,
 )
@@ -62,8 +61,7 @@ async def create_chat_completion(
     """Answer a conversation with one JSON response or a stream. If the request names no session, nothing is stored."""
     starting = completions.start(body.session_id(headers), *await parse_completion(body, headers))
     run = await until_disconnect(request, starting)
-    encoder = ChunkEncoder(run, body.model, include_usage=_includes_usage(body.stream_options))
-    return await respond(request, encoder, stream=body.stream)
+    return await respond(request, ChunkEncoder(run, body), stream=body.stream)
 
 
 @router.post("/completions", response_model=TextCompletion, responses=_COMPLETION)
@@ -74,8 +72,7 @@ async def create_completion(
     starting = completions.start(body.session_id(headers), *parse_text_completion(body, headers))
     with renaming_parameters(TEXT_PARAMETERS):
         run = await until_disconnect(request, starting)
-    encoder = TextChunkEncoder(run, body.model, include_usage=_includes_usage(body.stream_options))
-    return await respond(request, encoder, stream=body.stream)
+    return await respond(request, TextChunkEncoder(run, body), stream=body.stream)
 
 
 @router.post(
@@ -85,10 +82,4 @@ async def create_completion(
 )
 async def create_embeddings(request: Request, body: EmbeddingRequest, services: ServicesDep) -> Response:
     """Embed texts as vectors. Ollama computes the vectors."""
-    embeddings = Embeddings(services.gateway)
-    creating = embeddings.create(body.model, body.texts, body.dimensions, body.encoding_format or "float")
-    return Response(await until_disconnect(request, creating), media_type="application/json")
-
-
-def _includes_usage(options: StreamOptions | None) -> bool:
-    return bool(options and options.include_usage)
+    return Response(await until_disconnect(request, embed(services.gateway, body)), media_type="application/json")

@@ -217,6 +217,9 @@ class TextCompletionRequest(AnswerRequest, json_schema_extra={"examples": [_TEXT
     max_completion_tokens: Annotated[Any, allow(reason="use `max_tokens`")] = Field(None, description="Not supported.")
 
 
+_FinishReason = Literal["stop", "length", "tool_calls"]
+
+
 class OpenAIModel(BaseModel):
     """A possible value of ``model`` in a request. ``created`` is the time of its last change, in seconds since 1970."""
 
@@ -272,7 +275,7 @@ class Choice(BaseModel):
     index: int
     message: CompletionMessage
     logprobs: ChoiceLogprobs | None
-    finish_reason: Literal["stop", "length", "tool_calls"]
+    finish_reason: _FinishReason
 
 
 class Usage(BaseModel):
@@ -283,16 +286,19 @@ class Usage(BaseModel):
     total_tokens: int
 
 
-class Completion(BaseModel):
-    """A complete answer."""
-
+class _Answer(BaseModel):
     id: str
-    object: Literal["chat.completion"]
     created: int
     model: str
-    choices: list[Choice]
     usage: Usage
     mochi: MochiExtension
+
+
+class Completion(_Answer):
+    """A complete answer."""
+
+    object: Literal["chat.completion"]
+    choices: list[Choice]
 
 
 class TextChoice(BaseModel):
@@ -301,16 +307,11 @@ class TextChoice(BaseModel):
     index: int
     text: str
     logprobs: None
-    finish_reason: Literal["stop", "length", "tool_calls"]
+    finish_reason: _FinishReason
 
 
-class TextCompletion(BaseModel):
+class TextCompletion(_Answer):
     """A complete answer as text."""
 
-    id: str
     object: Literal["text_completion"]
-    created: int
-    model: str
     choices: list[TextChoice]
-    usage: Usage
-    mochi: MochiExtension

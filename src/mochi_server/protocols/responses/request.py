@@ -13,18 +13,7 @@ from mochi_server.chat.images import Location
 from mochi_server.chat.turn_input import TurnInput
 from mochi_server.errors import ValidationFailed
 from mochi_server.protocols.conversation import SentMessages, add_tool_names, decode_images, new_message, tool_call
-from mochi_server.protocols.responses.schemas import (
-    ITEM,
-    FunctionCall,
-    FunctionCallOutput,
-    InputImage,
-    InputItem,
-    InputMessage,
-    ItemReference,
-    Part,
-    ReasoningItem,
-    ResponseRequest,
-)
+from mochi_server.protocols.responses import schemas
 from mochi_server.protocols.schemas import MochiHeaders, RefusalPart, tool_selection
 from mochi_server.sessions.session import ChatSession
 from mochi_server.sessions.types import Message, Role
@@ -33,11 +22,7 @@ _MAX_BYTES = 32 * 1024 * 1024
 
 
 def response_id(session_id: str | None, position: int, run_id: str) -> str:
-    """Return the ID of a response.
-
-    In a session, the ID contains the index of the first message of the turn. A repeated request with the same
-    idempotency key has the same ``run_id``, and therefore gets the same ID.
-    """
+    """Return the ID of a response. In a session, it contains the index of the first message of the turn."""
     return f"resp_{token_hex(12)}" if session_id is None else f"resp_{session_id}_{position}_{run_id}"
 
 
@@ -49,35 +34,27 @@ def check_previous_response(previous: str | None, session: ChatSession) -> None:
     if previous is None:
         return
     match = re.fullmatch(rf"resp_{session.session_id}_([0-9]{{1,9}})(_.*)?", previous)
-    if match is None or int(match[1]) > len(session.history) or not _is_one_turn(session, int(match[1])):
+    if match is None or int(match[1]) > len(session.history) or not _is_latest(session, int(match[1])):
         problem = f"{previous!r} is not the latest response of the session {session.session_id!r}; send the ID of that"
         raise ValidationFailed.at("previous_response_id", problem)
 
 
-def _is_one_turn(session: ChatSession, start: int) -> bool:
-    """Return whether the messages from index ``start`` to the last complete answer belong to one turn."""
-    is_answered, client_tool_calls = False, set[str]()
-    for message in session.history[start : _answered_end(session)]:
-        if message["role"] == "assistant":
-            is_answered = True
-            client_tool_calls.update(message.get("client_tool_calls") or ())
-        elif (message["role"] == "user" and is_answered) or message.get("tool_call_id") in client_tool_calls:
-            return False
-    return True
-
-
-def _answered_end(session: ChatSession) -> int:
-    """Return the index after the last turn with a complete answer, or 0 if there is none."""
-    end, client_tool_calls = 0, set[str]()
-    for index, message in enumerate(session.history):
+def _is_latest(session: ChatSession, start: int) -> bool:
+    """Return whether no turn after the one that begins at index ``start`` has a complete answer."""
+    is_answered = is_later = False
+    client_tool_calls: set[str] = set()
+    for message in session.history[start:]:
         calls_of_client = message.get("client_tool_calls") or ()
         if message["role"] == "assistant":
             # Calls that the client runs end the turn. After other calls, the turn continues.
-            if not message.get("interrupted") and (calls_of_client or not message.get("tool_calls")):
-                end, client_tool_calls = index + 1, set(calls_of_client)
-        elif index == end and message["role"] == "tool" and message.get("tool_call_id") not in client_tool_calls:
-            end += 1  # a call of the same answer that the server ran
-    return end
+            ends_turn = not message.get("interrupted") and (calls_of_client or not message.get("tool_calls"))
+            if is_later and ends_turn:
+                return False
+            is_answered = True
+            client_tool_calls.update(calls_of_client)
+        elif is_answered and (message["role"] == "user" or message.get("tool_call_id") in client_tool_calls):
+            is_later = True
+    return True
 
 
 class ResponseItems:
@@ -112,7 +89,7 @@ _UNKNOWN_ITEM = "is not in the server's memory; send the item itself, or set `st
 
 
 async def parse(
-    request: ResponseRequest, headers: MochiHeaders, items: ResponseItems
+    request: schemas.ResponseRequest, headers: MochiHeaders, items: ResponseItems
 ) -> tuple[TurnInput, SentMessages]:
     """Return the options of a request and its messages. ``items`` has the items that the request refers to by ID.
 
@@ -132,16 +109,16 @@ async def parse(
     return turn, await _messages(request, items, is_session=is_session)
 
 
-async def _messages(request: ResponseRequest, items: ResponseItems, *, is_session: bool) -> SentMessages:
+async def _messages(request: schemas.ResponseRequest, items: ResponseItems, *, is_session: bool) -> SentMessages:
     reader = _ItemReader([new_message("system", request.instructions)] if request.instructions else [])
     if isinstance(request.input, str):
         reader.messages.append(new_message("user", request.input))
         return SentMessages(reader.messages)
     for index, item in enumerate(request.input):
-        if not isinstance(item, ItemReference):
+        if not isinstance(item, schemas.ItemReference):
             reader.add(item)
         elif (referenced := items.get(item.id)) is not None:
-            reader.add(ITEM.validate_python(referenced))
+            reader.add(schemas.ITEM.validate_python(referenced))
         elif is_session:  # the session has the item, which is from the model
             reader.answer()
         else:
@@ -158,20 +135,20 @@ class _ItemReader:
     messages: list[Message]
     image_urls: dict[int, dict[Location, str]] = field(default_factory=dict)
 
-    def add(self, item: InputItem) -> None:
+    def add(self, item: schemas.InputItem) -> None:
         match item:
-            case InputMessage(role="assistant"):
+            case schemas.InputMessage(role="assistant"):
                 self.answer("content")["content"] = _text(item.content)
-            case InputMessage():
+            case schemas.InputMessage():
                 role: Role = "user" if item.role == "user" else "system"
                 self._append(new_message(role, _text(item.content)), item.content)
-            case FunctionCall():
+            case schemas.FunctionCall():
                 calls = self.answer().setdefault("tool_calls", [])
                 calls.append(tool_call(len(calls), item.call_id, item.name, item.arguments))
-            case FunctionCallOutput():
+            case schemas.FunctionCallOutput():
                 result: Message = {**new_message("tool", _text(item.output)), "tool_call_id": item.call_id}
                 self._append(result, item.output)
-            case ReasoningItem():
+            case schemas.ReasoningItem():
                 message = self.answer("content", "tool_calls", "thinking")
                 message["thinking"] = "\n".join(part.text for part in item.content or item.summary)
 
@@ -182,18 +159,20 @@ class _ItemReader:
             self.messages.append(new_message("assistant", ""))
         return self.messages[-1]
 
-    def _append(self, message: Message, content: str | Sequence[Part]) -> None:
+    def _append(self, message: Message, content: str | Sequence[schemas.Part]) -> None:
         if not isinstance(content, str):
             path: Location = ("messages", len(self.messages), "content")
-            urls = {(*path, n): part.image_url for n, part in enumerate(content) if isinstance(part, InputImage)}
+            urls = {
+                (*path, n): part.image_url for n, part in enumerate(content) if isinstance(part, schemas.InputImage)
+            }
             if urls:
                 self.image_urls[len(self.messages)] = urls
         self.messages.append(message)
 
 
-def _text(content: str | Sequence[Part]) -> str:
+def _text(content: str | Sequence[schemas.Part]) -> str:
     if isinstance(content, str):
         return content
     return "\n".join(
-        p.refusal if isinstance(p, RefusalPart) else p.text for p in content if not isinstance(p, InputImage)
+        p.refusal if isinstance(p, RefusalPart) else p.text for p in content if not isinstance(p, schemas.InputImage)
     )
