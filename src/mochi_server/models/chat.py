@@ -109,9 +109,7 @@ class ChatResponse(BaseModel):
     """The stored answer. ``message`` is null if the turn was stopped before the first token."""
 
     session_id: str
-    state: Literal["completed", "stopped", "cancelled"] = Field(
-        description="`stopped`: a client stopped the turn, and `message` is the partial answer."
-    )
+    state: Literal["completed", "stopped", "cancelled"] = Field(description="`stopped`: `message` is partial.")
     message: MessageOut | None
     tool_calls_executed: list[ToolCallExecuted]
     context_window: ContextWindow
@@ -119,16 +117,13 @@ class ChatResponse(BaseModel):
 
     @classmethod
     def of(cls, run: Run, result: TurnResult) -> "ChatResponse":
-        return cls.model_validate(
-            {
-                "session_id": run.session_id,
-                "state": run.state,
-                "message": None if result.answer is None else dict(result.answer),
-                "tool_calls_executed": [outcome.executed() for outcome in result.outcomes],
-                "context_window": result.window_object,
-                "warnings": run.log.warnings,
-            }
-        )
+        fields = {
+            "message": None if result.answer is None else dict(result.answer),
+            "tool_calls_executed": [outcome.executed() for outcome in result.outcomes],
+            "context_window": result.window_object,
+            "warnings": run.log.warnings,
+        }
+        return cls.model_validate({"session_id": run.session_id, "state": run.state, **fields})
 
 
 class RunStatus(BaseModel):

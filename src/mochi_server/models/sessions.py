@@ -27,11 +27,8 @@ from mochi_server.sessions.generation_settings import Format, KeepAlive, Think
 from mochi_server.sessions.session import ChatSession, last_answer, usage_tokens
 from mochi_server.sessions.types import AgentSettings, Names, SessionCreationOptions, ToolSettings
 
-ModelName = Annotated[
-    str,
-    StringConstraints(strip_whitespace=True, min_length=1, max_length=500),
-    Field(json_schema_extra=common.NOT_BLANK),
-]
+_NAME = StringConstraints(strip_whitespace=True, min_length=1, max_length=500)
+ModelName = Annotated[str, _NAME, Field(json_schema_extra=common.NOT_BLANK)]
 
 
 def _title(text: str) -> str:
@@ -85,10 +82,7 @@ class SessionDefaults(StrictBody):
 
 
 class SessionCreate(SessionDefaults, json_schema_extra={"examples": [{"model": "qwen3:14b"}]}):
-    """A new session. The system prompt is the text in ``system_prompt``, or the text of a prompt file.
-
-    If ``system_prompt`` has text, ``system_prompt_source_file`` is only a label. Otherwise, the server reads this file.
-    """
+    """A new session. If ``system_prompt`` has text, ``system_prompt_source_file`` is only a label, else it is read."""
 
     model: ModelName = Field(description="Chat model of Ollama. The tag is optional.")
     system_prompt: Text | None = Field(None, description="Text of the system message.")
@@ -127,10 +121,7 @@ class MessageEdit(StrictBody, json_schema_extra={"examples": [{"content": "What 
 
 
 class SystemPromptUpdate(StrictBody):
-    """A new system prompt: the text in ``content``, or the text of a prompt file.
-
-    If ``content`` has text, ``source_file`` is only a label. Otherwise, the server reads this file.
-    """
+    """A new system prompt. If ``content`` has text, ``source_file`` is only a label, else it is read."""
 
     model_config = ConfigDict(
         json_schema_extra={
@@ -147,10 +138,7 @@ class SystemPromptUpdate(StrictBody):
 
 
 class Session(BaseModel):
-    """A session without its messages. ``preview`` is the beginning of the first user message.
-
-    If no title was set, the server derives ``title`` from the summary or from the first user message.
-    """
+    """A session without its messages. ``preview`` is the beginning of the first user message."""
 
     session_id: str
     model: str
@@ -172,11 +160,7 @@ class Session(BaseModel):
 
 
 class SessionChanged(Session):
-    """A new or changed session.
-
-    ``warnings`` lists the tools, tool groups and agents in the request that cannot be used. It also reports a manual
-    context window that differs from the window of other sessions.
-    """
+    """A new or changed session. ``warnings`` lists what in the request cannot be used, or makes models reload."""
 
     warnings: list[WarningOut]
 
@@ -186,10 +170,7 @@ class SessionChanged(Session):
 
 
 class SessionDetail(Session):
-    """A session with its messages.
-
-    Each image in ``images`` has ``sha256`` and ``media_type``. The bytes of the image are at ``blobs/{sha256}``.
-    """
+    """A session with its messages. The bytes of an image in ``images`` are at ``blobs/{sha256}``."""
 
     messages: list[MessageOut]
 

@@ -39,11 +39,7 @@ class ToolProblem(BaseModel, from_attributes=True):
 
 
 class ToolList(BaseModel):
-    """All tools, tool groups and problems. ``tools`` maps names to tools. ``groups`` maps names to lists of tool names.
-
-    The tools of each MCP server form a group with the name of the server. If a group of the tools directory has this
-    name, the group of the server is named ``mcp:NAME``.
-    """
+    """All tools, tool groups and problems. The tools of each MCP server form a group with its name or ``mcp:NAME``."""
 
     tools: dict[str, ToolSummary]
     groups: dict[str, list[str]]
@@ -103,11 +99,7 @@ class ToolDecided(BaseModel):
 
 
 class PendingConfirmation(BaseModel):
-    """A tool call that needs approval. ``agent_name`` is set if an agent made the call.
-
-    If ``state`` is ``waiting``, clients can approve or deny the call. If ``state`` is ``interrupted``, the server
-    stopped before the call was approved or denied, so the call did not run.
-    """
+    """A tool call that needs approval. If ``state`` is ``interrupted``, the server stopped before the call ran."""
 
     confirmation_id: str
     tool_name: str

@@ -124,11 +124,10 @@ _ToolCall = events.ToolCalled | events.AgentToolCalled | events.ToolConfirmation
 
 
 class PartReader:
-    """Converter of the events of one run to parts. Read all events from the first one.
+    """Converter of the events of one run to parts, with a method for each event. Read all events from the first one.
 
-    The methods without an underscore, apart from ``read`` and ``end``, have the names of the events that they convert.
-    Text from agents becomes reasoning. If ``agent_answers`` is true, an agent answers instead of the model, and text
-    from its execution phase becomes text.
+    Text from agents becomes reasoning. If an agent answers instead of the model, text from its execution phase becomes
+    text.
     """
 
     def __init__(self, run: Run) -> None:

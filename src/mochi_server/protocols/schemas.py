@@ -20,9 +20,7 @@ from mochi_server.util.first_error import Items
 
 _THINK: dict[str | None, bool | str] = {"none": False, "minimal": "low", "xhigh": "max", "ultra": "max"}
 """Ollama's ``think`` values for OpenAI's reasoning levels. Levels that are not listed have the same name in Ollama."""
-_UNCHANGED_OPTIONS = {
-    *("temperature", "top_p", "frequency_penalty", "presence_penalty", "seed", "top_k", "min_p", "repeat_penalty")
-}
+_SAMPLING = "temperature", "top_p", "frequency_penalty", "presence_penalty", "seed", "top_k", "min_p", "repeat_penalty"
 """Fields that have the same name in OpenAI's API and in Ollama's options."""
 _Item = TypeVar("_Item")
 TEXT_OR_LIST = Discriminator(lambda value: "list" if isinstance(value, list) else "text")
@@ -223,7 +221,7 @@ class AnswerRequest(Body):
         return headers.turn(self.model, generation, tools)
 
     def _options(self, limit: int | None) -> dict[str, Any]:
-        options = self.model_dump(include=_UNCHANGED_OPTIONS, exclude_none=True)
+        options = self.model_dump(include=set(_SAMPLING), exclude_none=True)
         if limit:
             options["num_predict"] = limit
         if stop := [self.stop] if isinstance(self.stop, str) else self.stop:
@@ -232,10 +230,7 @@ class AnswerRequest(Body):
 
 
 class MochiExtension(BaseModel):
-    """Results that other providers do not have. ``tool_calls_executed`` are the tool calls that this server ran.
-
-    ``notices`` are the ``warning`` and ``context_compacted`` events of the turn.
-    """
+    """Results that other providers do not have. ``notices`` are ``warning`` and ``context_compacted`` events."""
 
     context_window: dict[str, Any]
     tool_calls_executed: list[ToolCallExecuted]

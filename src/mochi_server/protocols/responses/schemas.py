@@ -211,10 +211,7 @@ class ResponseUsage(BaseModel):
 
 
 class ModelResponse(BaseModel):
-    """A response. ``output`` has items of the types `reasoning`, `message` and `function_call`.
-
-    The response also repeats the fields of the request that influenced it.
-    """
+    """A response. ``output`` has `reasoning`, `message` and `function_call`. Fields of the request are repeated."""
 
     id: str
     object: Literal["response"]
