@@ -12,13 +12,7 @@ from mochi_server.chat.turn_input import GenerationOptions, TurnInput
 from mochi_server.errors import ValidationFailed
 from mochi_server.models.common import Body, Text, ToolParameters
 from mochi_server.protocols import schemas
-from mochi_server.protocols.conversation import (
-    SentMessages,
-    add_tool_names,
-    decode_images,
-    new_message,
-    tool_call,
-)
+from mochi_server.protocols.conversation import SentMessages, add_tool_names, decode_images, new_message, tool_call
 from mochi_server.protocols.schemas import MochiHeaders, NamedFunction, TextPart, think_value, tool_selection
 from mochi_server.sessions.generation_settings import FiniteObject
 from mochi_server.sessions.types import Message, Role

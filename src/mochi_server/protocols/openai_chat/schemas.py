@@ -6,23 +6,8 @@ from typing import Annotated, Any, Literal
 from pydantic import BaseModel, Discriminator, Field, Tag
 
 from mochi_server.models.common import Body, Text
+from mochi_server.protocols import schemas
 from mochi_server.protocols.conversation import new_message, tool_call
-from mochi_server.protocols.schemas import (
-    PARALLEL,
-    TOOL_CHOICE,
-    AnswerRequest,
-    DataUrl,
-    FunctionTool,
-    MochiExtension,
-    NamedFunction,
-    PlainFormat,
-    RefusalPart,
-    TextOr,
-    TextPart,
-    TokenLimit,
-    Unsupported,
-    allow,
-)
 from mochi_server.sessions.generation_settings import FiniteObject
 from mochi_server.sessions.types import Message
 from mochi_server.util.first_error import Items
@@ -31,7 +16,7 @@ from mochi_server.util.first_error import Items
 class ImageUrl(Body):
     """An image as a data URL."""
 
-    url: DataUrl
+    url: schemas.DataUrl
 
 
 class ImagePart(Body):
@@ -39,7 +24,7 @@ class ImagePart(Body):
 
     type: Literal["image_url"]
     image_url: Annotated[
-        Annotated[DataUrl, Tag("text")] | Annotated[ImageUrl, Tag("object")],
+        Annotated[schemas.DataUrl, Tag("text")] | Annotated[ImageUrl, Tag("object")],
         Discriminator(lambda image: "text" if isinstance(image, str) else "object"),
     ]
 
@@ -48,14 +33,16 @@ class ImagePart(Body):
         return self.image_url if isinstance(self.image_url, str) else self.image_url.url
 
 
-_UserPart = Annotated[TextPart | ImagePart, Field(discriminator="type")]
-_AnswerPart = Annotated[TextPart | RefusalPart, Field(discriminator="type")]
+_UserPart = Annotated[schemas.TextPart | ImagePart, Field(discriminator="type")]
+_AnswerPart = Annotated[schemas.TextPart | schemas.RefusalPart, Field(discriminator="type")]
 
 
-def _text(content: str | Sequence[TextPart | ImagePart | RefusalPart] | None) -> str:
+def _text(content: str | Sequence[schemas.TextPart | ImagePart | schemas.RefusalPart] | None) -> str:
     if content is None or isinstance(content, str):
         return content or ""
-    texts = [p.refusal if isinstance(p, RefusalPart) else p.text for p in content if not isinstance(p, ImagePart)]
+    texts = [
+        p.refusal if isinstance(p, schemas.RefusalPart) else p.text for p in content if not isinstance(p, ImagePart)
+    ]
     return "\n".join(texts)
 
 
@@ -63,7 +50,7 @@ class SystemMessage(Body):
     """Instructions for the model."""
 
     role: Literal["system", "developer"]
-    content: TextOr[Items[TextPart]]
+    content: schemas.TextOr[Items[schemas.TextPart]]
 
     def to_stored(self) -> Message:
         return new_message("system", _text(self.content))
@@ -73,7 +60,7 @@ class UserMessage(Body):
     """A message of the user."""
 
     role: Literal["user"]
-    content: TextOr[Items[_UserPart]]
+    content: schemas.TextOr[Items[_UserPart]]
 
     def to_stored(self) -> Message:
         return new_message("user", _text(self.content))
@@ -98,13 +85,13 @@ class AssistantMessage(Body):
     """A message of the model."""
 
     role: Literal["assistant"]
-    content: TextOr[Items[_AnswerPart]] | None = None
+    content: schemas.TextOr[Items[_AnswerPart]] | None = None
     refusal: Text | None = None
     reasoning_content: Text | None = None
     reasoning: Text | None = None
     tool_calls: Items[Call] | None = None
-    function_call: Unsupported = Field(None, description="Not supported. Use `tool_calls`.")
-    audio: Unsupported = None
+    function_call: schemas.Unsupported = Field(None, description="Not supported. Use `tool_calls`.")
+    audio: schemas.Unsupported = None
 
     def to_stored(self) -> Message:
         message = new_message("assistant", _text(self.content) or self.refusal or "")
@@ -120,7 +107,7 @@ class ToolMessage(Body):
     """The result of a tool call."""
 
     role: Literal["tool"]
-    content: TextOr[Items[_UserPart]]
+    content: schemas.TextOr[Items[_UserPart]]
     tool_call_id: str
 
     def to_stored(self) -> Message:
@@ -131,7 +118,7 @@ AnyMessage = Annotated[SystemMessage | UserMessage | AssistantMessage | ToolMess
 
 
 MaxTokens = Annotated[
-    TokenLimit | None, Field(description="Maximum tokens of the answer, with reasoning. -1 sets no limit.")
+    schemas.TokenLimit | None, Field(description="Maximum tokens of the answer, with reasoning. -1 sets no limit.")
 ]
 
 
@@ -139,14 +126,14 @@ class ClientTool(Body):
     """A tool that the client runs."""
 
     type: Literal["function"]
-    function: FunctionTool
+    function: schemas.FunctionTool
 
 
 class NamedTool(Body):
     """The tool that the model should call. The server does not offer any other tool to the model."""
 
     type: Literal["function"]
-    function: NamedFunction
+    function: schemas.NamedFunction
 
 
 class JsonSchema(Body):
@@ -166,7 +153,7 @@ class SchemaFormat(Body):
         return self.json_schema.json_schema or "json"
 
 
-_Format = Annotated[PlainFormat | SchemaFormat, Field(discriminator="type")]
+_Format = Annotated[schemas.PlainFormat | SchemaFormat, Field(discriminator="type")]
 
 
 class StreamOptions(Body):
@@ -178,43 +165,47 @@ class StreamOptions(Body):
 _EXAMPLE = {"model": "qwen3:14b", "messages": [{"role": "user", "content": "Hello!"}]}
 
 
-class CompletionRequest(AnswerRequest, json_schema_extra={"examples": [_EXAMPLE]}):
+class CompletionRequest(schemas.AnswerRequest, json_schema_extra={"examples": [_EXAMPLE]}):
     """A conversation to answer. A null field counts as absent. Unknown fields are ignored."""
 
     messages: Items[AnyMessage] = Field(min_length=1, description="The conversation; in a session, its new messages.")
     stream_options: StreamOptions | None = Field(None, description="`include_usage` adds a chunk with token counts.")
     tools: Items[ClientTool] | None = Field(None, description="Tools that the client runs.")
-    tool_choice: Literal["none", "auto", "required"] | NamedTool | None = Field(None, description=TOOL_CHOICE)
-    parallel_tool_calls: bool | None = Field(None, description=PARALLEL)
+    tool_choice: Literal["none", "auto", "required"] | NamedTool | None = Field(None, description=schemas.TOOL_CHOICE)
+    parallel_tool_calls: bool | None = Field(None, description=schemas.PARALLEL)
     response_format: _Format | None = Field(None, description="Text, any JSON object, or JSON that matches a schema.")
     max_tokens: MaxTokens = None
-    max_completion_tokens: TokenLimit | None = Field(None, description="Overrides `max_tokens`.")
+    max_completion_tokens: schemas.TokenLimit | None = Field(None, description="Overrides `max_tokens`.")
     logprobs: bool | None = Field(None, description="Return the log probabilities of the tokens of the answer.")
     top_logprobs: int | None = Field(None, ge=0, le=20, description="Alternatives for each token, with `logprobs`.")
-    format: Annotated[Any, allow(reason="use `response_format`")] = Field(None, description="Not supported.")
-    modalities: Annotated[Items[str] | None, allow(["text"])] = Field(None, description="Only `text` is supported.")
-    audio: Unsupported = None
-    functions: Unsupported = Field(None, description="Not supported. Use `tools`.")
-    function_call: Unsupported = None
-    web_search_options: Unsupported = None
+    format: Annotated[Any, schemas.allow(reason="use `response_format`")] = Field(None, description="Not supported.")
+    modalities: Annotated[Items[str] | None, schemas.allow(["text"])] = Field(
+        None, description="Only `text` is supported."
+    )
+    audio: schemas.Unsupported = None
+    functions: schemas.Unsupported = Field(None, description="Not supported. Use `tools`.")
+    function_call: schemas.Unsupported = None
+    web_search_options: schemas.Unsupported = None
 
 
 _TEXT_EXAMPLE = {"model": "qwen3:14b", "prompt": "Once upon a time"}
 
 
-class TextCompletionRequest(AnswerRequest, json_schema_extra={"examples": [_TEXT_EXAMPLE]}):
+class TextCompletionRequest(schemas.AnswerRequest, json_schema_extra={"examples": [_TEXT_EXAMPLE]}):
     """A prompt to complete. The model receives it as a user message. Unknown fields are ignored."""
 
     prompt: Text | Annotated[Items[Text], Field(min_length=1, max_length=1)] = Field(description="One prompt.")
     stream_options: StreamOptions | None = Field(None, description="`include_usage` adds a chunk with token counts.")
     max_tokens: MaxTokens = None
-    best_of: Annotated[int | None, allow(1)] = Field(None, description="Only 1 is supported.")
-    echo: Annotated[bool | None, allow(False)] = Field(None, description="Only `false` is supported.")
-    suffix: Annotated[str | None, allow("")] = Field(None, description="Only an empty text is supported.")
-    logprobs: Annotated[Any, allow()] = Field(None, description="Not supported.")
-    response_format: Unsupported = None
-    tools: Annotated[Any, allow([])] = Field(None, description="Only an empty list is supported.")
-    max_completion_tokens: Annotated[Any, allow(reason="use `max_tokens`")] = Field(None, description="Not supported.")
+    best_of: Annotated[int | None, schemas.allow(1)] = Field(None, description="Only 1 is supported.")
+    echo: Annotated[bool | None, schemas.allow(False)] = Field(None, description="Only `false` is supported.")
+    suffix: Annotated[str | None, schemas.allow("")] = Field(None, description="Only an empty text is supported.")
+    logprobs: Annotated[Any, schemas.allow()] = Field(None, description="Not supported.")
+    response_format: schemas.Unsupported = None
+    tools: Annotated[Any, schemas.allow([])] = Field(None, description="Only an empty list is supported.")
+    max_completion_tokens: Annotated[Any, schemas.allow(reason="use `max_tokens`")] = Field(
+        None, description="Not supported."
+    )
 
 
 _FinishReason = Literal["stop", "length", "tool_calls"]
@@ -291,7 +282,7 @@ class _Answer(BaseModel):
     created: int
     model: str
     usage: Usage
-    mochi: MochiExtension
+    mochi: schemas.MochiExtension
 
 
 class Completion(_Answer):

@@ -57,10 +57,7 @@ async def create_response(
     with renaming_parameters(PARAMETERS):
         starting = completions.start(session_id, *await parse(body, headers, items), check)
         run = await until_disconnect(request, starting)
-    fields = body.echo() | {
-        "id": response_id(session_id, run.position, run.run_id),
-        "store": session_id is not None,
-    }
+    fields = body.echo() | {"id": response_id(session_id, run.position, run.run_id), "store": session_id is not None}
     refers = session_id is None and body.store is not False
     encoder = ResponseEncoder(run, fields, items.add if refers else lambda _: None)
     return await respond(request, encoder, stream=body.stream)

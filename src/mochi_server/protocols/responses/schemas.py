@@ -5,22 +5,7 @@ from typing import Annotated, Any, Literal
 from pydantic import AfterValidator, BaseModel, Discriminator, Field, Tag, TypeAdapter, model_validator
 
 from mochi_server.models.common import Body, Text
-from mochi_server.protocols.schemas import (
-    PARALLEL,
-    TOOL_CHOICE,
-    AnswerRequest,
-    DataUrl,
-    FunctionTool,
-    MochiExtension,
-    NamedFunction,
-    PlainFormat,
-    RefusalPart,
-    SchemaText,
-    TextOr,
-    TokenLimit,
-    Unsupported,
-    allow,
-)
+from mochi_server.protocols import schemas
 from mochi_server.util.first_error import Items
 
 
@@ -35,10 +20,10 @@ class InputImage(Body):
     """An image as a data URL, for models with `vision`."""
 
     type: Literal["input_image"]
-    image_url: DataUrl
+    image_url: schemas.DataUrl
 
 
-Part = InputText | RefusalPart | InputImage
+Part = InputText | schemas.RefusalPart | InputImage
 
 
 class InputMessage(Body):
@@ -46,11 +31,11 @@ class InputMessage(Body):
 
     type: Literal["message"] | None = "message"
     role: Literal["user", "assistant", "system", "developer"]
-    content: TextOr[Items[Annotated[Part, Field(discriminator="type")]]]
+    content: schemas.TextOr[Items[Annotated[Part, Field(discriminator="type")]]]
 
     @model_validator(mode="after")
     def _has_parts_of_its_role(self) -> "InputMessage":
-        allowed = {"user": InputImage, "assistant": RefusalPart}.get(self.role, InputText)
+        allowed = {"user": InputImage, "assistant": schemas.RefusalPart}.get(self.role, InputText)
         for part in self.content if not isinstance(self.content, str) else ():
             if not isinstance(part, InputText | allowed):
                 raise ValueError(f"a message of the role `{self.role}` must not contain `{part.type}`")
@@ -71,7 +56,7 @@ class FunctionCallOutput(Body):
 
     type: Literal["function_call_output"]
     call_id: str
-    output: TextOr[Items[Annotated[InputText | InputImage, Field(discriminator="type")]]]
+    output: schemas.TextOr[Items[Annotated[InputText | InputImage, Field(discriminator="type")]]]
 
 
 class ReasoningText(Body):
@@ -118,7 +103,7 @@ ITEM: TypeAdapter[Any] = TypeAdapter(InputItem)
 
 
 _LOGPROBS = "message.output_text.logprobs"
-_OtherLimit = Annotated[Any, allow(reason="use `max_output_tokens`"), Field(description="Not supported.")]
+_OtherLimit = Annotated[Any, schemas.allow(reason="use `max_output_tokens`"), Field(description="Not supported.")]
 
 
 def _without_logprobs(include: list[str] | None) -> list[str] | None:
@@ -127,13 +112,15 @@ def _without_logprobs(include: list[str] | None) -> list[str] | None:
     return include
 
 
-class ResponseFunction(FunctionTool):
-    """A function of the client that the model may call. ``parameters`` is a JSON schema."""
-
+class _Typed(Body):
     type: Literal["function"]
 
 
-class NamedResponseFunction(NamedFunction):
+class ResponseFunction(schemas.FunctionTool, _Typed):
+    """A function of the client that the model may call. ``parameters`` is a JSON schema."""
+
+
+class NamedResponseFunction(schemas.NamedFunction):
     """The function that the model should call. The server does not offer any other function to the model."""
 
     type: Literal["function"]
@@ -142,33 +129,39 @@ class NamedResponseFunction(NamedFunction):
 class TextOptions(Body):
     """Options for the text of the answer."""
 
-    format: Annotated[PlainFormat | SchemaText, Field(discriminator="type")] | None = None
+    format: Annotated[schemas.PlainFormat | schemas.SchemaText, Field(discriminator="type")] | None = None
 
 
-class ResponseRequest(AnswerRequest, json_schema_extra={"examples": [{"model": "qwen3:14b", "input": "Hello!"}]}):
+class ResponseRequest(
+    schemas.AnswerRequest, json_schema_extra={"examples": [{"model": "qwen3:14b", "input": "Hello!"}]}
+):
     """Input to answer. A null field counts as absent. Unknown fields are ignored."""
 
-    input: TextOr[Annotated[Items[InputItem], Field(min_length=1)]] = Field(description="A message, or items.")
+    input: schemas.TextOr[Annotated[Items[InputItem], Field(min_length=1)]] = Field(description="A message, or items.")
     instructions: Text | None = Field(None, description="System message of this request.")
     previous_response_id: str | None = Field(None, description="Only in a session: the ID of its latest response.")
     store: bool | None = Field(None, description="If `false`, later requests cannot refer to the output items.")
     tools: Items[ResponseFunction] | None = Field(None, description="Functions that the client runs.")
     tool_choice: Literal["none", "auto", "required"] | NamedResponseFunction | None = Field(
-        None, description=TOOL_CHOICE
+        None, description=schemas.TOOL_CHOICE
     )
-    parallel_tool_calls: bool | None = Field(None, description=PARALLEL)
+    parallel_tool_calls: bool | None = Field(None, description=schemas.PARALLEL)
     text: TextOptions | None = Field(None, description="`format`: text, any JSON object, or JSON that fits a schema.")
-    max_output_tokens: TokenLimit | None = Field(None, description="Maximum tokens of the answer, with reasoning.")
+    max_output_tokens: schemas.TokenLimit | None = Field(
+        None, description="Maximum tokens of the answer, with reasoning."
+    )
     include: Annotated[Items[str] | None, AfterValidator(_without_logprobs)] = Field(None, description="No effect.")
     max_tokens: _OtherLimit = None
     max_completion_tokens: _OtherLimit = None
-    logprobs: Annotated[bool | None, allow(False)] = Field(None, description="Only `false` is supported.")
-    top_logprobs: Annotated[int | None, allow(0)] = Field(None, description="Only 0 is supported.")
-    response_format: Annotated[Any, allow(reason="use `text.format`")] = Field(None, description="Not supported.")
-    background: Annotated[bool | None, allow(False)] = Field(None, description="Only `false` is supported.")
-    conversation: Unsupported = Field(None, description="Not supported. Use a session.")
-    prompt: Unsupported = None
-    max_tool_calls: Unsupported = None
+    logprobs: Annotated[bool | None, schemas.allow(False)] = Field(None, description="Only `false` is supported.")
+    top_logprobs: Annotated[int | None, schemas.allow(0)] = Field(None, description="Only 0 is supported.")
+    response_format: Annotated[Any, schemas.allow(reason="use `text.format`")] = Field(
+        None, description="Not supported."
+    )
+    background: Annotated[bool | None, schemas.allow(False)] = Field(None, description="Only `false` is supported.")
+    conversation: schemas.Unsupported = Field(None, description="Not supported. Use a session.")
+    prompt: schemas.Unsupported = None
+    max_tool_calls: schemas.Unsupported = None
 
     def echo(self) -> dict[str, Any]:
         """Return the fields of the request that the response repeats."""
@@ -223,4 +216,4 @@ class ModelResponse(BaseModel):
     output: list[dict[str, Any]]
     usage: ResponseUsage | None
     store: bool
-    mochi: MochiExtension | None = None
+    mochi: schemas.MochiExtension | None = None
