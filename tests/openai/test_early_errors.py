@@ -153,7 +153,7 @@ class Stream:
         self.run = run_of()
         self.sent: list[Message] = []
         self.has_started = asyncio.Event()
-        encoder = ChunkEncoder(self.run, TextCompletionRequest(model="m", prompt=""))
+        encoder = ChunkEncoder(self.run, TextCompletionRequest.model_validate({"model": "m", "prompt": ""}))
         self.response = EncodedResponse(encoder, ping_seconds=ping_seconds)
 
     async def respond(self) -> None:

@@ -52,7 +52,7 @@ async def chat(
     key: KeyHeader = None,
 ) -> ChatResponse:
     """Send a message and get the complete answer."""
-    turn_input = await (body or ChatRequest()).to_input(key, streaming=False)
+    turn_input = await (body or ChatRequest.model_validate({})).to_input(key, streaming=False)
     run = await until_disconnect(request, runs.start(conversation, turn_input))
     with run.subscribed():
         return ChatResponse.of(run, await until_disconnect(request, run.collect()))
@@ -67,7 +67,7 @@ async def stream_chat(
     key: KeyHeader = None,
 ) -> Response:
     """Send a message and get the answer as server-sent events."""
-    turn_input = await (body or ChatRequest()).to_input(key, streaming=True)
+    turn_input = await (body or ChatRequest.model_validate({})).to_input(key, streaming=True)
     starting = runs.start(conversation, turn_input)
     if turn_input.if_busy == "wait":
         return WaitingResponse(conversation.session_id, starting)

@@ -32,7 +32,7 @@ _UNLOCKED = (SessionNotFound, ValidationFailed, *STORAGE_ERRORS)
 _CHANGES = (*_UNLOCKED, errors.SessionBusy)
 _IMPORT = {"application/json": {"schema": {"$ref": "#/components/schemas/SessionImport"}}}
 _TOTAL = {"description": "Number of sessions on all pages.", "schema": {"type": "integer"}}
-_PAGE: Responses = {200: {"headers": {TOTAL_HEADER: _TOTAL}}} | responses(ValidationFailed)
+_PAGE: Responses = {200: {"headers": {TOTAL_HEADER: _TOTAL}}, **responses(ValidationFailed)}
 
 _FILE_TYPES = {"json": ("application/json", "json"), "markdown": ("text/markdown; charset=utf-8", "md")}
 _IMAGE_HEADERS = {
@@ -45,7 +45,10 @@ _FILES = {
     "application/json": {"schema": {"$ref": "#/components/schemas/SessionFile"}},
     "text/markdown": {"schema": {"type": "string"}},
 }
-_EXPORTED = {200: {"description": "The file.", "content": _FILES}} | responses(*_READ_ERRORS, ValidationFailed)
+_EXPORTED: Responses = {
+    200: {"description": "The file.", "content": _FILES},
+    **responses(*_READ_ERRORS, ValidationFailed),
+}
 _BINARY = {"schema": {"type": "string", "format": "binary"}}
 _IMAGE = {
     200: {"description": "The image as it was sent.", "content": dict.fromkeys(MEDIA_TYPES, _BINARY)},
@@ -107,7 +110,7 @@ async def delete_session(session_id: str, sessions: SessionsDep, runs: RunsDep) 
 @router.post("/{session_id}/fork", status_code=201, responses=responses(*_UNLOCKED, InvalidMessageIndex))
 async def fork_session(session_id: str, transfers: TransfersDep, body: SessionFork | None = None) -> SessionDetail:
     """Fork a session: create a new session with the messages up to a given message. The original does not change."""
-    position = body or SessionFork()
+    position = body or SessionFork.model_validate({})
     return SessionDetail.of(await transfers.fork(session_id, position.message_index, position.message_id))
 
 
