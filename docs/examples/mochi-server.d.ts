@@ -2416,7 +2416,7 @@ export interface components {
              * Messages
              * @description The conversation; in a session, its new messages.
              */
-            messages: (components["schemas"]["SystemMessage"] | components["schemas"]["mochi_server__protocols__openai_chat__messages__UserMessage"] | components["schemas"]["mochi_server__protocols__openai_chat__messages__AssistantMessage"] | components["schemas"]["ToolMessage"])[];
+            messages: (components["schemas"]["SystemMessage"] | components["schemas"]["UserMessage"] | components["schemas"]["AssistantMessage"] | components["schemas"]["ToolMessage"])[];
             /** @description `include_usage` adds a chunk with token counts. */
             stream_options?: components["schemas"]["StreamOptions"] | null;
             /**
@@ -2550,7 +2550,7 @@ export interface components {
              * Messages
              * @description The conversation; in a session, its new messages.
              */
-            messages: (components["schemas"]["mochi_server__protocols__anthropic__schemas__UserMessage"] | components["schemas"]["mochi_server__protocols__anthropic__schemas__AssistantMessage"])[];
+            messages: (components["schemas"]["AnthropicUserMessage"] | components["schemas"]["AnthropicAssistantMessage"])[];
             /**
              * System
              * @description Instructions for the model.
@@ -3115,7 +3115,7 @@ export interface components {
              * Messages
              * @description The conversation; in a session, its new messages.
              */
-            messages: (components["schemas"]["mochi_server__protocols__anthropic__schemas__UserMessage"] | components["schemas"]["mochi_server__protocols__anthropic__schemas__AssistantMessage"])[];
+            messages: (components["schemas"]["AnthropicUserMessage"] | components["schemas"]["AnthropicAssistantMessage"])[];
             /**
              * System
              * @description Instructions for the model.
@@ -5532,7 +5532,7 @@ export interface components {
          * AssistantMessage
          * @description A message of the model.
          */
-        mochi_server__protocols__anthropic__schemas__AssistantMessage: {
+        AnthropicAssistantMessage: {
             /**
              * @description discriminator enum property added by openapi-typescript
              * @enum {string}
@@ -5545,7 +5545,7 @@ export interface components {
          * UserMessage
          * @description A message of the user, or results of tool calls.
          */
-        mochi_server__protocols__anthropic__schemas__UserMessage: {
+        AnthropicUserMessage: {
             /**
              * @description discriminator enum property added by openapi-typescript
              * @enum {string}
@@ -5558,7 +5558,7 @@ export interface components {
          * AssistantMessage
          * @description A message of the model.
          */
-        mochi_server__protocols__openai_chat__messages__AssistantMessage: {
+        AssistantMessage: {
             /**
              * @description discriminator enum property added by openapi-typescript
              * @enum {string}
@@ -5589,7 +5589,7 @@ export interface components {
          * UserMessage
          * @description A message of the user.
          */
-        mochi_server__protocols__openai_chat__messages__UserMessage: {
+        UserMessage: {
             /**
              * @description discriminator enum property added by openapi-typescript
              * @enum {string}

@@ -96,13 +96,13 @@ def create_app(
 
 def _add_routes(app: FastAPI) -> None:
     """Add all routes. Routers are included directly, because FastAPI matches nested routers once per level."""
-    for module in API:
-        app.include_router(module.router, prefix=API_PREFIX, responses=any_error())
+    for router in API:
+        app.include_router(router, prefix=API_PREFIX, responses=any_error())
     app.state.protocols = list(load_protocols())
     for protocol in app.state.protocols:
         app.include_router(protocol.router, prefix=protocol.prefix, responses=any_error(protocol.errors))
-    for module in ALIASED:
-        app.include_router(module.router, include_in_schema=False)
+    for router in ALIASED:
+        app.include_router(router, include_in_schema=False)
 
 
 class _App(FastAPI):

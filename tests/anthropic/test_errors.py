@@ -48,7 +48,7 @@ def user(content: Any) -> dict[str, Any]:
                 "model": "agent:helper",
                 "output_config": {"format": {"type": "json_schema", "schema": {"type": "object"}}},
             },
-            "output_config.format: agents answer with plain text only; leave out this field",
+            "output_config.format: agents use their own tools and answer with plain text; leave out this field",
         ),
     ],
 )

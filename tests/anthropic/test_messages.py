@@ -132,15 +132,20 @@ def test_provider_tools_are_left_out_with_a_notice(conversation: Conversation) -
         "model": "mochi",
         "max_tokens": 100,
         "messages": [{"role": "user", "content": "Hello!"}],
-        "tools": [{"type": "web_search_20250305", "name": "web_search"}, {"type": "custom", **LOOK}],
+        "tools": [
+            {"type": "web_search_20250305", "name": "web_search"},
+            {"type": "mcp_toolset", "mcp_server_name": "github"},
+            {"type": "custom", **LOOK},
+        ],
     }
     if conversation.stream:
         ends = [e for e in conversation.client.messages.create(stream=True, **request) if e.type == "message_delta"]
     else:
         ends = [conversation.client.messages.create(**request)]
     ending: Any = ends[0]
-    assert [notice["code"] for notice in ending.mochi["notices"]] == ["TOOL_LEFT_OUT"]
+    assert [notice["code"] for notice in ending.mochi["notices"]] == ["TOOL_LEFT_OUT"] * 2
     assert "'web_search'" in ending.mochi["notices"][0]["message"]
+    assert "'mcp_toolset'" in ending.mochi["notices"][1]["message"]
     assert offered(conversation.sent[-1]) == ["look"]
 
 

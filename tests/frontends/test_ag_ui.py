@@ -171,7 +171,6 @@ _DOCUMENT = {"type": "document", "source": {"type": "url", "value": "https://exa
     [
         ([], [0]),
         ([message("Hi", "assistant")], [0]),
-        ([message("Hi"), message("{}", "tool", toolCallId="c")], [1, "toolCallId"]),
         ([message("Hi", "narrator")], [0]),
         ([{"id": "m", "role": "user"}], [0, "content"]),
         ([message(" ")], [0]),

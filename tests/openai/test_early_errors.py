@@ -18,9 +18,10 @@ from starlette.types import Message
 
 from mochi_server.errors import OllamaError
 from mochi_server.events import ContentDelta, Done, Status
+from mochi_server.protocols.encoder import EncodedResponse
+from mochi_server.protocols.openai_chat import PROTOCOL
 from mochi_server.protocols.openai_chat.encoder import ChunkEncoder
-from mochi_server.protocols.openai_chat.routes import PROTOCOL
-from mochi_server.protocols.streaming import EncodedResponse
+from mochi_server.protocols.openai_chat.schemas import TextCompletionRequest
 from mochi_stub import StubServer
 from mochi_stub.reply import Failure, Reply
 from tests.support.api import Event, error_of
@@ -152,7 +153,7 @@ class Stream:
         self.run = run_of()
         self.sent: list[Message] = []
         self.has_started = asyncio.Event()
-        encoder = ChunkEncoder(self.run, "m", include_usage=False)
+        encoder = ChunkEncoder(self.run, TextCompletionRequest.model_validate({"model": "m", "prompt": ""}))
         self.response = EncodedResponse(encoder, ping_seconds=ping_seconds)
 
     async def respond(self) -> None:

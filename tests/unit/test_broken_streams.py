@@ -3,7 +3,7 @@
 import pytest
 
 from mochi_server.errors import ServerLost, ShuttingDown
-from mochi_server.protocols.broken_streams import closing_body
+from mochi_server.protocols import closing_body
 
 CHAT = "/api/v1/chat/0123456789"
 

@@ -14,8 +14,7 @@ from mochi_server.chat.turn import TurnResult
 from mochi_server.errors import OllamaError
 from mochi_server.protocols.ag_ui.encoder import AgUiEncoder
 from mochi_server.protocols.ai_sdk.encoder import AiSdkEncoder
-from mochi_server.protocols.frontends import FrontendRun
-from mochi_server.protocols.interactive import InteractiveEncoder
+from mochi_server.protocols.frontends import FrontendRun, InteractiveEncoder
 from tests.support.runs import run_of
 
 CONFIRMATION = events.ToolConfirmationRequired("note", {"text": "a"}, 0, "conf_1")

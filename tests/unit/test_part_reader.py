@@ -17,8 +17,7 @@ from mochi_server.events import (
     ToolResult,
     TurnWarning,
 )
-from mochi_server.protocols.part_reader import PartReader
-from mochi_server.protocols.parts import Call, End, Notice, Part, Reasoning, Result, Step, Text, TextEnd
+from mochi_server.protocols.parts import Call, End, Notice, Part, PartReader, Reasoning, Result, Step, Text, TextEnd
 from tests.support.runs import run_of
 
 

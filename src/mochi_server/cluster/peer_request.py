@@ -11,8 +11,7 @@ import aiohttp
 from starlette.types import Scope, Send
 
 from mochi_server.errors import MochiError, ServerLost, ShuttingDown
-from mochi_server.protocols import load_protocols
-from mochi_server.protocols.broken_streams import closing_body
+from mochi_server.protocols import closing_body, load_protocols
 from mochi_server.storage.postgres.processes import SILENT_SECONDS, Peer, PeerDirectory, PeerGone
 from mochi_server.telemetry.logging import REQUEST_ID
 from mochi_server.web.asgi import body_message, send_error

@@ -1,7 +1,7 @@
 """Schemas of chat requests and responses."""
 
 import re
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, get_args
 
 from fastapi import Header, Query
 from pydantic import AfterValidator, BaseModel, Field
@@ -12,8 +12,17 @@ from mochi_server.chat.turn import TurnResult
 from mochi_server.chat.turn_input import GenerationOptions, TurnInput
 from mochi_server.constants import MAX_IMAGES
 from mochi_server.errors import ValidationFailed
-from mochi_server.models.common import IdempotencyKey, NonBlank, OnDisconnect, Options, StrictBody, WarningOut
-from mochi_server.models.messages import MessageOut
+from mochi_server.events import ChatEvent
+from mochi_server.models.common import (
+    EventUnion,
+    IdempotencyKey,
+    MessageOut,
+    NonBlank,
+    OnDisconnect,
+    Options,
+    StrictBody,
+    WarningOut,
+)
 from mochi_server.sessions.types import Format, KeepAlive, Think
 
 _POSITION = "^([0-9a-f]{1,32}:)?[0-9]{1,18}$"
@@ -49,28 +58,15 @@ Images = Annotated[
 class ChatRequest(StrictBody, json_schema_extra={"examples": [{"message": "What is the capital of France?"}]}):
     """A message and its options. If there is no message, the model answers the last user message again."""
 
-    message: NonBlank | None = Field(
-        default=None, description="Message of the user. Without it, the last user message is answered again."
-    )
+    message: NonBlank | None = Field(None, description="Without it, the last user message is answered again.")
     think: Think = None
-    options: Options | None = Field(
-        default=None,
-        description="Ollama's options, such as `temperature` or `num_predict`. They override the session's options.",
-    )
-    format: Format | None = Field(default=None, description="Format of the answer: `json` or a JSON schema.")
+    options: Options | None = Field(None, description="Ollama's options, which override the session's options.")
+    format: Format | None = Field(None, description="Format of the answer: `json` or a JSON schema.")
     keep_alive: KeepAlive = None
-    images: Images | None = Field(
-        default=None,
-        description="Images of the message for models with `vision`: PNG, JPEG, WebP, GIF or BMP. "
-        "Send each as base64 or as a data URL.",
-    )
-    if_busy: Literal["reject", "wait"] = Field(
-        default="reject", description="While another turn runs, `reject` returns 409 and `wait` waits for its end."
-    )
+    images: Images | None = Field(None, description="PNG, JPEG, WebP, GIF or BMP, as base64 or as data URLs.")
+    if_busy: Literal["reject", "wait"] = Field("reject", description="While a turn runs: return 409, or wait.")
     on_disconnect: OnDisconnect = "cancel"
-    wait_for_confirmation: bool = Field(
-        default=False, description="Without streaming: wait for approval of tool calls instead of denying them."
-    )
+    wait_for_confirmation: bool = Field(False, description="Without streaming: wait for approval of tool calls.")
 
     async def to_input(self, key: str | None, *, streaming: bool) -> TurnInput:
         """Return the input of the turn. Raises ``ValidationFailed`` for an invalid image."""
@@ -113,9 +109,7 @@ class ChatResponse(BaseModel):
     """The stored answer. ``message`` is null if the turn was stopped before the first token."""
 
     session_id: str
-    state: Literal["completed", "stopped", "cancelled"] = Field(
-        description="`stopped`: a client stopped the turn, and `message` is the partial answer."
-    )
+    state: Literal["completed", "stopped", "cancelled"] = Field(description="`stopped`: `message` is partial.")
     message: MessageOut | None
     tool_calls_executed: list[ToolCallExecuted]
     context_window: ContextWindow
@@ -123,16 +117,13 @@ class ChatResponse(BaseModel):
 
     @classmethod
     def of(cls, run: Run, result: TurnResult) -> "ChatResponse":
-        return cls.model_validate(
-            {
-                "session_id": run.session_id,
-                "state": run.state,
-                "message": None if result.answer is None else dict(result.answer),
-                "tool_calls_executed": [outcome.executed() for outcome in result.outcomes],
-                "context_window": result.window_object,
-                "warnings": run.log.warnings,
-            }
-        )
+        fields = {
+            "message": None if result.answer is None else dict(result.answer),
+            "tool_calls_executed": [outcome.executed() for outcome in result.outcomes],
+            "context_window": result.window_object,
+            "warnings": run.log.warnings,
+        }
+        return cls.model_validate({"session_id": run.session_id, "state": run.state, **fields})
 
 
 class RunStatus(BaseModel):
@@ -144,3 +135,8 @@ class RunStatus(BaseModel):
     @classmethod
     def of(cls, run: Run | None) -> "RunStatus":
         return cls(run_id=None, state="idle") if run is None else cls(run_id=run.run_id, state=run.state)
+
+
+CHAT_EVENTS = EventUnion(
+    "ChatStreamEvent", "Event of a turn. `data` is JSON. New events may be added.", get_args(ChatEvent), last="done"
+)

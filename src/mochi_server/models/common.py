@@ -1,15 +1,28 @@
-"""Types that several schemas share: validated options of Ollama and the error envelope."""
+"""Types that several schemas share: options of Ollama, stored messages, events and the error envelope."""
 
 import re
 from collections.abc import Collection, Iterable
-from typing import Annotated, Any, Literal
+from dataclasses import dataclass
+from itertools import groupby
+from typing import Annotated, Any, Literal, get_args
 
 import orjson
-from pydantic import AfterValidator, BaseModel, Field, StringConstraints, ValidationError, model_validator
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    ConfigDict,
+    Field,
+    StringConstraints,
+    TypeAdapter,
+    ValidationError,
+    WithJsonSchema,
+    create_model,
+    model_validator,
+)
 from pydantic_core import InitErrorDetails, PydanticCustomError
 
 from mochi_server.constants import KEY_PATTERN, MAX_MESSAGE_CHARS, RELOADING_OPTIONS
-from mochi_server.sessions.types import OPTION_PROPERTIES, FiniteObject, StoredOptions
+from mochi_server.sessions.types import OPTION_PROPERTIES, FiniteObject, Message, StoredOptions
 from mochi_server.util.nearest import nearest
 from mochi_server.util.validation_errors import MAX_REPORTED
 
@@ -128,3 +141,85 @@ class ErrorEnvelope(BaseModel):
     """Response body of every error."""
 
     error: ErrorBody
+
+
+_ANNOTATIONS = Message.__annotations__
+_DESCRIBED = {name: get_args(kind) for name, kind in _ANNOTATIONS.items() if hasattr(kind, "__metadata__")}
+_FIELDS: dict[str, Any] = {
+    **{name: (_ANNOTATIONS[name], ...) for name in ("role", "content", "message_id", "timestamp")},
+    **{name: (kind | None, Field(None, description=field.description)) for name, (kind, field) in _DESCRIBED.items()},
+}
+
+StoredMessage = create_model(
+    "StoredMessage",
+    __doc__="A stored message. Messages of all roles have the first four fields. The other fields depend on the role.",
+    __config__=ConfigDict(extra="allow"),
+    **_FIELDS,
+)
+
+MESSAGE_PLACEHOLDER = {"title": StoredMessage.__name__}
+"""Placeholder for the schema of a message. In the OpenAPI document, a reference to ``StoredMessage`` replaces it.
+
+Responses contain stored messages without validation, so the response models do not use ``StoredMessage`` itself.
+"""
+
+MessageOut = Annotated[dict[str, Any], WithJsonSchema(MESSAGE_PLACEHOLDER)]
+
+
+REFERENCE = "#/components/schemas/"
+_Schema = dict[str, Any]
+_ID: _Schema = {
+    "type": "string",
+    "description": "ID of the run and number of the event. Send it as `Last-Event-ID` to resume.",
+    "examples": ["1f0c5e7a9b:42"],
+}
+
+
+@dataclass(frozen=True)
+class EventUnion:
+    """Schemas of the events of a stream. If ``prefix`` is set, schema names begin with it, and events have no IDs."""
+
+    name: str
+    description: str
+    events: tuple[Any, ...]
+    last: str
+    prefix: str = ""
+
+    def schemas(self) -> dict[str, _Schema]:
+        """Return the schemas of the union, of its events and of the event payloads, by schema name."""
+        schemas = {self.prefix + event.__name__: _payload(event) for event in self.events}
+        mapping = {}
+        for name, events in groupby(self.events, key=lambda event: event.type):
+            payloads = [self.prefix + event.__name__ for event in events]
+            schemas[f"{payloads[0]}Event"] = self._frame(name, payloads, schemas[payloads[0]]["description"])
+            mapping[name] = f"{REFERENCE}{payloads[0]}Event"
+        schemas[self.name] = {
+            "description": self.description,
+            "oneOf": [{"$ref": reference} for reference in mapping.values()],
+            "discriminator": {"propertyName": "event", "mapping": mapping},
+        }
+        return schemas
+
+    def _frame(self, event: str, payloads: list[str], description: str) -> _Schema:
+        references = [{"$ref": f"{REFERENCE}{name}"} for name in payloads]
+        content = references[0] if len(references) == 1 else {"anyOf": references[::-1]}
+        properties: _Schema = {"id": _ID} if not self.prefix else {}
+        properties["event"] = {"type": "string", "const": event}
+        properties["data"] = {"type": "string", "contentMediaType": "application/json", "contentSchema": content}
+        return {
+            "type": "object",
+            "description": f"`{event}`: {description}",
+            "properties": properties,
+            "required": list(properties),
+        }
+
+
+def _payload(event: Any) -> _Schema:
+    schema = TypeAdapter(event).json_schema(mode="serialization")
+    del schema["title"]
+    schema["required"] = list(schema["properties"])
+    for field in schema["properties"].values():
+        field.pop("title", None)
+        field.pop("default", None)
+    schema["description"] = str(event.__doc__).replace("``", "`").replace("\n    ", "\n")
+    return schema

@@ -2,16 +2,25 @@
 
 import re
 from collections.abc import Sequence
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
-from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, StringConstraints
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    RootModel,
+    StringConstraints,
+    model_validator,
+)
 from pydantic.json_schema import SkipJsonSchema
 
 from mochi_server.constants import MAX_TITLE_CHARS
 from mochi_server.events import TurnWarning
 from mochi_server.models import common
-from mochi_server.models.common import NonBlank, StrictBody, Text, WarningOut
-from mochi_server.models.messages import MessageOut
+from mochi_server.models.common import REFERENCE, MessageOut, NonBlank, StrictBody, Text, WarningOut, integral
+from mochi_server.services.import_export import OpenWebUIBareChat, OpenWebUIChat, SessionFile
 from mochi_server.services.sessions import SessionState
 from mochi_server.sessions.session import ChatSession, last_answer, usage_tokens
 from mochi_server.sessions.types import (
@@ -24,11 +33,8 @@ from mochi_server.sessions.types import (
     ToolSettings,
 )
 
-ModelName = Annotated[
-    str,
-    StringConstraints(strip_whitespace=True, min_length=1, max_length=500),
-    Field(json_schema_extra=common.NOT_BLANK),
-]
+_NAME = StringConstraints(strip_whitespace=True, min_length=1, max_length=500)
+ModelName = Annotated[str, _NAME, Field(json_schema_extra=common.NOT_BLANK)]
 
 
 def _title(text: str) -> str:
@@ -65,15 +71,11 @@ class SessionDefaults(StrictBody):
     """Defaults for the chat requests of a session."""
 
     title: Title | None = Field(None, description="One line. By default the server derives a title.")
-    options: common.Options | None = Field(
-        None, description="Ollama's options, such as `temperature`, `seed` or `num_predict`."
-    )
+    options: common.Options | None = Field(None, description="Ollama's options, such as `temperature` or `seed`.")
     keep_alive: KeepAlive = None
     think: Think = None
     format: Format | None = Field(None, description="Format of answers: `json` or a JSON schema.")
-    tool_settings: ToolSettingsRequest | None = Field(
-        None, description="Tools that the model may call, and the calls that need approval."
-    )
+    tool_settings: ToolSettingsRequest | None = Field(None, description="Tools, and the calls that need approval.")
     agent_settings: AgentSettingsRequest | None = Field(None, description="Agents that the model may call.")
 
     def sent_values(self) -> dict[str, Any]:
@@ -86,10 +88,7 @@ class SessionDefaults(StrictBody):
 
 
 class SessionCreate(SessionDefaults, json_schema_extra={"examples": [{"model": "qwen3:14b"}]}):
-    """A new session. The system prompt is the text in ``system_prompt``, or the text of a prompt file.
-
-    If ``system_prompt`` has text, ``system_prompt_source_file`` is only a label. Otherwise, the server reads this file.
-    """
+    """A new session. If ``system_prompt`` has text, ``system_prompt_source_file`` is only a label, else it is read."""
 
     model: ModelName = Field(description="Chat model of Ollama. The tag is optional.")
     system_prompt: Text | None = Field(None, description="Text of the system message.")
@@ -110,12 +109,8 @@ class SessionPatch(SessionDefaults, json_schema_extra={"examples": [{"title": "P
     """Changes of a session. Absent fields are kept, null clears a field, and nested objects are replaced completely."""
 
     model: ModelName | SkipJsonSchema[None] = Field(None, description="Chat model of Ollama. The tag is optional.")
-    summary_model: ModelName | None = Field(
-        None, description="Model for summaries if the session's `model` cannot write them."
-    )
-    context_window: WindowOverride | None = Field(
-        None, description="Manual context window. Null restores the automatic window."
-    )
+    summary_model: ModelName | None = Field(None, description="Model for summaries if `model` cannot write them.")
+    context_window: WindowOverride | None = Field(None, description="Null restores the automatic window.")
 
     def changes(self) -> dict[str, Any]:
         """Return the fields that the request contains, as a mapping of names to values."""
@@ -132,10 +127,7 @@ class MessageEdit(StrictBody, json_schema_extra={"examples": [{"content": "What 
 
 
 class SystemPromptUpdate(StrictBody):
-    """A new system prompt: the text in ``content``, or the text of a prompt file.
-
-    If ``content`` has text, ``source_file`` is only a label. Otherwise, the server reads this file.
-    """
+    """A new system prompt. If ``content`` has text, ``source_file`` is only a label, else it is read."""
 
     model_config = ConfigDict(
         json_schema_extra={
@@ -152,10 +144,7 @@ class SystemPromptUpdate(StrictBody):
 
 
 class Session(BaseModel):
-    """A session without its messages. ``preview`` is the beginning of the first user message.
-
-    If no title was set, the server derives ``title`` from the summary or from the first user message.
-    """
+    """A session without its messages. ``preview`` is the beginning of the first user message."""
 
     session_id: str
     model: str
@@ -177,11 +166,7 @@ class Session(BaseModel):
 
 
 class SessionChanged(Session):
-    """A new or changed session.
-
-    ``warnings`` lists the tools, tool groups and agents in the request that cannot be used. It also reports a manual
-    context window that differs from the window of other sessions.
-    """
+    """A new or changed session. ``warnings`` lists what in the request cannot be used, or makes models reload."""
 
     warnings: list[WarningOut]
 
@@ -191,10 +176,7 @@ class SessionChanged(Session):
 
 
 class SessionDetail(Session):
-    """A session with its messages.
-
-    Each image in ``images`` has ``sha256`` and ``media_type``. The bytes of the image are at ``blobs/{sha256}``.
-    """
+    """A session with its messages. The bytes of an image in ``images`` are at ``blobs/{sha256}``."""
 
     messages: list[MessageOut]
 
@@ -219,9 +201,7 @@ class MessageList(BaseModel):
 class SummarizeRequest(StrictBody, json_schema_extra={"examples": [{"model": "qwen3:4b"}]}):
     """The model for the summary. The server stores the model as the session's ``summary_model``."""
 
-    model: ModelName | None = Field(
-        None, description="Default: the session's `model`, or its `summary_model` if `model` cannot write summaries."
-    )
+    model: ModelName | None = Field(None, description="Default: `model`, or `summary_model` if `model` cannot do it.")
 
 
 class SummaryOut(BaseModel):
@@ -331,3 +311,49 @@ class SessionStatus(BaseModel):
             summary=metadata.summary,
             summary_model=metadata.summary_model,
         )
+
+
+ExportFormat = Literal["json", "markdown"]
+
+
+class SessionFork(StrictBody):
+    """The last message to copy to the fork, by index or ID. The default is the last message of the session."""
+
+    model_config = ConfigDict(
+        json_schema_extra={
+            "not": {
+                "properties": {"message_index": {"type": "integer"}, "message_id": {"type": "string"}},
+                "required": ["message_index", "message_id"],
+            }
+        }
+    )
+
+    message_index: Annotated[int, BeforeValidator(integral)] | None = Field(None, description="Index, starting at 0.")
+    message_id: str | None = Field(None, description="ID of the last message to copy.")
+
+    @model_validator(mode="after")
+    def _has_one_position(self) -> "SessionFork":
+        if self.message_index is not None and self.message_id is not None:
+            raise ValueError("send message_index or message_id, not both")
+        return self
+
+
+class SessionImport(
+    RootModel[
+        SessionFile
+        | OpenWebUIChat
+        | OpenWebUIBareChat
+        | Annotated[list[SessionFile | OpenWebUIChat | OpenWebUIBareChat], Field(min_length=1)]
+    ]
+):
+    """One or more exported sessions of this server, or chats of Open WebUI in their newer or older format."""
+
+    @classmethod
+    def schemas(cls) -> dict[str, Any]:
+        """Return the schemas for the OpenAPI document, by name."""
+        schema = cls.model_json_schema(ref_template=REFERENCE + "{model}")
+        return {**schema.pop("$defs"), cls.__name__: schema}
+
+
+class SessionsImported(SessionList):
+    """The imported sessions, in the order of the imported file."""

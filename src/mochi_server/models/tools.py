@@ -39,11 +39,7 @@ class ToolProblem(BaseModel, from_attributes=True):
 
 
 class ToolList(BaseModel):
-    """All tools, tool groups and problems. ``tools`` maps names to tools. ``groups`` maps names to lists of tool names.
-
-    The tools of each MCP server form a group with the name of the server. If a group of the tools directory has this
-    name, the group of the server is named ``mcp:NAME``.
-    """
+    """All tools, tool groups and problems. The tools of each MCP server form a group with its name or ``mcp:NAME``."""
 
     tools: dict[str, ToolSummary]
     groups: dict[str, list[str]]
@@ -90,9 +86,7 @@ class ToolDecision(StrictBody, json_schema_extra={"examples": [{"confirmation_id
     approved: bool = Field(description="`true` runs the call, `false` denies it.")
     arguments: FiniteObject | None = Field(None, description="New arguments, which replace the model's arguments.")
     reason: str | None = Field(None, max_length=10_000, description="Reason that the model receives.")
-    remember: Literal["once", "session"] = Field(
-        "once", description="`session` approves all later calls of this tool in the session, too."
-    )
+    remember: Literal["once", "session"] = Field("once", description="`session` also approves later calls.")
 
 
 class ToolDecided(BaseModel):
@@ -105,11 +99,7 @@ class ToolDecided(BaseModel):
 
 
 class PendingConfirmation(BaseModel):
-    """A tool call that needs approval. ``agent_name`` is set if an agent made the call.
-
-    If ``state`` is ``waiting``, clients can approve or deny the call. If ``state`` is ``interrupted``, the server
-    stopped before the call was approved or denied, so the call did not run.
-    """
+    """A tool call that needs approval. If ``state`` is ``interrupted``, the server stopped before the call ran."""
 
     confirmation_id: str
     tool_name: str

@@ -1,16 +1,17 @@
 """Protocols besides the native API. Each has a folder with its schemas, parser, encoder and routes.
 
-A protocol has two entries: its folder, and the name of the folder in ``NAMES``. The module ``routes`` of the folder
-defines ``PROTOCOL``.
+A protocol has two entries: its folder, which defines ``PROTOCOL``, and the name of the folder in ``NAMES``.
 
-A run publishes events. ``part_reader`` converts the events to parts. The encoder of a protocol converts the parts to
+A run publishes events. ``PartReader`` converts the events to parts. The encoder of a protocol converts the parts to
 bytes.
 """
 
 from collections.abc import Iterator
 from importlib import import_module
 
-from mochi_server.web.protocol import Protocol
+from mochi_server.errors import MochiError, ShuttingDown
+from mochi_server.web.protocol import Protocol, protocol_at
+from mochi_server.web.sse import closing_events
 
 NAMES = ("ai_sdk", "ag_ui", "openai_chat", "responses", "anthropic")
 """Folders of the protocols, in the order in which their routes are matched."""
@@ -19,5 +20,17 @@ NAMES = ("ai_sdk", "ag_ui", "openai_chat", "responses", "anthropic")
 def load_protocols() -> Iterator[Protocol]:
     """Import the protocols."""
     for name in NAMES:
-        protocol: Protocol = import_module(f"{__name__}.{name}.routes").PROTOCOL
+        protocol: Protocol = import_module(f"{__name__}.{name}").PROTOCOL
         yield protocol
+
+
+def closing_body(path: str, session_id: str, error: MochiError, after: bytes) -> bytes:
+    """Return the bytes that report ``error`` and end a broken stream, in the protocol of the route ``path``.
+
+    ``after`` is the ID of the last event of the stream, or empty bytes if no event has an ID. If the client can resume
+    the stream at another server, the result is empty.
+    """
+    protocol = protocol_at(path, load_protocols())
+    if isinstance(error, ShuttingDown) and (protocol is None or protocol.resumes):
+        return b""
+    return closing_events(session_id, error, after) if protocol is None else protocol.encode_error(error)

@@ -1,8 +1,11 @@
-"""Service that starts turns for clients that name a model or an agent, and perhaps a session."""
+"""Turns of clients that name a model or an agent, and perhaps a session."""
 
 from collections.abc import Callable, Collection
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from typing import Annotated
+
+from fastapi import Depends
 
 from mochi_server import errors
 from mochi_server.agents.config import AgentDefinition
@@ -11,18 +14,26 @@ from mochi_server.chat.prompt_messages import to_ollama_messages
 from mochi_server.chat.run import Run
 from mochi_server.chat.turn_input import ToolSelection, TurnInput
 from mochi_server.container import Services
+from mochi_server.dependencies import ServicesDep
 from mochi_server.errors import ValidationFailed
 from mochi_server.inference.estimate import PromptSize
 from mochi_server.ollama.types import ModelInfo
 from mochi_server.protocols.conversation import SentMessages, repeats, to_turn
 from mochi_server.sessions.session import OWNER, ChatSession
 from mochi_server.sessions.types import SessionCreationOptions, ToolExecutionPolicy, ToolSettings
+from mochi_server.web.exception_handlers import MODEL_ERRORS, STORAGE_ERRORS, Responses, responses
+from mochi_server.web.protocol import ErrorFormat
 
 PREFIX = "agent:"
 """Prefix of the model names that select an agent, such as `agent:researcher`."""
 
 _DEFAULT_POLICY = ToolExecutionPolicy.CONFIRM_DESTRUCTIVE
 _NO_MODEL = "Ollama has no chat model. Install one with `ollama pull qwen3`."
+_ERRORS = (
+    *(errors.ValidationFailed, errors.ContextOverflow, errors.AgentInvalid, *MODEL_ERRORS, errors.SessionNotFound),
+    *(errors.ToolNotFound, errors.SessionBusy, errors.SessionConflict, errors.IdempotencyKeyReused),
+    *(errors.ToolNotCalled, *STORAGE_ERRORS, errors.ShuttingDown),
+)
 SessionCheck = Callable[[ChatSession], None]
 """Function that raises ``ValidationFailed`` if a request does not fit the session."""
 
@@ -40,9 +51,8 @@ class Completions:
         """
         found = await self.services.agents.directory_agents()
         agents = {f"{PREFIX}{name}": agent.modified for name, agent in found.items() if agent.valid}
-        models = sorted(
-            await self.services.client.list_installed(), key=lambda model: not model.has_capability("completion")
-        )
+        installed = await self.services.client.list_installed()
+        models = sorted(installed, key=lambda model: not model.has_capability("completion"))
         return {model.name: model.modified for model in models} | agents
 
     async def modified(self, name: str) -> int:
@@ -73,10 +83,7 @@ class Completions:
         return await self._in_memory(session, replace(turn, change="continue", key=None), sent)
 
     async def estimate(self, turn: TurnInput, sent: SentMessages) -> int:
-        """Return the estimated number of tokens of the sent messages and of the client's tools, without a session.
-
-        Raises ``MochiError`` for an unknown model.
-        """
+        """Return the estimated number of tokens of the messages and the client's tools. Raises ``MochiError``."""
         gateway = self.services.gateway
         model = await gateway.find_model(turn.model or "")
         messages = to_ollama_messages(sent.with_images, sent.last_user_index or 0)
@@ -167,23 +174,36 @@ def _check_capabilities(tools: ToolSelection, images: Collection[object], model:
 
 
 def _tools_parameter(tools: ToolSelection) -> str:
-    """Return the name of the field or the header that contains the tools of a request."""
     return "tools" if tools.client_tools else "X-Mochi-Tools"
 
 
 def _task(turn: TurnInput, sent: SentMessages) -> str:
     """Return the text of the last message. Raise ``ValidationFailed`` for requests that agents do not support."""
-    if turn.tools.client_tools or turn.tools.names is not None:
-        raise ValidationFailed.at(_tools_parameter(turn.tools), "agents use their own tools only; leave this out")
-    if turn.tools.must_call:
-        raise ValidationFailed.at("tool_choice", "agents use their own tools only; leave out this field")
-    if turn.generation.logprobs is not None:
-        raise ValidationFailed.at("logprobs", "agents do not return log probabilities; leave out this field")
-    if turn.generation.format:
-        raise ValidationFailed.at("response_format", "agents answer with plain text only; leave out this field")
-    if sent.images:
-        raise ValidationFailed.at("messages", "agents do not support images; leave them out")
+    refused = {
+        _tools_parameter(turn.tools): turn.tools.client_tools or turn.tools.names is not None,
+        "tool_choice": turn.tools.must_call,
+        "logprobs": turn.generation.logprobs is not None,
+        "response_format": turn.generation.format,
+        "messages": sent.images,
+    }
+    for name in (name for name, is_set in refused.items() if is_set):
+        content = "the images" if name == "messages" else "this field"
+        raise ValidationFailed.at(name, f"agents use their own tools and answer with plain text; leave out {content}")
     last = sent.messages[-1]
     if last["role"] != "user" or not last["content"].strip():
         raise ValidationFailed.at("messages", "the last message must be a user message with the task of the agent")
     return last["content"]
+
+
+async def _completions(services: ServicesDep) -> Completions:
+    return Completions(services)
+
+
+CompletionsDep = Annotated[Completions, Depends(_completions)]
+
+
+def answer_responses(description: str, events: str, form: ErrorFormat) -> Responses:
+    """Return FastAPI's ``responses`` argument for a route that answers with JSON or with a stream."""
+    schema = {"type": "string", "description": f"Server-sent events. {events}"}
+    succeeded = {"description": description, "content": {"text/event-stream": {"schema": schema}}}
+    return {200: succeeded, **responses(*_ERRORS, form=form)}

@@ -28,17 +28,23 @@ A new message must not be blank. Only results of pending calls are stored. With 
 ignored, because the IDs of calls that the server ran are not stored.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Literal
+from typing import Any, Literal
+
+import orjson
 
 from mochi_server.chat.idempotency import keyed_indexes
+from mochi_server.chat.images import Location, read_images
 from mochi_server.chat.prompt_messages import follows_result, last_user_index
 from mochi_server.chat.turn_input import TurnInput
+from mochi_server.constants import MAX_ARGUMENT_LEVELS, MAX_IMAGES, MAX_MESSAGE_CHARS
 from mochi_server.errors import ValidationFailed
 from mochi_server.sessions.images import Image, images_of
+from mochi_server.sessions.serialization import is_nested_deeper
 from mochi_server.sessions.session import ChatSession, key_digest
-from mochi_server.sessions.types import Message
+from mochi_server.sessions.types import Message, Role, ToolCall
+from mochi_server.util.clock import new_id, now
 
 Action = Literal["add", "regenerate", "edit", "compare", "compare_all"]
 """What the client asks for. ``compare`` and ``compare_all``: the server works it out from the messages."""
@@ -208,3 +214,46 @@ def _pending_calls(session: ChatSession) -> set[str]:
         else:
             return {call.get("id", "") for call in message.get("tool_calls") or ()} - answered
     return set()
+
+
+def new_message(role: Role, content: str) -> Message:
+    return {"role": role, "content": content, "message_id": new_id(), "timestamp": now()}
+
+
+def tool_call(index: int, call_id: str, name: str, arguments: str | dict[str, Any]) -> ToolCall:
+    """Return the tool call at position ``index`` of a message. ``arguments`` is an object or its JSON text."""
+    parsed: Any = arguments
+    try:
+        if isinstance(arguments, str):
+            parsed = orjson.loads(arguments or "{}")
+    except orjson.JSONDecodeError:
+        parsed = None
+    if not isinstance(parsed, dict) or is_nested_deeper(parsed, MAX_ARGUMENT_LEVELS):
+        problem = f"are not a JSON object, or nested deeper than {MAX_ARGUMENT_LEVELS} levels"
+        raise ValidationFailed.at("messages", f"the arguments of call {call_id!r} {problem}")
+    return {"id": call_id, "function": {"index": index, "name": name, "arguments": parsed}}
+
+
+def add_tool_names(messages: Iterable[Message]) -> None:
+    """Add the names of the tools to the results of tool calls that earlier messages contain."""
+    names: dict[str, str] = {}
+    for message in messages:
+        names |= {call["id"]: call["function"]["name"] for call in message.get("tool_calls") or ()}
+        if message["role"] == "tool" and (name := names.get(message["tool_call_id"])):
+            message["tool_name"] = name
+
+
+async def decode_images(urls: Mapping[Location, str], message: Location) -> tuple[Image, ...]:
+    """Decode the images of the message at the path ``message``. ``urls`` maps their paths to data URLs."""
+    if len(urls) > MAX_IMAGES:
+        raise ValidationFailed.at(message, f"the message has {len(urls)} images, and the limit is {MAX_IMAGES}")
+    return await read_images(urls)
+
+
+def check_text(text: str, position: int) -> str:
+    """Return ``text``, the text of the user message at index ``position``, unless it is blank or too long."""
+    if not text.strip():
+        raise ValidationFailed.at(("messages", position), "the user message has no text")
+    if len(text) > MAX_MESSAGE_CHARS:
+        raise ValidationFailed.at(("messages", position), f"the text has more than {MAX_MESSAGE_CHARS} characters")
+    return text

@@ -1,27 +1,22 @@
-"""Bases of the encoders, which convert the parts of a run to the bytes of a protocol."""
+"""Encoders, which convert the parts of a run to the bytes of a protocol, and the responses that they fill."""
 
+import time
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Sequence
-from typing import ClassVar
+from contextlib import suppress
+from functools import partial
+from typing import Any, ClassVar
 
 import orjson
+from fastapi import Request, Response
+from starlette.types import Receive, Scope, Send
 
 from mochi_server.chat.event_log import Batch
 from mochi_server.chat.run import Run
-from mochi_server.protocols.part_reader import PartReader
-from mochi_server.protocols.parts import (
-    Approval,
-    Call,
-    End,
-    Json,
-    Notice,
-    Part,
-    Reasoning,
-    Result,
-    Step,
-    Text,
-    TextEnd,
-)
+from mochi_server.protocols.parts import End, Json, Part, PartReader, Reasoning, Text
+from mochi_server.web.asgi import body_message, send_error
+from mochi_server.web.disconnect import ClientDisconnected, until_disconnect
+from mochi_server.web.sse import PING_SECONDS, EventStream
 
 
 class Encoder(ABC):
@@ -53,16 +48,11 @@ class Encoder(ABC):
         return self.encode_parts(self._reader.end(self.run))
 
     def encode_parts(self, parts: Iterable[Part]) -> bytes:
-        """Return the bytes for parts."""
         return b"".join([getattr(self, part.method)(part) for part in parts])
 
     def complete(self, parts: Sequence[Part]) -> Json:
-        """Return the whole response as a JSON object, for clients that do not stream. ``parts`` are all parts.
-
-        Raises:
-            NotImplementedError: The protocol has only streams.
-        """
-        raise NotImplementedError
+        """Return the whole response as a JSON object, for clients that do not stream. ``parts`` are all parts."""
+        raise NotImplementedError  # the protocol has only streams
 
     @abstractmethod
     def text(self, part: Text) -> bytes: ...
@@ -74,23 +64,10 @@ class Encoder(ABC):
     def end(self, part: End) -> bytes:
         """Return the bytes that end the stream: an error, or the client's tool calls and the token counts."""
 
-    def text_end(self, _: TextEnd) -> bytes:
+    def _nothing(self, _: Any) -> bytes:
         return b""
 
-    def call(self, _: Call) -> bytes:
-        return b""
-
-    def approval(self, _: Approval) -> bytes:
-        return b""
-
-    def result(self, _: Result) -> bytes:
-        return b""
-
-    def notice(self, _: Notice) -> bytes:
-        return b""
-
-    def step(self, _: Step) -> bytes:
-        return b""
+    text_end = call = approval = result = notice = step = _nothing
 
 
 class BlockEncoder(Encoder):
@@ -138,3 +115,72 @@ def data_frame(data: bytes) -> bytes:
 def named_frame(name: str, fields: Json) -> bytes:
     """Return a server-sent event with a name. Its data are ``fields`` as JSON."""
     return b"event: %s\ndata: %s\n\n" % (name.encode(), orjson.dumps(fields, default=str))
+
+
+_CHECK_SECONDS = 1
+"""Interval of the check whether a stream needs a ping. Some events, such as `status`, may have no bytes."""
+
+
+async def respond(request: Request, encoder: Encoder, *, stream: bool | None) -> Response:
+    """Return the answer of a run, as a stream or as one JSON response."""
+    if stream:
+        return EncodedResponse(encoder)
+    with encoder.run.subscribed():
+        parts = await until_disconnect(request, _collect(encoder.run))
+    return Response(orjson.dumps(encoder.complete(parts)), media_type="application/json")
+
+
+async def _collect(run: Run) -> list[Part]:
+    """Wait until a run has ended and return its parts. If an error ended the run, raise that error."""
+    reader, parts = PartReader(run), list[Part]()
+
+    async def receive(batch: Batch | None) -> None:
+        for event in batch.events if batch is not None else ():
+            parts.extend(reader.read(event))
+
+    await run.forward(receive)
+    if run.failure is not None:
+        raise run.failure
+    return [*parts, *reader.end(run)]
+
+
+class EncodedResponse(EventStream):
+    """Stream of a run in the protocol of an encoder.
+
+    The response starts with the first bytes of an event, or after ``ping_seconds`` without bytes. If the run fails
+    before the response starts, the client receives an error response with the HTTP status of the error, and can retry.
+    """
+
+    def __init__(self, encoder: Encoder, *, ping_seconds: float = PING_SECONDS) -> None:
+        super().__init__()
+        self.headers.update(encoder.headers)
+        self._run = encoder.run
+        self._encoder = encoder
+        self._opening: bytes | None = encoder.opening()
+        """First bytes of the stream. None after they have been sent."""
+        self._ping_seconds = ping_seconds
+        self._last_sent = time.monotonic()
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        forwarding = self._run.forward(partial(self._receive, send), idle=min(self._ping_seconds, _CHECK_SECONDS))
+        with self._run.subscribed(), suppress(ClientDisconnected):
+            await until_disconnect(receive, forwarding)
+            if self._opening is not None and self._run.failure is not None:
+                await send_error(self._run.failure, scope, send)
+            else:
+                await self._send(send, self._encoder.closing(), more=False)
+
+    async def _receive(self, send: Send, batch: Batch | None) -> None:
+        data = b"" if batch is None else self._encoder.encode(batch)
+        if not data and time.monotonic() - self._last_sent >= self._ping_seconds:
+            data = self._encoder.ping
+        if data:
+            await self._send(send, data)
+
+    async def _send(self, send: Send, data: bytes, *, more: bool = True) -> None:
+        self._last_sent = time.monotonic()
+        if (opening := self._opening) is not None:
+            self._opening = None
+            await self.send_start(send)
+            data = opening + data
+        await send(body_message(data, more=more))

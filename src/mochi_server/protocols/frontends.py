@@ -1,20 +1,31 @@
-"""Runs for clients of the AI SDK and of AG-UI, which start turns and send decisions with the same route."""
+"""What the AI SDK and AG-UI share: one route starts turns and applies decisions, and a run can have several streams."""
 
+from abc import abstractmethod
 from collections.abc import Callable, Collection, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
-from typing import Annotated
 
-from fastapi import Depends
+from starlette.types import Send
 
 from mochi_server import errors
+from mochi_server.chat.event_log import Batch
 from mochi_server.chat.run import Run
 from mochi_server.chat.turn_input import TurnInput
 from mochi_server.container import Services
-from mochi_server.dependencies import ServicesDep
 from mochi_server.protocols.conversation import SentMessages, to_turn
+from mochi_server.protocols.encoder import BlockEncoder
+from mochi_server.protocols.parts import Approval, TextEnd
 from mochi_server.tools.toolbox import Decision
+from mochi_server.web.asgi import body_message
 from mochi_server.web.exception_handlers import STORAGE_ERRORS, Responses, responses
+from mochi_server.web.sse import PING_SECONDS, RunResponse
+
+_ERRORS = (
+    *(errors.SessionNotFound, errors.ConfirmationNotFound, errors.ModelNotFound, errors.SessionBusy),
+    *(errors.ConfirmationInterrupted, errors.ConfirmationResolved, errors.ConfirmationTimeout),
+    *(errors.SessionConflict, errors.ValidationFailed, errors.ShuttingDown, errors.ServerLost, *STORAGE_ERRORS),
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,66 +38,50 @@ class FrontendRun:
     after: int = 0
 
 
-@dataclass(frozen=True)
-class Frontends:
-    """Service that starts and continues runs for clients of frontend protocols."""
+async def start(
+    services: Services, session_id: str, turn: TurnInput, sent: SentMessages, *, withdraws: bool = False
+) -> FrontendRun:
+    """Start the turn that answers the sent messages.
 
-    services: Services
-
-    async def start(
-        self, session_id: str, turn: TurnInput, sent: SentMessages, *, withdraws: bool = False
-    ) -> FrontendRun:
-        """Start the turn that answers the sent messages.
-
-        If ``withdraws`` is true, a running turn that waits for a decision is stopped. Otherwise the session is busy.
-        Raises ``MochiError`` if the turn cannot start.
-        """
-        services = self.services
-        if withdraws and self._pending(session_id):
-            run = await services.runs.find(session_id)
-            if run is not None and run.suspended:
-                await services.runs.stop(session_id)
-        conversation = services.conversations.stored(session_id)
-        turn = to_turn(await conversation.store.load(session_id), sent, turn)
-        return FrontendRun(await services.runs.start(conversation, turn), partial(self._pending, session_id))
-
-    async def running(self, session_id: str) -> FrontendRun | None:
-        """Return the running turn of a session, or None. Raises ``SessionNotFound``."""
-        run = await self.services.runs.find(session_id)
-        return FrontendRun(run, partial(self._pending, session_id)) if run is not None and run.running else None
-
-    async def decide(self, session_id: str, decisions: Mapping[str, Decision]) -> FrontendRun:
-        """Apply decisions for tool calls, by confirmation ID. The stream begins after the last of their requests.
-
-        Decisions about calls that already have one or have timed out are ignored, so a client can repeat the request.
-        Raises ``MochiError`` if a decision cannot be applied.
-        """
-        run = await self.services.runs.find(session_id)
-        positions = {} if run is None else run.log.confirmations
-        pending = self._pending(session_id)
-        # Unknown IDs come first, so that the request fails before it applies a decision.
-        for confirmation_id in sorted(decisions, key=lambda each: each in pending):
-            if confirmation_id not in positions or confirmation_id in pending:
-                await self.services.approvals.decide(session_id, confirmation_id, decisions[confirmation_id])
-        if run is None:
-            raise errors.ConfirmationNotFound(next(iter(decisions)))
-        after = max(positions.get(confirmation_id, run.log.last) for confirmation_id in decisions)
-        return FrontendRun(run, partial(self._pending, session_id), after)
-
-    def _pending(self, session_id: str) -> set[str]:
-        return {call.confirmation_id for call in self.services.approvals.pending(session_id)}
+    If ``withdraws`` is true, a running turn that waits for a decision is stopped. Otherwise the session is busy.
+    Raises ``MochiError`` if the turn cannot start.
+    """
+    if withdraws and _pending(services, session_id):
+        run = await services.runs.find(session_id)
+        if run is not None and run.suspended:
+            await services.runs.stop(session_id)
+    conversation = services.conversations.stored(session_id)
+    turn = to_turn(await conversation.store.load(session_id), sent, turn)
+    return FrontendRun(await services.runs.start(conversation, turn), partial(_pending, services, session_id))
 
 
-async def _frontends(services: ServicesDep) -> Frontends:
-    return Frontends(services)
+async def running(services: Services, session_id: str) -> FrontendRun | None:
+    """Return the running turn of a session, or None. Raises ``SessionNotFound``."""
+    run = await services.runs.find(session_id)
+    return FrontendRun(run, partial(_pending, services, session_id)) if run is not None and run.running else None
 
 
-FrontendsDep = Annotated[Frontends, Depends(_frontends)]
-_ERRORS = (
-    *(errors.SessionNotFound, errors.ConfirmationNotFound, errors.ModelNotFound, errors.SessionBusy),
-    *(errors.ConfirmationInterrupted, errors.ConfirmationResolved, errors.ConfirmationTimeout),
-    *(errors.SessionConflict, errors.ValidationFailed, errors.ShuttingDown, errors.ServerLost, *STORAGE_ERRORS),
-)
+async def decide(services: Services, session_id: str, decisions: Mapping[str, Decision]) -> FrontendRun:
+    """Apply decisions for tool calls, by confirmation ID. The stream begins after the last of their requests.
+
+    Decisions about calls that already have one or have timed out are ignored, so a client can repeat the request.
+    Raises ``MochiError`` if a decision cannot be applied.
+    """
+    run = await services.runs.find(session_id)
+    positions = {} if run is None else run.log.confirmations
+    pending = _pending(services, session_id)
+    # Unknown IDs come first, so that the request fails before it applies a decision.
+    for confirmation_id in sorted(decisions, key=lambda each: each in pending):
+        if confirmation_id not in positions or confirmation_id in pending:
+            await services.approvals.decide(session_id, confirmation_id, decisions[confirmation_id])
+    if run is None:
+        raise errors.ConfirmationNotFound(next(iter(decisions)))
+    after = max(positions.get(confirmation_id, run.log.last) for confirmation_id in decisions)
+    return FrontendRun(run, partial(_pending, services, session_id), after)
+
+
+def _pending(services: Services, session_id: str) -> set[str]:
+    return {call.confirmation_id for call in services.approvals.pending(session_id)}
 
 
 def stream(description: str, *kinds: type[errors.MochiError]) -> Responses:
@@ -96,3 +91,79 @@ def stream(description: str, *kinds: type[errors.MochiError]) -> Responses:
     """
     streamed = {"description": description, "content": {"text/event-stream": {"schema": {"type": "string"}}}}
     return {200: streamed, **responses(*(kinds or _ERRORS))}
+
+
+class InteractiveEncoder(BlockEncoder):
+    """Encoder of one stream of a run.
+
+    If a tool call needs approval, the stream ends, because clients of the AI SDK and AG-UI send the decision in a new
+    request. The response to the new request is a second stream of the run, which begins after event ``started.after``.
+    The encoder of the second stream also reads the earlier events, without output, to restore its state.
+    """
+
+    def __init__(self, started: FrontendRun) -> None:
+        super().__init__(started.run)
+        self.pending = started.pending
+        self.is_suspended = False
+        """Whether the stream must end now, because a tool call waits for the decision of this client."""
+        self._after = started.after
+        self._number = 0
+        """Number of the current event."""
+
+    @abstractmethod
+    def suspension(self) -> bytes:
+        """Return the bytes that end the stream while a tool call waits for a decision."""
+
+    def encode(self, batch: Batch) -> bytes:
+        frames = []
+        for self._number, event in enumerate(batch.events, batch.first):
+            if self.is_suspended:
+                break
+            data = self.encode_parts(self._reader.read(event))
+            if self._number > self._after:
+                frames.append(data)
+        return b"".join(frames)
+
+    def closing(self) -> bytes:
+        return self.close() + self.suspension() if self.is_suspended else super().closing()
+
+    def approval(self, part: Approval) -> bytes:
+        self.is_suspended = self._number > self._after and part.confirmation_id in self.pending()
+        return b""
+
+    def text_end(self, _: TextEnd) -> bytes:
+        return self.close()
+
+    def part_id(self) -> str:
+        """Return the ID of a block that starts now. A second stream of the run has the same IDs."""
+        return f"{self.run.run_id}-{self._number}"
+
+
+class _StreamEnded(Exception):
+    """Signal that the stream ends, although the run continues."""
+
+
+class InteractiveResponse(RunResponse):
+    """Stream of a run for a frontend. The stream also ends when a tool call needs approval."""
+
+    def __init__(self, encoder: InteractiveEncoder) -> None:
+        super().__init__(encoder.run)
+        self.headers.update(encoder.headers)
+        self._encoder = encoder
+
+    async def send_events(self, send: Send) -> None:
+        encoder = self._encoder
+        await send(body_message(encoder.opening()))
+
+        async def receive(batch: Batch | None) -> None:
+            if data := encoder.ping if batch is None else encoder.encode(batch):
+                await send(body_message(data))
+            if encoder.is_suspended:
+                raise _StreamEnded
+
+        try:
+            with suppress(_StreamEnded):
+                await self._run.forward(receive, idle=PING_SECONDS)
+        finally:
+            self._run.suspended = encoder.is_suspended or bool(encoder.pending())
+        await send(body_message(encoder.closing(), more=False))

@@ -1,14 +1,14 @@
-"""Parts of an answer, as encoders see them. ``part_reader`` converts the events of a run to parts.
-
-Part classes for single tokens are neither frozen nor slotted, because creating them is then three times as fast.
-"""
+"""Parts of an answer, and the conversion of the events of a run to parts."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from typing import Any, ClassVar
 
+from mochi_server import events
+from mochi_server.chat.run import Run
 from mochi_server.chat.turn import TurnResult
-from mochi_server.errors import MochiError
+from mochi_server.constants import AGENT_TOOL
+from mochi_server.errors import MochiError, ToolExecutionDenied
 from mochi_server.events import MessageComplete
 
 Json = dict[str, Any]
@@ -114,3 +114,189 @@ class End:
 
 
 Part = Text | Reasoning | TextEnd | Call | Approval | Result | Notice | Step | End
+
+
+_STOPPED = "The turn was stopped before this call ended."
+
+_Parts = Sequence[Part]
+_TextClass = type[Text] | type[Reasoning]
+_ToolCall = events.ToolCalled | events.AgentToolCalled | events.ToolConfirmationRequired
+
+
+class PartReader:
+    """Converter of the events of one run to parts, with a method for each event. Read all events from the first one.
+
+    Text from agents becomes reasoning. If an agent answers instead of the model, text from its execution phase becomes
+    text.
+    """
+
+    def __init__(self, run: Run) -> None:
+        self._run_id = run.run_id
+        self._agent_answers = run.input.agent is not None
+        self._read_characters: dict[_TextClass, int] = {Text: 0, Reasoning: 0}
+        """Numbers of characters read so far. A snapshot event repeats the whole text, so the reader skips as many."""
+        self._sources: dict[_TextClass, object] = {}
+        """Class of the event with the latest text of each class, or None if the answer with that text has ended."""
+        self._logprobs: list[Json] = []
+        self._notices: list[Notice] = []
+        self._has_step_ended = False
+        self._agent_call = ""
+        """ID of the tool call that started the latest agent."""
+        self._open_calls: dict[str, None] = {}
+        self._completed: events.MessageComplete | None = None
+
+    def read(self, event: events.ChatEvent) -> _Parts:
+        """Return the parts that an event adds to the answer."""
+        parts: _Parts = getattr(self, event.type)(event)
+        return parts
+
+    def end(self, run: Run) -> _Parts:
+        """Return the parts that end the answer, including results for interrupted calls. The run has ended."""
+        interrupted = [Result(call_id, "", _STOPPED) for call_id in self._open_calls]
+        return [*interrupted, End(run.result, run.failure, self._completed, self._notices, self._logprobs)]
+
+    def content_delta(self, event: events.ContentDelta) -> _Parts:
+        self._read_characters[Text] += len(event.content)
+        return self._text(Text, event.content, events.ContentDelta)
+
+    def thinking_delta(self, event: events.ThinkingDelta) -> _Parts:
+        self._read_characters[Reasoning] += len(event.content)
+        return self._text(Reasoning, event.content, events.ThinkingDelta)
+
+    def _text(self, text_class: _TextClass, text: str, source: object) -> _Parts:
+        if not text:
+            return ()
+        part = text_class(text, self._sources.get(text_class, source) is not source)
+        self._sources[text_class] = source
+        if self._logprobs:
+            part.logprobs, self._logprobs = self._logprobs, []
+        return [*self._step(), part] if self._has_step_ended else (part,)
+
+    def agent_planning(self, event: events.AgentPlanning) -> _Parts:
+        if not event.content:
+            self._end_answer()
+            return (TextEnd(),)
+        is_answer = self._agent_answers and type(event) is events.AgentExecution
+        return self._text(Text if is_answer else Reasoning, event.content, type(event))
+
+    agent_execution = agent_planning
+
+    def snapshot(self, event: events.Snapshot) -> _Parts:
+        parts: list[Part] = []
+        for text_class, text, source in (
+            (Reasoning, event.thinking, events.ThinkingDelta),
+            (Text, event.content, events.ContentDelta),
+        ):
+            new = text[self._read_characters[text_class] :]
+            self._read_characters[text_class] += len(new)
+            parts += self._text(text_class, new, self._sources.get(text_class) or source)
+        return parts
+
+    def logprobs(self, event: events.TokenLogprobs) -> _Parts:
+        self._logprobs += event.logprobs
+        return ()
+
+    def tool_call(self, event: _ToolCall) -> _Parts:
+        return self._begin_call(self._call_id(event), event.tool_name, event.arguments)
+
+    agent_tool_call = tool_call
+
+    def tool_call_confirmation_required(self, event: events.ToolConfirmationRequired) -> _Parts:
+        return [*self.tool_call(event), Approval(self._call_id(event), event.confirmation_id, event.tool_name)]
+
+    def tool_result(self, event: events.ToolResult | events.AgentToolResult) -> _Parts:
+        call_id = self._call_id(event)
+        refused = [] if call_id in self._open_calls else self._begin_call(call_id, event.tool_name, {})
+        error = None if event.success else event.error_message or ""
+        is_denied = event.error_code == ToolExecutionDenied.code
+        return [*refused, self._end_call(call_id, event.result or "", error, is_denied=is_denied)]
+
+    def agent_tool_result(self, event: events.AgentToolResult) -> _Parts:
+        self._end_answer()
+        return self.tool_result(event)
+
+    def tool_continuation_start(self, _: events.ToolContinuationStart) -> _Parts:
+        self._end_answer()
+        self._has_step_ended = True
+        return (TextEnd(),)
+
+    def agent_start(self, event: events.AgentStart) -> _Parts:
+        self._end_answer()
+        self._agent_call = event.parent_call_id
+        arguments = {"agent": event.agent_name, "instruction": event.instruction}
+        parts = self._begin_call(f"{self._run_id}-{self._agent_call}", AGENT_TOOL, arguments)
+        # The AI SDK sends a decision only if no other call of the step is open.
+        self._has_step_ended = True
+        return parts
+
+    def agent_complete(self, event: events.AgentComplete) -> _Parts:
+        call_id, error = f"{self._run_id}-{event.parent_call_id}", None if event.success else event.output
+        self._has_step_ended = True
+        return (self._end_call(call_id, event.output, error),)
+
+    def message_complete(self, event: events.MessageComplete) -> _Parts:
+        self._completed = event
+        return (TextEnd(),)
+
+    def status(self, event: events.Status) -> _Parts:
+        return (Notice(event.type, asdict(event), is_transient=True),)
+
+    def warning(self, event: events.ContextCompacted | events.TurnWarning) -> _Parts:
+        self._notices.append(notice := Notice(event.type, asdict(event)))
+        return (notice,)
+
+    context_compacted = warning
+
+    def done(self, _: events.TurnError | events.Stopped | events.Done) -> _Parts:
+        return ()  # the run has the error and the state
+
+    error = stopped = done
+
+    def _call_id(self, event: _ToolCall | events.ToolResult | events.AgentToolResult) -> str:
+        agent_call = ""
+        if isinstance(event, events.AgentToolCalled | events.AgentToolResult):
+            agent_call = event.parent_call_id
+        elif isinstance(event, events.ToolConfirmationRequired) and event.agent_name:
+            agent_call = self._agent_call
+        return "-".join(filter(None, (self._run_id, agent_call, str(event.call_index))))
+
+    def _begin_call(self, call_id: str, name: str, arguments: Json) -> _Parts:
+        if call_id in self._open_calls:  # an approved call of an agent starts
+            return ()
+        self._open_calls[call_id] = None
+        return [*self._step(), Call(call_id, name, arguments)]
+
+    def _end_call(self, call_id: str, output: str, error: str | None, *, is_denied: bool = False) -> Result:
+        self._open_calls.pop(call_id, None)
+        return Result(call_id, output, error, is_denied)
+
+    def _step(self) -> _Parts:
+        """Return the boundary to put before a text or a call, if an answer has ended."""
+        has_ended, self._has_step_ended = self._has_step_ended, False
+        return (Step(),) if has_ended else ()
+
+    def _end_answer(self) -> None:
+        """Mark the texts so far as complete, so that further text is separate."""
+        self._sources = dict.fromkeys(self._sources)
+
+
+def usage(turn: TurnResult) -> dict[str, int]:
+    """Return Ollama's token counts, summed over all requests of the turn."""
+    answers = [message for message in (turn.stored or turn.repeated) if message["role"] == "assistant"]
+    prompt = sum(answer.get("prompt_eval_count", 0) for answer in answers)
+    completion = sum(answer.get("eval_count", 0) for answer in answers)
+    return {"prompt_tokens": prompt, "completion_tokens": completion, "total_tokens": prompt + completion}
+
+
+def is_cut(turn: TurnResult) -> bool:
+    """Return whether the answer ended because it reached the maximum number of tokens."""
+    return not turn.client_tool_calls and turn.answer is not None and turn.answer.get("done_reason") == "length"
+
+
+def extra_fields(end: End) -> Json:
+    """Return the fields that only this server has. Clients of other protocols ignore such fields."""
+    return {
+        "context_window": end.result.window_object,
+        "tool_calls_executed": [outcome.executed() for outcome in end.result.outcomes],
+        "notices": [{"type": notice.name, **notice.payload} for notice in end.notices],
+    }

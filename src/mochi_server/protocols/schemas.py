@@ -14,21 +14,20 @@ from mochi_server.chat.turn_input import GenerationOptions, ToolSelection, TurnI
 from mochi_server.errors import SessionNotFound
 from mochi_server.models.chat import ToolCallExecuted
 from mochi_server.models.common import Body, IdempotencyKey, OnDisconnect, Options, Text, ToolParameters
-from mochi_server.protocols.messages import tool_schema
 from mochi_server.sessions.types import FiniteObject, Format, KeepAlive, Think, ThinkLevel, ToolExecutionPolicy
 from mochi_server.util.first_error import Items
 
 _THINK: dict[str | None, bool | str] = {"none": False, "minimal": "low", "xhigh": "max", "ultra": "max"}
 """Ollama's ``think`` values for OpenAI's reasoning levels. Levels that are not listed have the same name in Ollama."""
-_UNCHANGED_OPTIONS = {
-    *("temperature", "top_p", "frequency_penalty", "presence_penalty", "seed", "top_k", "min_p", "repeat_penalty")
-}
+_SAMPLING = "temperature", "top_p", "frequency_penalty", "presence_penalty", "seed", "top_k", "min_p", "repeat_penalty"
 """Fields that have the same name in OpenAI's API and in Ollama's options."""
 _Item = TypeVar("_Item")
 TEXT_OR_LIST = Discriminator(lambda value: "list" if isinstance(value, list) else "text")
 TextOr = Annotated[Annotated[Text, Tag("text")] | Annotated[_Item, Tag("list")], TEXT_OR_LIST]
 """A text or a list. Because of the tags, the error for an invalid item does not contain the error for a text."""
 _DATA_URL = re.compile(r"data:(image/[\w.+-]+)?;base64,", re.IGNORECASE)
+TOOL_CHOICE = "Whether the model may or must call a tool. It is enforced for the first answer of the turn."
+PARALLEL = "If `false`, each answer calls one tool at most. The server drops further calls."
 NO_LIMIT = -1
 """Value of `max_tokens` for an answer that ends only when it is complete or the context window is full."""
 
@@ -68,28 +67,19 @@ Effort = Literal["none", "minimal", "low", "medium", "high", "xhigh", "ultra", "
 
 
 def think_value(effort: Effort) -> bool | str:
-    """Return Ollama's ``think`` value for a level of reasoning."""
     return _THINK.get(effort, effort)
 
 
 class MochiHeaders(BaseModel):
     """Request headers that the APIs of other providers do not have."""
 
-    session: str | None = Field(
-        None, alias="X-Mochi-Session", description="Session of the turn. It overrides `metadata.session_id`."
-    )
-    tools: str | None = Field(
-        None, alias="X-Mochi-Tools", description="Tools of this server that the model may call, separated by commas."
-    )
+    session: str | None = Field(None, alias="X-Mochi-Session", description="Overrides `metadata.session_id`.")
+    tools: str | None = Field(None, alias="X-Mochi-Tools", description="Tools of this server, separated by commas.")
     policy: ToolExecutionPolicy | None = Field(
-        None,
-        alias="X-Mochi-Tool-Policy",
-        description="Without a session: policy of the tool calls. Calls that need approval are denied.",
+        None, alias="X-Mochi-Tool-Policy", description="Without a session: calls that need approval are denied."
     )
     key: IdempotencyKey | None = Field(
-        None,
-        alias="Idempotency-Key",
-        description="In a session: a repeated request with the same key returns the existing answer.",
+        None, alias="Idempotency-Key", description="In a session: the same key returns the existing answer."
     )
 
     @property
@@ -116,7 +106,10 @@ class FunctionTool(Body):
     parameters: ToolParameters | None = None
 
     def to_ollama(self) -> dict[str, Any]:
-        return tool_schema(self.name, self.description, self.parameters)
+        """Return the schema of the tool in Ollama's format."""
+        schema = {"type": "object", "properties": {}} | (self.parameters or {})
+        function = {"name": self.name, "description": self.description or "", "parameters": schema}
+        return {"type": "function", "function": function}
 
 
 class NamedFunction(Body):
@@ -185,17 +178,15 @@ class AnswerRequest(Body):
     stop: str | Items[str] | None = Field(None, description="Stop sequences. The answer ends before them.")
     top_k: int | None = Field(None, ge=0, description="Number of candidates for the next token. Not in OpenAI's API.")
     min_p: float | None = Field(None, ge=0, le=1, description="Minimum probability of candidates. Not in OpenAI's API.")
-    repeat_penalty: float | None = Field(
-        None, ge=0, allow_inf_nan=False, description="Penalty for repetitions. Not in OpenAI's API."
-    )
+    repeat_penalty: float | None = Field(None, ge=0, allow_inf_nan=False, description="Penalty. Not in OpenAI's API.")
     reasoning_effort: Effort | None = Field(None, description="Level of reasoning of a model that can think.")
     reasoning: ReasoningOptions | None = Field(None, description="`effort` overrides `reasoning_effort`.")
     think: ThinkLevel | None = Field(None, description="Ollama's name of `reasoning_effort`, which overrides it.")
     keep_alive: KeepAlive = None
     options: RejectedOption = Field(None, description="Not supported. Use the fields of this request.")
     num_ctx: RejectedOption = Field(None, description="Not supported. The server sets the context window.")
-    n: Annotated[int | None, allow(1, reason="Ollama gives one answer to a request")] = Field(
-        None, description="Only 1 is supported, because Ollama gives one answer to a request."
+    n: Annotated[int | None, allow(1, reason="Ollama gives one answer")] = Field(
+        None, description="Only 1 is supported."
     )
     logit_bias: Annotated[dict[str, Any] | None, allow({})] = Field(None, description="Only `{}` is supported.")
     format: Unsupported = None
@@ -229,7 +220,7 @@ class AnswerRequest(Body):
         return headers.turn(self.model, generation, tools)
 
     def _options(self, limit: int | None) -> dict[str, Any]:
-        options = self.model_dump(include=_UNCHANGED_OPTIONS, exclude_none=True)
+        options = self.model_dump(include=set(_SAMPLING), exclude_none=True)
         if limit:
             options["num_predict"] = limit
         if stop := [self.stop] if isinstance(self.stop, str) else self.stop:
@@ -238,10 +229,7 @@ class AnswerRequest(Body):
 
 
 class MochiExtension(BaseModel):
-    """Results that other providers do not have. ``tool_calls_executed`` are the tool calls that this server ran.
-
-    ``notices`` are the ``warning`` and ``context_compacted`` events of the turn.
-    """
+    """Results that other providers do not have. ``notices`` are ``warning`` and ``context_compacted`` events."""
 
     context_window: dict[str, Any]
     tool_calls_executed: list[ToolCallExecuted]
@@ -269,7 +257,7 @@ def tool_selection(
     *,
     parallel: bool | None = None,
 ) -> ToolSelection:
-    """Return the tools of a request. ``choice`` is its `tool_choice`: a word such as `required`, or a function."""
+    """Return the tools of a request. ``choice`` is a word such as `required`, or a function."""
     only = choice.name if isinstance(choice, NamedFunction) else None
     return ToolSelection(
         names=headers.tool_names,

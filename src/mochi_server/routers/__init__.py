@@ -1,20 +1,12 @@
 """Routes, one module per resource. Each route makes one call to a service."""
 
-from mochi_server.routers import (
-    agents,
-    chat,
-    compare,
-    health,
-    models,
-    sessions,
-    system_prompts,
-    tools,
+from mochi_server.routers import agents, chat, health, models, sessions, system_prompts, tools
+
+API = (
+    *(chat.router, sessions.router, models.comparison_router, models.router),
+    *(tools.router, agents.router, system_prompts.router, health.router),
 )
-
-__all__ = ["ALIASED", "API"]
-
-API = (chat, sessions, compare, models, tools, agents, system_prompts, health)
 """Routers below ``API_PREFIX``, in the order of matching: the most frequent requests first."""
 
-ALIASED = (compare, health)
+ALIASED = (models.comparison_router, health.router)
 """Routers whose routes also exist without ``API_PREFIX``, where monitoring tools and frontends expect them."""

@@ -6,8 +6,15 @@ from fastapi import APIRouter, Request, Response
 
 from mochi_server import errors
 from mochi_server.dependencies import ApprovalsDep, ConversationDep, RunsDep
-from mochi_server.models.chat import AfterQuery, ChatRequest, ChatResponse, KeyHeader, LastEventIdHeader, RunStatus
-from mochi_server.models.events import CHAT_EVENTS
+from mochi_server.models.chat import (
+    CHAT_EVENTS,
+    AfterQuery,
+    ChatRequest,
+    ChatResponse,
+    KeyHeader,
+    LastEventIdHeader,
+    RunStatus,
+)
 from mochi_server.models.tools import PendingConfirmations, ToolDecided, ToolDecision
 from mochi_server.routers.sessions import get_status
 from mochi_server.tools.toolbox import Decision
@@ -45,7 +52,7 @@ async def chat(
     key: KeyHeader = None,
 ) -> ChatResponse:
     """Send a message and get the complete answer."""
-    turn_input = await (body or ChatRequest()).to_input(key, streaming=False)
+    turn_input = await (body or ChatRequest.model_validate({})).to_input(key, streaming=False)
     run = await until_disconnect(request, runs.start(conversation, turn_input))
     with run.subscribed():
         return ChatResponse.of(run, await until_disconnect(request, run.collect()))
@@ -60,7 +67,7 @@ async def stream_chat(
     key: KeyHeader = None,
 ) -> Response:
     """Send a message and get the answer as server-sent events."""
-    turn_input = await (body or ChatRequest()).to_input(key, streaming=True)
+    turn_input = await (body or ChatRequest.model_validate({})).to_input(key, streaming=True)
     starting = runs.start(conversation, turn_input)
     if turn_input.if_busy == "wait":
         return WaitingResponse(conversation.session_id, starting)

@@ -1,13 +1,37 @@
 """Routes under `/health`, and `/metrics`."""
 
+from typing import Literal
+
 from fastapi import APIRouter, Response
+from pydantic import BaseModel
 
 from mochi_server import __version__
 from mochi_server.constants import API_PREFIX
 from mochi_server.dependencies import ClientDep, ServicesDep
 from mochi_server.errors import NotReady, ShuttingDown
-from mochi_server.models.health import Alive, Health, Ready
 from mochi_server.web.exception_handlers import Responses, responses
+
+
+class Health(BaseModel):
+    """State of the server. ``status`` is always ``ok``. ``ollama_connected`` is true if Ollama responds."""
+
+    status: Literal["ok"] = "ok"
+    ollama_connected: bool
+    ollama_host: str
+    version: str
+
+
+class Alive(BaseModel):
+    """The process responds."""
+
+    status: Literal["alive"] = "alive"
+
+
+class Ready(BaseModel):
+    """The server accepts new turns and can store them."""
+
+    status: Literal["ready"] = "ready"
+
 
 router = APIRouter(tags=["health"])
 

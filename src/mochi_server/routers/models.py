@@ -1,10 +1,14 @@
-"""Routes under `/models`."""
+"""Routes under `/models`, and `/models/test`, which compares models."""
 
-from mochi_server.dependencies import ClientDep
-from mochi_server.models.models import Model, ModelList
+from fastapi import APIRouter, Response
+
+from mochi_server.dependencies import ClientDep, CompareDep
+from mochi_server.errors import InvalidComparison, ShuttingDown, ValidationFailed
+from mochi_server.models.models import COMPARE_EVENTS, CompareRequest, Model, ModelList
 from mochi_server.ollama.types import ModelInfo
 from mochi_server.web.exception_handlers import MODEL_ERRORS, OLLAMA_ERRORS, responses
 from mochi_server.web.routes import PrefixRouter
+from mochi_server.web.sse import EventsResponse, streams
 
 router = PrefixRouter(prefix="/models", tags=["models"])
 
@@ -20,3 +24,19 @@ async def list_models(client: ClientDep) -> dict[str, list[ModelInfo]]:
 async def get_model(model_name: str, client: ClientDep) -> ModelInfo:
     """Get a chat model. Its name may contain slashes and colons. The tag is optional."""
     return await client.find_model(model_name)
+
+
+comparison_router = APIRouter(tags=["models"])
+_STREAM = streams(
+    COMPARE_EVENTS,
+    'event: chunk\ndata: {"modelId":"qwen3:14b","delta":"Paris"}\n\n'
+    'event: complete\ndata: {"message":"All models completed"}\n\n',
+)
+_RESPONSES = _STREAM | responses(InvalidComparison, ValidationFailed, *OLLAMA_ERRORS, ShuttingDown)
+
+
+@comparison_router.post("/models/test", response_class=Response, responses=_RESPONSES)
+@comparison_router.post("/models/test/", response_class=Response, include_in_schema=False)
+async def compare_models(body: CompareRequest, compare: CompareDep) -> EventsResponse:
+    """Compare up to three models: send one prompt to each in turn. Nothing is stored."""
+    return EventsResponse(compare.run(await body.comparison(compare)))

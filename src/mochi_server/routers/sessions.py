@@ -9,8 +9,7 @@ from mochi_server.constants import TOTAL_HEADER
 from mochi_server.dependencies import RunsDep, SessionsDep, StoreDep, SummariesDep, TransfersDep
 from mochi_server.errors import InvalidMessageIndex, PromptNotFound, SessionNotFound, StorageBusy, ValidationFailed
 from mochi_server.models import sessions as schemas
-from mochi_server.models.import_export import ExportFormat, SessionFork, SessionsImported
-from mochi_server.models.sessions import SessionChanged, SessionDetail
+from mochi_server.models.sessions import ExportFormat, SessionChanged, SessionDetail, SessionFork, SessionsImported
 from mochi_server.services.summarization import SummaryResult
 from mochi_server.sessions.images import MEDIA_TYPES
 from mochi_server.sessions.types import SessionQuery
@@ -28,11 +27,11 @@ FormatQuery = Annotated[ExportFormat, Query(description="`json` can be imported.
 OffsetQuery = Annotated[int, Query(ge=0, le=2**31 - 1, description="Number of sessions to skip.")]
 
 _READ_ERRORS = (SessionNotFound, errors.SessionTooNew, StorageBusy)
-_CHANGES = (SessionNotFound, errors.SessionBusy, ValidationFailed, *STORAGE_ERRORS)
+_UNLOCKED = (SessionNotFound, ValidationFailed, *STORAGE_ERRORS)
+_CHANGES = (*_UNLOCKED, errors.SessionBusy)
 _IMPORT = {"application/json": {"schema": {"$ref": "#/components/schemas/SessionImport"}}}
-_PAGE: Responses = {
-    200: {"headers": {TOTAL_HEADER: {"description": "Number of sessions on all pages.", "schema": {"type": "integer"}}}}
-}
+_TOTAL = {"description": "Number of sessions on all pages.", "schema": {"type": "integer"}}
+_PAGE: Responses = {200: {"headers": {TOTAL_HEADER: _TOTAL}}, **responses(ValidationFailed)}
 
 _FILE_TYPES = {"json": ("application/json", "json"), "markdown": ("text/markdown; charset=utf-8", "md")}
 _IMAGE_HEADERS = {
@@ -41,24 +40,22 @@ _IMAGE_HEADERS = {
     # The name of an image is its hash, so it never changes. Shared caches must not send it to other users.
     "Cache-Control": "private, max-age=31536000, immutable",
 }
+_FILES = {
+    "application/json": {"schema": {"$ref": "#/components/schemas/SessionFile"}},
+    "text/markdown": {"schema": {"type": "string"}},
+}
 _EXPORTED: Responses = {
-    200: {
-        "description": "The file.",
-        "content": {
-            "application/json": {"schema": {"$ref": "#/components/schemas/SessionFile"}},
-            "text/markdown": {"schema": {"type": "string"}},
-        },
-    }
+    200: {"description": "The file.", "content": _FILES},
+    **responses(*_READ_ERRORS, ValidationFailed),
 }
-_IMAGE: Responses = {
-    200: {
-        "description": "The image as it was sent.",
-        "content": {media_type: {"schema": {"type": "string", "format": "binary"}} for media_type in MEDIA_TYPES},
-    }
+_BINARY = {"schema": {"type": "string", "format": "binary"}}
+_IMAGE = {
+    200: {"description": "The image as it was sent.", "content": dict.fromkeys(MEDIA_TYPES, _BINARY)},
+    **responses(SessionNotFound, errors.BlobNotFound, *STORAGE_ERRORS),
 }
 
 
-@router.get("", response_model=schemas.SessionList, responses=_PAGE | responses(ValidationFailed))
+@router.get("", response_model=schemas.SessionList, responses=_PAGE)
 async def list_sessions(
     store: StoreDep, q: SearchQuery = None, limit: LimitQuery = None, offset: OffsetQuery = 0
 ) -> Response:
@@ -69,10 +66,7 @@ async def list_sessions(
 
 @router.post("", status_code=201, responses=responses(*MODEL_ERRORS, PromptNotFound, ValidationFailed, *STORAGE_ERRORS))
 async def create_session(body: schemas.SessionCreate, sessions: SessionsDep) -> SessionChanged:
-    """Create a session.
-
-    The response has a warning for each tool, tool group and agent in the request that cannot be used.
-    """
+    """Create a session. The response has a warning for each tool, tool group and agent that cannot be used."""
     session = await sessions.create(body.creation_options())
     return SessionChanged.with_warnings(session, await sessions.warnings(session, body.sent_values()))
 
@@ -96,13 +90,9 @@ async def get_session(session_id: str, store: StoreDep) -> SessionDetail:
     return SessionDetail.of(await store.load(session_id))
 
 
-@router.patch("/{session_id}", responses=responses(SessionNotFound, *MODEL_ERRORS, ValidationFailed, *STORAGE_ERRORS))
+@router.patch("/{session_id}", responses=responses(*_UNLOCKED, *MODEL_ERRORS))
 async def patch_session(session_id: str, body: schemas.SessionPatch, sessions: SessionsDep) -> SessionChanged:
-    """Change the settings of a session, even while a turn is running.
-
-    The response has a warning for each tool, tool group and agent in the request that cannot be used, and for a manual
-    context window that differs from the window of other sessions with the model.
-    """
+    """Change the settings of a session, even while a turn is running. The response can contain warnings."""
     changes = body.changes()
     session = await sessions.patch(session_id, changes)
     return SessionChanged.with_warnings(session, await sessions.warnings(session, changes))
@@ -116,20 +106,14 @@ async def delete_session(session_id: str, sessions: SessionsDep, runs: RunsDep) 
     await runs.abandon(session_id)  # stops a turn that waited for the end of the stopped turn
 
 
-@router.post(
-    "/{session_id}/fork",
-    status_code=201,
-    responses=responses(SessionNotFound, InvalidMessageIndex, ValidationFailed, *STORAGE_ERRORS),
-)
+@router.post("/{session_id}/fork", status_code=201, responses=responses(*_UNLOCKED, InvalidMessageIndex))
 async def fork_session(session_id: str, transfers: TransfersDep, body: SessionFork | None = None) -> SessionDetail:
     """Fork a session: create a new session with the messages up to a given message. The original does not change."""
-    position = body or SessionFork()
+    position = body or SessionFork.model_validate({})
     return SessionDetail.of(await transfers.fork(session_id, position.message_index, position.message_id))
 
 
-@router.get(
-    "/{session_id}/export", response_class=Response, responses=_EXPORTED | responses(*_READ_ERRORS, ValidationFailed)
-)
+@router.get("/{session_id}/export", response_class=Response, responses=_EXPORTED)
 async def export_session(session_id: str, transfers: TransfersDep, format: FormatQuery = "json") -> Response:
     """Export a session as a file: JSON with all images for an import, or Markdown for reading."""
     media_type, suffix = _FILE_TYPES[format]
@@ -145,11 +129,7 @@ async def list_messages(session_id: str, store: StoreDep) -> schemas.MessageList
     return schemas.MessageList(session_id=session.session_id, messages=[dict(message) for message in session.history])
 
 
-@router.get(
-    "/{session_id}/blobs/{sha256}",
-    response_class=Response,
-    responses=_IMAGE | responses(SessionNotFound, errors.BlobNotFound, *STORAGE_ERRORS),
-)
+@router.get("/{session_id}/blobs/{sha256}", response_class=Response, responses=_IMAGE)
 async def get_blob(session_id: str, sha256: str, sessions: SessionsDep) -> Response:
     """Get an image of a message by its SHA-256."""
     image = await sessions.image(session_id, sha256)
@@ -181,7 +161,7 @@ async def remove_system_prompt(session_id: str, sessions: SessionsDep) -> None:
 @router.post(
     "/{session_id}/summarize",
     response_model=schemas.SummaryOut,
-    responses=responses(SessionNotFound, errors.NothingToSummarize, *MODEL_ERRORS, ValidationFailed, *STORAGE_ERRORS),
+    responses=responses(*_UNLOCKED, errors.NothingToSummarize, *MODEL_ERRORS),
 )
 async def summarize_session(
     session_id: str, request: Request, summaries: SummariesDep, body: schemas.SummarizeRequest | None = None

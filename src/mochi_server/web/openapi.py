@@ -8,10 +8,10 @@ from fastapi.encoders import jsonable_encoder
 from fastapi.openapi.utils import get_openapi
 from pydantic.json_schema import models_json_schema
 
-from mochi_server.models.common import ErrorEnvelope
-from mochi_server.models.events import CHAT_EVENTS, COMPARE_EVENTS, REFERENCE
-from mochi_server.models.import_export import SessionImport
-from mochi_server.models.messages import MESSAGE_PLACEHOLDER, StoredMessage
+from mochi_server.models.chat import CHAT_EVENTS
+from mochi_server.models.common import MESSAGE_PLACEHOLDER, REFERENCE, ErrorEnvelope, StoredMessage
+from mochi_server.models.models import COMPARE_EVENTS
+from mochi_server.models.sessions import SessionImport
 from mochi_server.web.protocol import Protocol
 
 TAGS = {

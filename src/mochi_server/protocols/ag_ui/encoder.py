@@ -9,10 +9,8 @@ from ag_ui import core
 
 from mochi_server.errors import MochiError
 from mochi_server.protocols.encoder import data_frame
-from mochi_server.protocols.frontends import FrontendRun
-from mochi_server.protocols.interactive import InteractiveEncoder
-from mochi_server.protocols.parts import Approval, Call, End, Json, Notice, Reasoning, Result, Step, Text
-from mochi_server.protocols.turn_fields import usage
+from mochi_server.protocols.frontends import FrontendRun, InteractiveEncoder
+from mochi_server.protocols.parts import Approval, Call, End, Json, Notice, Reasoning, Result, Step, Text, usage
 
 _DECISION_SCHEMA = {
     "type": "object",

@@ -1,24 +1,100 @@
-"""Conversion of requests of AG-UI to the input of a turn, or to decisions for tool calls."""
+"""Requests of AG-UI, and their conversion to the input of a turn or to decisions for tool calls."""
 
-from typing import TYPE_CHECKING, Any, Literal
+from functools import cache, reduce
+from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
-from pydantic import Field
+from fastapi.exceptions import RequestValidationError
+from pydantic import BaseModel, Field, GetJsonSchemaHandler, ValidationError
+from pydantic.json_schema import JsonSchemaValue
+from pydantic_core import CoreSchema
 
 from mochi_server.chat.images import Location
 from mochi_server.chat.turn_input import ToolSelection, TurnInput
 from mochi_server.errors import ValidationFailed
 from mochi_server.models.common import Body
-from mochi_server.protocols.ag_ui.schemas import validated
-from mochi_server.protocols.conversation import SentMessages
-from mochi_server.protocols.messages import check_text, decode_images, new_message, unknown_call
+from mochi_server.protocols.conversation import SentMessages, check_text, decode_images, new_message
 from mochi_server.protocols.schemas import FrontendOptions, FunctionTool
 from mochi_server.sessions.types import FiniteObject, Message, Role
 from mochi_server.tools.toolbox import Decision
+from mochi_server.util.first_error import Items
 
 if TYPE_CHECKING:  # the package takes 0.15 s to import, so only requests of AG-UI import it
     from ag_ui.core import ContentPart, ResumeEntry, RunAgentInput, Tool
 
 _LAST = "the last message must be a user message or the result of a pending tool call"
+_Model = TypeVar("_Model", bound=BaseModel)
+_EXAMPLE = {"threadId": "t", "runId": "r", "messages": [{"id": "m", "role": "user", "content": "Hello!"}]}
+
+
+class AgUiRequest(Body, extra="allow", json_schema_extra={"examples": [_EXAMPLE]}):
+    """`RunAgentInput` of AG-UI. Only the messages after the last answer are new. Unknown fields are ignored.
+
+    `forwardedProps` can contain `think`, `options`, `format`, `keep_alive` and `on_disconnect`.
+    """
+
+    thread_id: str = Field(alias="threadId", description="ID of the client's conversation. The events repeat it.")
+    run_id: str = Field(alias="runId", description="ID of the client's run. The events repeat it.")
+    messages: Items[dict[str, Any]] = Field(description="Messages of the conversation, oldest first.")
+    tools: Items[dict[str, Any]] | None = Field(None, description="Tools that the client runs.")
+    context: Items[dict[str, Any]] | None = Field(None, description="Texts that are added to the instructions.")
+    resume: Items[dict[str, Any]] | None = Field(None, description="Decisions for tool calls.")
+    forwarded_props: Any = Field(None, alias="forwardedProps", description="Options of the turn.")
+
+    @classmethod
+    def __get_pydantic_json_schema__(cls, schema: CoreSchema, handler: GetJsonSchemaHandler) -> JsonSchemaValue:
+        """Return the JSON schema of this class, with AG-UI's own schemas for the fields that are lists."""
+        from ag_ui.core import RunAgentInput  # noqa: PLC0415 - see above
+
+        own, protocol = handler(schema), RunAgentInput.model_json_schema()
+        fields = handler.resolve_ref_schema(own)["properties"]
+        for name in ("messages", "tools", "context", "resume"):
+            fields[name] |= _inlined(protocol["properties"][name], protocol["$defs"])
+        return own
+
+    def to_input(self) -> "RunAgentInput":
+        """Return the request as AG-UI's ``RunAgentInput``. Raise ``RequestValidationError`` if a field is invalid."""
+        return validated(_input_model(), self.model_dump(by_alias=True, exclude_unset=True))
+
+
+@cache
+def _input_model() -> "type[RunAgentInput]":
+    """Return AG-UI's ``RunAgentInput`` with lists that report only their first invalid item."""
+    from ag_ui.core import Context, Message, ResumeEntry, RunAgentInput, Tool  # noqa: PLC0415 - see above
+
+    class Input(RunAgentInput):
+        messages: Items[Message]
+        tools: Items[Tool] | None = None
+        context: Items[Context] | None = None
+        resume: Items[ResumeEntry] | None = None
+
+    return Input
+
+
+def validated(model: type[_Model], value: Any, *location: str | int) -> _Model:
+    """Validate the part of the request body at ``location``. Raise ``RequestValidationError`` if it is invalid."""
+    try:
+        return model.model_validate(value)
+    except ValidationError as error:
+        problems = [{**problem, "loc": ("body", *location, *problem["loc"])} for problem in error.errors()]
+        body: Any = reduce(lambda inner, step: {step: inner}, reversed(location), value)
+        raise RequestValidationError(problems, body=body) from error
+
+
+def _inlined(schema: Any, definitions: dict[str, Any]) -> Any:
+    """Return a JSON schema without references and descriptions. Fields with a constant value are required."""
+    if isinstance(schema, list):
+        return [_inlined(entry, definitions) for entry in schema]
+    if not isinstance(schema, dict):
+        return schema
+    if "$ref" in schema:
+        return _inlined(definitions[schema["$ref"].rpartition("/")[2]], definitions)
+    dropped = {"title", "description", "default", "discriminator", "properties"}
+    inlined = {key: _inlined(value, definitions) for key, value in schema.items() if key not in dropped}
+    if (fields := schema.get("properties")) is not None:
+        inlined["properties"] = {name: _inlined(field, definitions) for name, field in fields.items()}
+        constants = [name for name, field in fields.items() if "const" in field]
+        inlined["required"] = [*constants, *(name for name in schema.get("required", ()) if name not in constants)]
+    return inlined
 
 
 class _DecisionPayload(Body):
@@ -42,7 +118,6 @@ async def parse(run: "RunAgentInput") -> tuple[TurnInput, SentMessages]:
     last = positions[-1] if positions else 0
     if not positions or run.messages[last].role not in ("user", "tool"):
         raise ValidationFailed.at(("messages", last), _LAST)
-    _check_results(run, positions)
     messages = [_stored(run.messages[position]) for position in positions]
     images = {}
     if messages[-1]["role"] == "user":
@@ -57,17 +132,6 @@ async def parse(run: "RunAgentInput") -> tuple[TurnInput, SentMessages]:
     )
     # An error of the conversation has the position of the last message.
     return turn, SentMessages(messages, images, "compare_all", [last] * len(messages))
-
-
-def _check_results(run: "RunAgentInput", positions: list[int]) -> None:
-    """Raise ``ValidationFailed`` if the request has the result of a tool call without an earlier tool call."""
-    called: set[str] = set()
-    for position in positions:
-        message: Any = run.messages[position]
-        if message.role == "assistant":
-            called |= {call.id for call in message.tool_calls or ()}
-        elif message.role == "tool" and message.tool_call_id not in called:
-            raise ValidationFailed.at(("messages", position, "toolCallId"), unknown_call(message.tool_call_id))
 
 
 def _decision(number: int, entry: "ResumeEntry") -> tuple[str, Decision]:

@@ -6,7 +6,7 @@ import orjson
 
 from mochi_server.errors import MochiError
 from mochi_server.protocols.encoder import data_frame
-from mochi_server.protocols.interactive import InteractiveEncoder
+from mochi_server.protocols.frontends import InteractiveEncoder
 from mochi_server.protocols.parts import Approval, Call, End, Notice, Reasoning, Result, Step, Text
 
 _DONE = data_frame(b"[DONE]")

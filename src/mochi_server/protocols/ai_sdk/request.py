@@ -1,15 +1,40 @@
-"""Conversion of requests of the AI SDK to the input of a turn, or to decisions for tool calls."""
+"""Requests of the AI SDK, and their conversion to the input of a turn or to decisions for tool calls."""
 
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, Literal
+
+from pydantic import Field
 
 from mochi_server.chat.images import Location
 from mochi_server.chat.turn_input import TurnInput
 from mochi_server.errors import ValidationFailed
-from mochi_server.protocols.ai_sdk.schemas import AiSdkRequest, UiMessage
-from mochi_server.protocols.conversation import Action, SentMessages
-from mochi_server.protocols.messages import check_text, decode_images, new_message
+from mochi_server.models.common import Body
+from mochi_server.protocols.conversation import Action, SentMessages, check_text, decode_images, new_message
+from mochi_server.protocols.schemas import FrontendOptions
 from mochi_server.tools.toolbox import Decision
+from mochi_server.util.first_error import Items
+
+
+class UiMessage(Body):
+    """A message of the AI SDK. The server uses parts of the types `text` and `file`, and responses to approvals."""
+
+    id: str = Field("", description="ID of the message in the client.")
+    role: Literal["system", "user", "assistant"]
+    parts: Items[dict[str, Any]]
+
+
+_EXAMPLE = {"messages": [{"role": "user", "parts": [{"type": "text", "text": "Hello!"}]}]}
+
+
+class AiSdkRequest(FrontendOptions, json_schema_extra={"examples": [_EXAMPLE]}):
+    """Request that `useChat` sends. Only the last message is new. The session already has the earlier messages. To set
+    options of the turn, such as `think`, use the `body` option of the AI SDK. Unknown fields are ignored.
+    """
+
+    messages: Items[UiMessage] = Field(min_length=1, description="Messages of the chat, oldest first.")
+    trigger: Literal["submit-message", "regenerate-message"] = Field("submit-message", description="Kind of request.")
+    message_id: str | None = Field(None, alias="messageId", description="The last user message, to replace it.")
+
 
 _LAST = "the last message must be a user message, or an assistant message with a response to an approval request"
 

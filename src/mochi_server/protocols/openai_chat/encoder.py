@@ -10,24 +10,23 @@ from mochi_server.chat.run import Run
 from mochi_server.chat.turn import TurnResult
 from mochi_server.protocols.encoder import Encoder, data_frame
 from mochi_server.protocols.errors import OPENAI_DONE, openai_stream_error
-from mochi_server.protocols.parts import End, Json, Part, Reasoning, Text
-from mochi_server.protocols.turn_fields import extra_fields, is_cut, usage
+from mochi_server.protocols.openai_chat.schemas import CompletionRequest, TextCompletionRequest
+from mochi_server.protocols.parts import End, Json, Part, Reasoning, Text, extra_fields, is_cut, usage
 
 
 class ChunkEncoder(Encoder):
-    """Encoder of a run as a chat completion. If ``include_usage`` is true, a last chunk has the token counts."""
+    """Encoder of a run as a chat completion. If the request asks for it, a last chunk has the token counts."""
 
     _prefix = "chatcmpl"
     _object = "chat.completion"
     _chunk_object = "chat.completion.chunk"
     _delta_head = b'{"index":0,"delta":'
 
-    def __init__(self, run: Run, model: str, *, include_usage: bool) -> None:
-        """``model`` is the model name in the request."""
+    def __init__(self, run: Run, request: CompletionRequest | TextCompletionRequest) -> None:
         super().__init__(run)
-        self._model = model
-        self._include_usage = include_usage
-        self._chunk_head = self._head(self._chunk_object) | ({"usage": None} if include_usage else {})
+        self._model = request.model
+        self._include_usage = bool(request.stream_options and request.stream_options.include_usage)
+        self._chunk_head = self._head(self._chunk_object) | ({"usage": None} if self._include_usage else {})
         head = orjson.dumps(self._chunk_head).removesuffix(b"}")
         self._choice_head = b'data: %s,"choices":[%s' % (head, self._delta_head)
 
@@ -56,7 +55,8 @@ class ChunkEncoder(Encoder):
         return self._head(self._object) | ending
 
     def _choice(self, parts: Sequence[Part]) -> Json:
-        end, reasoning, calls = _end_of(parts), _joined(parts, Reasoning), _tool_calls(_end_of(parts).result)
+        result, reasoning = _end_of(parts).result, _joined(parts, Reasoning)
+        calls = _tool_calls(result)
         content = _joined(parts, Text) or (None if calls else "")
         message: Json = {"role": "assistant", "content": content, "refusal": None}
         if reasoning:
@@ -64,13 +64,8 @@ class ChunkEncoder(Encoder):
         if calls:
             message["tool_calls"] = calls
         tokens = [token for part in parts if isinstance(part, Text | Reasoning | End) for token in part.logprobs or ()]
-        finish = _finish_reason(end.result)
-        return {
-            "index": 0,
-            "message": message,
-            "logprobs": _logprobs(tokens) if tokens else None,
-            "finish_reason": finish,
-        }
+        logprobs = _logprobs(tokens) if tokens else None
+        return {"index": 0, "message": message, "logprobs": logprobs, "finish_reason": _finish_reason(result)}
 
     def _head(self, name: str) -> Json:
         run_id = f"{self._prefix}-{self.run.run_id}"
@@ -141,11 +136,7 @@ def _finish_reason(turn: TurnResult) -> str:
 
 def _tool_calls(turn: TurnResult) -> list[Json]:
     """Return the tool calls that the client must run."""
-    return [
-        {
-            "id": call.id,
-            "type": "function",
-            "function": {"name": call.name, "arguments": orjson.dumps(call.arguments).decode()},
-        }
-        for call in turn.client_tool_calls
-    ]
+    functions = {
+        c.id: {"name": c.name, "arguments": orjson.dumps(c.arguments).decode()} for c in turn.client_tool_calls
+    }
+    return [{"id": call_id, "type": "function", "function": function} for call_id, function in functions.items()]

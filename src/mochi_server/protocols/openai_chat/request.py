@@ -3,10 +3,15 @@
 from mochi_server.chat.images import Location
 from mochi_server.chat.turn_input import TurnInput
 from mochi_server.errors import ValidationFailed
-from mochi_server.protocols.conversation import SentMessages
-from mochi_server.protocols.messages import add_tool_names, decode_images, new_message
-from mochi_server.protocols.openai_chat.messages import ImagePart, ToolMessage, UserMessage
-from mochi_server.protocols.openai_chat.schemas import CompletionRequest, NamedTool, TextCompletionRequest
+from mochi_server.protocols.conversation import SentMessages, add_tool_names, decode_images, new_message
+from mochi_server.protocols.openai_chat.schemas import (
+    CompletionRequest,
+    ImagePart,
+    NamedTool,
+    TextCompletionRequest,
+    ToolMessage,
+    UserMessage,
+)
 from mochi_server.protocols.schemas import MochiHeaders, tool_selection
 from mochi_server.sessions.images import Image
 

@@ -1,26 +1,123 @@
-"""Request schemas of chat completions and text completions."""
+"""Schemas of chat completions, text completions and models."""
 
+from collections.abc import Sequence
 from typing import Annotated, Any, Literal
 
-from pydantic import ConfigDict, Field
+from pydantic import BaseModel, Discriminator, Field, Tag
 
 from mochi_server.models.common import Body, Text
-from mochi_server.protocols.openai_chat.messages import AnyMessage
-from mochi_server.protocols.schemas import (
-    AnswerRequest,
-    FunctionTool,
-    NamedFunction,
-    PlainFormat,
-    TokenLimit,
-    Unsupported,
-    allow,
-)
-from mochi_server.sessions.types import FiniteObject
+from mochi_server.protocols import schemas
+from mochi_server.protocols.conversation import new_message, tool_call
+from mochi_server.sessions.types import FiniteObject, Message
 from mochi_server.util.first_error import Items
 
-_MAX_TOP_LOGPROBS = 20
+
+class ImageUrl(Body):
+    """An image as a data URL."""
+
+    url: schemas.DataUrl
+
+
+class ImagePart(Body):
+    """An image, for models with `vision`."""
+
+    type: Literal["image_url"]
+    image_url: Annotated[
+        Annotated[schemas.DataUrl, Tag("text")] | Annotated[ImageUrl, Tag("object")],
+        Discriminator(lambda image: "text" if isinstance(image, str) else "object"),
+    ]
+
+    @property
+    def url(self) -> str:
+        return self.image_url if isinstance(self.image_url, str) else self.image_url.url
+
+
+_UserPart = Annotated[schemas.TextPart | ImagePart, Field(discriminator="type")]
+_AnswerPart = Annotated[schemas.TextPart | schemas.RefusalPart, Field(discriminator="type")]
+
+
+def _text(content: str | Sequence[schemas.TextPart | ImagePart | schemas.RefusalPart] | None) -> str:
+    if content is None or isinstance(content, str):
+        return content or ""
+    texts = [
+        p.refusal if isinstance(p, schemas.RefusalPart) else p.text for p in content if not isinstance(p, ImagePart)
+    ]
+    return "\n".join(texts)
+
+
+class SystemMessage(Body):
+    """Instructions for the model."""
+
+    role: Literal["system", "developer"]
+    content: schemas.TextOr[Items[schemas.TextPart]]
+
+    def to_stored(self) -> Message:
+        return new_message("system", _text(self.content))
+
+
+class UserMessage(Body):
+    """A message of the user."""
+
+    role: Literal["user"]
+    content: schemas.TextOr[Items[_UserPart]]
+
+    def to_stored(self) -> Message:
+        return new_message("user", _text(self.content))
+
+
+class Function(Body):
+    """Function of a tool call. ``arguments`` is JSON text."""
+
+    name: str
+    arguments: str = "{}"
+
+
+class Call(Body):
+    """A tool call of the model."""
+
+    id: str
+    type: Literal["function"] = "function"
+    function: Function
+
+
+class AssistantMessage(Body):
+    """A message of the model."""
+
+    role: Literal["assistant"]
+    content: schemas.TextOr[Items[_AnswerPart]] | None = None
+    refusal: Text | None = None
+    reasoning_content: Text | None = None
+    reasoning: Text | None = None
+    tool_calls: Items[Call] | None = None
+    function_call: schemas.Unsupported = Field(None, description="Not supported. Use `tool_calls`.")
+    audio: schemas.Unsupported = None
+
+    def to_stored(self) -> Message:
+        message = new_message("assistant", _text(self.content) or self.refusal or "")
+        if thinking := self.reasoning_content or self.reasoning:
+            message["thinking"] = thinking
+        if self.tool_calls:
+            calls = enumerate(self.tool_calls)
+            message["tool_calls"] = [tool_call(n, c.id, c.function.name, c.function.arguments) for n, c in calls]
+        return message
+
+
+class ToolMessage(Body):
+    """The result of a tool call."""
+
+    role: Literal["tool"]
+    content: schemas.TextOr[Items[_UserPart]]
+    tool_call_id: str
+
+    def to_stored(self) -> Message:
+        return {**new_message("tool", _text(self.content)), "tool_call_id": self.tool_call_id}
+
+
+AnyMessage = Annotated[SystemMessage | UserMessage | AssistantMessage | ToolMessage, Field(discriminator="role")]
+
+
 MaxTokens = Annotated[
-    TokenLimit | None, Field(description="Maximum tokens of the answer, with reasoning. -1 sets no limit.")
+    schemas.TokenLimit | None, Field(description="Maximum tokens of the answer, with reasoning. -1 sets no limit.")
 ]
 
 
@@ -28,14 +125,14 @@ class ClientTool(Body):
     """A tool that the client runs."""
 
     type: Literal["function"]
-    function: FunctionTool
+    function: schemas.FunctionTool
 
 
 class NamedTool(Body):
     """The tool that the model should call. The server does not offer any other tool to the model."""
 
     type: Literal["function"]
-    function: NamedFunction
+    function: schemas.NamedFunction
 
 
 class JsonSchema(Body):
@@ -55,63 +152,156 @@ class SchemaFormat(Body):
         return self.json_schema.json_schema or "json"
 
 
+_Format = Annotated[schemas.PlainFormat | SchemaFormat, Field(discriminator="type")]
+
+
 class StreamOptions(Body):
     """Options of a stream. If ``include_usage`` is true, a last chunk has the token counts."""
 
     include_usage: bool | None = None
 
 
-class CompletionRequest(AnswerRequest):
-    """A conversation to answer. A null field counts as absent. Unknown fields are ignored."""
+_EXAMPLE = {"model": "qwen3:14b", "messages": [{"role": "user", "content": "Hello!"}]}
 
-    model_config = ConfigDict(
-        json_schema_extra={"examples": [{"model": "qwen3:14b", "messages": [{"role": "user", "content": "Hello!"}]}]}
-    )
+
+class CompletionRequest(schemas.AnswerRequest, json_schema_extra={"examples": [_EXAMPLE]}):
+    """A conversation to answer. A null field counts as absent. Unknown fields are ignored."""
 
     messages: Items[AnyMessage] = Field(min_length=1, description="The conversation; in a session, its new messages.")
     stream_options: StreamOptions | None = Field(None, description="`include_usage` adds a chunk with token counts.")
     tools: Items[ClientTool] | None = Field(None, description="Tools that the client runs.")
-    tool_choice: Literal["none", "auto", "required"] | NamedTool | None = Field(
-        None, description="`required` and the name of a tool are enforced for the first answer of the turn."
-    )
-    parallel_tool_calls: bool | None = Field(
-        None, description="If `false`, each answer calls one tool at most. The server drops further calls."
-    )
-    response_format: Annotated[PlainFormat | SchemaFormat, Field(discriminator="type")] | None = Field(
-        None, description="Text, any JSON object, or JSON that matches a schema."
-    )
+    tool_choice: Literal["none", "auto", "required"] | NamedTool | None = Field(None, description=schemas.TOOL_CHOICE)
+    parallel_tool_calls: bool | None = Field(None, description=schemas.PARALLEL)
+    response_format: _Format | None = Field(None, description="Text, any JSON object, or JSON that matches a schema.")
     max_tokens: MaxTokens = None
-    max_completion_tokens: TokenLimit | None = Field(None, description="Overrides `max_tokens`.")
+    max_completion_tokens: schemas.TokenLimit | None = Field(None, description="Overrides `max_tokens`.")
     logprobs: bool | None = Field(None, description="Return the log probabilities of the tokens of the answer.")
-    top_logprobs: int | None = Field(
-        None, ge=0, le=_MAX_TOP_LOGPROBS, description="Number of alternatives for each token. It requires `logprobs`."
+    top_logprobs: int | None = Field(None, ge=0, le=20, description="Alternatives for each token, with `logprobs`.")
+    format: Annotated[Any, schemas.allow(reason="use `response_format`")] = Field(None, description="Not supported.")
+    modalities: Annotated[Items[str] | None, schemas.allow(["text"])] = Field(
+        None, description="Only `text` is supported."
     )
-    format: Annotated[Any, allow(reason="use `response_format`")] = Field(
-        None, description="Not supported. Use `response_format`."
-    )
-    modalities: Annotated[Items[str] | None, allow(["text"])] = Field(None, description="Only `text` is supported.")
-    audio: Unsupported = None
-    functions: Unsupported = Field(None, description="Not supported. Use `tools`.")
-    function_call: Unsupported = None
-    web_search_options: Unsupported = None
+    audio: schemas.Unsupported = None
+    functions: schemas.Unsupported = Field(None, description="Not supported. Use `tools`.")
+    function_call: schemas.Unsupported = None
+    web_search_options: schemas.Unsupported = None
 
 
-class TextCompletionRequest(AnswerRequest):
+_TEXT_EXAMPLE = {"model": "qwen3:14b", "prompt": "Once upon a time"}
+
+
+class TextCompletionRequest(schemas.AnswerRequest, json_schema_extra={"examples": [_TEXT_EXAMPLE]}):
     """A prompt to complete. The model receives it as a user message. Unknown fields are ignored."""
 
-    model_config = ConfigDict(json_schema_extra={"examples": [{"model": "qwen3:14b", "prompt": "Once upon a time"}]})
-
-    prompt: Text | Annotated[Items[Text], Field(min_length=1, max_length=1)] = Field(
-        description="The prompt, or a list of one prompt."
-    )
+    prompt: Text | Annotated[Items[Text], Field(min_length=1, max_length=1)] = Field(description="One prompt.")
     stream_options: StreamOptions | None = Field(None, description="`include_usage` adds a chunk with token counts.")
     max_tokens: MaxTokens = None
-    best_of: Annotated[int | None, allow(1)] = Field(None, description="Only 1 is supported.")
-    echo: Annotated[bool | None, allow(False)] = Field(None, description="Only `false` is supported.")
-    suffix: Annotated[str | None, allow("")] = Field(None, description="Only an empty text is supported.")
-    logprobs: Annotated[Any, allow()] = Field(None, description="Not supported.")
-    response_format: Unsupported = None
-    tools: Annotated[Any, allow([])] = Field(None, description="Only an empty list is supported.")
-    max_completion_tokens: Annotated[Any, allow(reason="use `max_tokens`")] = Field(
-        None, description="Not supported. Use `max_tokens`."
+    best_of: Annotated[int | None, schemas.allow(1)] = Field(None, description="Only 1 is supported.")
+    echo: Annotated[bool | None, schemas.allow(False)] = Field(None, description="Only `false` is supported.")
+    suffix: Annotated[str | None, schemas.allow("")] = Field(None, description="Only an empty text is supported.")
+    logprobs: Annotated[Any, schemas.allow()] = Field(None, description="Not supported.")
+    response_format: schemas.Unsupported = None
+    tools: Annotated[Any, schemas.allow([])] = Field(None, description="Only an empty list is supported.")
+    max_completion_tokens: Annotated[Any, schemas.allow(reason="use `max_tokens`")] = Field(
+        None, description="Not supported."
     )
+
+
+_FinishReason = Literal["stop", "length", "tool_calls"]
+
+
+class OpenAIModel(BaseModel):
+    """A possible value of ``model`` in a request. ``created`` is the time of its last change, in seconds since 1970."""
+
+    id: str
+    object: Literal["model"] = "model"
+    created: int = 0
+    owned_by: str = "mochi-server"
+
+
+class OpenAIModelList(BaseModel):
+    """All models: first the chat models of Ollama, then its other models, then the agents."""
+
+    object: Literal["list"] = "list"
+    data: list[OpenAIModel]
+
+
+class CalledFunction(BaseModel):
+    """Function of a tool call. ``arguments`` is JSON text."""
+
+    name: str
+    arguments: str
+
+
+class CalledTool(BaseModel):
+    """A tool call for the client to run."""
+
+    id: str
+    type: Literal["function"]
+    function: CalledFunction
+
+
+class CompletionMessage(BaseModel):
+    """The answer. If the model reasoned, ``reasoning_content`` and ``reasoning`` both contain the same reasoning."""
+
+    role: Literal["assistant"]
+    content: str | None
+    refusal: str | None
+    reasoning_content: str | None = None
+    reasoning: str | None = None
+    tool_calls: list[CalledTool] | None = None
+
+
+class ChoiceLogprobs(BaseModel):
+    """Log probabilities of the tokens of the answer, if the request sets ``logprobs``."""
+
+    content: list[dict[str, Any]]
+    refusal: None
+
+
+class Choice(BaseModel):
+    """The answer of a completion. A completion has exactly one choice."""
+
+    index: int
+    message: CompletionMessage
+    logprobs: ChoiceLogprobs | None
+    finish_reason: _FinishReason
+
+
+class Usage(BaseModel):
+    """Ollama's token counts, summed over all requests of the turn."""
+
+    prompt_tokens: int
+    completion_tokens: int
+    total_tokens: int
+
+
+class _Answer(BaseModel):
+    id: str
+    created: int
+    model: str
+    usage: Usage
+    mochi: schemas.MochiExtension
+
+
+class Completion(_Answer):
+    """A complete answer."""
+
+    object: Literal["chat.completion"]
+    choices: list[Choice]
+
+
+class TextChoice(BaseModel):
+    """The answer of a text completion. A completion has exactly one choice."""
+
+    index: int
+    text: str
+    logprobs: None
+    finish_reason: _FinishReason
+
+
+class TextCompletion(_Answer):
+    """A complete answer as text."""
+
+    object: Literal["text_completion"]
+    choices: list[TextChoice]

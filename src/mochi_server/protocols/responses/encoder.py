@@ -12,8 +12,7 @@ from mochi_server.chat.run import Run
 from mochi_server.errors import ContextOverflow, MochiError
 from mochi_server.protocols.encoder import BlockEncoder, named_frame
 from mochi_server.protocols.errors import http_status
-from mochi_server.protocols.parts import End, Json, Part, Reasoning, Text
-from mochi_server.protocols.turn_fields import extra_fields, is_cut, usage
+from mochi_server.protocols.parts import End, Json, Part, Reasoning, Text, extra_fields, is_cut, usage
 from mochi_server.tools.toolbox import ToolInvocation
 
 Item = dict[str, Any]
