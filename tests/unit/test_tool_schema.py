@@ -173,49 +173,6 @@ async def test_exception_of_a_validator_is_an_invalid_argument() -> None:
         await tool.bind({"value": 0})
 
 
-class Sum(BaseModel):
-    """A sum, whose fields do not distinguish it from a product."""
-
-    left: "Sum | Product | int"
-
-
-class Product(BaseModel):
-    """A product."""
-
-    left: "Sum | Product | int"
-
-
-class Leaf(BaseModel):
-    """End of a tree."""
-
-    kind: Literal["leaf"]
-
-
-class Branch(BaseModel):
-    """Branch of a tree, which a field distinguishes from a leaf."""
-
-    kind: Literal["branch"]
-    to: "Annotated[Leaf | Branch, Field(discriminator='kind')]"
-
-
-def chain(levels: int, end: object, **fields: Any) -> Any:
-    """Return `end` within objects that have it under the key `left` or `to`."""
-    for _ in range(levels):
-        end = {**fields, "to" if fields else "left": end}
-    return end
-
-
-async def test_deep_arguments_of_recursive_unions_are_rejected_fast() -> None:
-    tool = make_schema(returns(Sum), "tool")
-    for end in (1, "x"):
-        with pytest.raises(InvalidArguments, match="nested too deeply for a recursive type"):
-            await tool.bind({"value": chain(90, end)})
-    assert (await tool.bind({"value": chain(8, 1)})).arguments["value"].left
-    tool = make_schema(returns(Branch), "tool")
-    tree = chain(90, {"kind": "leaf"}, kind="branch")
-    assert (await tool.bind({"value": tree})).arguments["value"].model_dump() == tree
-
-
 def google(a: int, b: str = "x") -> str:
     """Do a thing.
 

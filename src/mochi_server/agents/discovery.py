@@ -10,9 +10,8 @@ from pathlib import Path
 from mochi_server.agents.config import AgentDefinition
 from mochi_server.agents.skill import SKILL_FILE, SkillError, read_skill
 from mochi_server.errors import AgentInvalid, AgentNotFound
-from mochi_server.tools.discovery import ToolCatalogue, find_tools
+from mochi_server.tools.discovery import ToolCatalogue, find_mistakes, find_tools
 from mochi_server.tools.loader import Problem, leads_out
-from mochi_server.tools.source_checks import find_mistakes
 
 CHATS_FOLDER = "agent_chats"
 RESERVED_NAMES = frozenset({"chats", "reload", CHATS_FOLDER})

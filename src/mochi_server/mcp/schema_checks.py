@@ -10,7 +10,7 @@ from typing import Any
 
 import anyio
 
-from mochi_server.mcp.config import MAX_MESSAGE_BYTES
+from mochi_server.mcp.session import MAX_MESSAGE_BYTES
 
 CHECK_SECONDS = 1
 """Maximum duration of the check of a call's arguments."""

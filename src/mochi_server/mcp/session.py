@@ -1,4 +1,4 @@
-"""State of one connection to an MCP server, which the transports and the connection task share."""
+"""State of one connection to an MCP server, which the transport and the connection task share."""
 
 import asyncio
 import logging
@@ -9,17 +9,25 @@ from typing import Any, Protocol
 import anyio
 from pydantic import ValidationError
 
-from mochi_server.mcp.config import MessageTooLarge
 from mochi_server.tools.execution import ToolContent, shorten
-from mochi_server.util.masking import SecretMasker
+from mochi_server.util.text import SecretMasker
 
 CONNECT_SECONDS = 30
+MAX_MESSAGE_BYTES = 16 * 1024 * 1024
+"""Maximum size of one message of an MCP server."""
 DISCONNECTED = "the connection was closed; the next call reconnects"
 _MAX_TEXT = 500
 _CONNECTING = "it has not responded yet"
 _EXITED = "it exited without a response; its output is in the log at level DEBUG"
 
 logger = logging.getLogger(__name__)
+
+
+class MessageTooLarge(Exception):
+    """A message of a server exceeds ``MAX_MESSAGE_BYTES``."""
+
+    def __init__(self) -> None:
+        super().__init__(f"it sent a message of more than {MAX_MESSAGE_BYTES // 1024 // 1024} MiB")
 
 
 def limit_wait() -> AbstractContextManager[anyio.CancelScope]:

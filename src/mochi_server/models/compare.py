@@ -10,7 +10,7 @@ from mochi_server.models.common import NOT_BLANK, Options, StrictBody, Text
 from mochi_server.ollama.types import ChatMessage
 from mochi_server.services.compare import MAX_MODELS, CompareService, Comparison
 from mochi_server.sessions.generation_settings import Think
-from mochi_server.util.first_error import Items
+from mochi_server.util.validation import Items
 
 _MODEL_IDS = {
     "description": "Names of models, or their positions in the list of models, starting at 1.",

@@ -17,7 +17,7 @@ from mochi_server.models.common import Body, IdempotencyKey, OnDisconnect, Optio
 from mochi_server.protocols.messages import tool_schema
 from mochi_server.sessions.generation_settings import FiniteObject, Format, KeepAlive, Think, ThinkLevel
 from mochi_server.sessions.types import ToolExecutionPolicy
-from mochi_server.util.first_error import Items
+from mochi_server.util.validation import Items
 
 _THINK: dict[str | None, bool | str] = {"none": False, "minimal": "low", "xhigh": "max", "ultra": "max"}
 """Ollama's ``think`` values for OpenAI's reasoning levels. Levels that are not listed have the same name in Ollama."""

@@ -11,7 +11,7 @@ from mochi_server.constants import MAX_TITLE_CHARS
 from mochi_server.sessions.session import ChatSession, SessionMetadata, collapse_whitespace
 from mochi_server.sessions.types import Message, Role
 from mochi_server.util.clock import new_id, now
-from mochi_server.util.first_error import Entries, Items
+from mochi_server.util.validation import Entries, Items
 
 _UNKNOWN_MODEL = "unknown"
 _UNTITLED = "New Chat"

@@ -10,7 +10,7 @@ from mochi_server.events import TurnWarning
 from mochi_server.sessions.types import AgentSettings, ToolSettings
 from mochi_server.tools.discovery import ToolCatalogue
 from mochi_server.tools.registry import ToolRegistry
-from mochi_server.util.nearest import join_names, nearest
+from mochi_server.util.text import join_names, nearest
 
 _RESERVED = f"The tool {AGENT_TOOL!r} cannot be used while agents are enabled, because it calls the agents. Rename it."
 _MAX_SUGGESTIONS = 10

@@ -17,7 +17,6 @@ from pydantic import PydanticSchemaGenerationError, PydanticUserError, TypeAdapt
 from pydantic_core import ArgsKwargs
 
 from mochi_server.constants import MAX_ARGUMENT_LEVELS, MAX_ARGUMENT_VALUES
-from mochi_server.tools.union_limit import is_too_ambiguous
 
 _STYLES = (DocstringStyle.GOOGLE, DocstringStyle.NUMPYDOC, DocstringStyle.REST)
 _KEYWORDS = ("type", "description", "enum", "required")
@@ -96,7 +95,7 @@ def make_schema(function: Callable[..., Any], name: str) -> ToolSchema:
             parameter: {"type": type_name(hints[parameter]), "description": _one_line(descriptions.get(parameter, ""))}
             for parameter in signature.parameters
         },
-        bind=partial(_bind, signature, adapter, schema),
+        bind=partial(_bind, signature, adapter),
         returns=_one_line((docstring.returns.description if docstring.returns else None) or ""),
     )
     try:
@@ -107,10 +106,8 @@ def make_schema(function: Callable[..., Any], name: str) -> ToolSchema:
 
 
 async def _bind(
-    signature: inspect.Signature, adapter: TypeAdapter[Any], schema: dict[str, Any], arguments: Mapping[str, Any]
+    signature: inspect.Signature, adapter: TypeAdapter[Any], arguments: Mapping[str, Any]
 ) -> inspect.BoundArguments:
-    if is_too_ambiguous(schema, arguments):
-        raise InvalidArguments("they are nested too deeply for a recursive type. Call the tool with flatter arguments.")
     try:
         values = adapter.validate_python(ArgsKwargs((), dict(arguments)))
     except ValidationError as error:

@@ -9,7 +9,7 @@ from pydantic.json_schema import JsonSchemaValue
 from pydantic_core import CoreSchema
 
 from mochi_server.models.common import Body
-from mochi_server.util.first_error import Items
+from mochi_server.util.validation import Items
 
 if TYPE_CHECKING:  # the package takes 0.15 s to import, so only requests of AG-UI import it
     from ag_ui.core import RunAgentInput

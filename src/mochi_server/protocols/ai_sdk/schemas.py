@@ -6,7 +6,7 @@ from pydantic import ConfigDict, Field
 
 from mochi_server.models.common import Body
 from mochi_server.protocols.schemas import FrontendOptions
-from mochi_server.util.first_error import Items
+from mochi_server.util.validation import Items
 
 
 class UiMessage(Body):

@@ -7,7 +7,7 @@ from pydantic import BaseModel, Field
 from mochi_server.models.common import Body, Text, ToolParameters
 from mochi_server.protocols import schemas
 from mochi_server.sessions.generation_settings import FiniteObject
-from mochi_server.util.first_error import Items
+from mochi_server.util.validation import Items
 
 CUSTOM = (None, "custom")
 """Types of the tools that the client defines. The server leaves out all other tools, because Anthropic defines them."""

@@ -7,7 +7,7 @@ from pydantic import BaseModel, BeforeValidator, Field, Tag
 from mochi_server.models.common import Body, Text
 from mochi_server.protocols.openai_chat.embeddings import EncodingFormat
 from mochi_server.protocols.schemas import TEXT_OR_LIST, allow
-from mochi_server.util.first_error import Items
+from mochi_server.util.validation import Items
 
 _TOKENS = "token IDs are not supported; send text instead (LangChain: `check_embedding_ctx_length=False`)"
 _MAX_TEXTS = 2048

@@ -16,7 +16,7 @@ from mochi_server.protocols.schemas import (
     allow,
 )
 from mochi_server.sessions.generation_settings import FiniteObject
-from mochi_server.util.first_error import Items
+from mochi_server.util.validation import Items
 
 _MAX_TOP_LOGPROBS = 20
 MaxTokens = Annotated[

@@ -6,7 +6,7 @@ from pydantic import Discriminator, Field, Tag, TypeAdapter, model_validator
 
 from mochi_server.models.common import Body, Text
 from mochi_server.protocols.schemas import DataUrl, RefusalPart, TextOr
-from mochi_server.util.first_error import Items
+from mochi_server.util.validation import Items
 
 
 class InputText(Body):

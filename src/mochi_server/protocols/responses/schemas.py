@@ -18,7 +18,7 @@ from mochi_server.protocols.schemas import (
     Unsupported,
     allow,
 )
-from mochi_server.util.first_error import Items
+from mochi_server.util.validation import Items
 
 _LOGPROBS = "message.output_text.logprobs"
 _OtherLimit = Annotated[
