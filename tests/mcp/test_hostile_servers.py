@@ -23,7 +23,7 @@ FAULTS = {
     "number": "its response is not valid MCP: result: Input should be an object",
     "deep": "its response is not valid MCP: Invalid JSON: recursion limit exceeded",
     "digits": "its response is not valid MCP: Invalid JSON: number out of range",
-    "cut": "its response is not valid MCP: Invalid JSON: EOF while parsing a list",
+    "cut": "its response is not valid MCP: Invalid JSON: expected value",
     "values": "its response is not valid MCP: it has more than 50,000 values",
     "blocks": "its response is not valid MCP: content: Input should be a valid list",
     "null_id": "its response is not valid MCP: its id is invalid",

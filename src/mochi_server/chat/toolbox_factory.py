@@ -16,7 +16,6 @@ from mochi_server.tools.execution import ToolExecutionService
 from mochi_server.tools.registry import ToolRegistry
 from mochi_server.tools.toolbox import (
     ClientToolbox,
-    ConfirmingToolbox,
     FunctionToolbox,
     JoinedToolbox,
     LimitedToolbox,
@@ -46,12 +45,12 @@ class ToolboxFactory:
         approver = SessionApprover(
             self.broker, session.session_id, turn_input.interactive, conversation.store, self.retry
         )
-        functions = FunctionToolbox(
+        own = FunctionToolbox(
             await self._enabled(session, selected.names),
             self.execution,
+            approver,
             partial(self._current, approver, selected.names),
         )
-        own = ConfirmingToolbox(functions, approver)
         others = [box for source in self.sources if (box := await source(session, approver)) is not None]
         return _select(JoinedToolbox(*others, own) if others else own, selected)
 

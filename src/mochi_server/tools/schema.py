@@ -4,7 +4,6 @@ import inspect
 import types
 import typing
 from collections.abc import Awaitable, Callable, Iterator, Mapping
-from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from itertools import count
@@ -12,13 +11,12 @@ from typing import Any, cast
 from urllib.parse import unquote
 
 import orjson
-from docstring_parser import Docstring, DocstringStyle, ParseError, parse
+from docstring_parser import parse
 from pydantic import PydanticSchemaGenerationError, PydanticUserError, TypeAdapter, ValidationError
 from pydantic_core import ArgsKwargs
 
 from mochi_server.constants import MAX_ARGUMENT_LEVELS, MAX_ARGUMENT_VALUES
 
-_STYLES = (DocstringStyle.GOOGLE, DocstringStyle.NUMPYDOC, DocstringStyle.REST)
 _KEYWORDS = ("type", "description", "enum", "required")
 """JSON schema keywords that Ollama supports, besides ``items``, ``properties`` and ``anyOf``."""
 _MAX_NODES = 5_000
@@ -77,12 +75,7 @@ def make_schema(function: Callable[..., Any], name: str) -> ToolSchema:
     signature, hints = _signature(function)
     if faults := [*_faults(documentation, signature, hints)]:
         raise InvalidTool("; ".join(faults))
-    # Use the docstring style that finds the most parameters.
-    docstring = max(
-        _parsed(documentation),
-        key=lambda parsed: sum(p.arg_name in signature.parameters for p in parsed.params),
-        default=Docstring(),
-    )
+    docstring = parse(documentation)  # in the style that finds the most
     adapter, schema = _adapter(signature, hints)
     descriptions = {name: node["description"] for name, node in schema["properties"].items() if "description" in node}
     descriptions |= {each.arg_name: each.description for each in docstring.params if each.description}
@@ -171,13 +164,6 @@ def _faults(documentation: str, signature: inspect.Signature, hints: Mapping[str
             yield f"its parameter {parameter.name!r} has no type; annotate it"
     if "return" not in hints:
         yield "its return type is missing; annotate it"
-
-
-def _parsed(documentation: str) -> Iterator[Docstring]:
-    """Yield a docstring parsed in each style in which it is valid."""
-    for style in _STYLES:
-        with suppress(ParseError):
-            yield parse(documentation, style)
 
 
 def _adapter(signature: inspect.Signature, hints: Mapping[str, Any]) -> tuple[TypeAdapter[Any], dict[str, Any]]:
