@@ -118,7 +118,7 @@ def test_endless_output_delays_neither_requests_nor_the_end(tmp_path: Path, kind
     write_mcp(tmp_path, flood=hostile(tmp_path, "echo", kind), hand=by_hand(tmp_path, "note"))
     with Command("mochi_server", "--port", "0", "--ollama-host", "http://127.0.0.1:9", cwd=tmp_path) as command:
         api = command.api()
-        until(lambda: {"echo", "note"} <= set(api.ok(api.http.get("/tools"))["tools"]))
+        until(lambda: {"echo", "note"} <= set(api.ok(api.http.get("/tools"))["tools"]), 60)
         assert max(latencies(api, 50)) < 0.25
         began = time.monotonic()
         assert {"echo", "note"} <= set(api.ok(api.http.post("/tools/reload"))["tools"])

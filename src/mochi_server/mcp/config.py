@@ -95,7 +95,7 @@ class McpConfig:
 
 
 class _InvalidEntry(Exception):
-    """``mcp.json`` or one of its entries is invalid."""
+    """The file or one of its entries is invalid."""
 
 
 def read_config(directory: Path | None) -> McpConfig:

@@ -67,10 +67,7 @@ class McpServer:
         return [*filter(None, [self.session.problem]), *self._tool_problems]
 
     def start(self) -> None:
-        """Start connecting. If the connection ends, the next tool call reconnects.
-
-        If the server is remote, the connection is also retried after a pause.
-        """
+        """Start connecting. If the connection ends, the next call reconnects, or a remote server after a pause."""
         self._spawn(self._run(self.session))
 
     async def call(self, tool: str, arguments: dict[str, Any]) -> ToolContent:
@@ -80,10 +77,10 @@ class McpServer:
             if self.session.ended:
                 self._reconnect()
             session = self.session
-            connection = await asyncio.shield(session.opened)
-            if connection is None:
+            send = await asyncio.shield(session.opened)
+            if send is None:
                 raise ToolRaised(f"the MCP server {self.name} cannot be reached: {session.problem}")
-            return await connection.call(tool, arguments)
+            return await send(tool, arguments)
         except ToolRaised as error:
             raise ToolRaised(self._secrets.mask(str(error))) from None
         finally:
@@ -146,7 +143,7 @@ class McpServer:
             async with connection_module.connect(self._config, self._cwd, session) as connection:
                 await self._list_tools(connection)
                 timeout.deadline = math.inf
-                session.open(connection)
+                session.open(connection.call)
                 self._pause = RETRY_SECONDS
                 while True:
                     await session.changed.wait()

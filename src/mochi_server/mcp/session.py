@@ -2,9 +2,10 @@
 
 import asyncio
 import logging
+from collections.abc import Awaitable, Callable
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any
 
 import anyio
 from pydantic import ValidationError
@@ -23,6 +24,10 @@ _EXITED = "it exited without a response; its output is in the log at level DEBUG
 logger = logging.getLogger(__name__)
 
 
+Call = Callable[[str, dict[str, Any]], Awaitable[ToolContent]]
+"""Function that calls a tool. Raises ``ToolRaised`` if the call fails."""
+
+
 class MessageTooLarge(Exception):
     """A message of a server exceeds ``MAX_MESSAGE_BYTES``."""
 
@@ -33,13 +38,6 @@ class MessageTooLarge(Exception):
 def limit_wait() -> AbstractContextManager[anyio.CancelScope]:
     """Return a context that raises ``TimeoutError`` if connecting or listing takes longer than ``CONNECT_SECONDS``."""
     return anyio.fail_after(CONNECT_SECONDS)
-
-
-class Connection(Protocol):
-    """Connection that calls tools."""
-
-    async def call(self, tool: str, arguments: dict[str, Any]) -> ToolContent:
-        """Call a tool and return its result. Raises ``ToolRaised`` if the call fails."""
 
 
 def invalid_response(error: ValidationError) -> str:
@@ -54,10 +52,8 @@ class McpSession:
 
     name: str
     secrets: SecretMasker
-    opened: "asyncio.Future[Connection | None]" = field(
-        default_factory=lambda: asyncio.get_running_loop().create_future()
-    )
-    """Future with the connection, or with None if the attempt to connect failed."""
+    opened: "asyncio.Future[Call | None]" = field(default_factory=lambda: asyncio.get_running_loop().create_future())
+    """Future with the function that calls tools, or with None if the attempt to connect failed."""
     problem: str | None = _CONNECTING
     error_status: int | None = None
     """HTTP status of the latest response to a message, if it is an error."""
@@ -67,11 +63,11 @@ class McpSession:
     changed: asyncio.Event = field(default_factory=asyncio.Event)
     """Set when the tools have changed or the connection has ended."""
 
-    def open(self, connection: Connection) -> None:
+    def open(self, call: Call) -> None:
         """Make the connection available to calls."""
         self.problem = None
         if not self.opened.done():
-            self.opened.set_result(connection)
+            self.opened.set_result(call)
 
     def end(self) -> None:
         """Mark the connection as ended, so that the next call reconnects."""

@@ -15,7 +15,6 @@ from contextlib import asynccontextmanager, suppress
 from errno import ENOENT
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 import anyio
 import httpx2
@@ -163,6 +162,10 @@ async def _stop(process: Process) -> None:
 async def http(server: RemoteServer, session: McpSession) -> AsyncGenerator[object, None]:
     """Yield the streams for the messages of an MCP server. Raises any error of the transport or the SDK."""
 
+    async def limit(request: httpx2.Request) -> None:
+        if request.method == "DELETE":  # it ends the session
+            request.extensions["timeout"] = dict.fromkeys(("connect", "read", "write", "pool"), _CLOSE_SECONDS)
+
     async def check(response: httpx2.Response) -> None:
         if response.request.method == "POST":  # the SDK ignores error responses to other requests
             session.error_status = response.status_code if response.is_error else None
@@ -174,26 +177,18 @@ async def http(server: RemoteServer, session: McpSession) -> AsyncGenerator[obje
     is_https = server.url.lower().startswith("https")
     create_context = httpx2.create_ssl_context if is_https else partial(ssl.SSLContext, ssl.PROTOCOL_TLS_CLIENT)
     async with (
-        _HttpClient(
+        httpx2.AsyncClient(
             # Compression would defeat the size limit.
             headers={**server.headers, "Accept-Encoding": "identity"},
             # The caller has a timeout for responses.
             timeout=httpx2.Timeout(_CONNECT_SECONDS, read=None),
             verify=await anyio.to_thread.run_sync(create_context),  # reading the certificates takes 50 ms
             trust_env=not is_loopback(httpx2.URL(server.url).host),
-            event_hooks={"response": [check]},
+            event_hooks={"request": [limit], "response": [check]},
         ) as client,
         streamable_http_client(server.url, http_client=client, max_sse_event_size=MAX_MESSAGE_BYTES) as streams,
     ):
         yield streams
-
-
-class _HttpClient(httpx2.AsyncClient):
-    """HTTP client that limits the duration of the request that ends the session."""
-
-    async def send(self, request: httpx2.Request, **options: Any) -> httpx2.Response:
-        with anyio.fail_after(_CLOSE_SECONDS if request.method == "DELETE" else None):
-            return await super().send(request, **options)
 
 
 class _CheckedBody(httpx2.AsyncByteStream):

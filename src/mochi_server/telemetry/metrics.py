@@ -169,7 +169,6 @@ def record_turn(metrics: Metrics, run: Run) -> None:
 
 
 def _record_spans(run: Run, began: int, ended: int) -> None:
-    """Record a span for the turn and a child span for each answer. Times are Unix times in nanoseconds."""
     from opentelemetry.trace import SpanKind, StatusCode, get_tracer, set_span_in_context  # noqa: PLC0415 - optional
 
     tracer = get_tracer("mochi_server", __version__)

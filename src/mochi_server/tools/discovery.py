@@ -55,10 +55,7 @@ class Tool:
 
     @property
     def identity(self) -> dict[str, Any]:
-        """Name, source, schema and mark of the tool as a JSON object. Two tools are the same if their identity is.
-
-        ``source`` is the MCP server and the original name of an MCP tool, or the module and the name of a function.
-        """
+        """Name, source, schema and mark of the tool as a JSON object. Two tools are the same if their identity is."""
         return {
             "name": self.name,
             "source": self.source or location(self.function),
@@ -192,10 +189,9 @@ def _make_tool(name: str, function: Any, marks: Collection[str]) -> Tool:
 
 
 def find_mistakes(directory: Path, exported: Collection[str] | None) -> Iterator[Problem]:
-    """Yield a problem for each syntax error, name that is defined twice and tool not exported. Execute no code.
+    """Yield a problem for each syntax error and name that is defined twice, without an import of the files.
 
-    ``exported`` contains the names in ``__all__``. If it is None, because ``__init__.py`` is broken, the result has no
-    problems about tools that are not exported.
+    Unless ``exported`` is None, also yield a problem for each function that looks like a tool and is not in it.
     """
     trees: dict[str, ast.Module] = {}
     for path in _files(directory, directory):
@@ -212,7 +208,6 @@ def find_mistakes(directory: Path, exported: Collection[str] | None) -> Iterator
 
 
 def _files(folder: Path, directory: Path) -> Iterator[Path]:
-    """Yield the Python files of a folder and of its packages, without links that lead out of ``directory``."""
     for path in [folder / _INIT, *modules_in(folder)]:
         with suppress(OSError, RuntimeError):  # links in a circle
             if leads_out(path, directory):
@@ -239,7 +234,6 @@ def _duplicates(file: str, tree: ast.Module, trees: Mapping[str, ast.Module]) ->
 
 
 def _is_overload(function: _Function) -> bool:
-    """Return whether a function has the decorator ``overload``, which declares types of another definition."""
     return any("overload" in ast.dump(decorator) for decorator in function.decorator_list)
 
 
@@ -251,7 +245,6 @@ def _imported_names(node: ast.ImportFrom, trees: Mapping[str, ast.Module]) -> li
 
 
 def _not_exported(trees: Mapping[str, ast.Module], exported: Collection[str]) -> Iterator[Problem]:
-    """Yield a problem for each function that looks like a tool, but is neither exported nor used by other code."""
     known = {*exported, *(name for file, tree in trees.items() for name in _used_names(file, tree))}
     reason = f"__all__ in {_INIT} does not list it" if _INIT in trees else f"there is no {_INIT}"
     for file, tree in trees.items():

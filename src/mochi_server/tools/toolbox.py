@@ -178,10 +178,7 @@ class Approver(Protocol):
         """Whether a client can decide on calls."""
 
     async def decide(self, bound: BoundCall, announce: Callable[[str], None]) -> tuple[Decision, BoundCall] | None:
-        """Request a decision on a call. Return it and the call with edited arguments, or None after the timeout.
-
-        ``announce`` is called with the ID of the request.
-        """
+        """Announce the ID of a request, and return the decision and the edited call, or None after the timeout."""
 
     async def requires_approval(self, tool: Tool) -> bool:
         """Return whether the current settings require approval for a tool."""

@@ -46,10 +46,7 @@ def describe(entries: Sequence[Mapping[str, Any]]) -> str:
 
 
 def field_path(error: Mapping[str, Any], steps: Sequence[Any], value: Any) -> list[str | int]:
-    """Return the path of an invalid field in ``value``.
-
-    ``steps`` is pydantic's path, which also contains the names of union members.
-    """
+    """Return the path of an invalid field in ``value``. ``steps`` also contains the names of union members."""
     path: list[str | int] = []
     absent = steps[-1:] if error["type"] in ("missing", "extra_forbidden") else ()
     for step in steps[: len(steps) - len(absent)]:
