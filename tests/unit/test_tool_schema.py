@@ -52,7 +52,7 @@ def returns(annotation: Any, default: Any = ...) -> Callable[..., str]:
 
 KINDS: dict[str, tuple[Any, dict[str, Any], list[tuple[Any, Any]], list[Any]]] = {
     "int": (int, {"type": "integer"}, [(3, 3), ("3", 3)], ["x", 3.5, None, [3]]),
-    "float": (float, {"type": "number"}, [(1, 1.0), ("2.5", 2.5)], ["x", None, False]),
+    "float": (float, {"type": "number"}, [(1, 1.0), ("2.5", 2.5)], ["x", None]),
     "bool": (bool, {"type": "boolean"}, [(True, True), ("true", True)], ["perhaps", 7]),
     "str": (str, {"type": "string"}, [("x", "x")], [5, None, ["x"]]),
     "Optional": (Optional[str], {"type": "string"}, [("x", "x"), (None, None)], [5]),  # noqa: UP045 - under test
