@@ -12,10 +12,8 @@ from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 from typing_extensions import Self
 
 from mochi_server.constants import SUMMARY_UNSUPPORTED_MODELS, LogFormat
-from mochi_server.util.masking import MASK
-from mochi_server.util.nearest import nearest
 from mochi_server.util.net import full_url, server_url
-from mochi_server.util.samples import MARKER, sample_folders
+from mochi_server.util.text import MASK, nearest
 
 
 def _split(value: object) -> object:
@@ -38,6 +36,9 @@ Directory = Annotated[str, BeforeValidator(_expand_home)]
 """A path as a string, with the home directory in place of ``~``. ``Path`` objects are converted to strings."""
 
 
+MARKER = ".mochi-server"
+"""Name of the file with which `mochi-server init` marks a data directory, so that the server imports code from it."""
+SAMPLE_FOLDERS = ("tools", "agents", "system_prompts", "chat_sessions")
 CodeDirectory = Literal["tools_dir", "agents_dir"]
 CODE_DIRECTORIES: tuple[CodeDirectory, ...] = ("tools_dir", "agents_dir")
 """Settings of the directories from which the server imports code."""
@@ -247,6 +248,16 @@ class MochiServerSettings(BaseSettings):
     def __repr_args__(self) -> Iterator[tuple[str | None, Any]]:
         for name, value in super().__repr_args__():
             yield name, without_credentials(value) if name == "ollama_host" else value
+
+
+def sample_folders() -> list[Path]:
+    """Return the paths of the folders with samples.
+
+    An installed package has the folders in ``samples``. A clone of the repository has them in its root directory.
+    """
+    package = Path(__file__).parent
+    root = next(root for root in (package / "samples", package.parents[1]) if (root / SAMPLE_FOLDERS[0]).is_dir())
+    return [root / folder for folder in SAMPLE_FOLDERS]
 
 
 def environment_problems(environment: Mapping[str, str]) -> list[str]:

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from typing import Any, ClassVar, Literal
 
 from mochi_server.constants import FORMAT_VERSION
-from mochi_server.util.nearest import join_names, nearest
+from mochi_server.util.text import join_names, nearest
 
 
 class MochiError(Exception):

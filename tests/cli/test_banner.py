@@ -9,8 +9,7 @@ import pytest
 from mochi_server.app import create_app
 from mochi_server.cli.banner import startup_banner
 from mochi_server.cli.init import scaffold
-from mochi_server.config import MochiServerSettings
-from mochi_server.util.samples import MARKER
+from mochi_server.config import MARKER, MochiServerSettings
 from mochi_stub import StubServer
 from tests.support.agents import write_agent
 from tests.support.process import Command

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from mochi_server.util.samples import MARKER
+from mochi_server.config import MARKER
 from mochi_stub import StubServer
 from tests.support.agents import write_agent
 from tests.support.process import Command, run

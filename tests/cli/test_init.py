@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from mochi_server.cli.init import scaffold
-from mochi_server.util.samples import FOLDERS
+from mochi_server.config import SAMPLE_FOLDERS
 from tests.faults.media import small_disk
 from tests.support.process import Command, run
 
@@ -28,7 +28,7 @@ def test_help_names_the_init_command(tmp_path: Path) -> None:
 def test_initialized_directory_is_served_without_problems(tmp_path: Path) -> None:
     code, text = run("mochi_server", "init", "new/place", cwd=tmp_path)
     assert code == 0, text
-    assert [line.split()[0] for line in text.splitlines()[1:5]] == [f"{folder}/" for folder in FOLDERS]
+    assert [line.split()[0] for line in text.splitlines()[1:5]] == [f"{folder}/" for folder in SAMPLE_FOLDERS]
     assert "mochi-server --data-dir new/place --test-mode" in text
     with Command("mochi_server", "--test-mode", "--port", "0", "--data-dir", "new/place", cwd=tmp_path) as command:
         api = command.api()

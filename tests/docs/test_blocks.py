@@ -43,7 +43,7 @@ def test_block_is_valid_in_its_language(block: Block) -> None:
 @pytest.mark.parametrize("page", [_page(page) for page in PAGES if any(map(runs, blocks(page)))], ids=name_of)
 def test_blocks_of_page_run(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     # On a busy machine, an MCP server takes longer to start than the server waits.
-    monkeypatch.setattr("mochi_server.mcp.manager.START_TIMEOUT_SECONDS", SECONDS)
+    monkeypatch.setattr("mochi_server.mcp.servers.START_TIMEOUT_SECONDS", SECONDS)
     with World(tmp_path) as world:
         monkeypatch.chdir(world.clone)
         printed = ""

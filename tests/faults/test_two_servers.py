@@ -15,7 +15,7 @@ import pytest
 from mochi_server.app import create_app
 from mochi_server.cli import store_copy
 from mochi_server.errors import DirectoryInUse
-from mochi_server.mcp.manager import McpServers
+from mochi_server.mcp.servers import McpServers
 from mochi_server.sessions import FileSessionStore, SessionCreationOptions, SessionManager
 from mochi_server.util.platform import lock_file
 from mochi_stub import StubServer

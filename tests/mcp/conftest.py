@@ -2,10 +2,10 @@
 
 import pytest
 
-from mochi_server.mcp import manager
+from mochi_server.mcp import servers
 
 
 @pytest.fixture(autouse=True)
 def patient(monkeypatch: pytest.MonkeyPatch) -> None:
     """Wait longer for MCP servers than users do, because processes start slowly on a busy machine."""
-    monkeypatch.setattr(manager, "START_TIMEOUT_SECONDS", 30)
+    monkeypatch.setattr(servers, "START_TIMEOUT_SECONDS", 30)

@@ -102,7 +102,7 @@ def test_mcp_tool_of_an_agent_needs_the_same_approval(api: Api, server: RunningS
 def test_slow_mcp_server_does_not_delay_the_turns_of_other_agents(
     stub: StubServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("mochi_server.mcp.manager.START_TIMEOUT_SECONDS", 60)
+    monkeypatch.setattr("mochi_server.mcp.servers.START_TIMEOUT_SECONDS", 60)
     write_mcp(tmp_path, silent=by_hand(tmp_path, "silent"))
     write_agent(tmp_path, "waiting", SKILL=skill("silent"), waiting=None, __init__=None)
     write_agent(tmp_path)

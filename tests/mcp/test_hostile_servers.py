@@ -19,21 +19,21 @@ from tests.support.server import RunningServer
 from tests.support.waiting import until
 
 FAULTS = {
-    "surrogate": "its response is not valid MCP: it contains text that is not valid Unicode",
-    "bytes": "its response is not valid MCP: it contains text that is not valid Unicode",
-    "null": "its response is not valid MCP: result: Input should be a valid dictionary",
-    "number": "its response is not valid MCP: result: Input should be a valid dictionary",
-    "deep": "its response is not valid MCP: it is nested deeper than 200 levels",
-    "digits": "its response is not valid MCP: it is not valid JSON",
-    "cut": "its response is not valid MCP: it is not valid JSON",
+    "null": "its response is not valid MCP: result: Input should be an object",
+    "number": "its response is not valid MCP: result: Input should be an object",
+    "deep": "its response is not valid MCP: Invalid JSON: recursion limit exceeded",
+    "digits": "its response is not valid MCP: Invalid JSON: number out of range",
+    "cut": "its response is not valid MCP: Invalid JSON: expected value",
     "values": "its response is not valid MCP: it has more than 50,000 values",
     "blocks": "its response is not valid MCP: content: Input should be a valid list",
     "null_id": "its response is not valid MCP: its id is invalid",
     "array_id": "its response is not valid MCP: its id is invalid",
     "without_id": "its response is not valid MCP: its id is invalid",
     "null_error": "Parse error.",
-    "broken_id": "its response is not valid MCP: it is not valid JSON",
+    "broken_id": "its response is not valid MCP: Invalid JSON: expected value",
 }
+REPAIRED = {"surrogate": "?", "bytes": "\ufffd\ufffd\ufffd"}
+"""Results whose invalid Unicode is replaced."""
 UNKNOWN_ID = {"other_id": "its response is not valid MCP: no request has its id"}
 
 
@@ -50,12 +50,13 @@ def assert_faults(api: Api, faults: dict[str, str]) -> None:
     for name, message in faults.items():
         assert called(api, name)["error_message"].startswith(f"{name} failed: {message}"), name
         assert problems(api) == {}
-    assert called(api, "echo")["result"] == "echo"
+    for name, text in {**REPAIRED, "echo": "echo"}.items():
+        assert called(api, name)["result"] == text
     assert time.monotonic() - began < 30
 
 
 def test_malformed_answer_fails_its_call_at_once(stub: StubServer, tmp_path: Path) -> None:
-    write_mcp(tmp_path, hand=hostile(tmp_path, "echo", *FAULTS, *UNKNOWN_ID))
+    write_mcp(tmp_path, hand=hostile(tmp_path, "echo", *FAULTS, *REPAIRED, *UNKNOWN_ID))
     with RunningServer(tmp_path, stub.url) as server:
         assert_faults(server.api(), FAULTS | UNKNOWN_ID)
 
@@ -64,7 +65,7 @@ def test_malformed_answer_fails_its_call_at_once(stub: StubServer, tmp_path: Pat
 def test_malformed_answer_over_http_fails_its_call_at_once(stub: StubServer, tmp_path: Path, body: str) -> None:
     # The SDK ignores the ID of a response in an event stream, because each request has its own stream.
     faults = FAULTS | UNKNOWN_ID if body == "json" else FAULTS
-    with hostile_http(tmp_path, body, "echo", *faults) as entry:
+    with hostile_http(tmp_path, body, "echo", *faults, *REPAIRED) as entry:
         write_mcp(tmp_path, hand=entry)
         with RunningServer(tmp_path, stub.url) as server:
             assert_faults(server.api(), faults)
@@ -85,8 +86,6 @@ def test_compressed_answer_is_refused(stub: StubServer, tmp_path: Path, body: st
 @pytest.mark.parametrize(
     ("kind", "message"),
     [
-        ("surrogate", "its tool 'bad' cannot be used: it contains text that is not valid Unicode"),
-        ("deep", "its tool 'bad' cannot be used: it is nested deeper than 200 levels"),
         ("null", "its tool without a name cannot be used: its definition is not valid MCP: : Input should be"),
         ("many", "it offers more than 1000 tools; the others are ignored"),
     ],
@@ -100,6 +99,14 @@ def test_malformed_tool_hides_no_other_tool(stub: StubServer, tmp_path: Path, ki
         assert called(api, "echo")["result"] == "echo"
 
 
+def test_invalid_unicode_in_a_description_is_replaced(stub: StubServer, tmp_path: Path) -> None:
+    write_mcp(tmp_path, hand=hostile(tmp_path, "echo", "list_surrogate"))
+    with RunningServer(tmp_path, stub.url) as server:
+        api = server.api()
+        assert api.ok(api.http.get("/tools"))["tools"]["bad"]["description"] == "?"
+        assert problems(api) == {}
+
+
 def test_slow_pattern_in_an_output_schema_is_not_evaluated(stub: StubServer, tmp_path: Path) -> None:
     write_mcp(tmp_path, hand=hostile(tmp_path, "list_slow_pattern"))
     with RunningServer(tmp_path, stub.url) as server:
@@ -111,7 +118,7 @@ def test_endless_output_delays_neither_requests_nor_the_end(tmp_path: Path, kind
     write_mcp(tmp_path, flood=hostile(tmp_path, "echo", kind), hand=by_hand(tmp_path, "note"))
     with Command("mochi_server", "--port", "0", "--ollama-host", "http://127.0.0.1:9", cwd=tmp_path) as command:
         api = command.api()
-        until(lambda: {"echo", "note"} <= set(api.ok(api.http.get("/tools"))["tools"]))
+        until(lambda: {"echo", "note"} <= set(api.ok(api.http.get("/tools"))["tools"]), 60)
         assert max(latencies(api, 50)) < 0.25
         began = time.monotonic()
         assert {"echo", "note"} <= set(api.ok(api.http.post("/tools/reload"))["tools"])

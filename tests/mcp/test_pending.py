@@ -5,8 +5,7 @@ import json
 import pytest
 from mcp_types import JSONRPCMessage, jsonrpc_message_adapter
 
-from mochi_server.mcp.messages import repair
-from mochi_server.mcp.pending import PendingRequests
+from mochi_server.mcp.messages import PendingRequests, decode
 
 
 def parsed(**message: object) -> JSONRPCMessage:
@@ -58,5 +57,5 @@ def test_request_of_the_server_fails_no_request() -> None:
     ],
 )
 async def test_malformed_text_that_is_no_response_is_ignored(line: bytes) -> None:
-    found = await repair(line, None)
+    found = await decode(line)
     assert found is None or with_pending(7).received(found) is found

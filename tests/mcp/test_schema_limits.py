@@ -194,10 +194,10 @@ async def test_text_about_many_errors_is_limited(checks: SchemaChecks) -> None:
 
 @pytest.mark.parametrize("stuck", [False, True])
 def test_worker_ends_without_its_server(stuck: bool) -> None:
-    program = "from mochi_server.util import json_schema as s; s._MAX_SECONDS = 1; s.main()"
+    program = "from mochi_server.util.json_schema import main; main()"
     command = [sys.executable, "-c", program]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL) as worker:
-        request = ["bind", {"schema": UNIQUE, "completed": {}, "arguments": {"items": ITEMS * stuck}}]
+        request = ["bind", 1, {"schema": UNIQUE, "completed": {}, "arguments": {"items": ITEMS * stuck}}]
         worker.communicate(json.dumps(request).encode() + b"\n", timeout=20)
         assert worker.returncode == int(stuck)
 

@@ -36,7 +36,7 @@ def test_http_server_is_listed_called_and_listed_after_changes(stub: StubServer,
 def test_too_large_message_over_http_fails_only_its_call(
     stub: StubServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("mochi_server.mcp.http.MAX_MESSAGE_BYTES", 500_000)
+    monkeypatch.setattr("mochi_server.mcp.messages.MAX_MESSAGE_BYTES", 500_000)
     with HttpMcp() as remote:
         write_mcp(tmp_path, hand=remote.entry)
         with RunningServer(tmp_path, stub.url) as server:
@@ -70,8 +70,8 @@ def test_http_server_is_reconnected_when_it_returns(stub: StubServer, tmp_path: 
 def test_http_server_that_starts_later_is_connected(
     stub: StubServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr("mochi_server.mcp.server_task.RETRY_SECONDS", 0.02)
-    monkeypatch.setattr("mochi_server.mcp.server_task.MAX_RETRY_SECONDS", 0.1)
+    monkeypatch.setattr("mochi_server.mcp.servers.RETRY_SECONDS", 0.02)
+    monkeypatch.setattr("mochi_server.mcp.servers.MAX_RETRY_SECONDS", 0.1)
     attempts = 0
 
     class Refusing(FailingMcp):

@@ -4,7 +4,7 @@ from pathlib import Path
 from textwrap import dedent
 from typing import Any
 
-from mochi_server.util.samples import MARKER
+from mochi_server.config import MARKER
 from tests.support.instructions import instruct
 
 SAMPLES = Path(__file__).parents[2] / "agents"

@@ -34,7 +34,7 @@ TOOLS: dict[str, bytes] = {
     "surrogate": rb'{"name":"bad","description":"\ud800","inputSchema":{"type":"object"}}',
     "deep": b'{"name":"bad","inputSchema":{"type":"object","properties":%s}}' % DEEP,
     "null": b"null",
-    "many": b",".join([b'{"name":"bad"}'] * 200_000),
+    "many": b",".join([b'{"name":"bad"}'] * 2_000),
     "slow_pattern": b'{"name":"slow_pattern","inputSchema":{"type":"object"},"outputSchema":'
     b'{"type":"object","properties":{"a":{"type":"string","pattern":"^(a+)+$"}}}}',
     "doubled": b'{"name":"bad","inputSchema":{"type":"object","$defs":{"d0":{"type":"string"},%s},'

@@ -5,7 +5,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from mochi_server.util.samples import MARKER
+from mochi_server.config import MARKER
 
 SCRIPT = str(Path(__file__).with_name("mcp_server.py"))
 HOSTILE_SCRIPT = str(Path(__file__).with_name("hostile_mcp.py"))

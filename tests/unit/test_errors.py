@@ -3,7 +3,7 @@
 import pytest
 
 from mochi_server import errors
-from mochi_server.util.nearest import join_names
+from mochi_server.util.text import join_names
 
 SPECIFICATION = {
     "SESSION_NOT_FOUND": 404,

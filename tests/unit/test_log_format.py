@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from mochi_server.telemetry.logging import REQUEST_ID, JsonFormatter, TextFormatter
-from mochi_server.util.masking import SecretMasker
+from mochi_server.util.text import SecretMasker
 
 
 def record(message: str, *arguments: object, fails: bool = False, **more: object) -> logging.LogRecord:

@@ -11,7 +11,7 @@ from textwrap import dedent
 import orjson
 import pytest
 
-from mochi_server.mcp.manager import McpServers
+from mochi_server.mcp.servers import McpServers
 from mochi_server.tools import Problem, ToolDiscoveryService
 from mochi_server.tools.registry import ToolRegistry
 from tests.support.tools import SAMPLES, write_tools

@@ -1,7 +1,6 @@
 """Likely mistakes in a tools directory are reported as problems, and files that are no tools are never executed."""
 
 import inspect
-import os
 import sys
 import textwrap
 from pathlib import Path
@@ -129,18 +128,6 @@ def test_unreadable_directory_is_a_problem(tmp_path: Path) -> None:
     (tmp_path / "tools").touch()
     (problem,) = problems(tmp_path / "tools")
     assert problem == Problem("__init__.py", "its directory cannot be read: Not a directory")
-
-
-@pytest.mark.skipif(not hasattr(os, "geteuid") or os.geteuid() == 0, reason="root can read every folder")
-@pytest.mark.parametrize("mode", [0o000, 0o111])
-def test_unreadable_folder_is_a_problem(tmp_path: Path, mode: int) -> None:
-    directory = write_tools(tmp_path, EXPORTED, dice=ROLL)
-    (directory / "closed").mkdir()
-    (directory / "closed" / "__init__.py").touch()
-    (directory / "closed").chmod(mode)
-    message = "the folder cannot be read: Permission denied. Change its permissions"
-    assert problems(directory) == [Problem("closed", message)]
-    (directory / "closed").chmod(0o700)
 
 
 def test_links_in_a_circle_are_ignored(tmp_path: Path) -> None:

@@ -28,7 +28,7 @@ from mochi_server.sessions.session import OWNER, ChatSession, is_session_id, use
 from mochi_server.sessions.store import SessionStore
 from mochi_server.sessions.types import Message, SessionCreationOptions
 from mochi_server.tools.execution import ToolExecutionService
-from mochi_server.tools.toolbox import ConfirmingToolbox, FunctionToolbox
+from mochi_server.tools.toolbox import FunctionToolbox
 from mochi_server.util.clock import new_id
 
 logger = logging.getLogger(__name__)
@@ -125,8 +125,9 @@ class AgentExecutionService:
         If the agent fails or is cancelled, store the partial answer and a result for each open tool call.
         """
         publish_planning = events.publisher("planning")
-        functions = FunctionToolbox(agent.catalogue.tools, self.tools, caller.current_tools)
-        toolbox = ConfirmingToolbox(functions, caller.approver, publishes_approved=True)
+        toolbox = FunctionToolbox(
+            agent.catalogue.tools, self.tools, caller.approver, caller.current_tools, publishes_approved=True
+        )
         try:
             await writer.wait_until_stored()
             generation = GenerationOptions(think=False, keep_alive=turn_input.generation.keep_alive)

@@ -26,7 +26,6 @@ from mochi_server.tools.execution import ToolExecutionService
 from mochi_server.tools.registry import ToolRegistry
 from mochi_server.tools.toolbox import (
     ClientToolbox,
-    ConfirmingToolbox,
     FunctionToolbox,
     JoinedToolbox,
     LimitedToolbox,
@@ -50,12 +49,12 @@ class ToolboxFactory:
         """Create the toolbox of a turn. Raises ``ValidationFailed`` if a tool that the turn must call is missing."""
         selected = turn_input.tools
         approver = SessionApprover(self.approvals, conversation, turn_input.interactive)
-        functions = FunctionToolbox(
+        own = FunctionToolbox(
             await self._enabled(session, selected.names),
             self.execution,
+            approver,
             partial(self._current, approver, selected.names),
         )
-        own = ConfirmingToolbox(functions, approver)
         agents = await self.agents(session, approver)
         return _select(own if agents is None else JoinedToolbox(agents, own), selected)
 

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from mochi_server.util.samples import FOLDERS, MARKER, sample_folders
+from mochi_server.config import MARKER, SAMPLE_FOLDERS, sample_folders
 
 _SUFFIXES = (".py", ".md")
 _MARKER_TEXT = "The presence of this file allows mochi-server to import the tools and agents beside it.\n"
@@ -23,7 +23,7 @@ class Scaffold:
         """Return a text for the user: one line per folder, and the next commands."""
         path = self.directory.resolve()
         command = "mochi-server" + ("" if path == Path.cwd() else f" --data-dir {shlex.quote(str(self.directory))}")
-        counts = [f"  {folder + '/':<16} {self._counts(folder)}" for folder in FOLDERS]
+        counts = [f"  {folder + '/':<16} {self._counts(folder)}" for folder in SAMPLE_FOLDERS]
         text = f"{command}              uses your Ollama\n{command} --test-mode  uses a bundled LLM"
         return "\n".join([f"In {path}:", *counts, "", text])
 

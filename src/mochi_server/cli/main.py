@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 from mochi_server import __version__
 from mochi_server.cli import print_text
-from mochi_server.util.nearest import nearest
+from mochi_server.util.text import nearest
 
 if TYPE_CHECKING:
     from pydantic import ValidationError

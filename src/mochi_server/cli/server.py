@@ -26,9 +26,9 @@ from mochi_server.container import Services, prepare_store
 from mochi_server.ollama.payloads import parse_endpoint
 from mochi_server.storage.files.store import FileStores
 from mochi_server.telemetry import logging as logs
-from mochi_server.util.masking import SecretMasker
 from mochi_server.util.net import is_loopback, server_url
 from mochi_server.util.platform import on_hangup
+from mochi_server.util.text import SecretMasker
 from mochi_server.web.http_protocol import StrictHttpProtocol
 
 _CONNECTION_GRACE_SECONDS = 1

@@ -21,21 +21,10 @@ from mochi_server.tools.loader import LEADS_OUT, Problem, leads_out
 from mochi_server.tools.schema import explain
 
 FILE = "mcp.json"
-MAX_MESSAGE_BYTES = 16 * 1024 * 1024
-"""Maximum size of one message of an MCP server."""
-
-_MAX_BYTES = 1_000_000
 _MAX_SHOWN_PATH_LENGTH = 16
 """Maximum length of a URL path that messages show. Longer paths are masked, because they may contain keys."""
 _VARIABLE = re.compile(r"\$\{(?:env:)?([A-Za-z_]\w*)(?::-([^}]*))?\}")
 """Reference to an environment variable: ``${NAME}``, ``${env:NAME}`` or ``${NAME:-default}``."""
-
-
-class MessageTooLarge(Exception):
-    """A message of a server exceeds ``MAX_MESSAGE_BYTES``."""
-
-    def __init__(self) -> None:
-        super().__init__(f"it sent a message of more than {MAX_MESSAGE_BYTES // 1024 // 1024} MiB")
 
 
 class _ServerEntry(BaseModel):
@@ -57,7 +46,7 @@ class LocalServer(_ServerEntry):
 
     def secrets(self) -> list[str]:
         """Return the values that are masked in messages."""
-        return [*self.env.values()]
+        return list(self.env.values())
 
 
 class RemoteServer(_ServerEntry):
@@ -106,7 +95,7 @@ class McpConfig:
 
 
 class _InvalidEntry(Exception):
-    """``mcp.json`` or one of its entries is invalid."""
+    """The file or one of its entries is invalid."""
 
 
 def read_config(directory: Path | None) -> McpConfig:
@@ -137,16 +126,12 @@ def _entries(path: Path) -> dict[str, Any]:
             return {}
         if leads_out(path, path.parent):
             raise _InvalidEntry(f"it is {LEADS_OUT}")
-        if not path.is_file():
-            raise _InvalidEntry("it is not a file")
-        if path.stat().st_size > _MAX_BYTES:
-            raise _InvalidEntry(f"it is larger than {_MAX_BYTES:,} bytes")
         data = json.loads(path.read_text("utf-8-sig"))
     except OSError as error:
         raise _InvalidEntry(f"it cannot be read: {error.strerror}") from error
     except json.JSONDecodeError as error:
         raise _InvalidEntry(f"it is not valid JSON: {error.msg} (line {error.lineno})") from error
-    except (ValueError, RecursionError) as error:
+    except (UnicodeDecodeError, RecursionError) as error:
         raise _InvalidEntry(f"it is not valid JSON: {type(error).__name__}") from error
     servers = data.get("mcpServers") if isinstance(data, dict) else None
     if not isinstance(servers, dict):

@@ -14,20 +14,18 @@ from mcp.client.subscriptions import ListenNotSupportedError, SubscriptionLost
 from pydantic import ValidationError
 
 from mochi_server import __version__
-from mochi_server.mcp.config import LocalServer, MessageTooLarge, RemoteServer, ServerConfig
-from mochi_server.mcp.http import http
-from mochi_server.mcp.messages import MAX_TOOLS
+from mochi_server.mcp.config import LocalServer, RemoteServer, ServerConfig
+from mochi_server.mcp.messages import MAX_TOOLS, MessageFilter
 from mochi_server.mcp.schema_checks import SchemaChecks
-from mochi_server.mcp.session import McpSession, invalid_response
-from mochi_server.mcp.stdio import stdio
-from mochi_server.mcp.tool_filter import ToolFilter
+from mochi_server.mcp.session import McpSession, MessageTooLarge, invalid_response
 from mochi_server.mcp.tool_mapping import McpTool, content_of, map_tools
+from mochi_server.mcp.transports import http, stdio
 from mochi_server.tools.execution import ToolContent, ToolRaised
 
 _SESSION_LOST_CODES = frozenset({mcp_types.CONNECTION_CLOSED, mcp_types.INVALID_REQUEST})
 """Error codes after which a remote session is unusable. A restarted server rejects requests of the old session."""
 _FAILED_MESSAGES = ("Failed to parse JSON response: ", "SSE stream failed: ")
-"""Prefixes of the SDK's messages for a response that ``http`` refused."""
+"""Prefixes of the SDK's messages for a response that the transport refused."""
 _CLOSED_MESSAGES = ("Connection closed", "SSE stream ")
 """Prefixes of the SDK's messages for a closed connection. Servers use the same error code for other errors."""
 
@@ -41,7 +39,7 @@ class McpConnection:
 
     client: Client
     session: McpSession
-    filter: ToolFilter
+    filter: MessageFilter
     is_remote: bool
 
     async def tools(self, checks: SchemaChecks) -> tuple[list[McpTool], list[str]]:
@@ -105,9 +103,9 @@ async def connect(server: ServerConfig, cwd: str | None, session: McpSession) ->
     streams: AbstractAsyncContextManager[Any] = (
         stdio(server, cwd, session) if isinstance(server, LocalServer) else http(server, session)
     )
-    tool_filter = ToolFilter(lambda: client.session.protocol_version or mcp_types.LATEST_PROTOCOL_VERSION)
+    message_filter = MessageFilter(lambda: client.session.protocol_version or mcp_types.LATEST_PROTOCOL_VERSION)
     client = Client(
-        cast("Transport", tool_filter.wrap(streams)),
+        cast("Transport", message_filter.wrap(streams)),
         message_handler=handle,
         client_info=mcp_types.Implementation(name="mochi-server", version=__version__),
         cache=None,
@@ -116,5 +114,5 @@ async def connect(server: ServerConfig, cwd: str | None, session: McpSession) ->
         tools = client.server_capabilities.tools
         if tools is not None and tools.list_changed:
             tasks.start_soon(watch_tools)
-        yield McpConnection(client, session, tool_filter, is_remote=isinstance(server, RemoteServer))
+        yield McpConnection(client, session, message_filter, is_remote=isinstance(server, RemoteServer))
         tasks.cancel_scope.cancel()

@@ -1,185 +1,250 @@
-"""Decoder of the messages of MCP servers, with limits.
+"""Checks of the messages of MCP servers, before the SDK reads them.
 
-The SDK rejects a whole message if a part of it is malformed, and the request then waits for its timeout. This decoder
-returns an error response instead, so that only the one request fails, with the reason.
+The SDK rejects a whole message if a part of it is malformed, and ignores a response with an unknown ID. The request
+then waits for its timeout. These checks remove malformed tools, and return error responses for other faults, so that
+only one request fails, with the reason.
 """
 
+import asyncio
 import json
 import re
+from collections import deque
+from collections.abc import AsyncGenerator, AsyncIterable, AsyncIterator, Callable
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from typing import Any
 
 import anyio
 import mcp_types
-from mcp_types import JSONRPCError, JSONRPCMessage, jsonrpc_message_adapter
+from anyio.abc import ObjectReceiveStream, ObjectSendStream
+from mcp.shared.message import SessionMessage
+from mcp_types import (
+    JSONRPCError,
+    JSONRPCMessage,
+    JSONRPCNotification,
+    JSONRPCRequest,
+    JSONRPCResponse,
+    RequestId,
+    jsonrpc_message_adapter,
+)
+from mcp_types.methods import parse_server_result
 from pydantic import ValidationError
-from pydantic_core import from_json
 
-from mochi_server.mcp.config import MAX_MESSAGE_BYTES, MessageTooLarge
+from mochi_server.mcp.session import MAX_MESSAGE_BYTES, MessageTooLarge
 from mochi_server.tools.execution import shorten
 
 MAX_TOOLS = 1000
 MAX_VALUES = 50_000
 """Maximum number of values in one message. A small value takes a hundred times its size in memory."""
-PROBLEM = "mochi-server/problem"
-"""Key that replaces the definition of a malformed tool. Its value is the reason."""
-
-_MAX_REPAIRED_BYTES = 256 * 1024
-_MAX_DEPTH = 200
-_TOO_DEEP = "\udfff too deep"
-"""Text that replaces a value that is nested too deeply. It is not valid Unicode, so no valid message contains it."""
+_MAX_BLOCKS = 1000
 _MAX_SHOWN = 100
-TOO_MANY_VALUES = f"it has more than {MAX_VALUES:,} values"
-_TOKEN = re.compile(rb'"[^"]*"?|[\[{]|[\]}]')
+_CHUNK_BYTES = 64 * 1024
+_INVALID = "its response is not valid MCP: "
+
 _RESPONSE_KEY = re.compile(rb'"(?:jsonrpc|result|code)"')
 """Key that a response has, but usually not a log line in JSON that a server writes to its stdout."""
-_ID = re.compile(rb'"id"\s*:\s*(-?\d{1,18}|"[^"\\]{1,100}")')
+_METHOD = re.compile(rb'\s*\{[^{\[]*?"method"')
+_ID = rb'"id"\s*:\s*(-?\d{1,18}|"[^"\\]{1,100}")'
+_FIRST_ID = re.compile(rb"\s*\{[^{\[]*?" + _ID)
+_LAST_ID = re.compile(_ID + rb"[^{}\[\]]*\}\s*$")
+"""ID of a message that cannot be decoded, before its first and after its last nested value."""
+_TAIL_BYTES = 300
+
+_ENDLESS = "subscriptions/listen"
+"""Method of the request whose response arrives when the connection ends."""
+_USED_KEYS = ("name", "title", "description", "inputSchema", "annotations")
+"""Keys of a tool that are used. The SDK would evaluate the other keys, such as slow patterns in ``outputSchema``."""
+
+_Streams = tuple[Any, Any]
+"""Streams of a transport: first the incoming messages, then the outgoing messages."""
 
 
-class MessageBuffer:
-    """The bytes of one message, which arrive in chunks."""
-
-    def __init__(self) -> None:
-        self._data = bytearray()
-        self._values = 0
-        self._is_in_string = False
-        self._escape = b""
-        self._end: int | None = None
-
-    def add(self, chunk: bytes) -> None:
-        """Add a chunk of at most 64 KiB. Raise ``MessageTooLarge`` if the message exceeds ``MAX_MESSAGE_BYTES``."""
-        if len(self._data) + len(chunk) > MAX_MESSAGE_BYTES:
-            raise MessageTooLarge
-        self._values += self._count(chunk)
-        if self._values > MAX_VALUES and self._end is None:
-            self._end = len(self._data)
-        self._data += chunk
-
-    def take(self) -> tuple[bytes, int | None]:
-        """Return the message and empty the buffer. If the message has too many values, also return where to cut it."""
-        taken = bytes(self._data), self._end
-        self.__init__()  # type: ignore[misc]  # the initial state
-        return taken
-
-    def _count(self, chunk: bytes) -> int:
-        """Return the number of values that begin in a chunk, without the contents of strings."""
-        text = self._escape + chunk
-        backslashes = len(text) - len(text.rstrip(b"\\"))
-        self._escape = text[len(text) - backslashes % 2 :]
-        parts = _mask_escapes(text).split(b'"')
-        outside = b" ".join(parts[self._is_in_string :: 2])
-        self._is_in_string ^= len(parts) % 2 == 0
-        return sum(map(outside.count, (b",", b"[", b"{")))
+def append(buffer: bytearray, data: bytes) -> None:
+    """Append data to the buffer of a message. Raise ``MessageTooLarge`` if the message becomes too large."""
+    buffer += data
+    if len(buffer) > MAX_MESSAGE_BYTES:
+        raise MessageTooLarge
 
 
-def parse(data: bytes, end: int | None) -> JSONRPCMessage | None:
-    """Return a message, or None if it is malformed or has too many values. ``end`` is a result of ``take``."""
-    try:
-        return None if end is not None else jsonrpc_message_adapter.validate_python(from_json(data), by_name=False)
-    except ValueError:
-        return None
+async def read_lines(chunks: AsyncIterable[bytes]) -> AsyncIterator[bytes]:
+    """Yield the lines of a stream, without their ends. Raise ``MessageTooLarge`` if a line is too long."""
+    line = bytearray()
+    async for chunk in chunks:
+        *ends, start = chunk.split(b"\n")
+        for end in ends:
+            append(line, end)
+            yield bytes(line)
+            line.clear()
+        append(line, start)
+        await asyncio.sleep(0)  # a stream does not yield while there is data
+    yield bytes(line)
 
 
-async def repair(data: bytes, end: int | None) -> JSONRPCMessage | None:
-    """Return the error response for a malformed response, or its list of tools without the malformed parts.
+async def decode(data: bytes) -> JSONRPCMessage | None:
+    """Return a message. Invalid Unicode in it is replaced.
 
-    The ID of the error response is None if it cannot be found. The result is None if the data is not a response.
+    For a malformed response, return an error response, whose ID is None if it cannot be found. For other malformed
+    data, return None.
     """
-    if not _RESPONSE_KEY.search(data):
+    await asyncio.sleep(0)  # a flood of messages must not delay requests
+    if not data.lstrip().startswith(b"{"):
         return None
-    return await anyio.to_thread.run_sync(_repaired, data, end)  # takes up to a second
-
-
-def _repaired(data: bytes, end: int | None) -> JSONRPCMessage | None:
-    message, reason = _lenient(data, end)
-    request_id = message["id"] if isinstance(message.get("id"), int | str) else _find_id(data)
-    if "method" in message or (not message and b'"method"' in data[: _first_nested(data)]):
-        return None
-    result = message.get("result")
-    if isinstance(result, dict) and isinstance(result.get("tools"), list):
-        result["tools"] = [_without_fault(tool) for tool in result["tools"][: MAX_TOOLS + 1]]
-        reason = None
-    reason = reason or _fault(message)
+    if await _has_too_many_values(data):
+        return _error(data, f"it has more than {MAX_VALUES:,} values")
     try:
-        if reason is None and request_id is not None:
-            return jsonrpc_message_adapter.validate_python({**message, "id": request_id}, by_name=False)
+        return jsonrpc_message_adapter.validate_json(data, by_name=False)
     except ValidationError as error:
-        reason = _explain(error)
-    details = mcp_types.ErrorData(
-        code=mcp_types.PARSE_ERROR, message=f"its response is not valid MCP: {reason or 'its id is invalid'}"
-    )
-    return JSONRPCError(jsonrpc="2.0", id=request_id, error=details)
+        return await anyio.to_thread.run_sync(_repaired, data, error)  # takes up to a second
 
 
-def _lenient(data: bytes, end: int | None) -> tuple[dict[str, Any], str | None]:
-    """Decode a malformed message as far as possible. Return the message and why it cannot be used, if that is known."""
-    reason = None if end is None else TOO_MANY_VALUES
+async def _has_too_many_values(data: bytes) -> bool:
+    """Return whether a message has more than ``MAX_VALUES`` values. The contents of strings do not count."""
+    values, is_in_string, escape = 0, False, b""
+    for start in range(0, len(data) if len(data) > MAX_VALUES else 0, _CHUNK_BYTES):
+        text = escape + data[start : start + _CHUNK_BYTES]
+        backslashes = len(text) - len(text.rstrip(b"\\"))
+        escape = text[len(text) - backslashes % 2 :]
+        parts = text.replace(rb"\\", b"").replace(rb"\"", b"").split(b'"')
+        outside = b" ".join(parts[is_in_string::2])
+        is_in_string ^= len(parts) % 2 == 0
+        values += sum(map(outside.count, (b",", b"[", b"{")))
+        await asyncio.sleep(0)
+    return values > MAX_VALUES
+
+
+def _repaired(data: bytes, error: ValidationError) -> JSONRPCMessage | None:
     try:
-        if end is not None:
-            message = from_json(data[:end], allow_partial=True)
-        elif len(data) > _MAX_REPAIRED_BYTES:
-            message, reason = {}, "it is not valid JSON, or contains text that is not valid Unicode"
-        else:
-            message = json.loads(_cut_depth(data).decode("utf-8", "surrogateescape"))
-    except (ValueError, RecursionError):
-        return {}, reason or "it is not valid JSON"
-    return (message, reason) if isinstance(message, dict) else ({}, "it is not an object")
+        text = json.dumps(json.loads(data.decode("utf-8", "replace")), ensure_ascii=False)
+        return jsonrpc_message_adapter.validate_json(text.encode("utf-8", "replace"), by_name=False)
+    except ValidationError as remaining:
+        error = remaining
+    except (ValueError, RecursionError):  # it is not valid JSON
+        pass
+    return _error(data, _explain(error))
 
 
-def _cut_depth(data: bytes) -> bytes:
-    """Replace the values that are nested deeper than ``_MAX_DEPTH`` by ``_TOO_DEEP``."""
-    depth, kept_until, pieces = 0, 0, []
-    for token in _TOKEN.finditer(_mask_escapes(data)):
-        if token[0] in b"[{":
-            depth += 1
-            if depth == _MAX_DEPTH:
-                pieces += [data[kept_until : token.start()], json.dumps(_TOO_DEEP).encode()]
-        elif token[0] in b"]}":
-            depth -= 1
-            if depth == _MAX_DEPTH - 1:
-                kept_until = token.end()
-    return b"".join([*pieces, data[kept_until:]])
-
-
-def _mask_escapes(data: bytes) -> bytes:
-    """Mask escaped backslashes and quotation marks, so that the others mark the ends of strings."""
-    return data.replace(rb"\\", b"__").replace(rb"\"", b"__")
-
-
-def _find_id(data: bytes) -> int | str | None:
-    """Return the ID of a message that cannot be decoded, if it is before the first or after the last nested value."""
-    closed = max(data.rfind(b"}", 0, data.rfind(b"}")), data.rfind(b"]"))
-    found = _ID.search(data, 0, _first_nested(data)) or _ID.search(data, max(closed, 0))
-    return None if found is None else json.loads(found[1])
-
-
-def _first_nested(data: bytes) -> int:
-    return min((at for at in (data.find(b"{", 1), data.find(b"[", 1)) if at > 0), default=len(data))
-
-
-def _without_fault(tool: Any) -> Any:
-    """Return a tool, or an entry with its name and the reason if its definition cannot be encoded."""
-    if (fault := _fault(tool)) is None:
-        return tool
-    name = tool.get("name") if isinstance(tool, dict) else None
-    return {"name": name if isinstance(name, str) and _fault(name) is None else "", PROBLEM: fault}
-
-
-def _fault(value: Any) -> str | None:
-    """Return why a value cannot be encoded as JSON, or None if it can."""
-    try:
-        json.dumps(value, ensure_ascii=False).encode()
-    except UnicodeEncodeError as error:
-        if error.object.startswith(_TOO_DEEP, error.start):
-            return f"it is nested deeper than {_MAX_DEPTH} levels"
-        return "it contains text that is not valid Unicode"
-    except RecursionError:
-        return f"it is nested deeper than {_MAX_DEPTH} levels"
-    return None
+def _error(data: bytes, reason: str) -> JSONRPCError | None:
+    """Return the error response for a malformed response, or None if ``data`` is not a response."""
+    if _METHOD.match(data) or not _RESPONSE_KEY.search(data):
+        return None
+    found = _FIRST_ID.match(data) or _LAST_ID.search(data, max(0, len(data) - _TAIL_BYTES))
+    details = mcp_types.ErrorData(code=mcp_types.PARSE_ERROR, message=_INVALID + reason)
+    return JSONRPCError(jsonrpc="2.0", id=None if found is None else json.loads(found[1]), error=details)
 
 
 def _explain(error: ValidationError) -> str:
     details = error.errors(include_url=False, include_input=False)
+    if any(each["loc"][:2] == ("JSONRPCResponse", "id") for each in details):
+        return "its id is invalid"
     # The first part of a location is the type of the message.
-    responses = [each for each in details if each["loc"][0] == "JSONRPCResponse" and each["type"] != "missing"]
+    responses = [each for each in details if each["loc"][:1] == ("JSONRPCResponse",) and each["type"] != "missing"]
     first = next(iter(responses), details[-1])
-    return shorten(f"{'.'.join(map(str, first['loc'][1:]))}: {first['msg']}", _MAX_SHOWN)
+    return shorten(": ".join(filter(None, (".".join(map(str, first["loc"][1:])), first["msg"]))), _MAX_SHOWN)
+
+
+class PendingRequests:
+    """Requests of one connection without a response. If only one is pending, a response with an unknown ID is its."""
+
+    def __init__(self) -> None:
+        self._pending: dict[str, RequestId] = {}
+        self._known: deque[str] = deque(maxlen=1000)
+        """IDs of the latest requests. A response to one of them may arrive late or twice."""
+
+    def sent(self, message: Any) -> None:
+        """Record a message before it is sent to the server."""
+        if isinstance(message, JSONRPCRequest):
+            self._known.append(str(message.id))
+            if message.method != _ENDLESS:
+                self._pending[str(message.id)] = message.id
+        elif isinstance(message, JSONRPCNotification) and message.method == "notifications/cancelled":
+            self._pending.pop(str((message.params or {}).get("requestId")), None)
+
+    def received(self, message: Any) -> Any:
+        """Return a message of the server. If its ID is unknown, return the error of the only pending request."""
+        if not isinstance(message, JSONRPCResponse | JSONRPCError):
+            return message
+        if str(message.id) in self._known:
+            self._pending.pop(str(message.id), None)
+            return message
+        if len(self._pending) != 1:
+            return message
+        _, request_id = self._pending.popitem()
+        unknown = mcp_types.ErrorData(code=mcp_types.PARSE_ERROR, message=f"{_INVALID}no request has its id")
+        error = message.error if isinstance(message, JSONRPCError) else unknown
+        return JSONRPCError(jsonrpc="2.0", id=request_id, error=error)
+
+
+class MessageFilter(ObjectReceiveStream[Any]):
+    """Stream of the incoming messages of one connection, without malformed tools and unknown IDs."""
+
+    def __init__(self, version: Callable[[], str]) -> None:
+        """``version`` returns the protocol version of the connection."""
+        self._version = version
+        self._requests = PendingRequests()
+        self._messages: Any = None
+        self.problems: list[str] = []
+        """One error message for each removed tool, in the order of removal."""
+        self.listed = 0
+        """Number of tools in the current listing, with the removed tools."""
+
+    @asynccontextmanager
+    async def wrap(self, transport: AbstractAsyncContextManager[_Streams]) -> AsyncGenerator[_Streams, None]:
+        """Open ``transport`` and yield its streams with the filter applied to incoming messages."""
+        async with transport as (self._messages, write):
+            yield self, _Outgoing(write, self._requests)
+
+    def start_listing(self) -> None:
+        """Forget the tools and problems of the previous listing."""
+        self.listed = 0
+        self.problems.clear()
+
+    async def receive(self) -> Any:
+        item = await self._messages.receive()
+        if isinstance(item, SessionMessage):
+            item.message = self._requests.received(item.message)
+            if isinstance(item.message, JSONRPCResponse):
+                await self._check(item.message.result)
+        return item
+
+    async def aclose(self) -> None:
+        await self._messages.aclose()
+
+    async def _check(self, result: dict[str, Any]) -> None:
+        """Remove malformed tools, and the tools after the first ``MAX_TOOLS``. Replace too many content blocks."""
+        if isinstance(content := result.get("content"), list) and len(content) > _MAX_BLOCKS:
+            result["content"] = f"a list of more than {_MAX_BLOCKS} content blocks"
+        if not isinstance(tools := result.get("tools"), list):
+            return
+        result["tools"] = kept = []
+        for tool in tools[: max(0, MAX_TOOLS - self.listed)]:
+            used = {key: tool[key] for key in _USED_KEYS if key in tool} if isinstance(tool, dict) else tool
+            try:
+                parse_server_result("tools/list", self._version(), {**result, "tools": [used]})
+                kept.append(used)
+            except ValidationError as error:
+                self.problems.append(_problem(tool, error))
+            await asyncio.sleep(0)  # so that a long list does not delay requests
+        self.listed += len(tools)
+
+
+class _Outgoing(ObjectSendStream[Any]):
+    """Stream of the outgoing messages of one connection, which records the pending requests."""
+
+    def __init__(self, stream: Any, requests: PendingRequests) -> None:
+        self._stream = stream
+        self._requests = requests
+
+    async def send(self, item: Any) -> None:
+        self._requests.sent(item.message)
+        await self._stream.send(item)
+
+    async def aclose(self) -> None:
+        await self._stream.aclose()
+
+
+def _problem(tool: Any, error: ValidationError) -> str:
+    """Return a message that explains why ``tool`` is malformed."""
+    name = tool.get("name") if isinstance(tool, dict) else None
+    shown = repr(shorten(name, _MAX_SHOWN)) if isinstance(name, str) else "without a name"
+    first = error.errors(include_url=False, include_input=False)[0]
+    field = shorten(".".join(map(str, first["loc"][2:])), _MAX_SHOWN)
+    return f"its tool {shown} cannot be used: its definition is not valid MCP: {field}: {first['msg']}"

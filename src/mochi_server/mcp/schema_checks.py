@@ -10,13 +10,12 @@ from typing import Any
 
 import anyio
 
-from mochi_server.mcp.config import MAX_MESSAGE_BYTES
+from mochi_server.mcp.session import MAX_MESSAGE_BYTES
 
 CHECK_SECONDS = 1
 """Maximum duration of the check of a call's arguments."""
 LISTING_SECONDS = 10
 """Maximum duration of the check of a tool's schema, whose size is limited."""
-_START_SECONDS = 30
 MAX_WORKERS = 2
 _PROGRAM = "import sys; sys.path[:] = sys.argv[1:]; from mochi_server.util.json_schema import main; main()"
 """Program that imports the same modules as this process, and no others from the working directory."""
@@ -37,20 +36,21 @@ class SchemaChecks:
     async def run(self, operation: str, seconds: float, **parameters: Any) -> dict[str, Any]:
         """Run a function of ``util.json_schema`` in a worker and return its result. Raises ``CheckFailed``.
 
-        After ``seconds``, the worker is killed.
+        The worker ends itself after ``seconds``.
         """
-        request = json.dumps((operation, parameters)).encode() + b"\n"
+        request = json.dumps((operation, seconds, parameters)).encode() + b"\n"
         async with self._slots:
-            worker = await self._take()
+            self._idle = [worker for worker in self._idle if worker.returncode is None]
+            worker = self._idle.pop() if self._idle else await self._start()
+            assert worker.stdin and worker.stdout  # noqa: S101, PT018 - both are pipes
             try:
-                with anyio.fail_after(seconds):
-                    result: dict[str, Any] = json.loads(await _ask(worker, request))
+                worker.stdin.write(request)
+                await worker.stdin.drain()
+                result: dict[str, Any] = json.loads(await worker.stdout.readline())
             except BaseException as error:
                 await self._kill(worker)
-                if isinstance(error, TimeoutError):
-                    raise CheckFailed(f"the check took longer than {seconds:g} s") from error
-                if isinstance(error, OSError | ValueError):  # the worker ended, or its result is too long
-                    raise CheckFailed("the check failed") from error
+                if isinstance(error, OSError | ValueError):  # the worker ended
+                    raise CheckFailed(f"the check took longer than {seconds:g} s, or too much memory") from error
                 raise
             self._idle.append(worker)
             return result
@@ -60,24 +60,20 @@ class SchemaChecks:
         self._idle.clear()
         await asyncio.gather(*map(self._kill, self._workers))
 
-    async def _take(self) -> Process:
-        while self._idle:
-            if (worker := self._idle.pop()).returncode is None:
-                return worker
-            await self._kill(worker)
+    async def _start(self) -> Process:
         try:
-            worker = await _start()
+            worker = await asyncio.create_subprocess_exec(
+                *(sys.executable, "-I", "-c", _PROGRAM, *sys.path),
+                env={name: value for name, value in os.environ.items() if not name.startswith("MOCHI_")},
+                stdin=PIPE,
+                stdout=PIPE,
+                stderr=DEVNULL,
+                limit=MAX_MESSAGE_BYTES,
+                start_new_session=True,
+            )
         except OSError as error:
             raise CheckFailed(f"the process for checks cannot be started: {error.strerror}") from error
         self._workers.add(worker)
-        try:
-            with anyio.fail_after(_START_SECONDS):
-                await _ask(worker)
-        except BaseException as error:
-            await self._kill(worker)
-            if isinstance(error, OSError | ValueError):
-                raise CheckFailed("the process for checks did not start") from error
-            raise
         return worker
 
     async def _kill(self, worker: Process) -> None:
@@ -86,25 +82,3 @@ class SchemaChecks:
         with anyio.CancelScope(shield=True):
             await worker.wait()
         self._workers.discard(worker)
-
-
-async def _start() -> Process:
-    return await asyncio.create_subprocess_exec(
-        *(sys.executable, "-I", "-c", _PROGRAM, *sys.path),
-        env={name: value for name, value in os.environ.items() if not name.startswith("MOCHI_")},
-        stdin=PIPE,
-        stdout=PIPE,
-        stderr=DEVNULL,
-        limit=MAX_MESSAGE_BYTES,
-        start_new_session=True,
-    )
-
-
-async def _ask(worker: Process, request: bytes = b"") -> bytes:
-    """Send a request and return the next line. Raise ``OSError`` or ``ValueError`` if there is none."""
-    assert worker.stdin and worker.stdout  # noqa: S101, PT018 - both are pipes
-    worker.stdin.write(request)
-    await worker.stdin.drain()
-    if not (line := await worker.stdout.readline()):
-        raise ConnectionError
-    return line

@@ -1,19 +1,21 @@
-"""State of one connection to an MCP server, which the transports and the connection task share."""
+"""State of one connection to an MCP server, which the transport and the connection task share."""
 
 import asyncio
 import logging
+from collections.abc import Awaitable, Callable
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any
 
 import anyio
 from pydantic import ValidationError
 
-from mochi_server.mcp.config import MessageTooLarge
 from mochi_server.tools.execution import ToolContent, shorten
-from mochi_server.util.masking import SecretMasker
+from mochi_server.util.text import SecretMasker
 
 CONNECT_SECONDS = 30
+MAX_MESSAGE_BYTES = 16 * 1024 * 1024
+"""Maximum size of one message of an MCP server."""
 DISCONNECTED = "the connection was closed; the next call reconnects"
 _MAX_TEXT = 500
 _CONNECTING = "it has not responded yet"
@@ -22,16 +24,20 @@ _EXITED = "it exited without a response; its output is in the log at level DEBUG
 logger = logging.getLogger(__name__)
 
 
+Call = Callable[[str, dict[str, Any]], Awaitable[ToolContent]]
+"""Function that calls a tool. Raises ``ToolRaised`` if the call fails."""
+
+
+class MessageTooLarge(Exception):
+    """A message of a server exceeds ``MAX_MESSAGE_BYTES``."""
+
+    def __init__(self) -> None:
+        super().__init__(f"it sent a message of more than {MAX_MESSAGE_BYTES // 1024 // 1024} MiB")
+
+
 def limit_wait() -> AbstractContextManager[anyio.CancelScope]:
     """Return a context that raises ``TimeoutError`` if connecting or listing takes longer than ``CONNECT_SECONDS``."""
     return anyio.fail_after(CONNECT_SECONDS)
-
-
-class Connection(Protocol):
-    """Connection that calls tools."""
-
-    async def call(self, tool: str, arguments: dict[str, Any]) -> ToolContent:
-        """Call a tool and return its result. Raises ``ToolRaised`` if the call fails."""
 
 
 def invalid_response(error: ValidationError) -> str:
@@ -46,10 +52,8 @@ class McpSession:
 
     name: str
     secrets: SecretMasker
-    opened: "asyncio.Future[Connection | None]" = field(
-        default_factory=lambda: asyncio.get_running_loop().create_future()
-    )
-    """Future with the connection, or with None if the attempt to connect failed."""
+    opened: "asyncio.Future[Call | None]" = field(default_factory=lambda: asyncio.get_running_loop().create_future())
+    """Future with the function that calls tools, or with None if the attempt to connect failed."""
     problem: str | None = _CONNECTING
     error_status: int | None = None
     """HTTP status of the latest response to a message, if it is an error."""
@@ -59,11 +63,11 @@ class McpSession:
     changed: asyncio.Event = field(default_factory=asyncio.Event)
     """Set when the tools have changed or the connection has ended."""
 
-    def open(self, connection: Connection) -> None:
+    def open(self, call: Call) -> None:
         """Make the connection available to calls."""
         self.problem = None
         if not self.opened.done():
-            self.opened.set_result(connection)
+            self.opened.set_result(call)
 
     def end(self) -> None:
         """Mark the connection as ended, so that the next call reconnects."""

@@ -71,10 +71,10 @@ async def _map_tool(tool: mcp_types.Tool, checks: SchemaChecks) -> McpTool:
     inlined = await anyio.to_thread.run_sync(inline_references, schema)
     completed = (await checks.run("add_defaults", LISTING_SECONDS, schema=schema, inlined=inlined))["schema"]
     bind = partial(_bind, checks, schema, completed, checked["cost"])
-    return await anyio.to_thread.run_sync(_converted, tool, inlined, completed, bind)
+    return await anyio.to_thread.run_sync(_converted, tool, completed, bind)
 
 
-def _converted(tool: mcp_types.Tool, inlined: dict[str, Any], completed: dict[str, Any], bind: Bind) -> McpTool:
+def _converted(tool: mcp_types.Tool, completed: dict[str, Any], bind: Bind) -> McpTool:
     hints = tool.annotations
     schema = ToolSchema(
         name=tool.name,
@@ -82,7 +82,7 @@ def _converted(tool: mcp_types.Tool, inlined: dict[str, Any], completed: dict[st
         parameters=supported_schema(completed, {}),
         overview={
             name: {"type": python_type(node), "description": " ".join(str(node.get("description", "")).split())}
-            for name, node in inlined.get("properties", {}).items()
+            for name, node in completed.get("properties", {}).items()
         },
         bind=bind,
     )
@@ -111,7 +111,7 @@ async def _bind(
     cost: int | None,
     arguments: Mapping[str, Any],
 ) -> inspect.BoundArguments:
-    """Validate arguments: small arguments of simple schemas in this process, and others in a worker."""
+    """Validate small arguments of simple schemas in this process, and others in a worker."""
     parameters = {"schema": schema, "completed": completed, "arguments": dict(arguments)}
     if cost is not None and cost * len(json.dumps(parameters["arguments"])) <= _MAX_LOCAL_WORK:
         result = json_schema.bind(**parameters)
@@ -130,11 +130,7 @@ _SIGNATURE = inspect.signature(lambda arguments: None)  # noqa: ARG005 - MCP too
 
 
 def content_of(result: mcp_types.CallToolResult) -> ToolContent:
-    """Return a tool result for a model, with at most ``MAX_IMAGES`` images.
-
-    Audio, other binary data, invalid images, the images after the limit and the images of a failed call are replaced
-    by a description.
-    """
+    """Return a tool result for a model, with at most ``MAX_IMAGES`` images. Descriptions replace other binary data."""
     images: list[Image] = []
     limit = 0 if result.is_error else MAX_IMAGES
     text = "\n".join(_text_of(block, images, limit) for block in result.content)
@@ -145,10 +141,7 @@ def content_of(result: mcp_types.CallToolResult) -> ToolContent:
 
 
 def _text_of(block: mcp_types.ContentBlock, images: list[Image], limit: int) -> str:
-    """Return the text or the description of a content block.
-
-    Add its image, if it has one, to ``images``, unless there are already ``limit`` images.
-    """
+    """Return the text or the description of a content block. Add its image to ``images``, up to ``limit`` images."""
     if isinstance(block, mcp_types.TextContent):
         return block.text
     if isinstance(block, mcp_types.ImageContent | mcp_types.AudioContent):

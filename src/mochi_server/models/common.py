@@ -23,8 +23,8 @@ from pydantic_core import InitErrorDetails, PydanticCustomError
 
 from mochi_server.constants import KEY_PATTERN, MAX_MESSAGE_CHARS, RELOADING_OPTIONS
 from mochi_server.sessions.types import OPTION_PROPERTIES, FiniteObject, Message, StoredOptions
-from mochi_server.util.nearest import nearest
-from mochi_server.util.validation_errors import MAX_REPORTED
+from mochi_server.util.text import nearest
+from mochi_server.util.validation import MAX_REPORTED
 
 _MAX_NAME_CHARS = 100
 NOT_BLANK = {"pattern": r"[^\s\x1c-\x1f\x85]"}

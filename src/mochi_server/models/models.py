@@ -10,7 +10,7 @@ from mochi_server.models.common import NOT_BLANK, EventUnion, Options, StrictBod
 from mochi_server.ollama.types import ChatMessage
 from mochi_server.services.compare import MAX_MODELS, CompareEvent, CompareService, Comparison
 from mochi_server.sessions.types import Think
-from mochi_server.util.first_error import Items
+from mochi_server.util.validation import Items
 
 
 class Model(BaseModel):

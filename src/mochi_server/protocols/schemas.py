@@ -15,7 +15,7 @@ from mochi_server.errors import SessionNotFound
 from mochi_server.models.chat import ToolCallExecuted
 from mochi_server.models.common import Body, IdempotencyKey, OnDisconnect, Options, Text, ToolParameters
 from mochi_server.sessions.types import FiniteObject, Format, KeepAlive, Think, ThinkLevel, ToolExecutionPolicy
-from mochi_server.util.first_error import Items
+from mochi_server.util.validation import Items
 
 _THINK: dict[str | None, bool | str] = {"none": False, "minimal": "low", "xhigh": "max", "ultra": "max"}
 """Ollama's ``think`` values for OpenAI's reasoning levels. Levels that are not listed have the same name in Ollama."""

@@ -22,8 +22,7 @@ from mochi_server.sessions.session import ChatSession, SessionMetadata, collapse
 from mochi_server.sessions.store import SessionPage, SessionStore
 from mochi_server.sessions.types import Format, KeepAlive, Message, Role, StoredOptions, Think
 from mochi_server.util.clock import new_id, now
-from mochi_server.util.first_error import Entries, Items
-from mochi_server.util.validation_errors import MAX_REPORTED, describe, field_path, to_entry
+from mochi_server.util.validation import MAX_REPORTED, Entries, Items, describe, field_path, to_entry
 
 _REASONING = re.compile(r'<details type="reasoning"[^<>]*>(.*?)</details>\s*', re.DOTALL)
 _SUMMARY = re.compile(r"\A\s*<summary>.*?</summary>", re.DOTALL)

@@ -22,7 +22,7 @@ from mochi_server.sessions.types import AgentSettings, SessionCreationOptions, T
 from mochi_server.tools.discovery import ToolCatalogue
 from mochi_server.tools.registry import ToolRegistry
 from mochi_server.util.clock import now
-from mochi_server.util.nearest import join_names, nearest
+from mochi_server.util.text import join_names, nearest
 
 _STORED_OF_OTHER_MODELS = ("current_window", "manual_override", "adjustment_history")
 _RESERVED = f"The tool {AGENT_TOOL!r} cannot be used while agents are enabled, because it calls the agents. Rename it."

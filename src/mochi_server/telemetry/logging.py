@@ -7,7 +7,7 @@ from contextvars import ContextVar
 from datetime import datetime, timezone
 
 from mochi_server.constants import LogFormat
-from mochi_server.util.masking import SecretMasker
+from mochi_server.util.text import SecretMasker
 
 REQUEST_ID: ContextVar[str] = ContextVar("request_id", default="")
 """ID of the current HTTP request. Tasks that the request starts inherit the ID."""

@@ -1,12 +1,21 @@
-"""Prometheus metrics of a server. They are updated when turns, tool calls and requests end, never per token."""
+"""Prometheus metrics of a server, and OpenTelemetry spans of its turns.
 
+They are recorded when turns, tool calls and requests end, never per token. Spans contain no text of conversations.
+OpenTelemetry is imported only if its SDK is loaded.
+"""
+
+import logging
+import sys
+import time
 from collections.abc import Callable, Mapping, Sequence
+from datetime import datetime
 from typing import Any, TypeVar
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, ProcessCollector, generate_latest
 
 from mochi_server import __version__
-from mochi_server.errors import ConfirmationTimeout, ToolExecutionDenied, ToolNotFound
+from mochi_server.chat.run import Run
+from mochi_server.errors import ConfirmationTimeout, OllamaUnreachable, ToolExecutionDenied, ToolNotFound
 from mochi_server.inference.gateway import GatewayObserver
 from mochi_server.ollama.payloads import qualified_name
 from mochi_server.sessions.types import Message
@@ -22,6 +31,9 @@ _LOADS = (0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120, 300)
 _TURNS = (0.5, 1, 2.5, 5, 10, 30, 60, 120, 300, 600)
 _METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"})
 _TOOL_OUTCOMES = {ToolExecutionDenied.code: "denied", ConfirmationTimeout.code: "timeout"}
+_SDK = "opentelemetry.sdk.trace"
+
+logger = logging.getLogger(__name__)
 
 
 class Metrics(GatewayObserver):
@@ -143,3 +155,44 @@ def _label(name: str, known: set[str]) -> str:
 
 def _number(value: object) -> float:
     return float(value) if isinstance(value, int | float) and value > 0 else 0.0
+
+
+def record_turn(metrics: Metrics, run: Run) -> None:
+    """Record an ended turn. Log only the code of most errors, because error messages may quote conversations."""
+    failure = run.failure
+    seconds, ended = time.monotonic() - run.began, time.time_ns()
+    metrics.turn_ended(run.state, seconds, run.result.stored, failure.code if failure else None)
+    if _SDK in sys.modules:
+        _record_spans(run, ended - int(seconds * 1e9), ended)
+    if failure is not None:
+        text = failure.message if isinstance(failure, OllamaUnreachable) else failure.code
+        logger.warning("Turn failed session_id=%s run_id=%s: %s", run.session_id, run.run_id, text)
+
+
+def _record_spans(run: Run, began: int, ended: int) -> None:
+    from opentelemetry.trace import SpanKind, StatusCode, get_tracer, set_span_in_context  # noqa: PLC0415 - optional
+
+    tracer = get_tracer("mochi_server", __version__)
+    attributes = {"gen_ai.conversation.id": run.session_id, "mochi.run_id": run.run_id, "mochi.outcome": run.state}
+    turn = tracer.start_span("mochi.turn", start_time=began, attributes=attributes)
+    if run.failure is not None:
+        turn.set_attribute("error.type", run.failure.code)
+        turn.set_status(StatusCode.ERROR)
+    for message in [message for message in run.result.stored if message["role"] == "assistant"]:
+        answered = int(datetime.fromisoformat(message["timestamp"].replace("Z", "+00:00")).timestamp() * 1e9)
+        answer = tracer.start_span(
+            f"chat {message.get('model', '')}".rstrip(),
+            context=set_span_in_context(turn),
+            kind=SpanKind.CLIENT,
+            start_time=max(answered - message.get("total_duration", 0), began),
+            attributes={
+                "gen_ai.operation.name": "chat",
+                "gen_ai.provider.name": "ollama",
+                "gen_ai.request.model": message.get("model", ""),
+                "gen_ai.usage.input_tokens": message.get("prompt_eval_count", 0),
+                "gen_ai.usage.output_tokens": message.get("eval_count", 0),
+                "mochi.load_seconds": message.get("load_duration", 0) / 1e9,
+            },
+        )
+        answer.end(answered)
+    turn.end(ended)

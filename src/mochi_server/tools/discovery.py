@@ -1,24 +1,38 @@
-"""Discovery of tools in a directory of Python files."""
+"""Discovery of tools in a directory of Python files, and of likely mistakes in these files."""
 
+import ast
 import logging
 import re
 import threading
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
 from mochi_server.errors import ToolNotFound
-from mochi_server.tools.loader import Problem, UnavailableFunction, describe, load_package, location
+from mochi_server.tools.loader import (
+    Problem,
+    UnavailableFunction,
+    describe,
+    leads_out,
+    load_package,
+    location,
+    modules_in,
+    parse_file,
+)
 from mochi_server.tools.schema import InvalidTool, ToolSchema, make_schema
-from mochi_server.tools.source_checks import find_mistakes
 
 RESERVED_NAMES = frozenset({"executions", "reload"})
 """Names that no tool can have, because ``/tools/{tool_name}`` would conflict with other routes."""
 
 _DESTRUCTIVE, _READ_ONLY = "__destructive__", "__read_only__"
 _NOT_GROUPS = frozenset({"__all__", "__path__", _DESTRUCTIVE, _READ_ONLY})
+_INIT = "__init__.py"
+
+_Function = ast.FunctionDef | ast.AsyncFunctionDef
 
 logger = logging.getLogger(__name__)
 
@@ -41,10 +55,7 @@ class Tool:
 
     @property
     def identity(self) -> dict[str, Any]:
-        """Name, source, schema and mark of the tool as a JSON object. Two tools are the same if their identity is.
-
-        ``source`` is the MCP server and the original name of an MCP tool, or the module and the name of a function.
-        """
+        """Name, source, schema and mark of the tool as a JSON object. Two tools are the same if their identity is."""
         return {
             "name": self.name,
             "source": self.source or location(self.function),
@@ -112,8 +123,8 @@ def find_tools(directory: Path) -> ToolCatalogue:
     except FileNotFoundError:
         return ToolCatalogue()
     except OSError as error:
-        return ToolCatalogue(problems=(Problem("__init__.py", f"its directory cannot be read: {error.strerror}"),))
-    if directory / "__init__.py" not in paths:
+        return ToolCatalogue(problems=(Problem(_INIT, f"its directory cannot be read: {error.strerror}"),))
+    if directory / _INIT not in paths:
         return ToolCatalogue(problems=_encodable(find_mistakes(directory, ())))
     package, problems = load_package(directory)
     catalogue = ToolCatalogue(problems=tuple(problems)) if package is None else _read_package(package, problems)
@@ -175,3 +186,93 @@ def _make_tool(name: str, function: Any, marks: Collection[str]) -> Tool:
     is_destructive = attribute is True or _DESTRUCTIVE in marks  # a contradictory mark does not make a tool read-only
     is_read_only = not is_destructive and (attribute is False or _READ_ONLY in marks)
     return Tool(name, function, make_schema(function, name), is_read_only)
+
+
+def find_mistakes(directory: Path, exported: Collection[str] | None) -> Iterator[Problem]:
+    """Yield a problem for each syntax error and name that is defined twice, without an import of the files.
+
+    Unless ``exported`` is None, also yield a problem for each function that looks like a tool and is not in it.
+    """
+    trees: dict[str, ast.Module] = {}
+    for path in _files(directory, directory):
+        name = path.relative_to(directory).as_posix()
+        with suppress(OSError, ValueError, MemoryError, RecursionError):  # the import reports the errors of used files
+            try:
+                trees[name] = parse_file(path)
+            except SyntaxError as error:
+                yield Problem(name, describe(error, error.lineno))
+    for file, tree in trees.items():
+        yield from _duplicates(file, tree, trees)
+    if exported is not None:
+        yield from _not_exported(trees, exported)
+
+
+def _files(folder: Path, directory: Path) -> Iterator[Path]:
+    for path in [folder / _INIT, *modules_in(folder)]:
+        with suppress(OSError, RuntimeError):  # links in a circle
+            if leads_out(path, directory):
+                continue
+            if path.is_dir():
+                yield from _files(path, directory)
+            else:
+                yield path
+
+
+def _duplicates(file: str, tree: ast.Module, trees: Mapping[str, ast.Module]) -> Iterator[Problem]:
+    """Yield a problem for each public name that a file defines, or ``__init__.py`` imports, more than once."""
+    origins: dict[str, dict[str, str]] = defaultdict(dict)
+    for node in tree.body:
+        if isinstance(node, _Function) and not node.name.startswith("_") and not _is_overload(node):
+            origins[node.name][f"line {node.lineno}"] = f"line {node.lineno}"
+        elif isinstance(node, ast.ImportFrom) and file == _INIT:
+            for name in _imported_names(node, trees):
+                origins[name][f"{node.level} {node.module}"] = f"{node.module or '.'} (line {node.lineno})"
+    for name, places in origins.items():
+        if len(places) > 1:
+            text = f"{file} defines it more than once: {', '.join(places.values())}"
+            yield Problem(name, f"{text}. Only the last one is used. Rename one")
+
+
+def _is_overload(function: _Function) -> bool:
+    return any("overload" in ast.dump(decorator) for decorator in function.decorator_list)
+
+
+def _imported_names(node: ast.ImportFrom, trees: Mapping[str, ast.Module]) -> list[str]:
+    if node.names[0].name != "*":
+        return [alias.asname or alias.name for alias in node.names]
+    tree = trees.get(f"{str(node.module).replace('.', '/')}.py")
+    return [function.name for function in _typed_functions(tree)] if tree is not None else []
+
+
+def _not_exported(trees: Mapping[str, ast.Module], exported: Collection[str]) -> Iterator[Problem]:
+    known = {*exported, *(name for file, tree in trees.items() for name in _used_names(file, tree))}
+    reason = f"__all__ in {_INIT} does not list it" if _INIT in trees else f"there is no {_INIT}"
+    for file, tree in trees.items():
+        is_script = any(isinstance(node, ast.If) and "'__name__'" in ast.dump(node.test) for node in tree.body)
+        for function in () if is_script else _typed_functions(tree):
+            if function.name not in known:
+                text = f"its function {function.name} (line {function.lineno}) is not a tool, because {reason}"
+                advice = f"Import it in {_INIT} and list it in __all__, or rename it to _{function.name}"
+                yield Problem(file, f"{text}. {advice}")
+
+
+def _used_names(file: str, tree: ast.Module) -> Iterator[str]:
+    """Yield the names that the code of a file uses. In ``__init__.py``, only imports with a new name count as uses."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load):
+            yield node.id
+        elif isinstance(node, ast.Attribute):
+            yield node.attr
+        elif isinstance(node, ast.ImportFrom):
+            yield from (alias.name for alias in node.names if file != _INIT or alias.asname)
+
+
+def _typed_functions(tree: ast.Module) -> Iterator[_Function]:
+    """Yield the public functions that have type annotations for all parameters and for the result."""
+    for node in tree.body:
+        if isinstance(node, _Function) and not node.name.startswith("_") and node.returns is not None:
+            arguments = node.args
+            parameters = [*arguments.posonlyargs, *arguments.args, *arguments.kwonlyargs]
+            has_fixed_parameters = arguments.vararg is None and arguments.kwarg is None
+            if has_fixed_parameters and all(parameter.annotation is not None for parameter in parameters):
+                yield node

@@ -59,13 +59,11 @@ class ToolExecutionResult:
 
 @dataclass(eq=False, kw_only=True)
 class ToolExecutionService:
-    """Service that runs tools and stores the last 100 results.
-
-    ``output_limit`` is in characters, and ``timeout`` is in seconds.
-    """
+    """Service that runs tools, with a ``timeout`` in seconds, and stores the last 100 results."""
 
     timeout: float = 60
     output_limit: int = 20_000
+    """Maximum characters of a result."""
     on_lost: Callable[[], object] = lambda: None
     """Callback for a call that times out or is cancelled while its thread still runs."""
     on_refused: Callable[[], object] = lambda: None
@@ -180,10 +178,7 @@ async def run_in_thread(
 
 
 def as_text(value: object) -> str:
-    """Return a tool's result as text for a model. Structures become JSON; lone surrogates become "?".
-
-    ``os.listdir`` returns lone surrogates for file names that are not UTF-8.
-    """
+    """Return a tool's result as text for a model. Structures become JSON, and lone surrogates of file names "?"."""
     if isinstance(value, str):
         return value.encode("utf-8", "replace").decode()
     if value is None:
@@ -200,10 +195,7 @@ def as_text(value: object) -> str:
 
 
 def shorten(text: str, limit: int, limit_name: str = "") -> str:
-    """Return ``text``, or a shortened text if ``text`` has more than ``limit`` characters.
-
-    In the shortened text, a note replaces the middle. If ``limit_name`` is not empty, the note names this limit.
-    """
+    """Return ``text`` with at most ``limit`` characters. A note, which names the limit, replaces the middle."""
     if len(text) <= limit:
         return text
     reason = f" because of {limit_name}" if limit_name else ""

@@ -44,7 +44,6 @@ class UnavailableFunction:
         raise ImportError(f"{self.file} could not be imported")
 
     def named(self, name: str) -> "UnavailableFunction":
-        """Return the placeholder for the function ``name``. Raises ``AttributeError`` for a special attribute."""
         if name.startswith("__"):
             raise AttributeError(name)
         return self
@@ -155,10 +154,8 @@ class _PackageImporter(Loader):
         self.problems.append(Problem(file.relative_to(self._directory).as_posix(), text))
 
     def _attribute(self, module: ModuleType, name: str) -> Any:
-        """Return an attribute that the module does not have yet. At the first use, execute the module.
-
-        Special attributes, such as ``__wrapped__``, do not, because some libraries inspect all modules.
-        """
+        """Return an attribute that the module does not have yet. At the first use, execute the module."""
+        # Special attributes, such as `__wrapped__`, are no use, because some libraries inspect all modules.
         if name == "__all__" or not name.startswith("__"):
             with self._lock:
                 if module.__name__ in self._unused:

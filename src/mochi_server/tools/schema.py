@@ -4,7 +4,6 @@ import inspect
 import types
 import typing
 from collections.abc import Awaitable, Callable, Iterator, Mapping
-from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from itertools import count
@@ -12,14 +11,12 @@ from typing import Any, cast
 from urllib.parse import unquote
 
 import orjson
-from docstring_parser import Docstring, DocstringStyle, ParseError, parse
+from docstring_parser import parse
 from pydantic import PydanticSchemaGenerationError, PydanticUserError, TypeAdapter, ValidationError
 from pydantic_core import ArgsKwargs
 
 from mochi_server.constants import MAX_ARGUMENT_LEVELS, MAX_ARGUMENT_VALUES
-from mochi_server.tools.union_limit import is_too_ambiguous
 
-_STYLES = (DocstringStyle.GOOGLE, DocstringStyle.NUMPYDOC, DocstringStyle.REST)
 _KEYWORDS = ("type", "description", "enum", "required")
 """JSON schema keywords that Ollama supports, besides ``items``, ``properties`` and ``anyOf``."""
 _MAX_NODES = 5_000
@@ -78,12 +75,7 @@ def make_schema(function: Callable[..., Any], name: str) -> ToolSchema:
     signature, hints = _signature(function)
     if faults := [*_faults(documentation, signature, hints)]:
         raise InvalidTool("; ".join(faults))
-    # Use the docstring style that finds the most parameters.
-    docstring = max(
-        _parsed(documentation),
-        key=lambda parsed: sum(p.arg_name in signature.parameters for p in parsed.params),
-        default=Docstring(),
-    )
+    docstring = parse(documentation)  # in the style that finds the most
     adapter, schema = _adapter(signature, hints)
     descriptions = {name: node["description"] for name, node in schema["properties"].items() if "description" in node}
     descriptions |= {each.arg_name: each.description for each in docstring.params if each.description}
@@ -96,7 +88,7 @@ def make_schema(function: Callable[..., Any], name: str) -> ToolSchema:
             parameter: {"type": type_name(hints[parameter]), "description": _one_line(descriptions.get(parameter, ""))}
             for parameter in signature.parameters
         },
-        bind=partial(_bind, signature, adapter, schema),
+        bind=partial(_bind, signature, adapter),
         returns=_one_line((docstring.returns.description if docstring.returns else None) or ""),
     )
     try:
@@ -107,31 +99,17 @@ def make_schema(function: Callable[..., Any], name: str) -> ToolSchema:
 
 
 async def _bind(
-    signature: inspect.Signature, adapter: TypeAdapter[Any], schema: dict[str, Any], arguments: Mapping[str, Any]
+    signature: inspect.Signature, adapter: TypeAdapter[Any], arguments: Mapping[str, Any]
 ) -> inspect.BoundArguments:
-    if is_too_ambiguous(schema, arguments):
-        raise InvalidArguments("they are nested too deeply for a recursive type. Call the tool with flatter arguments.")
     try:
         values = adapter.validate_python(ArgsKwargs((), dict(arguments)))
     except ValidationError as error:
         raise InvalidArguments(explain(error)) from error
     except Exception as error:  # validators of types are user code
         raise InvalidArguments(type(error).__name__) from error
-    if names := [name for name, sent in arguments.items() if _has_number_for_boolean(sent, values[name])]:
-        raise InvalidArguments(f"{', '.join(names)}: Input should be a number, not a boolean")
     bound = signature.bind_partial()
     bound.arguments = {name: values[name] for name in signature.parameters}
     return bound
-
-
-def _has_number_for_boolean(sent: object, value: object) -> bool:
-    """Return whether pydantic has converted a boolean in ``sent`` to a number in ``value``."""
-    if isinstance(sent, dict):
-        members = value if isinstance(value, dict) else getattr(value, "__dict__", {})
-        return any(_has_number_for_boolean(each, members.get(name)) for name, each in sent.items())
-    if isinstance(sent, list) and isinstance(value, list | tuple):
-        return any(map(_has_number_for_boolean, sent, value))
-    return isinstance(sent, bool) and type(value) in (int, float)
 
 
 def type_name(annotation: object) -> str:
@@ -174,13 +152,6 @@ def _faults(documentation: str, signature: inspect.Signature, hints: Mapping[str
             yield f"its parameter {parameter.name!r} has no type; annotate it"
     if "return" not in hints:
         yield "its return type is missing; annotate it"
-
-
-def _parsed(documentation: str) -> Iterator[Docstring]:
-    """Yield a docstring parsed in each style in which it is valid."""
-    for style in _STYLES:
-        with suppress(ParseError):
-            yield parse(documentation, style)
 
 
 def _adapter(signature: inspect.Signature, hints: Mapping[str, Any]) -> tuple[TypeAdapter[Any], dict[str, Any]]:

@@ -50,11 +50,11 @@ class ToolInvocation:
         """Validate the arguments and return them. Raises ``InvalidArguments`` with an error message for the model."""
         if self.defect is not None:
             raise InvalidArguments(self.defect)
-        if is_nested_deeper(self.arguments, MAX_ARGUMENT_LEVELS):
-            raise InvalidArguments(f"Wrong arguments for {self.name}: {TOO_DEEP}")
-        if has_more_values(self.arguments, MAX_ARGUMENT_VALUES):
-            raise InvalidArguments(f"Wrong arguments for {self.name}: {TOO_MANY}")
         try:
+            if is_nested_deeper(self.arguments, MAX_ARGUMENT_LEVELS):
+                raise InvalidArguments(TOO_DEEP)
+            if has_more_values(self.arguments, MAX_ARGUMENT_VALUES):
+                raise InvalidArguments(TOO_MANY)
             return await schema.bind(self.arguments)
         except InvalidArguments as error:
             raise InvalidArguments(f"Wrong arguments for {self.name}: {error}") from error
@@ -160,49 +160,6 @@ class ClientToolbox:
         return ToolOutcome(call, content="", success=True, runs_on_client=True)
 
 
-@dataclass
-class FunctionToolbox:
-    """Toolbox of Python functions. ``current`` returns the tools that are enabled now."""
-
-    tools: Mapping[str, Tool]
-    execution: ToolExecutionService
-    current: Callable[[], Awaitable[Mapping[str, Tool]]] | None = None
-
-    def schemas(self) -> list[dict[str, Any]]:
-        return [tool.schema.definition() for tool in self.tools.values()]
-
-    async def find(self, name: str) -> Tool | None:
-        """Return the tool with this name if it is enabled now."""
-        if self.current is not None:
-            self.tools = await self.current()
-        return self.tools.get(name)
-
-    async def bind(self, call: ToolInvocation, tool: Tool | None) -> BoundCall | ToolOutcome:
-        """Validate the arguments of a call. Return the outcome of the call if it cannot run."""
-        if tool is None:
-            names = ", ".join(self.tools) or "none"
-            return failed(call, f"There is no tool named {call.name!r}. Available tools: {names}.", ToolNotFound.code)
-        try:
-            return BoundCall(call, tool, await call.bind(tool.schema))
-        except InvalidArguments as error:
-            return failed(call, str(error))
-
-    async def execute(self, bound: BoundCall | ToolOutcome) -> ToolOutcome:
-        """Run a validated call and return its outcome. If ``bound`` is already the outcome, return it."""
-        if isinstance(bound, ToolOutcome):
-            return bound
-        bound.call.progress.running = bound.call
-        result = await self.execution.execute_bound(bound.tool, bound.arguments)
-        return ToolOutcome(
-            bound.call,
-            content=result.result if result.success and result.result is not None else str(result.error_message),
-            success=result.success,
-            error_code=None if result.success else ToolExecutionFailed.code,
-            execution_time=result.execution_time,
-            images=result.images,
-        )
-
-
 @dataclass(frozen=True, slots=True)
 class Decision:
     """Decision on a tool call. ``arguments`` replace the arguments of the model, and the model receives ``reason``."""
@@ -221,10 +178,7 @@ class Approver(Protocol):
         """Whether a client can decide on calls."""
 
     async def decide(self, bound: BoundCall, announce: Callable[[str], None]) -> tuple[Decision, BoundCall] | None:
-        """Request a decision on a call. Return it and the call with edited arguments, or None after the timeout.
-
-        ``announce`` is called with the ID of the request.
-        """
+        """Announce the ID of a request, and return the decision and the edited call, or None after the timeout."""
 
     async def requires_approval(self, tool: Tool) -> bool:
         """Return whether the current settings require approval for a tool."""
@@ -241,26 +195,28 @@ def needs_approval(policy: ToolExecutionPolicy, tool: Tool) -> bool:
 
 
 @dataclass
-class ConfirmingToolbox:
-    """Toolbox with an approval policy. Tools, policy and approvals are read again before each call."""
+class FunctionToolbox:
+    """Toolbox of functions with an approval policy. Tools, policy and approvals are read again before each call."""
 
-    tools: FunctionToolbox
+    tools: Mapping[str, Tool]
+    execution: ToolExecutionService
     approver: Approver
+    current: Callable[[], Awaitable[Mapping[str, Tool]]] | None = None
+    """Function that returns the tools that are enabled now, or None if the tools do not change."""
     publishes_approved: bool = False
     """Whether ``run`` publishes ``ToolCalled`` also for a call that the user approved."""
 
     def schemas(self) -> list[dict[str, Any]]:
-        return self.tools.schemas()
+        return [tool.schema.definition() for tool in self.tools.values()]
 
     async def run(self, call: ToolInvocation, publish: Publish) -> ToolOutcome:
-        bound = await self.tools.bind(call, await self.tools.find(call.name))
+        bound = await self._bind(call, await self._find(call.name))
         if isinstance(bound, ToolOutcome) or not await self.approver.requires_approval(bound.tool):
             call.progress.is_announced = True
             publish([ToolCalled(call.name, call.arguments, call.index)])
-            return await self.tools.execute(bound)
+            return await self._execute(bound)
         if not self.approver.interactive:
             return failed(call, _NOT_INTERACTIVE, ToolExecutionDenied.code)
-
         return await self._run_approved(bound, publish)
 
     async def _run_approved(self, bound: BoundCall, publish: Publish) -> ToolOutcome:
@@ -275,8 +231,8 @@ class ConfirmingToolbox:
                 reason = f" Reason: {decision.reason}" if decision.reason else ""
                 return failed(call, f"The user denied this call.{reason}", ToolExecutionDenied.code, "user")
             # Settings, files or the tools of an MCP server may have changed while the call was pending.
-            tool = await self.tools.find(call.name)
-            current = approved if tool is approved.tool else await self.tools.bind(approved.call, tool)
+            tool = await self._find(call.name)
+            current = approved if tool is approved.tool else await self._bind(approved.call, tool)
             if tool is None or tool.identity == approved.tool.identity:
                 break
             if isinstance(current, ToolOutcome):
@@ -287,17 +243,43 @@ class ConfirmingToolbox:
             await self.approver.approve_for_session(tool)
         if self.publishes_approved:
             publish([ToolCalled(call.name, approved.call.arguments, call.index)])
-        return await self._run_decided(current, decision, edited=approved.call != call)
-
-    async def _run_decided(self, bound: BoundCall | ToolOutcome, decision: Decision, *, edited: bool) -> ToolOutcome:
-        outcome = await self.tools.execute(bound)
+        outcome = await self._execute(current)
         notes = []
-        if edited:
+        if approved.call != call:
             notes.append(f"The user changed the arguments to {orjson.dumps(outcome.call.arguments).decode()}.")
         if decision.reason:
             notes.append(f"Comment of the user: {decision.reason}")
         content = "\n".join([*notes, outcome.content])
         return replace(outcome, decided_by="user", content=content, result=outcome.content)
+
+    async def _find(self, name: str) -> Tool | None:
+        if self.current is not None:
+            self.tools = await self.current()
+        return self.tools.get(name)
+
+    async def _bind(self, call: ToolInvocation, tool: Tool | None) -> BoundCall | ToolOutcome:
+        """Validate the arguments of a call. Return the outcome of the call if it cannot run."""
+        if tool is None:
+            names = ", ".join(self.tools) or "none"
+            return failed(call, f"There is no tool named {call.name!r}. Available tools: {names}.", ToolNotFound.code)
+        try:
+            return BoundCall(call, tool, await call.bind(tool.schema))
+        except InvalidArguments as error:
+            return failed(call, str(error))
+
+    async def _execute(self, bound: BoundCall | ToolOutcome) -> ToolOutcome:
+        if isinstance(bound, ToolOutcome):
+            return bound
+        bound.call.progress.running = bound.call
+        result = await self.execution.execute_bound(bound.tool, bound.arguments)
+        return ToolOutcome(
+            bound.call,
+            content=result.result if result.success and result.result is not None else str(result.error_message),
+            success=result.success,
+            error_code=None if result.success else ToolExecutionFailed.code,
+            execution_time=result.execution_time,
+            images=result.images,
+        )
 
 
 def _announce(call: ToolInvocation, publish: Publish, confirmation_id: str) -> None:

@@ -24,8 +24,6 @@ from mochi_server.util import platform
 MAX_SIZE = 20_000
 """Maximum number of JSON values in a schema whose references are replaced. 100 characters count as one value."""
 _MAX_MEMORY = 1 << 30
-_MAX_SECONDS = 20
-"""Seconds after which a worker ends itself, because the process that would have killed it has ended."""
 _MAX_LEVELS = 5_000
 _MAX_ERRORS = 20
 _MAX_ERROR_LENGTH = 1_000
@@ -41,10 +39,7 @@ class InvalidSchema(Exception):
 
 
 def check_schema(schema: dict[str, Any]) -> dict[str, Any]:
-    """Return the expanded size of a schema as ``cost``, or None if the size does not limit the time of checks.
-
-    Raises ``InvalidSchema``.
-    """
+    """Return the expanded size of a schema as ``cost``, or None if its checks may be slow. Raises ``InvalidSchema``."""
     expansion = _Expansion()
     try:
         expansion.measure(schema)
@@ -101,10 +96,7 @@ class _Expansion:
 
 
 def add_defaults(schema: dict[str, Any], inlined: dict[str, Any]) -> dict[str, Any]:
-    """Return ``inlined``, in which required properties with a valid default value are optional, as ``schema``.
-
-    Each object schema in the result has these values under the key ``defaults``.
-    """
+    """Return ``inlined`` as ``schema``, with valid defaults of required properties in ``defaults`` of each object."""
     return {"schema": _with_defaults(inlined, _validator(schema))}
 
 
@@ -173,28 +165,19 @@ def _class(draft: type[Validator]) -> Any:
 
 
 def main() -> None:
-    """Answer requests until stdin is closed."""
+    """Answer requests until stdin is closed. End the process if a request takes longer than its limit in seconds."""
     platform.limit_memory(_MAX_MEMORY)
     sys.setrecursionlimit(_MAX_LEVELS)
     operations: dict[str, Callable[..., dict[str, Any]]] = {
         function.__name__: function for function in (check_schema, add_defaults, bind)
     }
-    _write("ready")
     for line in sys.stdin:
-        faulthandler.dump_traceback_later(_MAX_SECONDS, exit=True)
-        operation, parameters = json.loads(line)
+        operation, seconds, parameters = json.loads(line)
+        faulthandler.dump_traceback_later(seconds, exit=True)
         try:
             result = operations[operation](**parameters)
         except InvalidSchema as error:
             result = {"error": str(error)}
         faulthandler.cancel_dump_traceback_later()
-        _write(json.dumps(result))
-
-
-def _write(line: str) -> None:
-    sys.stdout.write(line + "\n")
-    sys.stdout.flush()
-
-
-if __name__ == "__main__":
-    main()
+        sys.stdout.write(json.dumps(result) + "\n")
+        sys.stdout.flush()

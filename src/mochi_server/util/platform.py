@@ -51,9 +51,8 @@ def scan_directory(path: Path) -> Iterator[Iterator["os.DirEntry[str]"]]:
 
 
 def lock_file(path: Path) -> Callable[[], None]:
-    """Create a file and lock it exclusively. Return a function that unlocks the file.
+    """Create a file and lock it until this process ends. Return a function that unlocks the file earlier.
 
-    The end of this process also unlocks the file. Child processes do not inherit the lock.
     Raise ``BlockingIOError`` if the file is locked, and ``OSError`` if it cannot be opened or locked.
     """
     if sys.platform == "win32":
@@ -75,10 +74,7 @@ def lock_file(path: Path) -> Callable[[], None]:
 
 
 def on_hangup(handler: Callable[[], None]) -> None:
-    """Call ``handler`` when the terminal of this process closes, unless the process ignores this, as under ``nohup``.
-
-    On Windows, do nothing.
-    """
+    """Call ``handler`` when the terminal of this process closes, unless the process ignores this, as under nohup."""
     if sys.platform != "win32" and signal.getsignal(signal.SIGHUP) != signal.SIG_IGN:
         signal.signal(signal.SIGHUP, lambda *_: handler())
 
@@ -107,11 +103,7 @@ def limit_memory(size: int) -> None:
 
 @contextmanager
 def group_guard(leader: int) -> Iterator[None]:
-    """Start a shell that kills a process group if this process ends within the ``with`` block.
-
-    The shell reads from a pipe that closes when this process ends, even after a crash. If the shell cannot start, and
-    on Windows, the group is not killed.
-    """
+    """Start a shell that kills a process group if this process ends within the ``with`` block, also after a crash."""
     with ExitStack() as stack:
         if sys.platform != "win32":
             with suppress(OSError):

@@ -14,7 +14,7 @@ from starlette.routing import Match
 from mochi_server import errors
 from mochi_server.errors import MochiError, ValidationFailed
 from mochi_server.models.common import REFERENCE
-from mochi_server.util.validation_errors import MAX_REPORTED, describe, field_path, to_entry
+from mochi_server.util.validation import MAX_REPORTED, describe, field_path, to_entry
 from mochi_server.web.asgi import error_response
 from mochi_server.web.disconnect import ClientDisconnected
 from mochi_server.web.protocol import NATIVE_ERRORS, ErrorFormat

@@ -16,7 +16,7 @@ from mochi_server.protocols.conversation import SentMessages, check_text, decode
 from mochi_server.protocols.schemas import FrontendOptions, FunctionTool
 from mochi_server.sessions.types import FiniteObject, Message, Role
 from mochi_server.tools.toolbox import Decision
-from mochi_server.util.first_error import Items
+from mochi_server.util.validation import Items
 
 if TYPE_CHECKING:  # the package takes 0.15 s to import, so only requests of AG-UI import it
     from ag_ui.core import ContentPart, ResumeEntry, RunAgentInput, Tool

@@ -12,7 +12,7 @@ from mochi_server.models.common import Body
 from mochi_server.protocols.conversation import Action, SentMessages, check_text, decode_images, new_message
 from mochi_server.protocols.schemas import FrontendOptions
 from mochi_server.tools.toolbox import Decision
-from mochi_server.util.first_error import Items
+from mochi_server.util.validation import Items
 
 
 class UiMessage(Body):

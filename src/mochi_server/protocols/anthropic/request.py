@@ -15,7 +15,7 @@ from mochi_server.protocols import schemas
 from mochi_server.protocols.conversation import SentMessages, add_tool_names, decode_images, new_message, tool_call
 from mochi_server.protocols.schemas import MochiHeaders, NamedFunction, TextPart, think_value, tool_selection
 from mochi_server.sessions.types import FiniteObject, Message, Role
-from mochi_server.util.first_error import Items
+from mochi_server.util.validation import Items
 
 CUSTOM = (None, "custom")
 """Types of the tools that the client defines. The server leaves out all other tools, because Anthropic defines them."""

@@ -15,7 +15,7 @@ from mochi_server.inference.windows import Allocation
 from mochi_server.models.common import Body, Text
 from mochi_server.ollama.types import ModelInfo
 from mochi_server.protocols.schemas import TEXT_OR_LIST, RejectedOption
-from mochi_server.util.first_error import Items
+from mochi_server.util.validation import Items
 
 _TOKENS = "token IDs are not supported; send text instead (LangChain: `check_embedding_ctx_length=False`)"
 _MAX_TEXTS = 2048

@@ -9,7 +9,7 @@ from mochi_server.models.common import Body, Text
 from mochi_server.protocols import schemas
 from mochi_server.protocols.conversation import new_message, tool_call
 from mochi_server.sessions.types import FiniteObject, Message
-from mochi_server.util.first_error import Items
+from mochi_server.util.validation import Items
 
 
 class ImageUrl(Body):

@@ -6,7 +6,7 @@ from pydantic import AfterValidator, BaseModel, Discriminator, Field, Tag, TypeA
 
 from mochi_server.models.common import Body, Text
 from mochi_server.protocols import schemas
-from mochi_server.util.first_error import Items
+from mochi_server.util.validation import Items
 
 
 class InputText(Body):

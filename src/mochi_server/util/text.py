@@ -1,10 +1,12 @@
-"""Masking of secrets in the log and in URLs."""
+"""Texts for users: masked secrets, corrections of misspelt names, and lists of names."""
 
 import re
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
+from difflib import get_close_matches
 from typing import Any
 
 MASK = "***"
+MAX_LISTED = 10
 
 
 class SecretMasker:
@@ -22,3 +24,15 @@ class SecretMasker:
         if isinstance(value, list | tuple):
             return [self.mask(item) for item in value]
         return str(value) if self._pattern is None else self._pattern.sub(MASK, str(value))
+
+
+def nearest(name: str, known: Iterable[str]) -> str | None:
+    """Return the name in ``known`` that is most similar to ``name``, or None if no name is similar."""
+    return next(iter(get_close_matches(name, list(known), n=1)), None)
+
+
+def join_names(names: Collection[str]) -> str:
+    """Return names as a list in one line. A long list ends with the number of the remaining names, at least two."""
+    first = [*names] if len(names) == MAX_LISTED + 1 else [*names][:MAX_LISTED]
+    more = len(names) - len(first)
+    return ", ".join(first) + (f" and {more} more" if more else "")

@@ -1,12 +1,31 @@
-"""Conversion of pydantic's validation errors to entries and messages of API errors."""
+"""Validation of requests and files by pydantic: types that report only their first error, and texts of errors.
+
+Pydantic reports each invalid entry by default. A body can contain millions of them, which would exhaust the memory.
+"""
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Annotated, Any, TypeVar, cast
+
+from pydantic import Field, ValidatorFunctionWrapHandler, WrapValidator
 
 MAX_REPORTED = 20
 """Maximum number of entries in the details of an API error."""
 _OBJECT_TYPES = ("dict_type", "model_type", "model_attributes_type")
 """Types of pydantic's errors for values that are no objects. Their messages name Python classes."""
+
+_Item = TypeVar("_Item")
+
+
+def _validate_each(entries: object, validate: ValidatorFunctionWrapHandler) -> dict[str, Any]:
+    if not isinstance(entries, dict):
+        return cast("dict[str, Any]", validate(entries))
+    return {name: value for entry in entries.items() for name, value in validate(dict([entry])).items()}
+
+
+Items = Annotated[list[_Item], Field(fail_fast=True)]
+"""List that reports only its first invalid item."""
+Entries = Annotated[dict[str, _Item], WrapValidator(_validate_each)]
+"""Object with any field names that reports only its first invalid value."""
 
 
 def to_entry(error: Mapping[str, Any], location: Sequence[str | int]) -> dict[str, Any]:
@@ -27,10 +46,7 @@ def describe(entries: Sequence[Mapping[str, Any]]) -> str:
 
 
 def field_path(error: Mapping[str, Any], steps: Sequence[Any], value: Any) -> list[str | int]:
-    """Return the path of an invalid field in ``value``.
-
-    ``steps`` is pydantic's path, which also contains the names of union members.
-    """
+    """Return the path of an invalid field in ``value``. ``steps`` also contains the names of union members."""
     path: list[str | int] = []
     absent = steps[-1:] if error["type"] in ("missing", "extra_forbidden") else ()
     for step in steps[: len(steps) - len(absent)]:
