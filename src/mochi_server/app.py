@@ -21,11 +21,19 @@ from mochi_server.protocols import load_protocols
 from mochi_server.routers import ALIASED, API
 from mochi_server.routers.health import WITHOUT_KEY
 from mochi_server.util.net import is_loopback
-from mochi_server.web.access_control import LOCAL_ORIGINS, host_check, key_check, origin_check
 from mochi_server.web.api_docs import PUBLIC_PAGES, add_docs
 from mochi_server.web.exception_handlers import add_handlers, any_error
-from mochi_server.web.head_requests import HeadMiddleware
-from mochi_server.web.request_limits import BodyLimitMiddleware, CheckMiddleware, head_check, json_check
+from mochi_server.web.middleware import (
+    LOCAL_ORIGINS,
+    BodyLimitMiddleware,
+    CheckMiddleware,
+    HeadMiddleware,
+    head_check,
+    host_check,
+    json_check,
+    key_check,
+    origin_check,
+)
 from mochi_server.web.request_log import HEADER, RequestLogMiddleware
 
 logger = logging.getLogger(__name__)

@@ -11,8 +11,7 @@ from starlette.middleware.base import RequestResponseEndpoint
 from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 
-from mochi_server.web.access_control import key_check
-from mochi_server.web.request_limits import CheckMiddleware
+from mochi_server.web.middleware import CheckMiddleware, key_check
 from mochi_stub import StubServer
 from tests.support.api import Api, error_of
 from tests.support.server import RunningServer, ThreadedServer
