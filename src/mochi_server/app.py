@@ -21,7 +21,7 @@ from mochi_server.protocols import load_protocols
 from mochi_server.routers import ALIASED, API
 from mochi_server.routers.health import WITHOUT_KEY
 from mochi_server.util.net import is_loopback
-from mochi_server.web.api_docs import PUBLIC_PAGES, add_docs
+from mochi_server.web.api_docs import PUBLIC_PAGES, add_docs, document
 from mochi_server.web.exception_handlers import add_handlers, any_error
 from mochi_server.web.middleware import (
     LOCAL_ORIGINS,
@@ -117,8 +117,6 @@ class _App(FastAPI):
     """FastAPI app with an extended OpenAPI document. The app also logs requests that end with an unexpected error."""
 
     def openapi(self) -> dict[str, Any]:
-        from mochi_server.web.openapi import document  # noqa: PLC0415 - its schemas take time to build
-
         self.openapi_schema = self.openapi_schema or document(self)
         return self.openapi_schema
 
