@@ -86,7 +86,7 @@ def test_command_prints_the_document_for_any_seed_and_settings(
     document: Document, tmp_path: Path, environment: dict[str, str]
 ) -> None:
     printed = run("mochi_server", "openapi", cwd=tmp_path, **environment)
-    assert printed == (0, json.dumps(document, indent=2, ensure_ascii=False) + "\n")
+    assert printed == (0, json.dumps(document, indent=2) + "\n")
     assert not list(tmp_path.iterdir())
 
 

@@ -48,20 +48,15 @@ class _Parser(argparse.ArgumentParser):
         self.exit(2, f"{self.prog}: {message}\n")
 
     def check_options(self, argv: Sequence[str]) -> None:
-        """Exit with an error message if an option is unknown. The message suggests the most similar option."""
+        """Exit with an error message if an option is unknown. The message suggests an option or a variable."""
         for argument in argv:
             name = argument.partition("=")[0]
             if name == "--":
                 return
             if name.startswith("-") and not name[1:2].isdigit() and name not in self._option_string_actions:
-                variables = _variables_by_option()
-                similar = nearest(name, [*self._option_string_actions, *variables])
-                if similar in self._option_string_actions:
-                    hint = f"did you mean {similar}?"
-                elif similar is not None:
-                    hint = f"did you mean the environment variable {variables[similar]}?"
-                else:
-                    hint = f"`{self.prog} --help` lists the options"
+                known = {option: option for option in self._option_string_actions} | _variables_by_option()
+                similar = nearest(name, list(known))
+                hint = f"did you mean {known[similar]}?" if similar else f"`{self.prog} --help` lists the options"
                 self.error(f"unknown option {name}; {hint}")
 
 
@@ -69,7 +64,8 @@ def _variables_by_option() -> dict[str, str]:
     """Return the environment variables of the settings without an option, by the name that an option would have."""
     from mochi_server.config import MochiServerSettings
 
-    return {_flag(name): f"MOCHI_{name.upper()}" for name in MochiServerSettings.model_fields if name not in _FLAGS}
+    names = MochiServerSettings.model_fields.keys() - _FLAGS.keys()
+    return {_flag(name): f"the environment variable MOCHI_{name.upper()}" for name in names}
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -165,10 +161,10 @@ def _speed(value: str) -> float:
 def _init(directory: str) -> int:
     from pathlib import Path
 
-    from mochi_server.cli.init import scaffold
+    from mochi_server.cli.init import describe, scaffold
 
     try:
-        print_text(str(scaffold(Path(directory))))
+        print_text(describe(Path(directory), scaffold(Path(directory))))
     except OSError as error:
         reason = "a file with this name exists" if isinstance(error, FileExistsError) else error.strerror or error
         return _print_error(f"cannot create {error.filename or directory}: {reason}", code=1)
@@ -241,9 +237,8 @@ def _copy(source: str, target: str) -> int:
     from mochi_server.cli.store_copy import CopyReport, copy, find_problem
 
     def show(report: CopyReport, total: int) -> None:
-        done = report.sessions + len(report.different)
-        if done % 100 == 0 or sys.stderr.isatty():
-            print(f"{done} of {total} sessions", end="\r" if sys.stderr.isatty() else "\n", file=sys.stderr)
+        if (done := report.sessions + len(report.different)) % 100 == 0:
+            print(f"{done} of {total} sessions", file=sys.stderr)
 
     try:
         if problem := find_problem(source, target):
@@ -268,9 +263,7 @@ def _openapi() -> int:
 
     # The document does not depend on settings, so invalid settings must not prevent it.
     app = create_app(MochiServerSettings.model_construct())
-    # Encodings such as ASCII lack characters of the document.
-    lacks_characters = sys.stdout is None or "utf" not in sys.stdout.encoding.lower()
-    print_text(json.dumps(app.openapi(), indent=2, ensure_ascii=lacks_characters))
+    print_text(json.dumps(app.openapi(), indent=2))
     return 0
 
 

@@ -21,8 +21,16 @@ from typing_extensions import ParamSpec, Self, Unpack
 from mochi_server import errors
 from mochi_server.client import types
 from mochi_server.client.errors import ApiError, parse_error
-from mochi_server.client.sse_parser import Parser, UnknownEvent
-from mochi_server.client.streams import DELAYS, READ_SECONDS, RETRYABLE_ERRORS, AsyncStream, Backoff, Stream
+from mochi_server.client.streams import (
+    DELAYS,
+    READ_SECONDS,
+    RETRYABLE_ERRORS,
+    AsyncStream,
+    Backoff,
+    Parser,
+    Stream,
+    UnknownEvent,
+)
 from mochi_server.constants import API_PREFIX
 from mochi_server.events import ToolConfirmationRequired
 from mochi_server.util.blocking import BlockingClient, blocking

@@ -1,15 +1,15 @@
 """Streams of the events of a turn. After a lost connection, a stream reconnects and continues with the next event."""
 
+import json
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, fields
+from typing import Any, get_args
 
 import anyio
 import httpx
 
 from mochi_server.client.errors import ConnectionFailed, Unavailable, parse_error
-from mochi_server.client.sse_parser import Parser, StreamEvent
-from mochi_server.events import ContentDelta, Done, Snapshot, ThinkingDelta, ToolConfirmationRequired
+from mochi_server.events import ChatEvent, ContentDelta, Done, Snapshot, ThinkingDelta, ToolConfirmationRequired
 from mochi_server.util.blocking import BlockingClient, run
 
 DELAYS = (0.0, 0.5, 1.0, 2.0, 4.0, 8.0)
@@ -19,6 +19,51 @@ READ_SECONDS = 30
 RETRYABLE_ERRORS = (httpx.TransportError, Unavailable)
 """Errors after which another attempt can succeed."""
 _UNKNOWN_TURN = "The server no longer has this turn. Get the session to read its stored messages."
+
+
+@dataclass(frozen=True, slots=True)
+class UnknownEvent:
+    """An event that this version of the client does not support. ``type`` is its name."""
+
+    type: str
+    data: Any
+
+
+StreamEvent = ChatEvent | UnknownEvent
+_CLASSES: dict[str, Any] = {cls.type: cls for cls in get_args(ChatEvent)}
+
+
+class Parser:
+    """Incremental parser of server-sent events. Each connection needs its own parser."""
+
+    def __init__(self) -> None:
+        self._buffer = b""
+        self._fields: dict[str, list[str]] = {}
+
+    def feed(self, data: bytes) -> Iterator[tuple[str, StreamEvent]]:
+        """Yield the ID and the event of each server-sent event that ``data`` completes."""
+        *lines, self._buffer = (self._buffer + data).split(b"\n")
+        for line in lines:
+            if text := line.removesuffix(b"\r").decode():
+                name, _, value = text.partition(":")
+                self._fields.setdefault(name, []).append(value.removeprefix(" "))
+                continue
+            values, self._fields = self._fields, {}
+            if "data" in values:
+                name = values.get("event", ["message"])[-1]
+                yield values.get("id", [""])[-1], _make_event(name, json.loads("\n".join(values["data"])))
+
+
+def _make_event(name: str, data: Any) -> StreamEvent:
+    """Return the event ``name`` with the fields in ``data``. Unknown fields are ignored."""
+    cls = _CLASSES.get(name)
+    if cls is None or not isinstance(data, dict):
+        return UnknownEvent(name, data)
+    try:
+        event: StreamEvent = cls(**{field.name: data[field.name] for field in fields(cls) if field.name in data})
+    except TypeError:  # a required field is missing
+        return UnknownEvent(name, data)
+    return event
 
 
 @dataclass
