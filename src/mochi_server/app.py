@@ -62,10 +62,7 @@ def create_app(
     elif overrides:
         settings = MochiServerSettings(**{**settings.model_dump(exclude_unset=True), **overrides})
 
-    generated_key = None
-    if not (settings.api_keys or insecure or is_loopback(settings.host)):
-        generated_key = secrets.token_urlsafe(24)
-        settings = settings.model_copy(update={"api_keys": (generated_key,)})
+    settings, generated_key = with_key(settings, insecure=insecure)
 
     @asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
@@ -100,6 +97,14 @@ def create_app(
     _add_routes(app)
     add_docs(app)
     return app
+
+
+def with_key(settings: MochiServerSettings, *, insecure: bool) -> tuple[MochiServerSettings, str | None]:
+    """Return settings with a generated API key, and the key. If the settings need none, return them and None."""
+    if settings.api_keys or insecure or is_loopback(settings.host):
+        return settings, None
+    key = secrets.token_urlsafe(24)
+    return settings.model_copy(update={"api_keys": (key,)}), key
 
 
 def _add_routes(app: FastAPI) -> None:

@@ -72,15 +72,12 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Run the ``mochi-server`` command and return its exit code."""
     parser = _parser()
     parser.check_options(sys.argv[1:] if argv is None else argv)
-    arguments, excess = parser.parse_known_args(argv)
+    arguments = parser.parse_args(argv)
     options = {name: value for name in _FLAGS if (value := getattr(arguments, name)) is not None}
     command = arguments.command
-    if command:  # the options belong to the server, so commands would ignore them
-        names = (*_FLAGS, "test_mode", "stub_speed", "insecure")
-        excess += [_flag(name) for name in names if getattr(arguments, name) != parser.get_default(name)]
-    if excess:
-        program = f"{parser.prog} {command}" if command else parser.prog
-        parser.error(f"{command or program} does not accept {excess[0]}; `{program} --help` lists its arguments")
+    for name in (*_FLAGS, "test_mode", "stub_speed", "insecure") if command else ():  # these belong to the server
+        if getattr(arguments, name) != parser.get_default(name):
+            parser.error(f"{command} does not accept {_flag(name)}")
     if command == "init":
         return _init(arguments.directory)
     from pydantic import ValidationError

@@ -131,7 +131,8 @@ class StrictHttpProtocol(HttpToolsProtocol):
             self.transport.write(_response(error, request_id))
         self.transport.close()
         token = REQUEST_ID.set(request_id)
-        report(method="-", path="-", status=error.status, seconds=0, client=self.client[0] if self.client else None)
+        client = self.client[0] if self.client else None
+        report(method="-", path="-", status=error.status, duration_ms=0, client=client, ended=None, error=None)
         REQUEST_ID.reset(token)
 
 
