@@ -70,7 +70,7 @@ def test_init_keeps_existing_files_and_adds_missing_ones(tmp_path: Path) -> None
         (["--stub-speed", "2", "openapi"], 2, "openapi does not accept --stub-speed"),
         (["--insecure", "migrate"], 2, "migrate does not accept --insecure"),
         (["--port", "1", "store", "copy", "a", "b"], 2, "store does not accept --port"),
-        (["init", "--data-dir", "a"], 2, "mochi-server: unrecognized arguments: --data-dir a"),
+        (["init", "--data-dir", "a"], 2, "mochi-server: unrecognized arguments: --data-dir"),
         (["openapi", "--port", "1"], 2, "mochi-server: unrecognized arguments: --port 1"),
         (["-1x"], 2, "mochi-server: unrecognized arguments: -1x"),
         (["initialise"], 2, "invalid choice: 'initialise'"),

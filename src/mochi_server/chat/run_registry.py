@@ -20,13 +20,6 @@ from mochi_server.errors import InternalError, MochiError, SessionTaken, Shuttin
 from mochi_server.events import Done, Stopped, TurnError
 from mochi_server.sessions.store import SessionStore
 from mochi_server.util.clock import new_id
-from mochi_server.util.fair_scheduler import FairScheduler
-
-_STARTS_PER_ITERATION = 16
-"""Maximum number of turns that start in one iteration of the event loop.
-
-With fewer, the last turns of a burst would start only after the first turns have ended.
-"""
 
 logger = logging.getLogger(__name__)
 
@@ -58,7 +51,6 @@ class RunRegistry:
     cache: RunCache = field(default_factory=RunCache)
     shutdown: anyio.Event = field(default_factory=anyio.Event)
     """Event that begins the shutdown. After it is set, ``start`` raises ``ShuttingDown``."""
-    _start_queue: FairScheduler = field(default_factory=lambda: FairScheduler(_STARTS_PER_ITERATION), init=False)
     _shutdown_task: "asyncio.Task[None] | None" = field(default=None, init=False)
 
     async def start(self, conversation: Conversation, turn_input: TurnInput) -> Run:
@@ -76,7 +68,6 @@ class RunRegistry:
         if self._shutdown_task is None:
             self._shutdown_task = asyncio.get_running_loop().create_task(self._wait_for_shutdown())
         self.prefetch()  # in the background, so that the turn need not wait for it
-        await self._start_queue.wait()  # without this, a burst of new turns would block the event loop
         self._refuse_at_shutdown()
         run_id = new_id()
         lock = conversation.store.hold(conversation.session_id, run_id=run_id, wait=turn_input.if_busy == "wait")

@@ -14,6 +14,7 @@ from typing import Any
 
 import aiohttp
 import anyio
+import anyio.lowlevel
 import orjson
 from pydantic import BaseModel
 
@@ -28,7 +29,6 @@ from mochi_server.ollama.errors import (
     translating_errors,
 )
 from mochi_server.ollama.payloads import Endpoint
-from mochi_server.util.fair_scheduler import FairScheduler
 
 Line = dict[str, Any]
 OnLines = Callable[[list[Line]], None]
@@ -132,7 +132,6 @@ class Transport:
         self._connect_timeout = connect_timeout
         self._session: aiohttp.ClientSession | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
-        self._scheduler = FairScheduler()
         self._streams = 0
         self._last_received = float("-inf")
 
@@ -237,7 +236,7 @@ class Transport:
         try:
             for start in range(0, len(data), _CHUNK_BYTES):
                 feed(data[start : start + _CHUNK_BYTES])
-                await self._scheduler.wait()
+                await anyio.lowlevel.checkpoint()
         finally:
             if transport is not None and not transport.is_closing():
                 transport.resume_reading()
