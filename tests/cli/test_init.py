@@ -61,9 +61,9 @@ def test_init_keeps_existing_files_and_adds_missing_ones(tmp_path: Path) -> None
 @pytest.mark.parametrize(
     ("arguments", "code", "said"),
     [
-        (["init", "file"], 1, "cannot create file: a file with this name exists"),
+        (["init", "file"], 1, "cannot create file: File exists"),
         (["init", "file/below"], 1, "cannot create file/below: Not a directory"),
-        (["init", "occupied"], 1, "cannot create occupied/tools: a file with this name exists"),
+        (["init", "occupied"], 1, "cannot create occupied/tools: File exists"),
         (["init", "a", "b"], 2, "mochi-server: unrecognized arguments: b"),
         (["--port", "1", "init"], 2, "init does not accept --port"),
         (["--test-mode", "init"], 2, "init does not accept --test-mode"),

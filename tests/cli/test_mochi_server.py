@@ -56,7 +56,7 @@ def test_version_and_help_import_no_server(tmp_path: Path) -> None:
         (["--ollama-host", "ftp://x"], {}, "--ollama-host"),
         (["--data-dir", "file"], {}, "--data-dir"),
         (["--data-dir", "file/folder"], {}, "--data-dir"),
-        (["--stub-speed", "-1"], {}, "--stub-speed"),
+        (["--stub-speed", "fast"], {}, "--stub-speed"),
         (["--stub-speed", "2"], {}, "--stub-speed"),
         (["--test-mode", "--ollama-host", "http://localhost:1"], {}, "--ollama-host"),
         (["--no-such-flag"], {}, "unknown option --no-such-flag; `mochi-server --help` lists the options"),

@@ -4,7 +4,6 @@ import argparse
 import errno
 import sys
 from collections.abc import Sequence
-from contextlib import suppress
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from mochi_server import __version__
@@ -135,7 +134,7 @@ def _parser() -> _Parser:
     text = "use a bundled LLM instead of Ollama; sessions are deleted at exit"
     parser.add_argument("--test-mode", action="store_true", help=text)
     text = "test mode: speed relative to 50 words per second; 0 for no delays"
-    parser.add_argument("--stub-speed", metavar="X", type=_speed, help=text)
+    parser.add_argument("--stub-speed", metavar="X", type=float, help=text)
     parser.add_argument("--insecure", action="store_true", help="serve any address without an API key")
     return parser
 
@@ -148,13 +147,6 @@ def _flag(name: str) -> str:
     return f"--{name.replace('_', '-')}"
 
 
-def _speed(value: str) -> float:
-    with suppress(ValueError):
-        if 0 <= (speed := float(value)) < float("inf"):
-            return speed
-    raise argparse.ArgumentTypeError(f"{value!r} is not a number of 0 or more")
-
-
 def _init(directory: str) -> int:
     from pathlib import Path
 
@@ -163,8 +155,7 @@ def _init(directory: str) -> int:
     try:
         print_text(describe(Path(directory), scaffold(Path(directory))))
     except OSError as error:
-        reason = "a file with this name exists" if isinstance(error, FileExistsError) else error.strerror or error
-        return _print_error(f"cannot create {error.filename or directory}: {reason}", code=1)
+        return _print_error(f"cannot create {error.filename or directory}: {error.strerror}", code=1)
     return 0
 
 
@@ -277,7 +268,3 @@ def _print_invalid_setting(error: "ValidationError", options: dict[str, Any]) ->
 def _print_error(message: str, *, code: int = 2) -> int:
     print(f"mochi-server: {message}", file=sys.stderr)
     return code
-
-
-if __name__ == "__main__":
-    sys.exit(main())

@@ -1,4 +1,4 @@
-"""Streams of the events of a turn. After a lost connection, a stream reconnects and continues with the next event."""
+"""Errors of the client, and streams of the events of a turn, which reconnect after a lost connection."""
 
 import json
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
@@ -8,17 +8,63 @@ from typing import Any, get_args
 import anyio
 import httpx
 
-from mochi_server.client.errors import ConnectionFailed, Unavailable, parse_error
 from mochi_server.events import ChatEvent, ContentDelta, Done, Snapshot, ThinkingDelta, ToolConfirmationRequired
 from mochi_server.util.blocking import BlockingClient, run
 
+_GATEWAY_STATUSES = frozenset({502, 503, 504})
+"""HTTP status codes that a proxy sends if it cannot reach the server."""
 DELAYS = (0.0, 0.5, 1.0, 2.0, 4.0, 8.0)
 """Seconds before each attempt to resume after a lost connection."""
 READ_SECONDS = 30
 """Read timeout in seconds. On an idle stream, the server sends a comment every ten seconds."""
+_UNKNOWN_TURN = "The server no longer has this turn. Get the session to read its stored messages."
+
+
+class ClientError(Exception):
+    """Base class of the errors of the client."""
+
+
+class ConnectionFailed(ClientError):
+    """The server cannot be reached, or the connection was lost. A turn that has started continues on the server.
+
+    Call ``listen`` to receive the remaining events of the turn.
+    """
+
+
+class Unavailable(ConnectionFailed):
+    """A proxy cannot reach the server at the moment."""
+
+
+class ApiError(ClientError):
+    """An error response with its HTTP ``status`` and the server's error ``code``, such as ``SESSION_BUSY``."""
+
+    def __init__(self, status: int, code: str, message: str, details: dict[str, Any]) -> None:
+        super().__init__(message)
+        self.status = status
+        self.code = code
+        self.message = message
+        self.details = details
+
+    def __str__(self) -> str:
+        return f"{self.code} ({self.status}): {self.message}"
+
+
+def parse_error(status: int, body: bytes) -> ClientError:
+    """Return the exception for an error response: ``Unavailable`` if it is from a proxy, otherwise ``ApiError``."""
+    try:
+        error = json.loads(body)["error"]
+        return ApiError(status, error["code"], error["message"], error.get("details") or {})
+    except (ValueError, TypeError, LookupError):
+        if status in _GATEWAY_STATUSES:
+            return Unavailable(f"A proxy cannot reach the server (HTTP status {status}).")
+        text = body[:200].decode(errors="replace")
+        return ApiError(
+            status, "UNKNOWN", f"The response is not from mochi-server; check the URL. It begins with: {text}", {}
+        )
+
+
 RETRYABLE_ERRORS = (httpx.TransportError, Unavailable)
 """Errors after which another attempt can succeed."""
-_UNKNOWN_TURN = "The server no longer has this turn. Get the session to read its stored messages."
 
 
 @dataclass(frozen=True, slots=True)

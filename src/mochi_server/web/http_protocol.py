@@ -93,8 +93,6 @@ class StrictHttpProtocol(HttpToolsProtocol):
 
     def _head_without_upgrade(self) -> bytes:
         lines = [b"%s: %s" % header for header in self.headers if header[0] not in _UPGRADE]
-        if any(name == b"connection" and b"close" in value.lower() for name, value in self.headers):
-            lines.append(b"connection: close")
         first = b"%s %s HTTP/%s" % (self.scope["method"].encode(), self.url, self.scope["http_version"].encode())
         return b"\r\n".join([first, *lines, b"", b""])
 
