@@ -219,9 +219,8 @@ class AsyncStream(AsyncIterator[StreamEvent]):
                     parser = Parser()
                     async for data in response.aiter_bytes():
                         for event_id, event in parser.feed(data):
-                            if self._is_new(event_id):
-                                self._record(event_id, event)
-                                yield event
+                            self._record(event_id, event)
+                            yield event
             except RETRYABLE_ERRORS as error:
                 failure = error
             if not self._ended:
@@ -232,15 +231,9 @@ class AsyncStream(AsyncIterator[StreamEvent]):
             return self._first_request
         return {"method": "GET", "headers": {"Last-Event-ID": self.last_event_id} if self.last_event_id else {}}
 
-    def _is_new(self, event_id: str) -> bool:
-        if self.last_event_id is None:
-            return True
-        (last_run, _, last), (run_id, _, number) = self.last_event_id.rpartition(":"), event_id.rpartition(":")
-        if self._started and run_id != last_run:
-            raise ConnectionFailed(_UNKNOWN_TURN)
-        return run_id != last_run or int(number) > int(last)
-
     def _record(self, event_id: str, event: StreamEvent) -> None:
+        if self._started and event_id.partition(":")[0] != (self.last_event_id or "").partition(":")[0]:
+            raise ConnectionFailed(_UNKNOWN_TURN)
         self._backoff.reset()
         self._started, self.last_event_id = True, event_id
         if isinstance(event, ContentDelta):

@@ -1,10 +1,10 @@
 """ASGI middleware: checks of sizes, headers, origin and API key, and the handling of HEAD requests."""
 
-import hashlib
 import hmac
 import re
 from collections import deque
 from collections.abc import Awaitable, Callable, Collection, Sequence
+from hashlib import sha256
 from ipaddress import IPv4Address, IPv6Address, ip_address
 from urllib.parse import urlsplit
 
@@ -168,7 +168,7 @@ def key_check(keys: Sequence[str], *, insecure: bool, exempt: Collection[str] = 
 
     If ``keys`` is empty, the check admits requests to a loopback address, or all requests if ``insecure`` is true.
     """
-    digests = [_digest(key.encode()) for key in keys]
+    digests = [sha256(key.encode()).digest() for key in keys]
 
     def check(scope: Scope) -> MochiError | None:
         if route_path(scope) in exempt and scope["method"] in ("GET", "HEAD"):
@@ -179,7 +179,7 @@ def key_check(keys: Sequence[str], *, insecure: bool, exempt: Collection[str] = 
             return None if is_open else errors.Unauthorized(keys_exist=False)
         sent = _sent_keys(scope)
         # All digests are compared, so that the response time reveals neither a key's length nor which key matched.
-        matches = [hmac.compare_digest(_digest(key), known) for key in sent for known in digests]
+        matches = [hmac.compare_digest(sha256(key).digest(), known) for key in sent for known in digests]
         return None if any(matches) else errors.Unauthorized(key_sent=bool(sent))
 
     return check
@@ -216,10 +216,6 @@ def _sent_keys(scope: Scope) -> list[bytes]:
     own = header(scope, protocol.key_header.encode()) if protocol and protocol.key_header else ""
     keys = [token.strip() if scheme.lower() == "bearer" else "", own.strip()]
     return [key.encode("latin-1", "replace") for key in keys if key]
-
-
-def _digest(key: bytes) -> bytes:
-    return hashlib.sha256(key).digest()
 
 
 def _is_embedded(scope: Scope) -> bool:
