@@ -25,13 +25,13 @@ from mochi_server.web.api_docs import PUBLIC_PAGES, add_docs, document
 from mochi_server.web.exception_handlers import add_handlers, any_error
 from mochi_server.web.middleware import (
     LOCAL_ORIGINS,
-    BodyLimitMiddleware,
-    CheckMiddleware,
-    HeadMiddleware,
+    answer_head,
+    check_requests,
     head_check,
     host_check,
     json_check,
     key_check,
+    limit_bodies,
     origin_check,
 )
 from mochi_server.web.request_log import HEADER, RequestLogMiddleware
@@ -80,7 +80,7 @@ def create_app(
         from mochi_server.cluster.middleware import ClusterMiddleware  # noqa: PLC0415 - its driver is optional
 
         middleware = [Middleware(ClusterMiddleware, guards=middleware, peers=lambda: app.state.services.stores.peers)]
-    middleware.insert(0, Middleware(HeadMiddleware))
+    middleware.insert(0, Middleware(answer_head))
     app: FastAPI = _App(
         title="mochi-server",
         version=__version__,
@@ -140,11 +140,11 @@ def _middleware(settings: MochiServerSettings, insecure: bool) -> list[Middlewar
     """
     origins = settings.allowed_origins
     keys = key_check(settings.api_keys, insecure=insecure, exempt=WITHOUT_KEY | PUBLIC_PAGES)
-    hosts = [Middleware(CheckMiddleware, check=host_check(origins))] if is_loopback(settings.host) else []
+    hosts = [Middleware(check_requests, check=host_check(origins))] if is_loopback(settings.host) else []
     return [
-        Middleware(CheckMiddleware, check=head_check),
+        Middleware(check_requests, check=head_check),
         *hosts,
-        Middleware(CheckMiddleware, check=origin_check(origins)),
+        Middleware(check_requests, check=origin_check(origins)),
         Middleware(
             CORSMiddleware,
             allow_origins=origins,
@@ -153,7 +153,7 @@ def _middleware(settings: MochiServerSettings, insecure: bool) -> list[Middlewar
             allow_headers=["*"],
             expose_headers=[HEADER, TOTAL_HEADER, "Retry-After"],
         ),
-        Middleware(CheckMiddleware, check=keys),
-        Middleware(CheckMiddleware, check=json_check),
-        Middleware(BodyLimitMiddleware, max_bytes=settings.max_body_bytes),
+        Middleware(check_requests, check=keys),
+        Middleware(check_requests, check=json_check),
+        Middleware(limit_bodies, max_bytes=settings.max_body_bytes),
     ]

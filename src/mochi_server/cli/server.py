@@ -134,6 +134,8 @@ class _Server(uvicorn.Server):
         if self.started:
             self._loop = asyncio.get_running_loop()
             gc.enable()  # the command disables garbage collection while it imports modules
+            # While the event loop is busy, a storage thread waits up to this interval at each system call.
+            sys.setswitchinterval(0.0005)
             if self._banner is not None:
                 print_text(await self._banner())
 

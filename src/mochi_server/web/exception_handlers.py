@@ -96,7 +96,7 @@ def _methods(request: Request) -> list[str]:
     """Return the HTTP methods of all routes that match the path of the request."""
     routes, scope = request.app.routes, request.scope
     names = {n for n in _METHODS if any(r.matches({**scope, "method": n})[0] is Match.FULL for r in routes)}
-    return sorted(names | ({"HEAD"} if "GET" in names else set()))  # see `HeadMiddleware`
+    return sorted(names | ({"HEAD"} if "GET" in names else set()))  # see `answer_head`
 
 
 def _validation_error(error: RequestValidationError) -> ValidationFailed:

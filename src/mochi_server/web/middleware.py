@@ -27,37 +27,31 @@ Check = Callable[[Scope], MochiError | None]
 """Check of a request head. The check returns the error to send, or None if the head is valid."""
 
 
-class CheckMiddleware:
-    """Middleware that runs a check on each request and sends the error if the check fails."""
+def check_requests(app: ASGIApp, check: Check) -> ASGIApp:
+    """Return middleware that runs a check on each request and sends the error if the check fails."""
 
-    def __init__(self, app: ASGIApp, check: Check) -> None:
-        self._app = app
-        self._check = check
-
-    def __call__(self, scope: Scope, receive: Receive, send: Send) -> Awaitable[None]:
-        if scope["type"] == "http" and (error := self._check(scope)) is not None:
+    def call(scope: Scope, receive: Receive, send: Send) -> Awaitable[None]:
+        if scope["type"] == "http" and (error := check(scope)) is not None:
             return send_error(error, scope, send)
-        return self._app(scope, receive, send)
+        return app(scope, receive, send)
+
+    return call
 
 
-class BodyLimitMiddleware:
-    """Middleware that rejects bodies of more than ``max_bytes``, with or without `Content-Length`."""
+def limit_bodies(app: ASGIApp, max_bytes: int) -> ASGIApp:
+    """Return middleware that rejects bodies of more than ``max_bytes``, with or without `Content-Length`."""
 
-    def __init__(self, app: ASGIApp, *, max_bytes: int) -> None:
-        self._app = app
-        self._limit = max_bytes
-
-    def __call__(self, scope: Scope, receive: Receive, send: Send) -> Awaitable[None]:
+    def call(scope: Scope, receive: Receive, send: Send) -> Awaitable[None]:
         if scope["type"] != "http":
-            return self._app(scope, receive, send)
+            return app(scope, receive, send)
         declared = header(scope, b"content-length")
-        if declared.isdecimal() and int(declared) > self._limit:
-            return send_error(errors.BodyTooLarge(self._limit), scope, send)
+        if declared.isdecimal() and int(declared) > max_bytes:
+            return send_error(errors.BodyTooLarge(max_bytes), scope, send)
         if declared.isdecimal() or not header(scope, b"transfer-encoding"):
-            return self._app(scope, receive, send)
-        return self._call_with_limit(scope, receive, send)
+            return app(scope, receive, send)
+        return call_with_limit(scope, receive, send)
 
-    async def _call_with_limit(self, scope: Scope, receive: Receive, send: Send) -> None:
+    async def call_with_limit(scope: Scope, receive: Receive, send: Send) -> None:
         """Read a body of unknown length completely before the application receives it."""
         messages: deque[Message] = deque()
         size, more = 0, True
@@ -65,30 +59,29 @@ class BodyLimitMiddleware:
             message = await receive()
             messages.append(message)
             size += len(message.get("body", b""))
-            if size > self._limit:
-                return await send_error(errors.BodyTooLarge(self._limit), scope, send)
+            if size > max_bytes:
+                return await send_error(errors.BodyTooLarge(max_bytes), scope, send)
             more = message["type"] == "http.request" and message.get("more_body", False)
 
         async def replay() -> Message:
             return messages.popleft() if messages else await receive()
 
-        return await self._app(scope, replay, send)
+        return await app(scope, replay, send)
+
+    return call
 
 
-class HeadMiddleware:
-    """Middleware that handles HEAD requests as GET requests and drops the body of the response.
+def answer_head(app: ASGIApp) -> ASGIApp:
+    """Return middleware that handles HEAD requests as GET requests and drops the body of the response.
 
     The app receives an empty body, and a disconnect as soon as the response has started, so that streams end at once.
     """
 
-    def __init__(self, app: ASGIApp) -> None:
-        self._app = app
-
-    def __call__(self, scope: Scope, receive: Receive, send: Send) -> Awaitable[None]:
+    def call(scope: Scope, receive: Receive, send: Send) -> Awaitable[None]:
         is_head = scope["type"] == "http" and scope["method"] == "HEAD"
-        return self._head(scope, send) if is_head else self._app(scope, receive, send)
+        return call_get(scope, send) if is_head else app(scope, receive, send)
 
-    async def _head(self, scope: Scope, send: Send) -> None:
+    async def call_get(scope: Scope, send: Send) -> None:
         get, started = {**scope, "method": "GET"}, anyio.Event()
         body: list[Message] = [{"type": "http.request"}]
 
@@ -103,11 +96,13 @@ class HeadMiddleware:
                 await send(message)
                 started.set()
 
-        await self._app(get, receive_until_start, send_start)
+        await app(get, receive_until_start, send_start)
         if ERROR in get:
             scope[ERROR] = get[ERROR]
         if started.is_set():
             await send({"type": "http.response.body", "body": b""})
+
+    return call
 
 
 def head_check(scope: Scope) -> MochiError | None:
