@@ -21,11 +21,19 @@ from mochi_server.protocols import load_protocols
 from mochi_server.routers import ALIASED, API
 from mochi_server.routers.health import WITHOUT_KEY
 from mochi_server.util.net import is_loopback
-from mochi_server.web.access_control import LOCAL_ORIGINS, host_check, key_check, origin_check
-from mochi_server.web.api_docs import PUBLIC_PAGES, add_docs
+from mochi_server.web.api_docs import PUBLIC_PAGES, add_docs, document
 from mochi_server.web.exception_handlers import add_handlers, any_error
-from mochi_server.web.head_requests import HeadMiddleware
-from mochi_server.web.request_limits import BodyLimitMiddleware, CheckMiddleware, head_check, json_check
+from mochi_server.web.middleware import (
+    LOCAL_ORIGINS,
+    answer_head,
+    check_requests,
+    head_check,
+    host_check,
+    json_check,
+    key_check,
+    limit_bodies,
+    origin_check,
+)
 from mochi_server.web.request_log import HEADER, RequestLogMiddleware
 
 logger = logging.getLogger(__name__)
@@ -54,10 +62,7 @@ def create_app(
     elif overrides:
         settings = MochiServerSettings(**{**settings.model_dump(exclude_unset=True), **overrides})
 
-    generated_key = None
-    if not (settings.api_keys or insecure or is_loopback(settings.host)):
-        generated_key = secrets.token_urlsafe(24)
-        settings = settings.model_copy(update={"api_keys": (generated_key,)})
+    settings, generated_key = with_key(settings, insecure=insecure)
 
     @asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
@@ -75,7 +80,7 @@ def create_app(
         from mochi_server.cluster.middleware import ClusterMiddleware  # noqa: PLC0415 - its driver is optional
 
         middleware = [Middleware(ClusterMiddleware, guards=middleware, peers=lambda: app.state.services.stores.peers)]
-    middleware.insert(0, Middleware(HeadMiddleware))
+    middleware.insert(0, Middleware(answer_head))
     app: FastAPI = _App(
         title="mochi-server",
         version=__version__,
@@ -94,6 +99,14 @@ def create_app(
     return app
 
 
+def with_key(settings: MochiServerSettings, *, insecure: bool) -> tuple[MochiServerSettings, str | None]:
+    """Return settings with a generated API key, and the key. If the settings need none, return them and None."""
+    if settings.api_keys or insecure or is_loopback(settings.host):
+        return settings, None
+    key = secrets.token_urlsafe(24)
+    return settings.model_copy(update={"api_keys": (key,)}), key
+
+
 def _add_routes(app: FastAPI) -> None:
     """Add all routes. Routers are included directly, because FastAPI matches nested routers once per level."""
     for router in API:
@@ -109,8 +122,6 @@ class _App(FastAPI):
     """FastAPI app with an extended OpenAPI document. The app also logs requests that end with an unexpected error."""
 
     def openapi(self) -> dict[str, Any]:
-        from mochi_server.web.openapi import document  # noqa: PLC0415 - its schemas take time to build
-
         self.openapi_schema = self.openapi_schema or document(self)
         return self.openapi_schema
 
@@ -129,11 +140,11 @@ def _middleware(settings: MochiServerSettings, insecure: bool) -> list[Middlewar
     """
     origins = settings.allowed_origins
     keys = key_check(settings.api_keys, insecure=insecure, exempt=WITHOUT_KEY | PUBLIC_PAGES)
-    hosts = [Middleware(CheckMiddleware, check=host_check(origins))] if is_loopback(settings.host) else []
+    hosts = [Middleware(check_requests, check=host_check(origins))] if is_loopback(settings.host) else []
     return [
-        Middleware(CheckMiddleware, check=head_check),
+        Middleware(check_requests, check=head_check),
         *hosts,
-        Middleware(CheckMiddleware, check=origin_check(origins)),
+        Middleware(check_requests, check=origin_check(origins)),
         Middleware(
             CORSMiddleware,
             allow_origins=origins,
@@ -142,7 +153,7 @@ def _middleware(settings: MochiServerSettings, insecure: bool) -> list[Middlewar
             allow_headers=["*"],
             expose_headers=[HEADER, TOTAL_HEADER, "Retry-After"],
         ),
-        Middleware(CheckMiddleware, check=keys),
-        Middleware(CheckMiddleware, check=json_check),
-        Middleware(BodyLimitMiddleware, max_bytes=settings.max_body_bytes),
+        Middleware(check_requests, check=keys),
+        Middleware(check_requests, check=json_check),
+        Middleware(limit_bodies, max_bytes=settings.max_body_bytes),
     ]

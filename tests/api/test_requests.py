@@ -11,8 +11,7 @@ from starlette.middleware.base import RequestResponseEndpoint
 from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 
-from mochi_server.web.access_control import key_check
-from mochi_server.web.request_limits import CheckMiddleware
+from mochi_server.web.middleware import check_requests, key_check
 from mochi_stub import StubServer
 from tests.support.api import Api, error_of
 from tests.support.server import RunningServer, ThreadedServer
@@ -372,7 +371,7 @@ async def test_every_key_is_compared_in_constant_time(monkeypatch: pytest.Monkey
         return one == other
 
     monkeypatch.setattr(hmac, "compare_digest", compare)
-    guard = CheckMiddleware(_app, key_check(("first", "a much longer second one"), insecure=False))
+    guard = check_requests(_app, key_check(("first", "a much longer second one"), insecure=False))
     for given in ("first", "a much longer second one", "x", "none of them, and longer than all"):
         compared.clear()
         headers = [(b"authorization", f"Bearer {given}".encode())]

@@ -6,7 +6,7 @@ from typing import Any, get_type_hints
 import pytest
 
 from mochi_server.client import AsyncMochiClient, MochiClient, UnknownEvent, types
-from mochi_server.client.sse_parser import Parser
+from mochi_server.client.streams import Parser
 from mochi_server.events import ContentDelta, Done
 from tests.support.server import RunningServer
 

@@ -255,15 +255,6 @@ async def test_copy_reads_a_served_directory_without_a_change(stub: StubServer, 
             assert other.rest() == ["STORAGE_BUSY"]
 
 
-def test_copy_refuses_a_directory_with_an_incomplete_import(tmp_path: Path) -> None:
-    (tmp_path / "from" / "chat_sessions" / ".import-0.tmp").mkdir(parents=True)
-    (tmp_path / "to").mkdir()
-    places = str(tmp_path / "from"), str(tmp_path / "to")
-    assert store_copy.find_problem(*places) is None
-    (tmp_path / "from" / "chat_sessions" / ".import-0").mkdir()
-    assert "an import into" in str(store_copy.find_problem(*places))
-
-
 def copy(connection: Connection, source: Path, target: Path) -> None:
     """Copy the sessions and send their number or the code of the error."""
     import asyncio

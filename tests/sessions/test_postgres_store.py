@@ -208,8 +208,12 @@ async def test_copy_continues_without_a_lost_image(tmp_path: Path, database: str
     [
         ("empty", "./empty/", "FROM and TO are the same place"),
         ("postgresql://h/db", "postgresql://h/db", "FROM and TO are the same place"),
-        ("mysql://me:hush@h/db", ".", "mysql://***@h/db is neither a directory nor a postgresql:// URL"),
-        (".", "postgress://me:hush@h/db", "postgress://***@h/db is neither a directory nor a postgresql:// URL"),
+        ("mysql://me:hush@h/db", ".", "there is no directory mysql://***@h/db; create it, or use a postgresql:// URL"),
+        (
+            ".",
+            "postgress://me:hush@h/db",
+            "there is no directory postgress://***@h/db; create it, or use a postgresql:// URL",
+        ),
         ("nowhere", "there", "there is no directory nowhere; create it, or use a postgresql:// URL"),
         (
             "host=db password=hush",
@@ -217,9 +221,8 @@ async def test_copy_continues_without_a_lost_image(tmp_path: Path, database: str
             "there is no directory host=db password=***; create it, or use a postgresql:// URL",
         ),
         ("postgresql://h/db", "there", "there is no directory there; create it, or use a postgresql:// URL"),
-        ("", "there", "'' is not a directory"),
-        ("postgresql://h/db", "", "'' is not a directory"),
-        ("postgresql://h/db", "file", "'file' is not a directory"),
+        ("", "there", "there is no directory ; create it, or use a postgresql:// URL"),
+        ("postgresql://h/db", "file", "there is no directory file; create it, or use a postgresql:// URL"),
         ("empty", "other", "there are no sessions in empty: it has no directory chat_sessions"),
         ("empty", "./other/../empty", "FROM and TO are the same place"),
         ("postgresql://h/db", "other", None),

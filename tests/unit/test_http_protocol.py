@@ -16,8 +16,8 @@ CONNECTION_METHODS = (
     *("on_body", "on_message_complete", "on_response_complete", "send_400_response", "_should_upgrade"),
     "_unset_keepalive_if_required",
 )
-CONNECTION_ATTRIBUTES = ("client", "cycle", "headers", "loop", "parser", "pipeline", "scope", "transport")
-CYCLE_ATTRIBUTES = ("disconnected", "message_event", "response_started")
+CONNECTION_ATTRIBUTES = ("client", "cycle", "headers", "loop", "parser", "scope", "transport")
+CYCLE_ATTRIBUTES = ("response_complete", "response_started")
 ADVICE = "Adapt src/mochi_server/web/http_protocol.py and the range of versions in pyproject.toml."
 
 

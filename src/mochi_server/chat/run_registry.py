@@ -20,7 +20,6 @@ from mochi_server.events import Done, Stopped, TurnError
 from mochi_server.services.summarization import SummarizationService
 from mochi_server.sessions.store import SessionStore
 from mochi_server.util.clock import new_id
-from mochi_server.util.fair_scheduler import FairScheduler
 
 RETENTION_SECONDS = 300
 """Time in seconds for which the events of an ended run can be read."""
@@ -28,12 +27,6 @@ RETENTION_SECONDS = 300
 MAX_BYTES = 64 * 1024 * 1024
 """Memory limit for the events of all ended runs, in bytes. The oldest runs are dropped first."""
 _RUN_BYTES = 4096
-
-_STARTS_PER_ITERATION = 16
-"""Maximum number of turns that start in one iteration of the event loop.
-
-With fewer, the last turns of a burst would start only after the first turns have ended.
-"""
 
 logger = logging.getLogger(__name__)
 
@@ -138,7 +131,6 @@ class RunRegistry:
     cache: RunCache = field(default_factory=RunCache)
     shutdown: anyio.Event = field(default_factory=anyio.Event)
     """Event that begins the shutdown. After it is set, ``start`` raises ``ShuttingDown``."""
-    _start_queue: FairScheduler = field(default_factory=lambda: FairScheduler(_STARTS_PER_ITERATION), init=False)
     _shutdown_task: "asyncio.Task[None] | None" = field(default=None, init=False)
 
     async def start(self, conversation: Conversation, turn_input: TurnInput) -> Run:
@@ -153,7 +145,6 @@ class RunRegistry:
         if self._shutdown_task is None:
             self._shutdown_task = asyncio.get_running_loop().create_task(self._wait_for_shutdown())
         self.prefetch()  # in the background, so that the turn need not wait for it
-        await self._start_queue.wait()  # without this, a burst of new turns would block the event loop
         self._refuse_at_shutdown()
         run_id, session_id = new_id(), conversation.session_id
         async with AsyncExitStack() as locks:

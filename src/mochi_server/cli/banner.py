@@ -115,13 +115,13 @@ def _hint(settings: MochiServerSettings, name: CodeDirectory) -> str:
     directory = settings.resolved(getattr(settings, name))
     try:
         next(directory.iterdir(), None)
-    except OSError as error:
-        if not isinstance(error, FileNotFoundError | NotADirectoryError) or directory.exists():
-            return f": {error.strerror}"
+    except FileNotFoundError:
         argument = "" if directory.parent == Path() else f" {shlex.quote(str(directory.parent))}"
         is_sample = directory.name == name.removesuffix("_dir")
         advice = f". `mochi-server init{argument}` creates it with samples" if is_sample else ""
         return f", which does not exist{advice}"
+    except OSError as error:
+        return f": {error.strerror}"
     if settings.code_directory(name) is not None:
         return ""
     command = f"mochi-server --data-dir {shlex.quote(str(directory.parent))}"

@@ -2,8 +2,8 @@
 
 import shlex
 from collections.abc import Iterator
-from dataclasses import dataclass, field
 from pathlib import Path
+from typing import NamedTuple
 
 from mochi_server.config import MARKER, SAMPLE_FOLDERS, sample_folders
 
@@ -11,28 +11,26 @@ _SUFFIXES = (".py", ".md")
 _MARKER_TEXT = "The presence of this file allows mochi-server to import the tools and agents beside it.\n"
 
 
-@dataclass
-class Scaffold:
-    """Result of `scaffold`: created files and files that already existed, as paths relative to the directory."""
+class Scaffold(NamedTuple):
+    """Created files and files that already existed, as paths relative to the directory."""
 
-    directory: Path
-    created: list[str] = field(default_factory=list)
-    existing: list[str] = field(default_factory=list)
+    created: list[str]
+    existing: list[str]
 
-    def __str__(self) -> str:
-        """Return a text for the user: one line per folder, and the next commands."""
-        path = self.directory.resolve()
-        command = "mochi-server" + ("" if path == Path.cwd() else f" --data-dir {shlex.quote(str(self.directory))}")
-        counts = [f"  {folder + '/':<16} {self._counts(folder)}" for folder in SAMPLE_FOLDERS]
-        text = f"{command}              uses your Ollama\n{command} --test-mode  uses a bundled LLM"
-        return "\n".join([f"In {path}:", *counts, "", text])
 
-    def _counts(self, folder: str) -> str:
+def describe(directory: Path, files: Scaffold) -> str:
+    """Return a text for the user: one line per folder, and the next commands."""
+    path = directory.resolve()
+    lines = [f"In {path}:"]
+    for folder in SAMPLE_FOLDERS:
         texts = []
-        for text, names in (("created", self.created), ("already existed", self.existing)):
+        for text, names in (("created", files.created), ("already existed", files.existing)):
             if count := sum(name.startswith(f"{folder}/") for name in names):
                 texts.append(f"{count} file{'' if count == 1 else 's'} {text}")
-        return ", ".join(texts)
+        lines.append(f"  {folder + '/':<16} {', '.join(texts)}")
+    command = "mochi-server" + ("" if path == Path.cwd() else f" --data-dir {shlex.quote(str(directory))}")
+    commands = f"{command}              uses your Ollama\n{command} --test-mode  uses a bundled LLM"
+    return "\n".join([*lines, "", commands])
 
 
 def scaffold(directory: Path) -> Scaffold:
@@ -42,7 +40,7 @@ def scaffold(directory: Path) -> Scaffold:
 
     Raises ``OSError`` if a file or folder cannot be created.
     """
-    result = Scaffold(directory)
+    result = Scaffold([], [])
     directory.mkdir(parents=True, exist_ok=True)
     for source in sample_folders():
         private = source.name == "chat_sessions"

@@ -4,7 +4,6 @@ import argparse
 import errno
 import sys
 from collections.abc import Sequence
-from contextlib import suppress
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from mochi_server import __version__
@@ -48,20 +47,15 @@ class _Parser(argparse.ArgumentParser):
         self.exit(2, f"{self.prog}: {message}\n")
 
     def check_options(self, argv: Sequence[str]) -> None:
-        """Exit with an error message if an option is unknown. The message suggests the most similar option."""
+        """Exit with an error message if an option is unknown. The message suggests an option or a variable."""
         for argument in argv:
             name = argument.partition("=")[0]
             if name == "--":
                 return
             if name.startswith("-") and not name[1:2].isdigit() and name not in self._option_string_actions:
-                variables = _variables_by_option()
-                similar = nearest(name, [*self._option_string_actions, *variables])
-                if similar in self._option_string_actions:
-                    hint = f"did you mean {similar}?"
-                elif similar is not None:
-                    hint = f"did you mean the environment variable {variables[similar]}?"
-                else:
-                    hint = f"`{self.prog} --help` lists the options"
+                known = {option: option for option in self._option_string_actions} | _variables_by_option()
+                similar = nearest(name, list(known))
+                hint = f"did you mean {known[similar]}?" if similar else f"`{self.prog} --help` lists the options"
                 self.error(f"unknown option {name}; {hint}")
 
 
@@ -69,22 +63,20 @@ def _variables_by_option() -> dict[str, str]:
     """Return the environment variables of the settings without an option, by the name that an option would have."""
     from mochi_server.config import MochiServerSettings
 
-    return {_flag(name): f"MOCHI_{name.upper()}" for name in MochiServerSettings.model_fields if name not in _FLAGS}
+    names = MochiServerSettings.model_fields.keys() - _FLAGS.keys()
+    return {_flag(name): f"the environment variable MOCHI_{name.upper()}" for name in names}
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the ``mochi-server`` command and return its exit code."""
     parser = _parser()
     parser.check_options(sys.argv[1:] if argv is None else argv)
-    arguments, excess = parser.parse_known_args(argv)
+    arguments = parser.parse_args(argv)
     options = {name: value for name in _FLAGS if (value := getattr(arguments, name)) is not None}
     command = arguments.command
-    if command:  # the options belong to the server, so commands would ignore them
-        names = (*_FLAGS, "test_mode", "stub_speed", "insecure")
-        excess += [_flag(name) for name in names if getattr(arguments, name) != parser.get_default(name)]
-    if excess:
-        program = f"{parser.prog} {command}" if command else parser.prog
-        parser.error(f"{command or program} does not accept {excess[0]}; `{program} --help` lists its arguments")
+    for name in (*_FLAGS, "test_mode", "stub_speed", "insecure") if command else ():  # these belong to the server
+        if getattr(arguments, name) != parser.get_default(name):
+            parser.error(f"{command} does not accept {_flag(name)}")
     if command == "init":
         return _init(arguments.directory)
     from pydantic import ValidationError
@@ -142,7 +134,7 @@ def _parser() -> _Parser:
     text = "use a bundled LLM instead of Ollama; sessions are deleted at exit"
     parser.add_argument("--test-mode", action="store_true", help=text)
     text = "test mode: speed relative to 50 words per second; 0 for no delays"
-    parser.add_argument("--stub-speed", metavar="X", type=_speed, help=text)
+    parser.add_argument("--stub-speed", metavar="X", type=float, help=text)
     parser.add_argument("--insecure", action="store_true", help="serve any address without an API key")
     return parser
 
@@ -155,23 +147,15 @@ def _flag(name: str) -> str:
     return f"--{name.replace('_', '-')}"
 
 
-def _speed(value: str) -> float:
-    with suppress(ValueError):
-        if 0 <= (speed := float(value)) < float("inf"):
-            return speed
-    raise argparse.ArgumentTypeError(f"{value!r} is not a number of 0 or more")
-
-
 def _init(directory: str) -> int:
     from pathlib import Path
 
-    from mochi_server.cli.init import scaffold
+    from mochi_server.cli.init import describe, scaffold
 
     try:
-        print_text(str(scaffold(Path(directory))))
+        print_text(describe(Path(directory), scaffold(Path(directory))))
     except OSError as error:
-        reason = "a file with this name exists" if isinstance(error, FileExistsError) else error.strerror or error
-        return _print_error(f"cannot create {error.filename or directory}: {reason}", code=1)
+        return _print_error(f"cannot create {error.filename or directory}: {error.strerror}", code=1)
     return 0
 
 
@@ -241,9 +225,8 @@ def _copy(source: str, target: str) -> int:
     from mochi_server.cli.store_copy import CopyReport, copy, find_problem
 
     def show(report: CopyReport, total: int) -> None:
-        done = report.sessions + len(report.different)
-        if done % 100 == 0 or sys.stderr.isatty():
-            print(f"{done} of {total} sessions", end="\r" if sys.stderr.isatty() else "\n", file=sys.stderr)
+        if (done := report.sessions + len(report.different)) % 100 == 0:
+            print(f"{done} of {total} sessions", file=sys.stderr)
 
     try:
         if problem := find_problem(source, target):
@@ -268,9 +251,7 @@ def _openapi() -> int:
 
     # The document does not depend on settings, so invalid settings must not prevent it.
     app = create_app(MochiServerSettings.model_construct())
-    # Encodings such as ASCII lack characters of the document.
-    lacks_characters = sys.stdout is None or "utf" not in sys.stdout.encoding.lower()
-    print_text(json.dumps(app.openapi(), indent=2, ensure_ascii=lacks_characters))
+    print_text(json.dumps(app.openapi(), indent=2))
     return 0
 
 
@@ -287,7 +268,3 @@ def _print_invalid_setting(error: "ValidationError", options: dict[str, Any]) ->
 def _print_error(message: str, *, code: int = 2) -> int:
     print(f"mochi-server: {message}", file=sys.stderr)
     return code
-
-
-if __name__ == "__main__":
-    sys.exit(main())

@@ -4,7 +4,6 @@ import asyncio
 import gc
 import logging
 import os
-import secrets
 import signal
 import socket
 import sys
@@ -17,7 +16,7 @@ from urllib.parse import parse_qs, unquote, urlsplit
 import uvicorn
 from fastapi import FastAPI
 
-from mochi_server.app import create_app
+from mochi_server.app import create_app, with_key
 from mochi_server.cli import print_text
 from mochi_server.cli.banner import startup_banner
 from mochi_server.cli.supervisor import supervise
@@ -26,7 +25,7 @@ from mochi_server.container import Services, prepare_store
 from mochi_server.ollama.payloads import parse_endpoint
 from mochi_server.storage.files.store import FileStores
 from mochi_server.telemetry import logging as logs
-from mochi_server.util.net import is_loopback, server_url
+from mochi_server.util.net import server_url
 from mochi_server.util.platform import on_hangup
 from mochi_server.util.text import SecretMasker
 from mochi_server.web.http_protocol import StrictHttpProtocol
@@ -36,12 +35,6 @@ _EXIT_SECONDS = 2
 """Time that the process may take to exit after the shutdown. Thread pools of tools could otherwise block the exit."""
 _GRACEFUL_SIGNALS = 2
 _BACKLOG = 2048
-_ACCEPTS_PER_ITERATION = 8
-"""Maximum number of new connections per listening socket in one iteration of the event loop.
-
-By default, uvloop accepts one connection per iteration. The last connections of a burst would then wait for many
-iterations.
-"""
 
 
 def serve(settings: MochiServerSettings, *, insecure: bool = False) -> int:
@@ -50,10 +43,7 @@ def serve(settings: MochiServerSettings, *, insecure: bool = False) -> int:
     Raises ``OSError`` if the address cannot be used, ``StorageFailed`` if the database cannot be used, and
     ``DirectoryInUse`` if another process uses the sessions.
     """
-    key = None
-    if not (settings.api_keys or insecure or is_loopback(settings.host)):
-        key = secrets.token_urlsafe(24)
-        settings = settings.model_copy(update={"api_keys": (key,)})
+    settings, key = with_key(settings, insecure=insecure)
     _configure_log(settings)
     if settings.store_url:
         asyncio.run(prepare_store(settings))
@@ -84,17 +74,8 @@ def _serve_on(
     signal.signal(signal.SIGINT, lambda *_: None)
     server = _Server(uvicorn_config(app, settings), services, banner if prints_banner else None)
     on_hangup(lambda: server.handle_exit(signal.SIGTERM, None))
-    server.run(sockets=[duplicate for listener in listeners for duplicate in duplicates(listener)])
+    server.run(sockets=listeners)
     return 0 if server.started else 1
-
-
-def duplicates(listener: socket.socket) -> list[socket.socket]:
-    """Return the socket and duplicates of it, because uvloop accepts one connection per socket and iteration."""
-    if sys.platform == "win32":  # asyncio accepts all waiting connections, and cannot use duplicates
-        return [listener]
-    # The duplicates inherit this mode. A blocking duplicate would also make the socket of the running workers blocking.
-    listener.setblocking(False)
-    return [listener, *(listener.dup() for _ in range(_ACCEPTS_PER_ITERATION - 1))]
 
 
 def local_url(host: str, port: int) -> str:
@@ -152,7 +133,9 @@ class _Server(uvicorn.Server):
         await super().startup(sockets)
         if self.started:
             self._loop = asyncio.get_running_loop()
-            _tune_interpreter()
+            gc.enable()  # the command disables garbage collection while it imports modules
+            # While the event loop is busy, a storage thread waits up to this interval at each system call.
+            sys.setswitchinterval(0.0005)
             if self._banner is not None:
                 print_text(await self._banner())
 
@@ -177,16 +160,6 @@ class _Server(uvicorn.Server):
 
     def _end_turns(self, _: int) -> None:
         self._shutdown_tasks.append(asyncio.ensure_future(self._services.end_turns()))
-
-
-def _tune_interpreter() -> None:
-    """Make garbage collections rare and short, because each stops all tasks. Make threads switch often."""
-    gc.freeze()  # excludes imported modules from collections
-    # With a thousand streams, a full collection visits nearly all objects. Reference counting frees them anyway.
-    gc.set_threshold(50_000, 5, 25)
-    gc.enable()
-    # While the event loop is busy, a storage thread waits up to this interval at each system call.
-    sys.setswitchinterval(0.0005)
 
 
 def listen(host: str, port: int) -> socket.socket:

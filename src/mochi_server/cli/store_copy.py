@@ -22,8 +22,6 @@ from mochi_server.sessions.serialization import sanitize
 from mochi_server.sessions.session import ChatSession
 from mochi_server.sessions.store import SessionStore, Stores
 from mochi_server.sessions.types import SessionQuery
-from mochi_server.storage.files.atomic_files import TEMPORARY
-from mochi_server.storage.files.import_staging import IMPORT_PREFIX
 from mochi_server.util.clock import timestamp
 
 _TIMES = ("created_at", "updated_at")
@@ -57,40 +55,30 @@ async def copy(source: str, target: str, progress: Callable[[CopyReport, int], N
     result = CopyReport()
     async with _open_stores(source, reads_only=True) as from_stores, _open_stores(target) as to_stores:
         pairs = [(from_stores.chats, to_stores.chats), (from_stores.agents, to_stores.agents)]
-        all_ids = [await _ids(from_store) for from_store, _ in pairs]
-        for (from_store, to_store), ids in zip(pairs, all_ids, strict=True):
-            for session_id in ids:
-                await _copy_one(from_store, to_store, session_id, result)
-                progress(result, sum(map(len, all_ids)))
+        sessions = [
+            (*pair, entry["session_id"]) for pair in pairs for entry in (await pair[0].list(SessionQuery())).entries
+        ]
+        for session in sessions:
+            await _copy_one(*session, result)
+            progress(result, len(sessions))
     return result
 
 
 def find_problem(source: str, target: str) -> str | None:
     """Return the reason why sessions cannot be copied from ``source`` to ``target``, or None if they can."""
     for place in (source, target):
-        if _is_url(place):
-            continue
-        if "://" in place:
-            return f"{without_credentials(place)} is neither a directory nor a postgresql:// URL"
-        if not place or (Path(place).exists() and not Path(place).is_dir()):
-            return f"{place!r} is not a directory"
-        if not Path(place).exists():
+        if not _is_url(place) and not (place and Path(place).is_dir()):
             return f"there is no directory {without_credentials(place)}; create it, or use a postgresql:// URL"
-    settings, other = _settings(source), _settings(target)
-    if source == target or (
-        not (_is_url(source) or _is_url(target))
-        and settings.resolved_sessions_dir.resolve() == other.resolved_sessions_dir.resolve()
-    ):
+    if source == target:
         return "FROM and TO are the same place"
-    return None if _is_url(source) else _find_problem_in(source, settings)
-
-
-def _find_problem_in(source: str, settings: MochiServerSettings) -> str | None:
-    folders = (settings.resolved_sessions_dir, settings.resolved(settings.agent_chats_dir))
-    if not any(folder.is_dir() for folder in folders):
+    if _is_url(source):
+        return None
+    settings = _settings(source)
+    directory = settings.resolved_sessions_dir
+    if not _is_url(target) and directory.resolve() == _settings(target).resolved_sessions_dir.resolve():
+        return "FROM and TO are the same place"
+    if not directory.is_dir() and not settings.resolved(settings.agent_chats_dir).is_dir():
         return f"there are no sessions in {source}: it has no directory {settings.sessions_dir}"
-    if any(path.suffix != TEMPORARY for folder in folders for path in folder.glob(f"{IMPORT_PREFIX}*")):
-        return f"an import into {source} is not complete; start a server on that directory once, and copy again"
     return None
 
 
@@ -135,10 +123,6 @@ async def _images(store: SessionStore, session: ChatSession) -> list[Image]:
         except (BlobNotFound, ValueError):
             logger.warning("image is missing and is not copied: session_id=%s sha256=%s", session.session_id, name)
     return images
-
-
-async def _ids(store: SessionStore) -> list[str]:
-    return [entry["session_id"] for entry in (await store.list(SessionQuery())).entries]
 
 
 @asynccontextmanager

@@ -12,9 +12,15 @@ Events are the classes of ``mochi_server.events``. The errors are ``ApiError`` a
 """
 
 from mochi_server.client.client import AsyncMochiClient, MochiClient
-from mochi_server.client.errors import ApiError, ClientError, ConnectionFailed
-from mochi_server.client.sse_parser import StreamEvent, UnknownEvent
-from mochi_server.client.streams import AsyncStream, Stream
+from mochi_server.client.streams import (
+    ApiError,
+    AsyncStream,
+    ClientError,
+    ConnectionFailed,
+    Stream,
+    StreamEvent,
+    UnknownEvent,
+)
 
 __all__ = [
     "ApiError",

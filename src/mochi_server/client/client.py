@@ -20,9 +20,18 @@ from typing_extensions import ParamSpec, Self, Unpack
 
 from mochi_server import errors
 from mochi_server.client import types
-from mochi_server.client.errors import ApiError, parse_error
-from mochi_server.client.sse_parser import Parser, UnknownEvent
-from mochi_server.client.streams import DELAYS, READ_SECONDS, RETRYABLE_ERRORS, AsyncStream, Backoff, Stream
+from mochi_server.client.streams import (
+    DELAYS,
+    READ_SECONDS,
+    RETRYABLE_ERRORS,
+    ApiError,
+    AsyncStream,
+    Backoff,
+    Parser,
+    Stream,
+    UnknownEvent,
+    parse_error,
+)
 from mochi_server.constants import API_PREFIX
 from mochi_server.events import ToolConfirmationRequired
 from mochi_server.util.blocking import BlockingClient, blocking
@@ -37,13 +46,8 @@ _COMPARED_FIELDS = {
     name: re.sub("_(.)", lambda match: match[1].upper(), name) for name in types.ComparedAnswer.__annotations__
 } | {"model": "modelId"}
 """Fields of a ``ComparedAnswer``, and their names in the event stream."""
-_TOO_LATE = {
-    errors.ConfirmationInterrupted.code,
-    errors.ConfirmationNotFound.code,
-    errors.ConfirmationResolved.code,
-    errors.ConfirmationTimeout.code,
-    errors.SessionNotFound.code,
-}
+_NOT_WAITING = (errors.ConfirmationInterrupted, errors.ConfirmationNotFound, errors.ConfirmationResolved)
+_TOO_LATE = {error.code for error in (*_NOT_WAITING, errors.ConfirmationTimeout, errors.SessionNotFound)}
 """Error codes of decisions for calls that no longer wait for a decision."""
 _DECISION_FIELDS = types.Decision.__annotations__.keys()
 _CONFIRMATION_FIELDS = [field.name for field in fields(ToolConfirmationRequired)]

@@ -1,24 +1,115 @@
-"""Streams of the events of a turn. After a lost connection, a stream reconnects and continues with the next event."""
+"""Errors of the client, and streams of the events of a turn, which reconnect after a lost connection."""
 
+import json
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, fields
+from typing import Any, get_args
 
 import anyio
 import httpx
 
-from mochi_server.client.errors import ConnectionFailed, Unavailable, parse_error
-from mochi_server.client.sse_parser import Parser, StreamEvent
-from mochi_server.events import ContentDelta, Done, Snapshot, ThinkingDelta, ToolConfirmationRequired
+from mochi_server.events import ChatEvent, ContentDelta, Done, Snapshot, ThinkingDelta, ToolConfirmationRequired
 from mochi_server.util.blocking import BlockingClient, run
 
+_GATEWAY_STATUSES = frozenset({502, 503, 504})
+"""HTTP status codes that a proxy sends if it cannot reach the server."""
 DELAYS = (0.0, 0.5, 1.0, 2.0, 4.0, 8.0)
 """Seconds before each attempt to resume after a lost connection."""
 READ_SECONDS = 30
 """Read timeout in seconds. On an idle stream, the server sends a comment every ten seconds."""
+_UNKNOWN_TURN = "The server no longer has this turn. Get the session to read its stored messages."
+
+
+class ClientError(Exception):
+    """Base class of the errors of the client."""
+
+
+class ConnectionFailed(ClientError):
+    """The server cannot be reached, or the connection was lost. A turn that has started continues on the server.
+
+    Call ``listen`` to receive the remaining events of the turn.
+    """
+
+
+class Unavailable(ConnectionFailed):
+    """A proxy cannot reach the server at the moment."""
+
+
+class ApiError(ClientError):
+    """An error response with its HTTP ``status`` and the server's error ``code``, such as ``SESSION_BUSY``."""
+
+    def __init__(self, status: int, code: str, message: str, details: dict[str, Any]) -> None:
+        super().__init__(message)
+        self.status = status
+        self.code = code
+        self.message = message
+        self.details = details
+
+    def __str__(self) -> str:
+        return f"{self.code} ({self.status}): {self.message}"
+
+
+def parse_error(status: int, body: bytes) -> ClientError:
+    """Return the exception for an error response: ``Unavailable`` if it is from a proxy, otherwise ``ApiError``."""
+    try:
+        error = json.loads(body)["error"]
+        return ApiError(status, error["code"], error["message"], error.get("details") or {})
+    except (ValueError, TypeError, LookupError):
+        if status in _GATEWAY_STATUSES:
+            return Unavailable(f"A proxy cannot reach the server (HTTP status {status}).")
+        text = body[:200].decode(errors="replace")
+        return ApiError(
+            status, "UNKNOWN", f"The response is not from mochi-server; check the URL. It begins with: {text}", {}
+        )
+
+
 RETRYABLE_ERRORS = (httpx.TransportError, Unavailable)
 """Errors after which another attempt can succeed."""
-_UNKNOWN_TURN = "The server no longer has this turn. Get the session to read its stored messages."
+
+
+@dataclass(frozen=True, slots=True)
+class UnknownEvent:
+    """An event that this version of the client does not support. ``type`` is its name."""
+
+    type: str
+    data: Any
+
+
+StreamEvent = ChatEvent | UnknownEvent
+_CLASSES: dict[str, Any] = {cls.type: cls for cls in get_args(ChatEvent)}
+
+
+class Parser:
+    """Incremental parser of server-sent events. Each connection needs its own parser."""
+
+    def __init__(self) -> None:
+        self._buffer = b""
+        self._fields: dict[str, list[str]] = {}
+
+    def feed(self, data: bytes) -> Iterator[tuple[str, StreamEvent]]:
+        """Yield the ID and the event of each server-sent event that ``data`` completes."""
+        *lines, self._buffer = (self._buffer + data).split(b"\n")
+        for line in lines:
+            if text := line.removesuffix(b"\r").decode():
+                name, _, value = text.partition(":")
+                self._fields.setdefault(name, []).append(value.removeprefix(" "))
+                continue
+            values, self._fields = self._fields, {}
+            if "data" in values:
+                name = values.get("event", ["message"])[-1]
+                yield values.get("id", [""])[-1], _make_event(name, json.loads("\n".join(values["data"])))
+
+
+def _make_event(name: str, data: Any) -> StreamEvent:
+    """Return the event ``name`` with the fields in ``data``. Unknown fields are ignored."""
+    cls = _CLASSES.get(name)
+    if cls is None or not isinstance(data, dict):
+        return UnknownEvent(name, data)
+    try:
+        event: StreamEvent = cls(**{field.name: data[field.name] for field in fields(cls) if field.name in data})
+    except TypeError:  # a required field is missing
+        return UnknownEvent(name, data)
+    return event
 
 
 @dataclass
@@ -128,9 +219,8 @@ class AsyncStream(AsyncIterator[StreamEvent]):
                     parser = Parser()
                     async for data in response.aiter_bytes():
                         for event_id, event in parser.feed(data):
-                            if self._is_new(event_id):
-                                self._record(event_id, event)
-                                yield event
+                            self._record(event_id, event)
+                            yield event
             except RETRYABLE_ERRORS as error:
                 failure = error
             if not self._ended:
@@ -141,15 +231,9 @@ class AsyncStream(AsyncIterator[StreamEvent]):
             return self._first_request
         return {"method": "GET", "headers": {"Last-Event-ID": self.last_event_id} if self.last_event_id else {}}
 
-    def _is_new(self, event_id: str) -> bool:
-        if self.last_event_id is None:
-            return True
-        (last_run, _, last), (run_id, _, number) = self.last_event_id.rpartition(":"), event_id.rpartition(":")
-        if self._started and run_id != last_run:
-            raise ConnectionFailed(_UNKNOWN_TURN)
-        return run_id != last_run or int(number) > int(last)
-
     def _record(self, event_id: str, event: StreamEvent) -> None:
+        if self._started and event_id.partition(":")[0] != (self.last_event_id or "").partition(":")[0]:
+            raise ConnectionFailed(_UNKNOWN_TURN)
         self._backoff.reset()
         self._started, self.last_event_id = True, event_id
         if isinstance(event, ContentDelta):

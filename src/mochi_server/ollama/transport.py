@@ -14,6 +14,7 @@ from typing import Any
 
 import aiohttp
 import anyio
+import anyio.lowlevel
 import orjson
 from aiohttp.client_proto import ResponseHandler
 from pydantic import BaseModel

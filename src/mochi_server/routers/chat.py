@@ -20,9 +20,8 @@ from mochi_server.routers.sessions import get_status
 from mochi_server.tools.toolbox import Decision
 from mochi_server.web.disconnect import until_disconnect
 from mochi_server.web.exception_handlers import OLLAMA_ERRORS, STORAGE_ERRORS, Responses, responses
-from mochi_server.web.last_event_id import Position
 from mochi_server.web.routes import StrictRoute
-from mochi_server.web.sse import RunResponse, WaitingResponse, attach_response, streams
+from mochi_server.web.sse import RunResponse, WaitingResponse, attach_response, parse_position, streams
 
 router = APIRouter(prefix="/chat/{session_id}", tags=["chat"], route_class=StrictRoute)
 
@@ -83,8 +82,9 @@ async def resume_stream(
     session_id: str, runs: RunsDep, after: AfterQuery = None, last_event_id: LastEventIdHeader = None
 ) -> Response:
     """Resume a stream: get the events of the running or most recent turn, from the beginning or after an event."""
-    position = Position.of(after, last_event_id)
-    return attach_response(await runs.find(session_id, position.run_id), position)
+    # An `EventSource` that reconnects updates only the header, not the query.
+    run_id, number = parse_position(last_event_id, after)
+    return attach_response(await runs.find(session_id, run_id), run_id, number)
 
 
 @router.post("/stop", responses=responses(*_SESSION_ERRORS))

@@ -1,7 +1,6 @@
 """Exception handlers, and the error responses of the OpenAPI document."""
 
 import inspect
-from collections.abc import Sequence
 from typing import Any
 
 import orjson
@@ -25,29 +24,28 @@ OLLAMA_ERRORS = (errors.OllamaUnreachable, errors.OllamaError, errors.OllamaBusy
 MODEL_ERRORS = (errors.ModelNotFound, *OLLAMA_ERRORS)
 STORAGE_ERRORS = (errors.StorageFailed, errors.StorageBusy, errors.SessionTooNew)
 
-_ANY_ROUTE = (
-    *(errors.Unauthorized, errors.OriginForbidden, errors.HostForbidden, errors.BodyTooLarge),
-    *(errors.HeadersTooLarge, errors.MalformedRequest, errors.RequestTimedOut, errors.ValidationFailed),
-    errors.InternalError,
-)
 _ANY_ERROR = "Any other error. All routes can return 400, 401, 403, 408, 413, 422, 431 and 500."
 _SAMPLES: dict[Any, Any] = {int: 1000, int | str: 3, int | None: 8192, float: 60, OSError: OSError(28, "Disk full")}
 _METHODS = ("DELETE", "GET", "HEAD", "PATCH", "POST", "PUT")
 
 
 def responses(*kinds: type[MochiError], form: ErrorFormat = NATIVE_ERRORS) -> Responses:
-    """Return FastAPI's ``responses`` argument for a route that can return errors of ``kinds``, with examples."""
-    by_status: dict[int, list[bytes]] = {}
+    """Return FastAPI's ``responses`` argument for a route that can return errors of ``kinds``.
+
+    Each status has one example.
+    """
+    by_status: dict[int, dict[str, Any]] = {}
     for kind in kinds:
         status, body = form.encode(sample(kind))
-        by_status.setdefault(status, []).append(body)
-    return {status: _response(bodies, form) for status, bodies in sorted(by_status.items())}
+        error = orjson.loads(body)
+        by_status.setdefault(status, {})[error["error"][form.code_field]] = error
+    return {status: _response(examples, form) for status, examples in sorted(by_status.items())}
 
 
 def any_error(form: ErrorFormat = NATIVE_ERRORS) -> Responses:
     """Return FastAPI's ``responses`` argument for the errors that all routes of a protocol can return."""
-    bodies = [form.encode(sample(error))[1] for error in _ANY_ROUTE]
-    return {"default": _response(bodies, form) | {"description": _ANY_ERROR}}
+    body = orjson.loads(form.encode(errors.InternalError())[1])
+    return {"default": _response({"": body}, form) | {"description": _ANY_ERROR}}
 
 
 def sample(error: type[MochiError]) -> MochiError:
@@ -56,14 +54,10 @@ def sample(error: type[MochiError]) -> MochiError:
     return error(**{p.name: _SAMPLES.get(p.annotation, f"<{p.name}>") for p in required if p.kind != p.VAR_KEYWORD})
 
 
-def _response(bodies: Sequence[bytes], form: ErrorFormat) -> dict[str, Any]:
-    values = [orjson.loads(body) for body in bodies]
-    examples = {value["error"][form.code_field]: {"value": value} for value in values}
-    return {
-        "description": ", ".join(f"`{code}`" for code in examples),
-        # A reference instead of a model class, because FastAPI would build about a hundred validators.
-        "content": {"application/json": {"examples": examples, "schema": {"$ref": REFERENCE + form.envelope.__name__}}},
-    }
+def _response(examples: dict[str, Any], form: ErrorFormat) -> dict[str, Any]:
+    # A reference instead of a model class, because FastAPI would build about a hundred validators.
+    content = {"example": next(iter(examples.values())), "schema": {"$ref": REFERENCE + form.envelope.__name__}}
+    return {"description": ", ".join(f"`{code}`" for code in examples), "content": {"application/json": content}}
 
 
 def add_handlers(app: FastAPI) -> None:
@@ -102,16 +96,17 @@ def _methods(request: Request) -> list[str]:
     """Return the HTTP methods of all routes that match the path of the request."""
     routes, scope = request.app.routes, request.scope
     names = {n for n in _METHODS if any(r.matches({**scope, "method": n})[0] is Match.FULL for r in routes)}
-    return sorted(names | ({"HEAD"} if "GET" in names else set()))  # see `HeadMiddleware`
+    return sorted(names | ({"HEAD"} if "GET" in names else set()))  # see `answer_head`
 
 
 def _validation_error(error: RequestValidationError) -> ValidationFailed:
     entries = [to_entry(item, _location(item, error.body)) for item in error.errors()[:MAX_REPORTED]]
+    message = describe(entries)
     if entries[0]["type"] == "json_invalid":
-        return ValidationFailed("The body is not valid JSON.", errors=entries)
-    if entries[0]["type"] == "missing" and entries[0]["loc"] == ["body"]:
-        return ValidationFailed("The body is missing. Send a JSON object.", errors=entries)
-    return ValidationFailed(describe(entries), errors=entries)
+        message = "The body is not valid JSON."
+    elif entries[0]["type"] == "missing" and entries[0]["loc"] == ["body"]:
+        message = "The body is missing. Send a JSON object."
+    return ValidationFailed(message, errors=entries)
 
 
 def _location(error: dict[str, Any], body: Any) -> list[str | int]:

@@ -5,6 +5,7 @@ import logging
 import re
 from collections.abc import Awaitable, Callable
 from time import perf_counter
+from typing import Any
 
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
@@ -65,38 +66,22 @@ class RequestLogMiddleware:
             ended = "cancelled" if is_cancelled else "failed"
             raise
         finally:
-            client = scope.get("client")
+            path = (scope.get("raw_path") or b"").decode("ascii", "backslashreplace")
             self._on_ended(scope["method"], status, scope.get(ERROR))
             report(
                 method=scope["method"],
-                path=(scope.get("raw_path") or b"").decode("ascii", "backslashreplace"),
+                path=path[:_MAX_PATH_CHARS],  # without the query, which may contain secrets
                 status=status,
-                seconds=perf_counter() - started,
-                client=client[0] if client else None,
+                duration_ms=round((perf_counter() - started) * 1000, 1),
+                client=scope["client"][0] if scope.get("client") else None,
                 ended="client_left" if status == _CLIENT_CLOSED else ended,
                 error=scope.get(ERROR),
             )
 
 
-def report(
-    *,
-    method: str,
-    path: str,
-    status: int | None,
-    seconds: float,
-    client: str | None,
-    ended: str | None = None,
-    error: str | None = None,
-) -> None:
-    """Log one line for an ended request. The query is omitted, because it may contain secrets."""
-    fields = {
-        "method": method,
-        "path": path[:_MAX_PATH_CHARS],
-        "status": status,
-        "duration_ms": round(seconds * 1000, 1),
-        "client": client,
-        "ended": ended,
-        "error": error,
-    }
-    words = (method, fields["path"], status or "-", f"{fields['duration_ms']} ms", client or "-", error, ended)
-    logger.info(" ".join(str(word) for word in words if word), extra={FIELDS: fields})
+def report(**fields: Any) -> None:
+    """Log one line for an ended request: its method, path, status, duration_ms, client, ended and error."""
+    duration = f"{fields['duration_ms']} ms"
+    words = (*(fields[name] or "-" for name in ("method", "path", "status")), duration, fields["client"] or "-")
+    text = " ".join(str(word) for word in (*words, fields["error"], fields["ended"]) if word)
+    logger.info(text, extra={FIELDS: fields})

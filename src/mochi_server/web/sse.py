@@ -20,7 +20,6 @@ from mochi_server.services.compare import CompareEvent
 from mochi_server.util.clock import new_id
 from mochi_server.web.asgi import body_message
 from mochi_server.web.disconnect import ClientDisconnected, until_disconnect
-from mochi_server.web.last_event_id import Position
 
 PING_SECONDS = 10
 _ID = re.compile(rb"^id: (\w+:\d+)$", re.MULTILINE)
@@ -140,11 +139,27 @@ class WaitingResponse(EventStream):
                 await RunResponse(run).send_events(send)
 
 
-def attach_response(run: Run | None, position: Position) -> Response:
-    """Return a stream of a run's remaining events. If no events remain, return 204, which stops an ``EventSource``."""
-    if run is None or (not run.running and position.within(run) >= run.log.last):
+def parse_position(*positions: str | None) -> tuple[str | None, int]:
+    """Return the run ID and the event number of the first valid position, which is an event ID or an event number.
+
+    The run ID is None if the position is valid for any run. Without a valid position, return the start of the stream.
+    """
+    for position in positions:
+        run_id, _, number = (position or "").rpartition(":")
+        if re.fullmatch("[0-9]{1,18}", number):
+            return run_id or None, int(number)
+    return None, 0
+
+
+def attach_response(run: Run | None, run_id: str | None, number: int) -> Response:
+    """Return a stream of a run's events after a position, or after its start if the position is in another run.
+
+    If no events remain, return 204, which stops an ``EventSource``.
+    """
+    if run is None:
         return Response(status_code=204)
-    return RunResponse(run, position.within(run))
+    after = min(number, run.log.last) if run_id in (None, run.run_id) else 0
+    return RunResponse(run, after) if run.running or after < run.log.last else Response(status_code=204)
 
 
 async def _frames(events: AsyncGenerator[CompareEvent, None]) -> AsyncGenerator[bytes, None]:

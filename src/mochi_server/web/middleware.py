@@ -1,0 +1,235 @@
+"""ASGI middleware: checks of sizes, headers, origin and API key, and the handling of HEAD requests."""
+
+import hmac
+import re
+from collections import deque
+from collections.abc import Awaitable, Callable, Collection, Sequence
+from hashlib import sha256
+from ipaddress import IPv4Address, IPv6Address, ip_address
+from urllib.parse import urlsplit
+
+import anyio
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from mochi_server import errors
+from mochi_server.errors import MochiError
+from mochi_server.util.net import is_loopback
+from mochi_server.web.asgi import ERROR, header, protocol_of, route_path, send_error
+
+MAX_HEADER_BYTES = 64 * 1024
+WRONG_ENCODING = "`Transfer-Encoding` must be `chunked`, in HTTP/1.1. Otherwise send the body with `Content-Length`."
+LOCAL_ORIGINS = r"https?://(localhost|[\w.-]+\.localhost|127\.\d+\.\d+\.\d+|\[::1\])(:\d+)?"
+"""Regular expression for origins on the local machine, such as ``http://localhost:3000``."""
+
+_SINGLE_HEADERS = (b"host", b"origin", b"authorization", b"content-type", b"content-length", b"transfer-encoding")
+
+Check = Callable[[Scope], MochiError | None]
+"""Check of a request head. The check returns the error to send, or None if the head is valid."""
+
+
+def check_requests(app: ASGIApp, check: Check) -> ASGIApp:
+    """Return middleware that runs a check on each request and sends the error if the check fails."""
+
+    def call(scope: Scope, receive: Receive, send: Send) -> Awaitable[None]:
+        if scope["type"] == "http" and (error := check(scope)) is not None:
+            return send_error(error, scope, send)
+        return app(scope, receive, send)
+
+    return call
+
+
+def limit_bodies(app: ASGIApp, max_bytes: int) -> ASGIApp:
+    """Return middleware that rejects bodies of more than ``max_bytes``, with or without `Content-Length`."""
+
+    def call(scope: Scope, receive: Receive, send: Send) -> Awaitable[None]:
+        if scope["type"] != "http":
+            return app(scope, receive, send)
+        declared = header(scope, b"content-length")
+        if declared.isdecimal() and int(declared) > max_bytes:
+            return send_error(errors.BodyTooLarge(max_bytes), scope, send)
+        if declared.isdecimal() or not header(scope, b"transfer-encoding"):
+            return app(scope, receive, send)
+        return call_with_limit(scope, receive, send)
+
+    async def call_with_limit(scope: Scope, receive: Receive, send: Send) -> None:
+        """Read a body of unknown length completely before the application receives it."""
+        messages: deque[Message] = deque()
+        size, more = 0, True
+        while more:
+            message = await receive()
+            messages.append(message)
+            size += len(message.get("body", b""))
+            if size > max_bytes:
+                return await send_error(errors.BodyTooLarge(max_bytes), scope, send)
+            more = message["type"] == "http.request" and message.get("more_body", False)
+
+        async def replay() -> Message:
+            return messages.popleft() if messages else await receive()
+
+        return await app(scope, replay, send)
+
+    return call
+
+
+def answer_head(app: ASGIApp) -> ASGIApp:
+    """Return middleware that handles HEAD requests as GET requests and drops the body of the response.
+
+    The app receives an empty body, and a disconnect as soon as the response has started, so that streams end at once.
+    """
+
+    def call(scope: Scope, receive: Receive, send: Send) -> Awaitable[None]:
+        is_head = scope["type"] == "http" and scope["method"] == "HEAD"
+        return call_get(scope, send) if is_head else app(scope, receive, send)
+
+    async def call_get(scope: Scope, send: Send) -> None:
+        get, started = {**scope, "method": "GET"}, anyio.Event()
+        body: list[Message] = [{"type": "http.request"}]
+
+        async def receive_until_start() -> Message:
+            if body:
+                return body.pop()
+            await started.wait()
+            return {"type": "http.disconnect"}
+
+        async def send_start(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                await send(message)
+                started.set()
+
+        await app(get, receive_until_start, send_start)
+        if ERROR in get:
+            scope[ERROR] = get[ERROR]
+        if started.is_set():
+            await send({"type": "http.response.body", "body": b""})
+
+    return call
+
+
+def head_check(scope: Scope) -> MochiError | None:
+    """Return an error if the request head is too large, invalid or ambiguous. Return None for a valid head.
+
+    A proxy and this server could interpret an ambiguous head as different requests.
+    """
+    size = len(scope.get("raw_path") or b"") + len(scope.get("query_string") or b"")
+    if size + sum(len(name) + len(value) for name, value in scope["headers"]) > MAX_HEADER_BYTES:
+        return errors.HeadersTooLarge(MAX_HEADER_BYTES)
+    return errors.MalformedRequest(problem) if (problem := _ambiguity(scope)) else None
+
+
+def json_check(scope: Scope) -> MochiError | None:
+    """Return an error if the body has no JSON content type, so that HTML forms of other sites cannot send requests."""
+    if scope["method"] not in ("POST", "PUT", "PATCH", "DELETE") or _is_json_or_empty(scope):
+        return None
+    return errors.ValidationFailed("The body must be JSON, sent as `Content-Type: application/json`.", errors=[])
+
+
+def host_check(allowed_origins: Sequence[str]) -> Check:
+    """Return a check against DNS rebinding: on loopback connections, reject foreign names in the Host header."""
+    allowed = {urlsplit(origin).hostname for origin in allowed_origins}
+
+    def check(scope: Scope) -> MochiError | None:
+        host = header(scope, b"host")
+        name = _host_name(host)
+        if not name or is_loopback(name) or name in allowed:
+            return None
+        address = _local_address(scope)
+        return errors.HostForbidden(host) if address and address.is_loopback else None
+
+    return check
+
+
+def origin_check(allowed_origins: Sequence[str]) -> Check:
+    """Return a check that rejects requests from web pages whose origin is neither local nor allowed."""
+
+    def is_admitted(origin: str, host: str) -> bool:
+        try:
+            parts = urlsplit(origin)
+            is_own = parts.scheme in ("http", "https") and (is_loopback(parts.hostname or "") or parts.netloc == host)
+        except ValueError:
+            is_own = False
+        return is_own or origin in allowed_origins
+
+    def check(scope: Scope) -> MochiError | None:
+        origin = header(scope, b"origin")
+        if "*" in allowed_origins or (origin and is_admitted(origin.lower(), header(scope, b"host").lower())):
+            return None
+        return errors.OriginForbidden(origin or "another site") if origin or _is_embedded(scope) else None
+
+    return check
+
+
+def key_check(keys: Sequence[str], *, insecure: bool, exempt: Collection[str] = ()) -> Check:
+    """Return a check that requires an API key, except for GET and HEAD requests to the paths in ``exempt``.
+
+    If ``keys`` is empty, the check admits requests to a loopback address, or all requests if ``insecure`` is true.
+    """
+    digests = [sha256(key.encode()).digest() for key in keys]
+
+    def check(scope: Scope) -> MochiError | None:
+        if route_path(scope) in exempt and scope["method"] in ("GET", "HEAD"):
+            return None
+        if not digests:
+            address = _local_address(scope)
+            is_open = insecure or address is None or address.is_loopback
+            return None if is_open else errors.Unauthorized(keys_exist=False)
+        sent = _sent_keys(scope)
+        # All digests are compared, so that the response time reveals neither a key's length nor which key matched.
+        matches = [hmac.compare_digest(sha256(key).digest(), known) for key in sent for known in digests]
+        return None if any(matches) else errors.Unauthorized(key_sent=bool(sent))
+
+    return check
+
+
+def _ambiguity(scope: Scope) -> str | None:
+    """Return a message that explains why a request head is ambiguous or invalid, or None if it is valid."""
+    names = [name for name, _ in scope["headers"] if name in _SINGLE_HEADERS]
+    if repeated := next((name for name in names if names.count(name) > 1), None):
+        return f"The header {repeated.decode().title()} occurs more than once. Send it once."
+    if b"content-length" in names and b"transfer-encoding" in names:
+        return "The request has both Content-Length and Transfer-Encoding. Send one of them."
+    encoding = header(scope, b"transfer-encoding").strip().lower()
+    if encoding and (encoding != "chunked" or scope.get("http_version") == "1.0"):
+        return WRONG_ENCODING
+    if b"host" not in names and scope.get("http_version") == "1.1":
+        return "The Host header is missing. HTTP/1.1 requires it."
+    return None
+
+
+def _is_json_or_empty(scope: Scope) -> bool:
+    """Return whether the request has no body or declares it as JSON."""
+    declared = header(scope, b"content-type")
+    if not declared:
+        return header(scope, b"content-length") in ("", "0") and not header(scope, b"transfer-encoding")
+    media_type = declared.partition(";")[0].strip().lower()
+    return re.fullmatch(r"application/([^,]*\+)?json", media_type) is not None
+
+
+def _sent_keys(scope: Scope) -> list[bytes]:
+    """Return the API keys in the `Authorization` header and in the header of the request's protocol."""
+    scheme, _, token = header(scope, b"authorization").partition(" ")
+    protocol = protocol_of(scope)
+    own = header(scope, protocol.key_header.encode()) if protocol and protocol.key_header else ""
+    keys = [token.strip() if scheme.lower() == "bearer" else "", own.strip()]
+    return [key.encode("latin-1", "replace") for key in keys if key]
+
+
+def _is_embedded(scope: Scope) -> bool:
+    """Return whether a page of another site embeds the resource, for example as an image.
+
+    Browsers send no Origin header with most such requests, so the ``Sec-Fetch`` headers are checked.
+    """
+    return header(scope, b"sec-fetch-site") == "cross-site" and header(scope, b"sec-fetch-mode") != "navigate"
+
+
+def _local_address(scope: Scope) -> IPv4Address | IPv6Address | None:
+    """Return the server address of the connection, or None for a Unix domain socket."""
+    try:
+        return ip_address(scope["server"][0]) if scope.get("server") else None
+    except ValueError:
+        return None
+
+
+def _host_name(host: str) -> str:
+    """Return the name or the address in a Host header, without its port."""
+    name = host[1:].partition("]")[0] if host.startswith("[") else host.partition(":")[0]
+    return name.strip().lower().rstrip(".")
