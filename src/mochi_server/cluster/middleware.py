@@ -101,10 +101,7 @@ class ClusterMiddleware:
         return None
 
     async def _responsible_peer(self, session_id: str, scope: Scope) -> Peer | None:
-        """Return the server that must handle a request, or None if this server must handle the request.
-
-        Raises ``PeerGone`` if the request is about the latest turn, and the server that ran the turn is dead.
-        """
+        """Return the server for a request, or None for this one. Raises ``PeerGone`` if the latest turn is lost."""
         method, path = scope["method"], scope["path"].rstrip("/")
         if method == "POST" and (path.endswith((session_id, "/stream")) or path in _COMPLETIONS):
             key = header(scope, b"idempotency-key")

@@ -124,10 +124,7 @@ class PeerRequest:
         await self.send(body_message(content, more=False))
 
     async def _await(self, peer: Peer, work: Coroutine[Any, Any, _T]) -> _T:
-        """Return the result of ``work``.
-
-        Raise ``ServerLost`` if ``peer`` is silent, and ``ShuttingDown`` if this server shuts down.
-        """
+        """Return the result of ``work``. Raise ``ServerLost`` if ``peer`` is silent, ``ShuttingDown`` at shutdown."""
         task = asyncio.ensure_future(work)
         tasks: set[asyncio.Future[Any]] = {task, self._stopping}
         try:
@@ -149,10 +146,7 @@ class PeerRequest:
         return False
 
     async def _failure(self, peer: Peer, error: Exception) -> Exception:
-        """Return ``PeerGone`` if ``peer`` died before it responded, otherwise ``ServerLost``.
-
-        This may take seconds, until the database shows whether ``peer`` has died.
-        """
+        """Return ``PeerGone`` if ``peer`` died before it responded, otherwise ``ServerLost``. May take seconds."""
         if self._has_begun or isinstance(error, aiohttp.SocketTimeoutError):
             return ServerLost(self.session_id)
         is_final = isinstance(error, (asyncio.TimeoutError, aiohttp.InvalidURL, UnicodeError))

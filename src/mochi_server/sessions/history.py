@@ -22,10 +22,7 @@ _Result = TypeVar("_Result")
 
 
 class Block:
-    """Immutable sequence of whole turns, which several histories may share.
-
-    In every history that contains a block, the same blocks precede the block, and a user message follows the block.
-    """
+    """Immutable sequence of whole turns, followed by a user message, which several histories may share."""
 
     __slots__ = ("end", "messages", "results")
 
@@ -73,14 +70,6 @@ class History(Sequence[Message]):
         # A block that ends at ``length`` becomes the tail, because the next message may not be a user message.
         blocks = self.blocks[: self._block_at(length - 1)]
         return History(blocks, tuple(self[blocks[-1].end if blocks else 0 : length]))
-
-    def fold(self, step: Callable[[_Result | None, Block], _Result]) -> _Result | None:
-        """Reduce the blocks: call ``step`` with the previous result and the next block. Results are cached."""
-        known = next((i for i in reversed(range(len(self.blocks))) if step in self.blocks[i].results), -1)
-        result: _Result | None = self.blocks[known].results[step] if known >= 0 else None
-        for block in self.blocks[known + 1 :]:
-            result = block.results[step] = step(result, block)
-        return result
 
     def copies(self) -> list[Message]:
         """Return copies of the messages, which the caller may change."""

@@ -15,10 +15,7 @@ Tail = tuple[int, list[Message]]
 
 
 def edited(session: ChatSession, index: int, content: str) -> Tail:
-    """Return the edit that replaces the text of a user message, and removes all later messages.
-
-    Raises InvalidMessageIndex for messages of other roles.
-    """
+    """Return the edit of a user message that removes later ones. Raises InvalidMessageIndex for other roles."""
     if not 0 <= index < len(session.history):
         raise InvalidMessageIndex(index, f"the session has {len(session.history)} messages")
     message = session.history[index]

@@ -13,7 +13,7 @@ from mochi_server.sessions.history_edits import (
 )
 from mochi_server.sessions.session import ChatSession
 from mochi_server.sessions.types import Message, SessionCreationOptions, SessionQuery
-from mochi_server.storage.files.backend import DirectoryUse, SessionDirectory
+from mochi_server.storage.files.backend import DirectoryUse
 
 
 class SessionManager:
@@ -37,41 +37,34 @@ class SessionManager:
         """Unlock the directory, unless a server or another manager of this process uses it."""
         self._use.close()
 
-    @property
-    def _directory(self) -> SessionDirectory:
-        return self._use.directory
-
     def create_session(self, options: SessionCreationOptions) -> ChatSession:
         """Create a session with these options and store it."""
-        return self._directory.create(ChatSession.create(options))
+        return self._use.directory.create(ChatSession.create(options))
 
     def load_session(self, session_id: str) -> ChatSession:
         """Return the current state of a session."""
-        return self._directory.load(session_id)
+        return self._use.directory.load(session_id)
 
     def list_sessions(
         self, *, limit: int | None = None, offset: int = 0, text: str | None = None
     ) -> list[dict[str, Any]]:
         """Return sessions that contain every word of ``text``, without messages, most recently changed first."""
-        return self._directory.list(SessionQuery(limit, offset, text)).entries
+        return self._use.directory.list(SessionQuery(limit, offset, text)).entries
 
     def update_session(self, session_id: str, **fields: Any) -> ChatSession:
         """Set metadata fields by name. None resets a field to its default. Raises ValueError for an unknown field."""
-        return self._directory.patch(session_id, fields)
+        return self._use.directory.patch(session_id, fields)
 
     def append_messages(self, session_id: str, messages: Sequence[Message]) -> ChatSession:
         """Append messages to the history of a session and return the session."""
-        self._directory.append(session_id, messages)
-        return self._directory.load(session_id)
+        self._use.directory.append(session_id, messages)
+        return self._use.directory.load(session_id)
 
     def edit_message(self, session_id: str, index: int, content: str) -> ChatSession:
-        """Replace the text of a user message and remove all later messages.
-
-        Raises ``InvalidMessageIndex`` for messages of other roles, and ``SessionConflict`` after another change.
-        """
+        """Replace the text of a user message and remove all later messages. Raises ``InvalidMessageIndex``."""
         changed = self._replace(session_id, lambda session: edited(session, index, content))
         if has_stale_checkpoint(changed.metadata, changed.history):
-            changed = self._directory.patch(session_id, {"compaction": None})
+            changed = self._use.directory.patch(session_id, {"compaction": None})
         return changed
 
     def set_system_prompt(self, session_id: str, content: str, source_file: str | None = None) -> ChatSession:
@@ -83,10 +76,10 @@ class SessionManager:
         return self._replace(session_id, without_system_prompt)
 
     def delete_session(self, session_id: str) -> None:
-        self._directory.delete(session_id)
+        self._use.directory.delete(session_id)
 
     def _replace(self, session_id: str, edit: Callable[[ChatSession], Tail]) -> ChatSession:
-        session = self._directory.load(session_id)
+        session = self._use.directory.load(session_id)
         from_index, messages = edit(session)
-        self._directory.append(session_id, messages, from_index=from_index, revision=session.revision)
-        return self._directory.load(session_id)
+        self._use.directory.append(session_id, messages, from_index=from_index, revision=session.revision)
+        return self._use.directory.load(session_id)

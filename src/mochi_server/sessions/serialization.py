@@ -53,13 +53,10 @@ def parse(data: bytes) -> Any:
 
 def is_nested_deeper(value: object, levels: int) -> bool:
     """Return whether a JSON value has more than ``levels`` levels of objects and arrays."""
-    level = [value]
-    for _ in range(levels + 1):
-        containers = [value for value in level if isinstance(value, dict | list)]
-        if not containers:
-            return False
-        level = [item for parent in containers for item in (parent.values() if isinstance(parent, dict) else parent)]
-    return True
+    if not isinstance(value, dict | list):
+        return False
+    items = value.values() if isinstance(value, dict) else value
+    return levels == 0 or any(is_nested_deeper(item, levels - 1) for item in items)
 
 
 def has_more_values(value: object, count: int) -> bool:

@@ -115,10 +115,7 @@ class SessionStore(Protocol):
     async def create_all(
         self, sessions: Sequence[NewSession], *, check: Callable[[], None] = lambda: None
     ) -> Sequence[ChatSession]:
-        """Store all new sessions in order. After an error, an exception of ``check`` or a crash, store none of them.
-
-        ``check`` is called before each session, possibly in a thread.
-        """
+        """Store all new sessions, or none of them after an error, an exception of ``check`` or a crash."""
 
     async def put(self, session: ChatSession, *, images: Sequence[Image] = ()) -> ChatSession:
         """Create or replace a session without changing its id and times, and store its images."""

@@ -96,7 +96,10 @@ Names = Annotated[list[str], Field(max_length=1000, fail_fast=True)]
 
 
 class ToolSettings(BaseModel):
-    """Tools that a session may use: ``tools``, and the tools of ``tool_group``, a group of ``GET /tools``."""
+    """Tools that a session may use: the union of ``tools`` and the tools of ``tool_group``.
+
+    ``tool_group`` is a group of ``GET /tools``: a group of the tools directory, or else the tools of an MCP server.
+    """
 
     model_config = ConfigDict(extra="allow", frozen=True)
 

@@ -20,10 +20,7 @@ class _Lock:
 
 
 class SessionLocks:
-    """Exclusive locks, one per session, granted in the order of the requests. Released locks use no memory.
-
-    Use an instance in one event loop. Each lock that ``acquire`` grants must be released with ``release``.
-    """
+    """Exclusive locks, one per session, granted in the order of the requests. Use them in one event loop."""
 
     def __init__(self) -> None:
         self._locks: dict[str, _Lock] = {}
@@ -49,10 +46,7 @@ class SessionLocks:
             raise
 
     def release(self, session_id: str) -> None:
-        """Unlock a session, and grant its lock to the next waiter.
-
-        If that waiter is a turn, all other waiting calls of ``acquire`` with ``wait=False`` raise SessionBusy.
-        """
+        """Unlock a session for the next waiter. If that is a turn, other waiters without ``wait`` are refused."""
         waiting = [waiter for waiter in self._locks[session_id].waiting if not waiter.granted.done()]
         if not waiting:
             del self._locks[session_id]

@@ -9,7 +9,7 @@ from functools import cached_property
 from hashlib import blake2b
 from typing import Any, Generic, Protocol, TypeVar
 
-from mochi_server.sessions.history import Block, History, close_partial, with_missing_results
+from mochi_server.sessions.history import History, close_partial, with_missing_results
 from mochi_server.sessions.serialization import MESSAGE_SEPARATOR, encode, encode_file
 from mochi_server.sessions.session import ChatSession, SessionMetadata, revision_at
 from mochi_server.sessions.types import Message
@@ -37,10 +37,8 @@ class SessionRecord:
     @cached_property
     def digest(self) -> str:
         """Hash of all messages, in hex."""
-        blocks = self.messages.fold(_hash_block)
-        hasher = blocks.copy() if blocks else blake2b(digest_size=8)
-        hasher.update((b"\n" if blocks else b"") + b"\n".join(self._tail))
-        return hasher.hexdigest()
+        lines = b"\n".join(self.lines).replace(MESSAGE_SEPARATOR, b"\n")  # no message contains the separator
+        return blake2b(lines, digest_size=8).hexdigest()
 
     @property
     def revision(self) -> str:
@@ -103,14 +101,6 @@ class SessionRecord:
 
 def _encode_block(messages: Sequence[Message]) -> bytes:
     return MESSAGE_SEPARATOR.join(map(encode, messages))
-
-
-def _hash_block(before: blake2b | None, block: Block) -> blake2b:
-    """Return the hash of the history up to and including ``block``. ``before`` is the hash of the earlier blocks."""
-    hasher = before.copy() if before else blake2b(digest_size=8)
-    hasher.update(b"\n" if before else b"")
-    hasher.update(block.cached(_encode_block).replace(MESSAGE_SEPARATOR, b"\n"))  # no message contains the separator
-    return hasher
 
 
 MAX_BYTES = 64 * 1024 * 1024

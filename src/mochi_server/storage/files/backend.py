@@ -272,10 +272,7 @@ _directories: dict[Path, SessionDirectory] = {}
 
 
 class DirectoryUse:
-    """Use of a directory by one store or manager, from its first access until ``close`` or garbage collection.
-
-    All uses of a directory in this process share it. The last use that ends closes the directory, which unlocks it.
-    """
+    """Use of a directory by one store or manager until ``close``. The last use that ends unlocks it."""
 
     def __init__(self, path: Path) -> None:
         self._path = path

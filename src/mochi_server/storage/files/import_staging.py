@@ -25,10 +25,7 @@ _WRITE_THREADS = 16  # concurrent fsync calls take a tenth of the time of sequen
 def import_all(
     directory: Path, blobs: ImageFiles, sessions: Sequence[NewSession], check: Callable[[], None]
 ) -> list[ChatSession]:
-    """Store all new sessions, or none of them after an error or if ``check`` raises an exception.
-
-    Sessions whose id is in use get a new id. The caller allows one import at a time. Raises OSError.
-    """
+    """Store all new sessions, or none of them after an error. Sessions whose id is in use get a new id."""
     staging = directory / f"{IMPORT_PREFIX}{new_id()}"
     unfinished = staging.with_suffix(atomic_files.TEMPORARY)
     messages = (message for session, _ in sessions for message in session.messages)

@@ -59,10 +59,7 @@ def storage_errors(operation: str) -> Iterator[None]:
 
 
 class DirectoryLock:
-    """Exclusive right of one process to change a sessions directory. Thread-safe.
-
-    The system releases the lock when the process ends. Child processes do not inherit it.
-    """
+    """Exclusive right of one process to change a sessions directory, which ends with the process. Thread-safe."""
 
     def __init__(self, directory: Path) -> None:
         self._directory = directory
@@ -115,10 +112,7 @@ class DirectoryLock:
 
 
 class SessionFiles:
-    """Session files in a directory: ``<id>.json`` and, during a turn or after a crash, ``.<id>.turn.jsonl``.
-
-    Methods raise OSError, and SessionNotFound for an unknown session id.
-    """
+    """Session files in a directory: ``<id>.json``, and ``.<id>.turn.jsonl`` during a turn. Methods raise OSError."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -145,10 +139,7 @@ class SessionFiles:
             yield
 
     def read(self, session_id: str) -> FileSnapshot:
-        """Read a session. Raises SessionNotFound for a damaged file, or StorageBusy if the file is very new.
-
-        If this process has locked the directory, it renames a damaged file.
-        """
+        """Read a session. Raises SessionNotFound for a damaged file and renames it, StorageBusy for a new one."""
         if not is_session_id(session_id):
             raise SessionNotFound(session_id)
         # Read the log first: if its changes are then moved to the file, applying them again has no effect.
@@ -200,10 +191,7 @@ class SessionFiles:
         atomic_files.remove_durably(self._file(session_id), self._log(session_id))
 
     def scan(self, known: Mapping[str, tuple[int | None, ...]]) -> tuple[set[str], set[str]]:
-        """Compare the signatures of all session files with ``known``.
-
-        Return the ids of the sessions that have changed or have a turn log, and the ids of removed sessions.
-        """
+        """Return the ids of the sessions that differ from ``known`` or have a log, and of removed sessions."""
         unchanged: set[str] = set()
         changed: set[str] = set()
         logs: set[str] = set()

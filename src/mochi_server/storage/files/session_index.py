@@ -59,10 +59,7 @@ class SessionIndex:
     """Index of the sessions of a directory, for lists and full-text searches. Thread-safe."""
 
     def __init__(self, files: SessionFiles, read: Callable[[str], tuple[ChatSession, Signature | None] | None]) -> None:
-        """``read`` returns a session and its file signature (None if the session has a turn log).
-
-        It returns None for an unreadable session, and raises StorageBusy while the file is being written.
-        """
+        """``read`` returns a session and its signature (None if it has a turn log), or None if unreadable."""
         self._path = files.path / ".index.sqlite"
         self._files = files
         self._read = read

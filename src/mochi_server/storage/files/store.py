@@ -47,11 +47,7 @@ async def _run(work: Callable[[], _Result]) -> _Result:
 
 
 class FileSessionStore(SessionStore):
-    """``SessionStore`` in a directory of ``<session_id>.json`` files. A cancelled call still completes its writes.
-
-    ``open`` or the first change locks the directory for this process. Changes raise ``DirectoryInUse`` if another
-    process has locked it.
-    """
+    """``SessionStore`` in a directory of files, which it locks. A cancelled call still completes its writes."""
 
     def __init__(self, sessions_dir: str | Path) -> None:
         self.path = Path(sessions_dir)

@@ -176,10 +176,7 @@ class Database:
 
     @asynccontextmanager
     async def connection(self, operation: str, wait_seconds: float = _WAIT_SECONDS) -> AsyncIterator[Connection]:
-        """Provide a connection from the pool in autocommit mode.
-
-        Database errors are converted to ``StorageFailed``. ``operation`` is the failed operation in the error message.
-        """
+        """Provide a connection from the pool in autocommit mode. Database errors become ``StorageFailed``."""
         timeout = wait_seconds if self.reachable.is_set() else min(wait_seconds, _UNREACHABLE_SECONDS)
         try:
             async with self._pool.connection(timeout) as connection:

@@ -77,10 +77,7 @@ def like_pattern(word: str) -> str:
 
 
 def opening_of(opening: str, start: int, messages: Sequence[Message]) -> str:
-    """Return the new value of the column ``opening`` after ``messages`` replace the history from position ``start``.
-
-    The column contains the first user message, for the preview, and the first one that is not blank, for the title.
-    """
+    """Return the column ``opening``: the first user message, and the first one that is not blank, for the title."""
     items = [item for item in decode(opening.encode()) if item["at"] < start]
     for at, message in enumerate(messages, start):
         if items and automatic_title(_user_messages(items[-1:]), None):
@@ -109,10 +106,7 @@ class CachedHistory:
     memory: int = 0
 
     def updated_to(self, head: SessionRow, positions: Sequence[int], bodies: Sequence[str]) -> "CachedHistory | None":
-        """Return the cached and the newer messages of the session row ``head``, or None if the cache is outdated.
-
-        ``positions`` and ``bodies`` belong to the messages that were written after the change number ``change``.
-        """
+        """Return this history with the messages written since ``change``, or None if it is outdated."""
         if self.key != head.key:
             return None
         prefix = self.messages.prefix(min([head.message_count, *positions[:1]]))
