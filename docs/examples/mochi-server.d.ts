@@ -29,10 +29,10 @@ export interface paths {
             cookie?: never;
         };
         /**
-         * Attach
+         * Resume stream
          * @description Resume a stream: get the events of the running or most recent turn, from the beginning or after an event.
          */
-        get: operations["attach"];
+        get: operations["resume_stream"];
         put?: never;
         /**
          * Stream chat
@@ -140,9 +140,7 @@ export interface paths {
         put?: never;
         /**
          * Create session
-         * @description Create a session.
-         *
-         *     The response has a warning for each tool, tool group and agent in the request that cannot be used.
+         * @description Create a session. The response has a warning for each tool, tool group and agent that cannot be used.
          */
         post: operations["create_session"];
         delete?: never;
@@ -194,10 +192,7 @@ export interface paths {
         head?: never;
         /**
          * Patch session
-         * @description Change the settings of a session, even while a turn is running.
-         *
-         *     The response has a warning for each tool, tool group and agent in the request that cannot be used, and for a manual
-         *     context window that differs from the window of other sessions with the model.
+         * @description Change the settings of a session, even while a turn is running. The response can contain warnings.
          */
         patch: operations["patch_session"];
         trace?: never;
@@ -984,11 +979,9 @@ export interface components {
     schemas: {
         /**
          * AgUiRequest
-         * @description `RunAgentInput` of AG-UI. Only the messages after the last answer are new. The session already has the
-         *     earlier messages.
+         * @description `RunAgentInput` of AG-UI. Only the messages after the last answer are new. Unknown fields are ignored.
          *
-         *     `forwardedProps` can contain `think`, `options`, `format`, `keep_alive` and `on_disconnect`. `state` and unknown
-         *     fields are ignored.
+         *     `forwardedProps` can contain `think`, `options`, `format`, `keep_alive` and `on_disconnect`.
          * @example {
          *       "messages": [
          *         {
@@ -1834,14 +1827,14 @@ export interface components {
             messages: components["schemas"]["UiMessage"][];
             /**
              * Trigger
-             * @description Whether to answer a new message or the last user message again.
+             * @description Kind of request.
              * @default submit-message
              * @enum {string}
              */
             trigger?: "submit-message" | "regenerate-message";
             /**
              * Messageid
-             * @description Message to replace, if it is the last user message.
+             * @description The last user message, to replace it.
              */
             messageId?: string | null;
         };
@@ -1876,6 +1869,19 @@ export interface components {
             };
         };
         /**
+         * AnthropicAssistantMessage
+         * @description A message of the model.
+         */
+        AnthropicAssistantMessage: {
+            /**
+             * @description discriminator enum property added by openapi-typescript
+             * @enum {string}
+             */
+            role: "assistant";
+            /** Content */
+            content: string | (components["schemas"]["TextPart"] | components["schemas"]["ToolUseBlock"] | components["schemas"]["ThinkingBlock"])[];
+        };
+        /**
          * AnthropicErrorEnvelope
          * @description Response body of every error under `/v1/messages`. `error` has a `type` for programs, and a `message`.
          */
@@ -1893,22 +1899,48 @@ export interface components {
             request_id: string;
         };
         /**
-         * MochiExtension
-         * @description Results that other providers do not have. ``tool_calls_executed`` are the tool calls that this server ran.
-         *
-         *     ``notices`` are the ``warning`` and ``context_compacted`` events of the turn.
+         * AnthropicUserMessage
+         * @description A message of the user, or results of tool calls.
          */
-        MochiExtension: {
-            /** Context Window */
-            context_window: {
-                [key: string]: unknown;
-            };
-            /** Tool Calls Executed */
-            tool_calls_executed: components["schemas"]["ToolCallExecuted"][];
-            /** Notices */
-            notices: {
-                [key: string]: unknown;
-            }[];
+        AnthropicUserMessage: {
+            /**
+             * @description discriminator enum property added by openapi-typescript
+             * @enum {string}
+             */
+            role: "user";
+            /** Content */
+            content: string | (components["schemas"]["TextPart"] | components["schemas"]["ImageBlock"] | components["schemas"]["ToolResultBlock"])[];
+        };
+        /**
+         * AssistantMessage
+         * @description A message of the model.
+         */
+        AssistantMessage: {
+            /**
+             * @description discriminator enum property added by openapi-typescript
+             * @enum {string}
+             */
+            role: "assistant";
+            /** Content */
+            content?: (string | (components["schemas"]["TextPart"] | components["schemas"]["RefusalPart"])[]) | null;
+            /** Refusal */
+            refusal?: string | null;
+            /** Reasoning Content */
+            reasoning_content?: string | null;
+            /** Reasoning */
+            reasoning?: string | null;
+            /** Tool Calls */
+            tool_calls?: components["schemas"]["Call"][] | null;
+            /**
+             * Function Call
+             * @description Not supported. Use `tool_calls`.
+             */
+            function_call?: unknown;
+            /**
+             * Audio
+             * @description Not supported.
+             */
+            audio?: unknown;
         };
         /**
          * Call
@@ -1959,7 +1991,7 @@ export interface components {
         ChatRequest: {
             /**
              * Message
-             * @description Message of the user. Without it, the last user message is answered again.
+             * @description Without it, the last user message is answered again.
              */
             message?: string | null;
             /**
@@ -1969,7 +2001,7 @@ export interface components {
             think?: boolean | ("low" | "medium" | "high" | "max") | null;
             /**
              * Options
-             * @description Ollama's options, such as `temperature` or `num_predict`. They override the session's options.
+             * @description Ollama's options, which override the session's options.
              */
             options?: {
                 num_keep?: number | null;
@@ -2000,12 +2032,12 @@ export interface components {
             keep_alive?: string | number | null;
             /**
              * Images
-             * @description Images of the message for models with `vision`: PNG, JPEG, WebP, GIF or BMP. Send each as base64 or as a data URL.
+             * @description PNG, JPEG, WebP, GIF or BMP, as base64 or as data URLs.
              */
             images?: string[] | null;
             /**
              * If Busy
-             * @description While another turn runs, `reject` returns 409 and `wait` waits for its end.
+             * @description While a turn runs: return 409, or wait.
              * @default reject
              * @enum {string}
              */
@@ -2019,7 +2051,7 @@ export interface components {
             on_disconnect?: "cancel" | "continue";
             /**
              * Wait For Confirmation
-             * @description Without streaming: wait for approval of tool calls instead of denying them.
+             * @description Without streaming: wait for approval of tool calls.
              * @default false
              */
             wait_for_confirmation?: boolean;
@@ -2033,7 +2065,7 @@ export interface components {
             session_id: string;
             /**
              * State
-             * @description `stopped`: a client stopped the turn, and `message` is the partial answer.
+             * @description `stopped`: `message` is partial.
              * @enum {string}
              */
             state: "completed" | "stopped" | "cancelled";
@@ -2262,19 +2294,19 @@ export interface components {
         Completion: {
             /** Id */
             id: string;
+            /** Created */
+            created: number;
+            /** Model */
+            model: string;
+            usage: components["schemas"]["Usage"];
+            mochi: components["schemas"]["MochiExtension"];
             /**
              * Object
              * @constant
              */
             object: "chat.completion";
-            /** Created */
-            created: number;
-            /** Model */
-            model: string;
             /** Choices */
             choices: components["schemas"]["Choice"][];
-            usage: components["schemas"]["Usage"];
-            mochi: components["schemas"]["MochiExtension"];
         };
         /**
          * CompletionMessage
@@ -2365,7 +2397,7 @@ export interface components {
             min_p?: number | null;
             /**
              * Repeat Penalty
-             * @description Penalty for repetitions. Not in OpenAI's API.
+             * @description Penalty. Not in OpenAI's API.
              */
             repeat_penalty?: number | null;
             /**
@@ -2397,7 +2429,7 @@ export interface components {
             num_ctx?: unknown;
             /**
              * N
-             * @description Only 1 is supported, because Ollama gives one answer to a request.
+             * @description Only 1 is supported.
              */
             n?: number | null;
             /**
@@ -2409,7 +2441,7 @@ export interface components {
             } | null;
             /**
              * Format
-             * @description Not supported. Use `response_format`.
+             * @description Not supported.
              */
             format?: unknown;
             /**
@@ -2426,7 +2458,7 @@ export interface components {
             tools?: components["schemas"]["ClientTool"][] | null;
             /**
              * Tool Choice
-             * @description `required` and the name of a tool are enforced for the first answer of the turn.
+             * @description Whether the model may or must call a tool. It is enforced for the first answer of the turn.
              */
             tool_choice?: ("none" | "auto" | "required") | components["schemas"]["NamedTool"] | null;
             /**
@@ -2456,7 +2488,7 @@ export interface components {
             logprobs?: boolean | null;
             /**
              * Top Logprobs
-             * @description Number of alternatives for each token. It requires `logprobs`.
+             * @description Alternatives for each token, with `logprobs`.
              */
             top_logprobs?: number | null;
             /**
@@ -3213,6 +3245,22 @@ export interface components {
             [key: string]: unknown;
         };
         /**
+         * MochiExtension
+         * @description Results that other providers do not have. ``notices`` are ``warning`` and ``context_compacted`` events.
+         */
+        MochiExtension: {
+            /** Context Window */
+            context_window: {
+                [key: string]: unknown;
+            };
+            /** Tool Calls Executed */
+            tool_calls_executed: components["schemas"]["ToolCallExecuted"][];
+            /** Notices */
+            notices: {
+                [key: string]: unknown;
+            }[];
+        };
+        /**
          * Model
          * @description A chat model. ``size_mb`` is in units of 1024 * 1024 bytes. ``context_length`` is in tokens.
          */
@@ -3244,9 +3292,7 @@ export interface components {
         };
         /**
          * ModelResponse
-         * @description A response. ``output`` has items of the types `reasoning`, `message` and `function_call`.
-         *
-         *     The response also repeats the fields of the request that influenced it.
+         * @description A response. ``output`` has `reasoning`, `message` and `function_call`. Fields of the request are repeated.
          */
         ModelResponse: {
             /** Id */
@@ -3557,10 +3603,7 @@ export interface components {
         };
         /**
          * PendingConfirmation
-         * @description A tool call that needs approval. ``agent_name`` is set if an agent made the call.
-         *
-         *     If ``state`` is ``waiting``, clients can approve or deny the call. If ``state`` is ``interrupted``, the server
-         *     stopped before the call was approved or denied, so the call did not run.
+         * @description A tool call that needs approval. If ``state`` is ``interrupted``, the server stopped before the call ran.
          */
         PendingConfirmation: {
             /** Confirmation Id */
@@ -3807,7 +3850,7 @@ export interface components {
             min_p?: number | null;
             /**
              * Repeat Penalty
-             * @description Penalty for repetitions. Not in OpenAI's API.
+             * @description Penalty. Not in OpenAI's API.
              */
             repeat_penalty?: number | null;
             /**
@@ -3839,7 +3882,7 @@ export interface components {
             num_ctx?: unknown;
             /**
              * N
-             * @description Only 1 is supported, because Ollama gives one answer to a request.
+             * @description Only 1 is supported.
              */
             n?: number | null;
             /**
@@ -3856,7 +3899,7 @@ export interface components {
             format?: unknown;
             /**
              * Input
-             * @description A message of the user, or the items of the conversation; in a session, its new items.
+             * @description A message, or items.
              */
             input: string | (components["schemas"]["InputMessage"] | components["schemas"]["FunctionCall"] | components["schemas"]["FunctionCallOutput"] | components["schemas"]["ReasoningItem"] | components["schemas"]["ItemReference"])[];
             /**
@@ -3871,7 +3914,7 @@ export interface components {
             previous_response_id?: string | null;
             /**
              * Store
-             * @description If `false`, later requests cannot refer to the output items of the response by ID.
+             * @description If `false`, later requests cannot refer to the output items.
              */
             store?: boolean | null;
             /**
@@ -3881,7 +3924,7 @@ export interface components {
             tools?: components["schemas"]["ResponseFunction"][] | null;
             /**
              * Tool Choice
-             * @description Whether the model may or must call a tool, or the function to call.
+             * @description Whether the model may or must call a tool. It is enforced for the first answer of the turn.
              */
             tool_choice?: ("none" | "auto" | "required") | components["schemas"]["NamedResponseFunction"] | null;
             /**
@@ -3898,17 +3941,17 @@ export interface components {
             max_output_tokens?: number | null;
             /**
              * Include
-             * @description Has no effect. `message.output_text.logprobs` is not supported.
+             * @description No effect.
              */
             include?: string[] | null;
             /**
              * Max Tokens
-             * @description Not supported. Use `max_output_tokens`.
+             * @description Not supported.
              */
             max_tokens?: unknown;
             /**
              * Max Completion Tokens
-             * @description Not supported. Use `max_output_tokens`.
+             * @description Not supported.
              */
             max_completion_tokens?: unknown;
             /**
@@ -3923,7 +3966,7 @@ export interface components {
             top_logprobs?: number | null;
             /**
              * Response Format
-             * @description Not supported. Use `text.format`.
+             * @description Not supported.
              */
             response_format?: unknown;
             /**
@@ -4009,8 +4052,6 @@ export interface components {
         /**
          * Session
          * @description A session without its messages. ``preview`` is the beginning of the first user message.
-         *
-         *     If no title was set, the server derives ``title`` from the summary or from the first user message.
          */
         Session: {
             /** Session Id */
@@ -4056,10 +4097,7 @@ export interface components {
         };
         /**
          * SessionChanged
-         * @description A new or changed session.
-         *
-         *     ``warnings`` lists the tools, tool groups and agents in the request that cannot be used. It also reports a manual
-         *     context window that differs from the window of other sessions.
+         * @description A new or changed session. ``warnings`` lists what in the request cannot be used, or makes models reload.
          */
         SessionChanged: {
             /** Session Id */
@@ -4107,9 +4145,7 @@ export interface components {
         };
         /**
          * SessionCreate
-         * @description A new session. The system prompt is the text in ``system_prompt``, or the text of a prompt file.
-         *
-         *     If ``system_prompt`` has text, ``system_prompt_source_file`` is only a label. Otherwise, the server reads this file.
+         * @description A new session. If ``system_prompt`` has text, ``system_prompt_source_file`` is only a label, else it is read.
          * @example {
          *       "model": "qwen3:14b"
          *     }
@@ -4122,7 +4158,7 @@ export interface components {
             title?: string | null;
             /**
              * Options
-             * @description Ollama's options, such as `temperature`, `seed` or `num_predict`.
+             * @description Ollama's options, such as `temperature` or `seed`.
              */
             options?: {
                 num_keep?: number | null;
@@ -4156,7 +4192,7 @@ export interface components {
             format?: "json" | {
                 [key: string]: unknown;
             } | null;
-            /** @description Tools that the model may call, and the calls that need approval. */
+            /** @description Tools, and the calls that need approval. */
             tool_settings?: components["schemas"]["ToolSettingsRequest"] | null;
             /** @description Agents that the model may call. */
             agent_settings?: components["schemas"]["AgentSettingsRequest"] | null;
@@ -4178,9 +4214,7 @@ export interface components {
         };
         /**
          * SessionDetail
-         * @description A session with its messages.
-         *
-         *     Each image in ``images`` has ``sha256`` and ``media_type``. The bytes of the image are at ``blobs/{sha256}``.
+         * @description A session with its messages. The bytes of an image in ``images`` are at ``blobs/{sha256}``.
          */
         SessionDetail: {
             /** Session Id */
@@ -4251,7 +4285,7 @@ export interface components {
         SessionFork: {
             /**
              * Message Index
-             * @description Index of the last message to copy, starting at 0.
+             * @description Index, starting at 0.
              */
             message_index?: number | null;
             /**
@@ -4288,7 +4322,7 @@ export interface components {
             title?: string | null;
             /**
              * Options
-             * @description Ollama's options, such as `temperature`, `seed` or `num_predict`.
+             * @description Ollama's options, such as `temperature` or `seed`.
              */
             options?: {
                 num_keep?: number | null;
@@ -4322,7 +4356,7 @@ export interface components {
             format?: "json" | {
                 [key: string]: unknown;
             } | null;
-            /** @description Tools that the model may call, and the calls that need approval. */
+            /** @description Tools, and the calls that need approval. */
             tool_settings?: components["schemas"]["ToolSettingsRequest"] | null;
             /** @description Agents that the model may call. */
             agent_settings?: components["schemas"]["AgentSettingsRequest"] | null;
@@ -4333,10 +4367,10 @@ export interface components {
             model?: string;
             /**
              * Summary Model
-             * @description Model for summaries if the session's `model` cannot write them.
+             * @description Model for summaries if `model` cannot write them.
              */
             summary_model?: string | null;
-            /** @description Manual context window. Null restores the automatic window. */
+            /** @description Null restores the automatic window. */
             context_window?: components["schemas"]["WindowOverride"] | null;
         };
         /**
@@ -4508,7 +4542,7 @@ export interface components {
              */
             tool_calls?: components["schemas"]["ToolCall"][] | null;
             /**
-             * Handed Back
+             * Client Tool Calls
              * @description assistant: IDs of the tool calls that the client runs.
              */
             client_tool_calls?: string[] | null;
@@ -4610,7 +4644,7 @@ export interface components {
         SummarizeRequest: {
             /**
              * Model
-             * @description Default: the session's `model`, or its `summary_model` if `model` cannot write summaries.
+             * @description Default: `model`, or `summary_model` if `model` cannot do it.
              */
             model?: string | null;
         };
@@ -4641,9 +4675,7 @@ export interface components {
         };
         /**
          * SystemPromptUpdate
-         * @description A new system prompt: the text in ``content``, or the text of a prompt file.
-         *
-         *     If ``content`` has text, ``source_file`` is only a label. Otherwise, the server reads this file.
+         * @description A new system prompt. If ``content`` has text, ``source_file`` is only a label, else it is read.
          * @example {
          *       "source_file": "helpful.md"
          *     }
@@ -4688,19 +4720,19 @@ export interface components {
         TextCompletion: {
             /** Id */
             id: string;
+            /** Created */
+            created: number;
+            /** Model */
+            model: string;
+            usage: components["schemas"]["Usage"];
+            mochi: components["schemas"]["MochiExtension"];
             /**
              * Object
              * @constant
              */
             object: "text_completion";
-            /** Created */
-            created: number;
-            /** Model */
-            model: string;
             /** Choices */
             choices: components["schemas"]["TextChoice"][];
-            usage: components["schemas"]["Usage"];
-            mochi: components["schemas"]["MochiExtension"];
         };
         /**
          * TextCompletionRequest
@@ -4765,7 +4797,7 @@ export interface components {
             min_p?: number | null;
             /**
              * Repeat Penalty
-             * @description Penalty for repetitions. Not in OpenAI's API.
+             * @description Penalty. Not in OpenAI's API.
              */
             repeat_penalty?: number | null;
             /**
@@ -4797,7 +4829,7 @@ export interface components {
             num_ctx?: unknown;
             /**
              * N
-             * @description Only 1 is supported, because Ollama gives one answer to a request.
+             * @description Only 1 is supported.
              */
             n?: number | null;
             /**
@@ -4814,7 +4846,7 @@ export interface components {
             format?: unknown;
             /**
              * Prompt
-             * @description The prompt, or a list of one prompt.
+             * @description One prompt.
              */
             prompt: string | string[];
             /** @description `include_usage` adds a chunk with token counts. */
@@ -4856,7 +4888,7 @@ export interface components {
             tools?: unknown;
             /**
              * Max Completion Tokens
-             * @description Not supported. Use `max_tokens`.
+             * @description Not supported.
              */
             max_completion_tokens?: unknown;
         };
@@ -4926,21 +4958,13 @@ export interface components {
             event: "thinking_delta";
             data: components["schemas"]["ThinkingDelta"];
         };
-        /**
-         * @description Log probabilities of the tokens in the next `content_delta`.
-         *
-         *     The server sends this event only if a request to `/v1` sets `logprobs`.
-         */
+        /** @description Log probabilities of the tokens in the next `content_delta`, for a request to `/v1` with `logprobs`. */
         TokenLogprobs: {
             logprobs: {
                 [key: string]: unknown;
             }[];
         };
-        /**
-         * @description `logprobs`: Log probabilities of the tokens in the next `content_delta`.
-         *
-         *     The server sends this event only if a request to `/v1` sets `logprobs`.
-         */
+        /** @description `logprobs`: Log probabilities of the tokens in the next `content_delta`, for a request to `/v1` with `logprobs`. */
         TokenLogprobsEvent: {
             /**
              * @description ID of the run and number of the event. Send it as `Last-Event-ID` to resume.
@@ -5058,11 +5082,7 @@ export interface components {
             /** Disable Parallel Tool Use */
             disable_parallel_tool_use?: boolean | null;
         };
-        /**
-         * @description A tool call waits for approval. Send the decision to `confirm-tool`.
-         *
-         *     `agent_name` is set if an agent made the call.
-         */
+        /** @description A tool call waits for approval. Send the decision to `confirm-tool`. An agent's call has an `agent_name`. */
         ToolConfirmationRequired: {
             tool_name: string;
             arguments: {
@@ -5072,11 +5092,7 @@ export interface components {
             confirmation_id: string;
             agent_name: string | null;
         };
-        /**
-         * @description `tool_call_confirmation_required`: A tool call waits for approval. Send the decision to `confirm-tool`.
-         *
-         *     `agent_name` is set if an agent made the call.
-         */
+        /** @description `tool_call_confirmation_required`: A tool call waits for approval. Send the decision to `confirm-tool`. An agent's call has an `agent_name`. */
         ToolConfirmationRequiredEvent: {
             /**
              * @description ID of the run and number of the event. Send it as `Last-Event-ID` to resume.
@@ -5157,7 +5173,7 @@ export interface components {
             reason?: string | null;
             /**
              * Remember
-             * @description `session` approves all later calls of this tool in the session, too.
+             * @description `session` also approves later calls.
              * @default once
              * @enum {string}
              */
@@ -5209,10 +5225,7 @@ export interface components {
         ToolExecutionPolicy: "always_confirm" | "never_confirm" | "confirm_destructive";
         /**
          * ToolList
-         * @description All tools, tool groups and problems. ``tools`` maps names to tools. ``groups`` maps names to lists of tool names.
-         *
-         *     The tools of each MCP server form a group with the name of the server. If a group of the tools directory has this
-         *     name, the group of the server is named ``mcp:NAME``.
+         * @description All tools, tool groups and problems. The tools of each MCP server form a group with its name or ``mcp:NAME``.
          */
         ToolList: {
             /** Tools */
@@ -5483,6 +5496,19 @@ export interface components {
             total_tokens: number;
         };
         /**
+         * UserMessage
+         * @description A message of the user.
+         */
+        UserMessage: {
+            /**
+             * @description discriminator enum property added by openapi-typescript
+             * @enum {string}
+             */
+            role: "user";
+            /** Content */
+            content: string | (components["schemas"]["TextPart"] | components["schemas"]["ImagePart"])[];
+        };
+        /**
          * WarningOut
          * @description A problem that did not make the request fail. ``message`` is text for users.
          */
@@ -5528,76 +5554,6 @@ export interface components {
             /** Usage Ratio */
             usage_ratio: number | null;
         };
-        /**
-         * AssistantMessage
-         * @description A message of the model.
-         */
-        AnthropicAssistantMessage: {
-            /**
-             * @description discriminator enum property added by openapi-typescript
-             * @enum {string}
-             */
-            role: "assistant";
-            /** Content */
-            content: string | (components["schemas"]["TextPart"] | components["schemas"]["ToolUseBlock"] | components["schemas"]["ThinkingBlock"])[];
-        };
-        /**
-         * UserMessage
-         * @description A message of the user, or results of tool calls.
-         */
-        AnthropicUserMessage: {
-            /**
-             * @description discriminator enum property added by openapi-typescript
-             * @enum {string}
-             */
-            role: "user";
-            /** Content */
-            content: string | (components["schemas"]["TextPart"] | components["schemas"]["ImageBlock"] | components["schemas"]["ToolResultBlock"])[];
-        };
-        /**
-         * AssistantMessage
-         * @description A message of the model.
-         */
-        AssistantMessage: {
-            /**
-             * @description discriminator enum property added by openapi-typescript
-             * @enum {string}
-             */
-            role: "assistant";
-            /** Content */
-            content?: (string | (components["schemas"]["TextPart"] | components["schemas"]["RefusalPart"])[]) | null;
-            /** Refusal */
-            refusal?: string | null;
-            /** Reasoning Content */
-            reasoning_content?: string | null;
-            /** Reasoning */
-            reasoning?: string | null;
-            /** Tool Calls */
-            tool_calls?: components["schemas"]["Call"][] | null;
-            /**
-             * Function Call
-             * @description Not supported. Use `tool_calls`.
-             */
-            function_call?: unknown;
-            /**
-             * Audio
-             * @description Not supported.
-             */
-            audio?: unknown;
-        };
-        /**
-         * UserMessage
-         * @description A message of the user.
-         */
-        UserMessage: {
-            /**
-             * @description discriminator enum property added by openapi-typescript
-             * @enum {string}
-             */
-            role: "user";
-            /** Content */
-            content: string | (components["schemas"]["TextPart"] | components["schemas"]["ImagePart"])[];
-        };
     };
     responses: never;
     parameters: never;
@@ -5640,6 +5596,17 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
+                    /**
+                     * @example {
+                     *       "error": {
+                     *         "code": "EMPTY_HISTORY",
+                     *         "message": "Session '<session_id>' has no user message to answer. Send a `message`.",
+                     *         "details": {
+                     *           "session_id": "<session_id>"
+                     *         }
+                     *       }
+                     *     }
+                     */
                     "application/json": components["schemas"]["ErrorEnvelope"];
                 };
             };
@@ -5649,6 +5616,17 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
+                    /**
+                     * @example {
+                     *       "error": {
+                     *         "code": "SESSION_NOT_FOUND",
+                     *         "message": "Session with ID '<session_id>' not found. GET /api/v1/sessions lists the sessions.",
+                     *         "details": {
+                     *           "session_id": "<session_id>"
+                     *         }
+                     *       }
+                     *     }
+                     */
                     "application/json": components["schemas"]["ErrorEnvelope"];
                 };
             };
@@ -5658,6 +5636,18 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
+                    /**
+                     * @example {
+                     *       "error": {
+                     *         "code": "SESSION_BUSY",
+                     *         "message": "Session '<session_id>' is busy: a turn is running. Wait, or use POST /api/v1/chat/<session_id>/stop.",
+                     *         "details": {
+                     *           "session_id": "<session_id>",
+                     *           "run_id": "<run_id>"
+                     *         }
+                     *       }
+                     *     }
+                     */
                     "application/json": components["schemas"]["ErrorEnvelope"];
                 };
             };
@@ -5667,6 +5657,17 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
+                    /**
+                     * @example {
+                     *       "error": {
+                     *         "code": "IDEMPOTENCY_KEY_REUSED",
+                     *         "message": "The idempotency key '<key>' was used for another message of this session. Use a new key.",
+                     *         "details": {
+                     *           "idempotency_key": "<key>"
+                     *         }
+                     *       }
+                     *     }
+                     */
                     "application/json": components["schemas"]["ErrorEnvelope"];
                 };
             };
@@ -5676,6 +5677,17 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
+                    /**
+                     * @example {
+                     *       "error": {
+                     *         "code": "STORAGE_FAILED",
+                     *         "message": "Cannot <operation>: Disk full.",
+                     *         "details": {
+                     *           "errno": 28
+                     *         }
+                     *       }
+                     *     }
+                     */
                     "application/json": components["schemas"]["ErrorEnvelope"];
                 };
             };
@@ -5685,6 +5697,17 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
+                    /**
+                     * @example {
+                     *       "error": {
+                     *         "code": "OLLAMA_UNREACHABLE",
+                     *         "message": "Cannot reach Ollama at <host>: <reason>. Start it with `ollama serve`, or correct MOCHI_OLLAMA_HOST.",
+                     *         "details": {
+                     *           "ollama_host": "<host>"
+                     *         }
+                     *       }
+                     *     }
+                     */
                     "application/json": components["schemas"]["ErrorEnvelope"];
                 };
             };
@@ -5694,6 +5717,15 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
+                    /**
+                     * @example {
+                     *       "error": {
+                     *         "code": "SHUTTING_DOWN",
+                     *         "message": "The server is shutting down and accepts no new turns or imports. Try again later.",
+                     *         "details": {}
+                     *       }
+                     *     }
+                     */
                     "application/json": components["schemas"]["ErrorEnvelope"];
                 };
             };
@@ -5703,6 +5735,17 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
+                    /**
+                     * @example {
+                     *       "error": {
+                     *         "code": "SERVER_LOST",
+                     *         "message": "The server that runs the turn of session '<session_id>' does not respond. Load the session to see the stored messages. Send the request again later.",
+                     *         "details": {
+                     *           "session_id": "<session_id>"
+                     *         }
+                     *       }
+                     *     }
+                     */
                     "application/json": components["schemas"]["ErrorEnvelope"];
                 };
             };
@@ -5712,12 +5755,21 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
+                    /**
+                     * @example {
+                     *       "error": {
+                     *         "code": "INTERNAL_ERROR",
+                     *         "message": "An unexpected error occurred in the server. See its log.",
+                     *         "details": {}
+                     *       }
+                     *     }
+                     */
                     "application/json": components["schemas"]["ErrorEnvelope"];
                 };
             };
         };
     };
-    attach: {
+    resume_stream: {
         parameters: {
             query?: {
                 /** @description ID or number of the last event received. `Last-Event-ID` takes precedence. */
@@ -5765,6 +5817,17 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
+                    /**
+                     * @example {
+                     *       "error": {
+                     *         "code": "SESSION_NOT_FOUND",
+                     *         "message": "Session with ID '<session_id>' not found. GET /api/v1/sessions lists the sessions.",
+                     *         "details": {
+                     *           "session_id": "<session_id>"
+                     *         }
+                     *       }
+                     *     }
+                     */
                     "application/json": components["schemas"]["ErrorEnvelope"];
                 };
             };
@@ -5774,6 +5837,15 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
+                    /**
+                     * @example {
+                     *       "error": {
+                     *         "code": "VALIDATION_ERROR",
+                     *         "message": "<message>",
+                     *         "details": {}
+                     *       }
+                     *     }
+                     */
                     "application/json": components["schemas"]["ErrorEnvelope"];
                 };
             };
@@ -5783,6 +5855,17 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
+                    /**
+                     * @example {
+                     *       "error": {
+                     *         "code": "SERVER_LOST",
+                     *         "message": "The server that runs the turn of session '<session_id>' does not respond. Load the session to see the stored messages. Send the request again later.",
+                     *         "details": {
+                     *           "session_id": "<session_id>"
+                     *         }
+                     *       }
+                     *     }
+                     */
                     "application/json": components["schemas"]["ErrorEnvelope"];
                 };
             };
@@ -5792,6 +5875,15 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
+                    /**
+                     * @example {
+                     *       "error": {
+                     *         "code": "INTERNAL_ERROR",
+                     *         "message": "An unexpected error occurred in the server. See its log.",
+                     *         "details": {}
+                     *       }
+                     *     }
+                     */
                     "application/json": components["schemas"]["ErrorEnvelope"];
                 };
             };
@@ -5839,6 +5931,17 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
+                    /**
+                     * @example {
+                     *       "error": {
+                     *         "code": "EMPTY_HISTORY",
+                     *         "message": "Session '<session_id>' has no user message to answer. Send a `message`.",
+                     *         "details": {
+                     *           "session_id": "<session_id>"
+                     *         }
+                     *       }
+                     *     }
+                     */
                     "application/json": components["schemas"]["ErrorEnvelope"];
                 };
             };
@@ -5848,6 +5951,17 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
+                    /**
+                     * @example {
+                     *       "error": {
+                     *         "code": "SESSION_NOT_FOUND",
+                     *         "message": "Session with ID '<session_id>' not found. GET /api/v1/sessions lists the sessions.",
+                     *         "details": {
+                     *           "session_id": "<session_id>"
+                     *         }
+                     *       }
+                     *     }
+                     */
                     "application/json": components["schemas"]["ErrorEnvelope"];
                 };
             };
@@ -5857,6 +5971,18 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
+                    /**
+                     * @example {
+                     *       "error": {
+                     *         "code": "SESSION_BUSY",
+                     *         "message": "Session '<session_id>' is busy: a turn is running. Wait, or use POST /api/v1/chat/<session_id>/stop.",
+                     *         "details": {
+                     *           "session_id": "<session_id>",
+                     *           "run_id": "<run_id>"
+                     *         }
+                     *       }
+                     *     }
+                     */
                     "application/json": components["schemas"]["ErrorEnvelope"];
                 };
             };
@@ -5866,6 +5992,17 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
+                    /**
+                     * @example {
+                     *       "error": {
+                     *         "code": "IDEMPOTENCY_KEY_REUSED",
+                     *         "message": "The idempotency key '<key>' was used for another message of this session. Use a new key.",
+                     *         "details": {
+                     *           "idempotency_key": "<key>"
+                     *         }
+                     *       }
+                     *     }
+                     */
                     "application/json": components["schemas"]["ErrorEnvelope"];
                 };
             };
@@ -5875,6 +6012,17 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
+                    /**
+                     * @example {
+                     *       "error": {
+                     *         "code": "STORAGE_FAILED",
+                     *         "message": "Cannot <operation>: Disk full.",
+                     *         "details": {
+                     *           "errno": 28
+                     *         }
+                     *       }
+                     *     }
+                     */
                     "application/json": components["schemas"]["ErrorEnvelope"];
                 };
             };
@@ -5884,6 +6032,15 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
+                    /**
+                     * @example {
+                     *       "error": {
+                     *         "code": "SHUTTING_DOWN",
+                     *         "message": "The server is shutting down and accepts no new turns or imports. Try again later.",
+                     *         "details": {}
+                     *       }
+                     *     }
+                     */
                     "application/json": components["schemas"]["ErrorEnvelope"];
                 };
             };
@@ -5893,6 +6050,17 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
+                    /**
+                     * @example {
+                     *       "error": {
+                     *         "code": "SERVER_LOST",
+                     *         "message": "The server that runs the turn of session '<session_id>' does not respond. Load the session to see the stored messages. Send the request again later.",
+                     *         "details": {
+                     *           "session_id": "<session_id>"
+                     *         }
+                     *       }
+                     *     }
+                     */
                     "application/json": components["schemas"]["ErrorEnvelope"];
                 };
             };
@@ -5902,6 +6070,15 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
+                    /**
+                     * @example {
+                     *       "error": {
+                     *         "code": "INTERNAL_ERROR",
+                     *         "message": "An unexpected error occurred in the server. See its log.",
+                     *         "details": {}
+                     *       }
+                     *     }
+                     */
                     "application/json": components["schemas"]["ErrorEnvelope"];
                 };
             };
@@ -5933,6 +6110,17 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
+                    /**
+                     * @example {
+                     *       "error": {
+                     *         "code": "SESSION_NOT_FOUND",
+                     *         "message": "Session with ID '<session_id>' not found. GET /api/v1/sessions lists the sessions.",
+                     *         "details": {
+                     *           "session_id": "<session_id>"
+                     *         }
+                     *       }
+                     *     }
+                     */
                     "application/json": components["schemas"]["ErrorEnvelope"];
                 };
             };
@@ -5942,6 +6130,18 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
+                    /**
+                     * @example {
+                     *       "error": {
+                     *         "code": "SESSION_TOO_NEW",
+                     *         "message": "The file of session '<session_id>' has format version <version>, and this server reads versions up to 1.3. Update mochi-server.",
+                     *         "details": {
+                     *           "session_id": "<session_id>",
+                     *           "version": "<version>"
+                     *         }
+                     *       }
+                     *     }
+                     */
                     "application/json": components["schemas"]["ErrorEnvelope"];
                 };
             };
@@ -5951,6 +6151,17 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
+                    /**
+                     * @example {
+                     *       "error": {
+                     *         "code": "SERVER_LOST",
+                     *         "message": "The server that runs the turn of session '<session_id>' does not respond. Load the session to see the stored messages. Send the request again later.",
+                     *         "details": {
+                     *           "session_id": "<session_id>"
+                     *         }
+                     *       }
+                     *     }
+                     */
                     "application/json": components["schemas"]["ErrorEnvelope"];
                 };
             };
@@ -5960,6 +6171,15 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
+                    /**
+                     * @example {
+                     *       "error": {
+                     *         "code": "INTERNAL_ERROR",
+                     *         "message": "An unexpected error occurred in the server. See its log.",
+                     *         "details": {}
+                     *       }
+                     *     }
+                     */
                     "application/json": components["schemas"]["ErrorEnvelope"];
                 };
             };
@@ -5991,6 +6211,17 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
+                    /**
+                     * @example {
+                     *       "error": {
+                     *         "code": "SESSION_NOT_FOUND",
+                     *         "message": "Session with ID '<session_id>' not found. GET /api/v1/sessions lists the sessions.",
+                     *         "details": {
+                     *           "session_id": "<session_id>"
+                     *         }
+                     *       }
+                     *     }
+                     */
                     "application/json": components["schemas"]["ErrorEnvelope"];
                 };
             };
@@ -6000,6 +6231,18 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
+                    /**
+                     * @example {
+                     *       "error": {
+                     *         "code": "SESSION_TOO_NEW",
+                     *         "message": "The file of session '<session_id>' has format version <version>, and this server reads versions up to 1.3. Update mochi-server.",
+                     *         "details": {
+                     *           "session_id": "<session_id>",
+                     *           "version": "<version>"
+                     *         }
+                     *       }
+                     *     }
+                     */
                     "application/json": components["schemas"]["ErrorEnvelope"];
                 };
             };
@@ -6009,6 +6252,17 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
+                    /**
+                     * @example {
+                     *       "error": {
+                     *         "code": "SERVER_LOST",
+                     *         "message": "The server that runs the turn of session '<session_id>' does not respond. Load the session to see the stored messages. Send the request again later.",
+                     *         "details": {
+                     *           "session_id": "<session_id>"
+                     *         }
+                     *       }
+                     *     }
+                     */
                     "application/json": components["schemas"]["ErrorEnvelope"];
                 };
             };
@@ -6018,6 +6272,15 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
+                    /**
+                     * @example {
+                     *       "error": {
+                     *         "code": "INTERNAL_ERROR",
+                     *         "message": "An unexpected error occurred in the server. See its log.",
+                     *         "details": {}
+                     *       }
+                     *     }
+                     */
                     "application/json": components["schemas"]["ErrorEnvelope"];
                 };
             };
@@ -6049,6 +6312,17 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
+                    /**
+                     * @example {
+                     *       "error": {
+                     *         "code": "SESSION_NOT_FOUND",
+                     *         "message": "Session with ID '<session_id>' not found. GET /api/v1/sessions lists the sessions.",
+                     *         "details": {
+                     *           "session_id": "<session_id>"
+                     *         }
+                     *       }
+                     *     }
+                     */
                     "application/json": components["schemas"]["ErrorEnvelope"];
                 };
             };
@@ -6058,6 +6332,18 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
+                    /**
+                     * @example {
+                     *       "error": {
+                     *         "code": "SESSION_TOO_NEW",
+                     *         "message": "The file of session '<session_id>' has format version <version>, and this server reads versions up to 1.3. Update mochi-server.",
+                     *         "details": {
+                     *           "session_id": "<session_id>",
+                     *           "version": "<version>"
+                     *         }
+                     *       }
+                     *     }
+                     */
                     "application/json": components["schemas"]["ErrorEnvelope"];
                 };
             };
@@ -6067,6 +6353,17 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
+                    /**
+                     * @example {
+                     *       "error": {
+                     *         "code": "SERVER_LOST",
+                     *         "message": "The server that runs the turn of session '<session_id>' does not respond. Load the session to see the stored messages. Send the request again later.",
+                     *         "details": {
+                     *           "session_id": "<session_id>"
+                     *         }
+                     *       }
+                     *     }
+                     */
                     "application/json": components["schemas"]["ErrorEnvelope"];
                 };
             };
@@ -6076,6 +6373,15 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
+                    /**
+                     * @example {
+                     *       "error": {
+                     *         "code": "INTERNAL_ERROR",
+                     *         "message": "An unexpected error occurred in the server. See its log.",
+                     *         "details": {}
+                     *       }
+                     *     }
+                     */
                     "application/json": components["schemas"]["ErrorEnvelope"];
                 };
             };
@@ -6111,6 +6417,17 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
+                    /**
+                     * @example {
+                     *       "error": {
+                     *         "code": "SESSION_NOT_FOUND",
+                     *         "message": "Session with ID '<session_id>' not found. GET /api/v1/sessions lists the sessions.",
+                     *         "details": {
+                     *           "session_id": "<session_id>"
+                     *         }
+                     *       }
+                     *     }
+                     */
                     "application/json": components["schemas"]["ErrorEnvelope"];
                 };
             };
@@ -6120,6 +6437,17 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
+                    /**
+                     * @example {
+                     *       "error": {
+                     *         "code": "TOOL_CONFIRMATION_TIMEOUT",
+                     *         "message": "The tool call was denied: no decision arrived within MOCHI_TOOL_CONFIRMATION_TIMEOUT_SECONDS.",
+                     *         "details": {
+                     *           "confirmation_id": "<confirmation_id>"
+                     *         }
+                     *       }
+                     *     }
+                     */
                     "application/json": components["schemas"]["ErrorEnvelope"];
                 };
             };
@@ -6129,6 +6457,17 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
+                    /**
+                     * @example {
+                     *       "error": {
+                     *         "code": "CONFIRMATION_RESOLVED",
+                     *         "message": "This tool call was already decided.",
+                     *         "details": {
+                     *           "confirmation_id": "<confirmation_id>"
+                     *         }
+                     *       }
+                     *     }
+                     */
                     "application/json": components["schemas"]["ErrorEnvelope"];
                 };
             };
@@ -6138,6 +6477,15 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
+                    /**
+                     * @example {
+                     *       "error": {
+                     *         "code": "VALIDATION_ERROR",
+                     *         "message": "<message>",
+                     *         "details": {}
+                     *       }
+                     *     }
+                     */
                     "application/json": components["schemas"]["ErrorEnvelope"];
                 };
             };
@@ -6147,6 +6495,17 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
+                    /**
+                     * @example {
+                     *       "error": {
+                     *         "code": "SERVER_LOST",
+                     *         "message": "The server that runs the turn of session '<session_id>' does not respond. Load the session to see the stored messages. Send the request again later.",
+                     *         "details": {
+                     *           "session_id": "<session_id>"
+                     *         }
+                     *       }
+                     *     }
+                     */
                     "application/json": components["schemas"]["ErrorEnvelope"];
                 };
             };
@@ -6156,6 +6515,15 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
+                    /**
+                     * @example {
+                     *       "error": {
+                     *         "code": "INTERNAL_ERROR",
+                     *         "message": "An unexpected error occurred in the server. See its log.",
+                     *         "details": {}
+                     *       }
+                     *     }
+                     */
                     "application/json": components["schemas"]["ErrorEnvelope"];
                 };
             };
@@ -6194,6 +6562,15 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
+                    /**
+                     * @example {
+                     *       "error": {
+                     *         "code": "VALIDATION_ERROR",
+                     *         "message": "<message>",
+                     *         "details": {}
+                     *       }
+                     *     }
+                     */
                     "application/json": components["schemas"]["ErrorEnvelope"];
                 };
             };
@@ -6203,6 +6580,15 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
+                    /**
+                     * @example {
+                     *       "error": {
+                     *         "code": "INTERNAL_ERROR",
+                     *         "message": "An unexpected error occurred in the server. See its log.",
+                     *         "details": {}
+                     *       }
+                     *     }
+                     */
                     "application/json": components["schemas"]["ErrorEnvelope"];
                 };
             };
@@ -6236,6 +6622,18 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
+                    /**
+                     * @example {
+                     *       "error": {
+                     *         "code": "MODEL_NOT_FOUND",
+                     *         "message": "There is no chat model '<model>'. To install '<model>', run `ollama pull <model>`.",
+                     *         "details": {
+                     *           "model": "<model>",
+                     *           "chat_models": []
+                     *         }
+                     *       }
+                     *     }
+                     */
                     "application/json": components["schemas"]["ErrorEnvelope"];
                 };
             };
@@ -6245,6 +6643,18 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
+                    /**
+                     * @example {
+                     *       "error": {
+                     *         "code": "SESSION_TOO_NEW",
+                     *         "message": "The file of session '<session_id>' has format version <version>, and this server reads versions up to 1.3. Update mochi-server.",
+                     *         "details": {
+                     *           "session_id": "<session_id>",
+                     *           "version": "<version>"
+                     *         }
+                     *       }
+                     *     }
+                     */
                     "application/json": components["schemas"]["ErrorEnvelope"];
                 };
             };
@@ -6254,6 +6664,15 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
+                    /**
+                     * @example {
+                     *       "error": {
+                     *         "code": "VALIDATION_ERROR",
+                     *         "message": "<message>",
+                     *         "details": {}
+                     *       }
+                     *     }
+                     */
                     "application/json": components["schemas"]["ErrorEnvelope"];
                 };
             };
@@ -6263,6 +6682,17 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
+                    /**
+                     * @example {
+                     *       "error": {
+                     *         "code": "STORAGE_FAILED",
+                     *         "message": "Cannot <operation>: Disk full.",
+                     *         "details": {
+                     *           "errno": 28
+                     *         }
+                     *       }
+                     *     }
+                     */
                     "application/json": components["schemas"]["ErrorEnvelope"];
                 };
             };
@@ -6272,6 +6702,17 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
+                    /**
+                     * @example {
+                     *       "error": {
+                     *         "code": "OLLAMA_UNREACHABLE",
+                     *         "message": "Cannot reach Ollama at <host>: <reason>. Start it with `ollama serve`, or correct MOCHI_OLLAMA_HOST.",
+                     *         "details": {
+                     *           "ollama_host": "<host>"
+                     *         }
+                     *       }
+                     *     }
+                     */
                     "application/json": components["schemas"]["ErrorEnvelope"];
                 };
             };
@@ -6281,6 +6722,18 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
+                    /**
+                     * @example {
+                     *       "error": {
+                     *         "code": "OLLAMA_BUSY",
+                     *         "message": "Ollama is busy: <reason>. Send the request again in 2 seconds.",
+                     *         "details": {
+                     *           "upstream_status": 503,
+                     *           "retry_after": 2
+                     *         }
+                     *       }
+                     *     }
+                     */
                     "application/json": components["schemas"]["ErrorEnvelope"];
                 };
             };
@@ -6290,6 +6743,15 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
+                    /**
+                     * @example {
+                     *       "error": {
+                     *         "code": "INTERNAL_ERROR",
+                     *         "message": "An unexpected error occurred in the server. See its log.",
+                     *         "details": {}
+                     *       }
+                     *     }
+                     */
                     "application/json": components["schemas"]["ErrorEnvelope"];
                 };
             };
@@ -6323,6 +6785,18 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
+                    /**
+                     * @example {
+                     *       "error": {
+                     *         "code": "SESSION_TOO_NEW",
+                     *         "message": "The file of session '<session_id>' has format version <version>, and this server reads versions up to 1.3. Update mochi-server.",
+                     *         "details": {
+                     *           "session_id": "<session_id>",
+                     *           "version": "<version>"
+                     *         }
+                     *       }
+                     *     }
+                     */
                     "application/json": components["schemas"]["ErrorEnvelope"];
                 };
             };
@@ -6332,6 +6806,15 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
+                    /**
+                     * @example {
+                     *       "error": {
+                     *         "code": "VALIDATION_ERROR",
+                     *         "message": "<message>",
+                     *         "details": {}
+                     *       }
+                     *     }
+                     */
                     "application/json": components["schemas"]["ErrorEnvelope"];
                 };
             };
@@ -6341,6 +6824,17 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
+                    /**
+                     * @example {
+                     *       "error": {
+                     *         "code": "STORAGE_FAILED",
+                     *         "message": "Cannot <operation>: Disk full.",
+                     *         "details": {
+                     *           "errno": 28
+                     *         }
+                     *       }
+                     *     }
+                     */
                     "application/json": components["schemas"]["ErrorEnvelope"];
                 };
             };
@@ -6350,6 +6844,17 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
+                    /**
+                     * @example {
+                     *       "error": {
+                     *         "code": "STORAGE_BUSY",
+                     *         "message": "<reason>",
+                     *         "details": {
+                     *           "reason": "<reason>"
+                     *         }
+                     *       }
+                     *     }
+                     */
                     "application/json": components["schemas"]["ErrorEnvelope"];
                 };
             };
@@ -6359,6 +6864,15 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
+                    /**
+                     * @example {
+                     *       "error": {
+                     *         "code": "INTERNAL_ERROR",
+                     *         "message": "An unexpected error occurred in the server. See its log.",
+                     *         "details": {}
+                     *       }
+                     *     }
+                     */
                     "application/json": components["schemas"]["ErrorEnvelope"];
                 };
             };
@@ -6390,6 +6904,17 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
+                    /**
+                     * @example {
+                     *       "error": {
+                     *         "code": "SESSION_NOT_FOUND",
+                     *         "message": "Session with ID '<session_id>' not found. GET /api/v1/sessions lists the sessions.",
+                     *         "details": {
+                     *           "session_id": "<session_id>"
+                     *         }
+                     *       }
+                     *     }
+                     */
                     "application/json": components["schemas"]["ErrorEnvelope"];
                 };
             };
@@ -6399,6 +6924,18 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
+                    /**
+                     * @example {
+                     *       "error": {
+                     *         "code": "SESSION_TOO_NEW",
+                     *         "message": "The file of session '<session_id>' has format version <version>, and this server reads versions up to 1.3. Update mochi-server.",
+                     *         "details": {
+                     *           "session_id": "<session_id>",
+                     *           "version": "<version>"
+                     *         }
+                     *       }
+                     *     }
+                     */
                     "application/json": components["schemas"]["ErrorEnvelope"];
                 };
             };
@@ -6408,6 +6945,17 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
+                    /**
+                     * @example {
+                     *       "error": {
+                     *         "code": "STORAGE_BUSY",
+                     *         "message": "<reason>",
+                     *         "details": {
+                     *           "reason": "<reason>"
+                     *         }
+                     *       }
+                     *     }
+                     */
                     "application/json": components["schemas"]["ErrorEnvelope"];
                 };
             };
@@ -6417,6 +6965,15 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
+                    /**
+                     * @example {
+                     *       "error": {
+                     *         "code": "INTERNAL_ERROR",
+                     *         "message": "An unexpected error occurred in the server. See its log.",
+                     *         "details": {}
+                     *       }
+                     *     }
+                     */
                     "application/json": components["schemas"]["ErrorEnvelope"];
                 };
             };
@@ -6446,6 +7003,17 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
+                    /**
+                     * @example {
+                     *       "error": {
+                     *         "code": "SESSION_NOT_FOUND",
+                     *         "message": "Session with ID '<session_id>' not found. GET /api/v1/sessions lists the sessions.",
+                     *         "details": {
+                     *           "session_id": "<session_id>"
+                     *         }
+                     *       }
+                     *     }
+                     */
                     "application/json": components["schemas"]["ErrorEnvelope"];
                 };
             };
@@ -6455,6 +7023,18 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
+                    /**
+                     * @example {
+                     *       "error": {
+                     *         "code": "SESSION_TOO_NEW",
+                     *         "message": "The file of session '<session_id>' has format version <version>, and this server reads versions up to 1.3. Update mochi-server.",
+                     *         "details": {
+                     *           "session_id": "<session_id>",
+                     *           "version": "<version>"
+                     *         }
+                     *       }
+                     *     }
+                     */
                     "application/json": components["schemas"]["ErrorEnvelope"];
                 };
             };
@@ -6464,6 +7044,17 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
+                    /**
+                     * @example {
+                     *       "error": {
+                     *         "code": "STORAGE_FAILED",
+                     *         "message": "Cannot <operation>: Disk full.",
+                     *         "details": {
+                     *           "errno": 28
+                     *         }
+                     *       }
+                     *     }
+                     */
                     "application/json": components["schemas"]["ErrorEnvelope"];
                 };
             };
@@ -6473,6 +7064,17 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
+                    /**
+                     * @example {
+                     *       "error": {
+                     *         "code": "STORAGE_BUSY",
+                     *         "message": "<reason>",
+                     *         "details": {
+                     *           "reason": "<reason>"
+                     *         }
+                     *       }
+                     *     }
+                     */
                     "application/json": components["schemas"]["ErrorEnvelope"];
                 };
             };
@@ -6482,6 +7084,15 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
+                    /**
+                     * @example {
+                     *       "error": {
+                     *         "code": "INTERNAL_ERROR",
+                     *         "message": "An unexpected error occurred in the server. See its log.",
+                     *         "details": {}
+                     *       }
+                     *     }
+                     */
                     "application/json": components["schemas"]["ErrorEnvelope"];
                 };
             };
@@ -6517,6 +7128,17 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
+                    /**
+                     * @example {
+                     *       "error": {
+                     *         "code": "SESSION_NOT_FOUND",
+                     *         "message": "Session with ID '<session_id>' not found. GET /api/v1/sessions lists the sessions.",
+                     *         "details": {
+                     *           "session_id": "<session_id>"
+                     *         }
+                     *       }
+                     *     }
+                     */
                     "application/json": components["schemas"]["ErrorEnvelope"];
                 };
             };
@@ -6526,6 +7148,18 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
+                    /**
+                     * @example {
+                     *       "error": {
+                     *         "code": "SESSION_TOO_NEW",
+                     *         "message": "The file of session '<session_id>' has format version <version>, and this server reads versions up to 1.3. Update mochi-server.",
+                     *         "details": {
+                     *           "session_id": "<session_id>",
+                     *           "version": "<version>"
+                     *         }
+                     *       }
+                     *     }
+                     */
                     "application/json": components["schemas"]["ErrorEnvelope"];
                 };
             };
@@ -6535,6 +7169,15 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
+                    /**
+                     * @example {
+                     *       "error": {
+                     *         "code": "VALIDATION_ERROR",
+                     *         "message": "<message>",
+                     *         "details": {}
+                     *       }
+                     *     }
+                     */
                     "application/json": components["schemas"]["ErrorEnvelope"];
                 };
             };
@@ -6544,6 +7187,17 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
+                    /**
+                     * @example {
+                     *       "error": {
+                     *         "code": "STORAGE_FAILED",
+                     *         "message": "Cannot <operation>: Disk full.",
+                     *         "details": {
+                     *           "errno": 28
+                     *         }
+                     *       }
+                     *     }
+                     */
                     "application/json": components["schemas"]["ErrorEnvelope"];
                 };
             };
@@ -6553,15 +7207,37 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
+                    /**
+                     * @example {
+                     *       "error": {
+                     *         "code": "OLLAMA_UNREACHABLE",
+                     *         "message": "Cannot reach Ollama at <host>: <reason>. Start it with `ollama serve`, or correct MOCHI_OLLAMA_HOST.",
+                     *         "details": {
+                     *           "ollama_host": "<host>"
+                     *         }
+                     *       }
+                     *     }
+                     */
                     "application/json": components["schemas"]["ErrorEnvelope"];
                 };
             };
-            /** @description `OLLAMA_BUSY`, `STORAGE_BUSY` */
+            /** @description `STORAGE_BUSY`, `OLLAMA_BUSY` */
             503: {
                 headers: {
                     [name: string]: unknown;
                 };
                 content: {
+                    /**
+                     * @example {
+                     *       "error": {
+                     *         "code": "STORAGE_BUSY",
+                     *         "message": "<reason>",
+                     *         "details": {
+                     *           "reason": "<reason>"
+                     *         }
+                     *       }
+                     *     }
+                     */
                     "application/json": components["schemas"]["ErrorEnvelope"];
                 };
             };
@@ -6571,6 +7247,15 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
+                    /**
+                     * @example {
+                     *       "error": {
+                     *         "code": "INTERNAL_ERROR",
+                     *         "message": "An unexpected error occurred in the server. See its log.",
+                     *         "details": {}
+                     *       }
+                     *     }
+                     */
                     "application/json": components["schemas"]["ErrorEnvelope"];
                 };
             };
@@ -6606,6 +7291,17 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
+                    /**
+                     * @example {
+                     *       "error": {
+                     *         "code": "INVALID_MESSAGE_INDEX",
+                     *         "message": "Message 3 cannot be used: <reason>.",
+                     *         "details": {
+                     *           "index": 3
+                     *         }
+                     *       }
+                     *     }
+                     */
                     "application/json": components["schemas"]["ErrorEnvelope"];
                 };
             };
@@ -6615,6 +7311,17 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
+                    /**
+                     * @example {
+                     *       "error": {
+                     *         "code": "SESSION_NOT_FOUND",
+                     *         "message": "Session with ID '<session_id>' not found. GET /api/v1/sessions lists the sessions.",
+                     *         "details": {
+                     *           "session_id": "<session_id>"
+                     *         }
+                     *       }
+                     *     }
+                     */
                     "application/json": components["schemas"]["ErrorEnvelope"];
                 };
             };
@@ -6624,6 +7331,18 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
+                    /**
+                     * @example {
+                     *       "error": {
+                     *         "code": "SESSION_TOO_NEW",
+                     *         "message": "The file of session '<session_id>' has format version <version>, and this server reads versions up to 1.3. Update mochi-server.",
+                     *         "details": {
+                     *           "session_id": "<session_id>",
+                     *           "version": "<version>"
+                     *         }
+                     *       }
+                     *     }
+                     */
                     "application/json": components["schemas"]["ErrorEnvelope"];
                 };
             };
@@ -6633,6 +7352,15 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
+                    /**
+                     * @example {
+                     *       "error": {
+                     *         "code": "VALIDATION_ERROR",
+                     *         "message": "<message>",
+                     *         "details": {}
+                     *       }
+                     *     }
+                     */
                     "application/json": components["schemas"]["ErrorEnvelope"];
                 };
             };
@@ -6642,6 +7370,17 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
+                    /**
+                     * @example {
+                     *       "error": {
+                     *         "code": "STORAGE_FAILED",
+                     *         "message": "Cannot <operation>: Disk full.",
+                     *         "details": {
+                     *           "errno": 28
+                     *         }
+                     *       }
+                     *     }
+                     */
                     "application/json": components["schemas"]["ErrorEnvelope"];
                 };
             };
@@ -6651,6 +7390,17 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
+                    /**
+                     * @example {
+                     *       "error": {
+                     *         "code": "STORAGE_BUSY",
+                     *         "message": "<reason>",
+                     *         "details": {
+                     *           "reason": "<reason>"
+                     *         }
+                     *       }
+                     *     }
+                     */
                     "application/json": components["schemas"]["ErrorEnvelope"];
                 };
             };
@@ -6660,6 +7410,15 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
+                    /**
+                     * @example {
+                     *       "error": {
+                     *         "code": "INTERNAL_ERROR",
+                     *         "message": "An unexpected error occurred in the server. See its log.",
+                     *         "details": {}
+                     *       }
+                     *     }
+                     */
                     "application/json": components["schemas"]["ErrorEnvelope"];
                 };
             };
@@ -6695,6 +7454,17 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
+                    /**
+                     * @example {
+                     *       "error": {
+                     *         "code": "SESSION_NOT_FOUND",
+                     *         "message": "Session with ID '<session_id>' not found. GET /api/v1/sessions lists the sessions.",
+                     *         "details": {
+                     *           "session_id": "<session_id>"
+                     *         }
+                     *       }
+                     *     }
+                     */
                     "application/json": components["schemas"]["ErrorEnvelope"];
                 };
             };
@@ -6704,6 +7474,18 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
+                    /**
+                     * @example {
+                     *       "error": {
+                     *         "code": "SESSION_TOO_NEW",
+                     *         "message": "The file of session '<session_id>' has format version <version>, and this server reads versions up to 1.3. Update mochi-server.",
+                     *         "details": {
+                     *           "session_id": "<session_id>",
+                     *           "version": "<version>"
+                     *         }
+                     *       }
+                     *     }
+                     */
                     "application/json": components["schemas"]["ErrorEnvelope"];
                 };
             };
@@ -6713,6 +7495,15 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
+                    /**
+                     * @example {
+                     *       "error": {
+                     *         "code": "VALIDATION_ERROR",
+                     *         "message": "<message>",
+                     *         "details": {}
+                     *       }
+                     *     }
+                     */
                     "application/json": components["schemas"]["ErrorEnvelope"];
                 };
             };
@@ -6722,6 +7513,17 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
+                    /**
+                     * @example {
+                     *       "error": {
+                     *         "code": "STORAGE_BUSY",
+                     *         "message": "<reason>",
+                     *         "details": {
+                     *           "reason": "<reason>"
+                     *         }
+                     *       }
+                     *     }
+                     */
                     "application/json": components["schemas"]["ErrorEnvelope"];
                 };
             };
@@ -6731,6 +7533,15 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
+                    /**
+                     * @example {
+                     *       "error": {
+                     *         "code": "INTERNAL_ERROR",
+                     *         "message": "An unexpected error occurred in the server. See its log.",
+                     *         "details": {}
+                     *       }
+                     *     }
+                     */
                     "application/json": components["schemas"]["ErrorEnvelope"];
                 };
             };
@@ -6762,6 +7573,17 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
+                    /**
+                     * @example {
+                     *       "error": {
+                     *         "code": "SESSION_NOT_FOUND",
+                     *         "message": "Session with ID '<session_id>' not found. GET /api/v1/sessions lists the sessions.",
+                     *         "details": {
+                     *           "session_id": "<session_id>"
+                     *         }
+                     *       }
+                     *     }
+                     */
                     "application/json": components["schemas"]["ErrorEnvelope"];
                 };
             };
@@ -6771,6 +7593,18 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
+                    /**
+                     * @example {
+                     *       "error": {
+                     *         "code": "SESSION_TOO_NEW",
+                     *         "message": "The file of session '<session_id>' has format version <version>, and this server reads versions up to 1.3. Update mochi-server.",
+                     *         "details": {
+                     *           "session_id": "<session_id>",
+                     *           "version": "<version>"
+                     *         }
+                     *       }
+                     *     }
+                     */
                     "application/json": components["schemas"]["ErrorEnvelope"];
                 };
             };
@@ -6780,6 +7614,17 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
+                    /**
+                     * @example {
+                     *       "error": {
+                     *         "code": "STORAGE_BUSY",
+                     *         "message": "<reason>",
+                     *         "details": {
+                     *           "reason": "<reason>"
+                     *         }
+                     *       }
+                     *     }
+                     */
                     "application/json": components["schemas"]["ErrorEnvelope"];
                 };
             };
@@ -6789,6 +7634,15 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
+                    /**
+                     * @example {
+                     *       "error": {
+                     *         "code": "INTERNAL_ERROR",
+                     *         "message": "An unexpected error occurred in the server. See its log.",
+                     *         "details": {}
+                     *       }
+                     *     }
+                     */
                     "application/json": components["schemas"]["ErrorEnvelope"];
                 };
             };
@@ -6825,6 +7679,17 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
+                    /**
+                     * @example {
+                     *       "error": {
+                     *         "code": "SESSION_NOT_FOUND",
+                     *         "message": "Session with ID '<session_id>' not found. GET /api/v1/sessions lists the sessions.",
+                     *         "details": {
+                     *           "session_id": "<session_id>"
+                     *         }
+                     *       }
+                     *     }
+                     */
                     "application/json": components["schemas"]["ErrorEnvelope"];
                 };
             };
@@ -6834,6 +7699,18 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
+                    /**
+                     * @example {
+                     *       "error": {
+                     *         "code": "SESSION_TOO_NEW",
+                     *         "message": "The file of session '<session_id>' has format version <version>, and this server reads versions up to 1.3. Update mochi-server.",
+                     *         "details": {
+                     *           "session_id": "<session_id>",
+                     *           "version": "<version>"
+                     *         }
+                     *       }
+                     *     }
+                     */
                     "application/json": components["schemas"]["ErrorEnvelope"];
                 };
             };
@@ -6843,6 +7720,17 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
+                    /**
+                     * @example {
+                     *       "error": {
+                     *         "code": "STORAGE_FAILED",
+                     *         "message": "Cannot <operation>: Disk full.",
+                     *         "details": {
+                     *           "errno": 28
+                     *         }
+                     *       }
+                     *     }
+                     */
                     "application/json": components["schemas"]["ErrorEnvelope"];
                 };
             };
@@ -6852,6 +7740,17 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
+                    /**
+                     * @example {
+                     *       "error": {
+                     *         "code": "STORAGE_BUSY",
+                     *         "message": "<reason>",
+                     *         "details": {
+                     *           "reason": "<reason>"
+                     *         }
+                     *       }
+                     *     }
+                     */
                     "application/json": components["schemas"]["ErrorEnvelope"];
                 };
             };
@@ -6861,6 +7760,15 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
+                    /**
+                     * @example {
+                     *       "error": {
+                     *         "code": "INTERNAL_ERROR",
+                     *         "message": "An unexpected error occurred in the server. See its log.",
+                     *         "details": {}
+                     *       }
+                     *     }
+                     */
                     "application/json": components["schemas"]["ErrorEnvelope"];
                 };
             };
@@ -6897,6 +7805,17 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
+                    /**
+                     * @example {
+                     *       "error": {
+                     *         "code": "INVALID_MESSAGE_INDEX",
+                     *         "message": "Message 3 cannot be used: <reason>.",
+                     *         "details": {
+                     *           "index": 3
+                     *         }
+                     *       }
+                     *     }
+                     */
                     "application/json": components["schemas"]["ErrorEnvelope"];
                 };
             };
@@ -6906,15 +7825,38 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
+                    /**
+                     * @example {
+                     *       "error": {
+                     *         "code": "SESSION_NOT_FOUND",
+                     *         "message": "Session with ID '<session_id>' not found. GET /api/v1/sessions lists the sessions.",
+                     *         "details": {
+                     *           "session_id": "<session_id>"
+                     *         }
+                     *       }
+                     *     }
+                     */
                     "application/json": components["schemas"]["ErrorEnvelope"];
                 };
             };
-            /** @description `SESSION_BUSY`, `SESSION_TOO_NEW` */
+            /** @description `SESSION_TOO_NEW`, `SESSION_BUSY` */
             409: {
                 headers: {
                     [name: string]: unknown;
                 };
                 content: {
+                    /**
+                     * @example {
+                     *       "error": {
+                     *         "code": "SESSION_TOO_NEW",
+                     *         "message": "The file of session '<session_id>' has format version <version>, and this server reads versions up to 1.3. Update mochi-server.",
+                     *         "details": {
+                     *           "session_id": "<session_id>",
+                     *           "version": "<version>"
+                     *         }
+                     *       }
+                     *     }
+                     */
                     "application/json": components["schemas"]["ErrorEnvelope"];
                 };
             };
@@ -6924,6 +7866,15 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
+                    /**
+                     * @example {
+                     *       "error": {
+                     *         "code": "VALIDATION_ERROR",
+                     *         "message": "<message>",
+                     *         "details": {}
+                     *       }
+                     *     }
+                     */
                     "application/json": components["schemas"]["ErrorEnvelope"];
                 };
             };
@@ -6933,6 +7884,17 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
+                    /**
+                     * @example {
+                     *       "error": {
+                     *         "code": "STORAGE_FAILED",
+                     *         "message": "Cannot <operation>: Disk full.",
+                     *         "details": {
+                     *           "errno": 28
+                     *         }
+                     *       }
+                     *     }
+                     */
                     "application/json": components["schemas"]["ErrorEnvelope"];
                 };
             };
@@ -6942,6 +7904,17 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
+                    /**
+                     * @example {
+                     *       "error": {
+                     *         "code": "STORAGE_BUSY",
+                     *         "message": "<reason>",
+                     *         "details": {
+                     *           "reason": "<reason>"
+                     *         }
+                     *       }
+                     *     }
+                     */
                     "application/json": components["schemas"]["ErrorEnvelope"];
                 };
             };
@@ -6951,6 +7924,15 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
+                    /**
+                     * @example {
+                     *       "error": {
+                     *         "code": "INTERNAL_ERROR",
+                     *         "message": "An unexpected error occurred in the server. See its log.",
+                     *         "details": {}
+                     *       }
+                     *     }
+                     */
                     "application/json": components["schemas"]["ErrorEnvelope"];
                 };
             };
@@ -6986,15 +7968,38 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
+                    /**
+                     * @example {
+                     *       "error": {
+                     *         "code": "SESSION_NOT_FOUND",
+                     *         "message": "Session with ID '<session_id>' not found. GET /api/v1/sessions lists the sessions.",
+                     *         "details": {
+                     *           "session_id": "<session_id>"
+                     *         }
+                     *       }
+                     *     }
+                     */
                     "application/json": components["schemas"]["ErrorEnvelope"];
                 };
             };
-            /** @description `SESSION_BUSY`, `SESSION_TOO_NEW` */
+            /** @description `SESSION_TOO_NEW`, `SESSION_BUSY` */
             409: {
                 headers: {
                     [name: string]: unknown;
                 };
                 content: {
+                    /**
+                     * @example {
+                     *       "error": {
+                     *         "code": "SESSION_TOO_NEW",
+                     *         "message": "The file of session '<session_id>' has format version <version>, and this server reads versions up to 1.3. Update mochi-server.",
+                     *         "details": {
+                     *           "session_id": "<session_id>",
+                     *           "version": "<version>"
+                     *         }
+                     *       }
+                     *     }
+                     */
                     "application/json": components["schemas"]["ErrorEnvelope"];
                 };
             };
@@ -7004,6 +8009,15 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
+                    /**
+                     * @example {
+                     *       "error": {
+                     *         "code": "VALIDATION_ERROR",
+                     *         "message": "<message>",
+                     *         "details": {}
+                     *       }
+                     *     }
+                     */
                     "application/json": components["schemas"]["ErrorEnvelope"];
                 };
             };
@@ -7013,6 +8027,17 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
+                    /**
+                     * @example {
+                     *       "error": {
+                     *         "code": "STORAGE_FAILED",
+                     *         "message": "Cannot <operation>: Disk full.",
+                     *         "details": {
+                     *           "errno": 28
+                     *         }
+                     *       }
+                     *     }
+                     */
                     "application/json": components["schemas"]["ErrorEnvelope"];
                 };
             };
@@ -7022,6 +8047,17 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
+                    /**
+                     * @example {
+                     *       "error": {
+                     *         "code": "STORAGE_BUSY",
+                     *         "message": "<reason>",
+                     *         "details": {
+                     *           "reason": "<reason>"
+                     *         }
+                     *       }
+                     *     }
+                     */
                     "application/json": components["schemas"]["ErrorEnvelope"];
                 };
             };
@@ -7031,6 +8067,15 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
+                    /**
+                     * @example {
+                     *       "error": {
+                     *         "code": "INTERNAL_ERROR",
+                     *         "message": "An unexpected error occurred in the server. See its log.",
+                     *         "details": {}
+                     *       }
+                     *     }
+                     */
                     "application/json": components["schemas"]["ErrorEnvelope"];
                 };
             };
@@ -7060,15 +8105,38 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
+                    /**
+                     * @example {
+                     *       "error": {
+                     *         "code": "SESSION_NOT_FOUND",
+                     *         "message": "Session with ID '<session_id>' not found. GET /api/v1/sessions lists the sessions.",
+                     *         "details": {
+                     *           "session_id": "<session_id>"
+                     *         }
+                     *       }
+                     *     }
+                     */
                     "application/json": components["schemas"]["ErrorEnvelope"];
                 };
             };
-            /** @description `SESSION_BUSY`, `SESSION_TOO_NEW` */
+            /** @description `SESSION_TOO_NEW`, `SESSION_BUSY` */
             409: {
                 headers: {
                     [name: string]: unknown;
                 };
                 content: {
+                    /**
+                     * @example {
+                     *       "error": {
+                     *         "code": "SESSION_TOO_NEW",
+                     *         "message": "The file of session '<session_id>' has format version <version>, and this server reads versions up to 1.3. Update mochi-server.",
+                     *         "details": {
+                     *           "session_id": "<session_id>",
+                     *           "version": "<version>"
+                     *         }
+                     *       }
+                     *     }
+                     */
                     "application/json": components["schemas"]["ErrorEnvelope"];
                 };
             };
@@ -7078,6 +8146,15 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
+                    /**
+                     * @example {
+                     *       "error": {
+                     *         "code": "VALIDATION_ERROR",
+                     *         "message": "<message>",
+                     *         "details": {}
+                     *       }
+                     *     }
+                     */
                     "application/json": components["schemas"]["ErrorEnvelope"];
                 };
             };
@@ -7087,6 +8164,17 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
+                    /**
+                     * @example {
+                     *       "error": {
+                     *         "code": "STORAGE_FAILED",
+                     *         "message": "Cannot <operation>: Disk full.",
+                     *         "details": {
+                     *           "errno": 28
+                     *         }
+                     *       }
+                     *     }
+                     */
                     "application/json": components["schemas"]["ErrorEnvelope"];
                 };
             };
@@ -7096,6 +8184,17 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
+                    /**
+                     * @example {
+                     *       "error": {
+                     *         "code": "STORAGE_BUSY",
+                     *         "message": "<reason>",
+                     *         "details": {
+                     *           "reason": "<reason>"
+                     *         }
+                     *       }
+                     *     }
+                     */
                     "application/json": components["schemas"]["ErrorEnvelope"];
                 };
             };
@@ -7105,6 +8204,15 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
+                    /**
+                     * @example {
+                     *       "error": {
+                     *         "code": "INTERNAL_ERROR",
+                     *         "message": "An unexpected error occurred in the server. See its log.",
+                     *         "details": {}
+                     *       }
+                     *     }
+                     */
                     "application/json": components["schemas"]["ErrorEnvelope"];
                 };
             };
@@ -7140,6 +8248,17 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
+                    /**
+                     * @example {
+                     *       "error": {
+                     *         "code": "EMPTY_HISTORY",
+                     *         "message": "Session '<session_id>' has no messages to summarize.",
+                     *         "details": {
+                     *           "session_id": "<session_id>"
+                     *         }
+                     *       }
+                     *     }
+                     */
                     "application/json": components["schemas"]["ErrorEnvelope"];
                 };
             };
@@ -7149,6 +8268,17 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
+                    /**
+                     * @example {
+                     *       "error": {
+                     *         "code": "SESSION_NOT_FOUND",
+                     *         "message": "Session with ID '<session_id>' not found. GET /api/v1/sessions lists the sessions.",
+                     *         "details": {
+                     *           "session_id": "<session_id>"
+                     *         }
+                     *       }
+                     *     }
+                     */
                     "application/json": components["schemas"]["ErrorEnvelope"];
                 };
             };
@@ -7158,6 +8288,18 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
+                    /**
+                     * @example {
+                     *       "error": {
+                     *         "code": "SESSION_TOO_NEW",
+                     *         "message": "The file of session '<session_id>' has format version <version>, and this server reads versions up to 1.3. Update mochi-server.",
+                     *         "details": {
+                     *           "session_id": "<session_id>",
+                     *           "version": "<version>"
+                     *         }
+                     *       }
+                     *     }
+                     */
                     "application/json": components["schemas"]["ErrorEnvelope"];
                 };
             };
@@ -7167,6 +8309,15 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
+                    /**
+                     * @example {
+                     *       "error": {
+                     *         "code": "VALIDATION_ERROR",
+                     *         "message": "<message>",
+                     *         "details": {}
+                     *       }
+                     *     }
+                     */
                     "application/json": components["schemas"]["ErrorEnvelope"];
                 };
             };
@@ -7176,6 +8327,17 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
+                    /**
+                     * @example {
+                     *       "error": {
+                     *         "code": "STORAGE_FAILED",
+                     *         "message": "Cannot <operation>: Disk full.",
+                     *         "details": {
+                     *           "errno": 28
+                     *         }
+                     *       }
+                     *     }
+                     */
                     "application/json": components["schemas"]["ErrorEnvelope"];
                 };
             };
@@ -7185,15 +8347,37 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
+                    /**
+                     * @example {
+                     *       "error": {
+                     *         "code": "OLLAMA_UNREACHABLE",
+                     *         "message": "Cannot reach Ollama at <host>: <reason>. Start it with `ollama serve`, or correct MOCHI_OLLAMA_HOST.",
+                     *         "details": {
+                     *           "ollama_host": "<host>"
+                     *         }
+                     *       }
+                     *     }
+                     */
                     "application/json": components["schemas"]["ErrorEnvelope"];
                 };
             };
-            /** @description `OLLAMA_BUSY`, `STORAGE_BUSY` */
+            /** @description `STORAGE_BUSY`, `OLLAMA_BUSY` */
             503: {
                 headers: {
                     [name: string]: unknown;
                 };
                 content: {
+                    /**
+                     * @example {
+                     *       "error": {
+                     *         "code": "STORAGE_BUSY",
+                     *         "message": "<reason>",
+                     *         "details": {
+                     *           "reason": "<reason>"
+                     *         }
+                     *       }
+                     *     }
+                     */
                     "application/json": components["schemas"]["ErrorEnvelope"];
                 };
             };
@@ -7203,6 +8387,15 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
+                    /**
+                     * @example {
+                     *       "error": {
+                     *         "code": "INTERNAL_ERROR",
+                     *         "message": "An unexpected error occurred in the server. See its log.",
+                     *         "details": {}
+                     *       }
+                     *     }
+                     */
                     "application/json": components["schemas"]["ErrorEnvelope"];
                 };
             };
@@ -7234,6 +8427,17 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
+                    /**
+                     * @example {
+                     *       "error": {
+                     *         "code": "SESSION_NOT_FOUND",
+                     *         "message": "Session with ID '<session_id>' not found. GET /api/v1/sessions lists the sessions.",
+                     *         "details": {
+                     *           "session_id": "<session_id>"
+                     *         }
+                     *       }
+                     *     }
+                     */
                     "application/json": components["schemas"]["ErrorEnvelope"];
                 };
             };
@@ -7243,6 +8447,18 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
+                    /**
+                     * @example {
+                     *       "error": {
+                     *         "code": "SESSION_TOO_NEW",
+                     *         "message": "The file of session '<session_id>' has format version <version>, and this server reads versions up to 1.3. Update mochi-server.",
+                     *         "details": {
+                     *           "session_id": "<session_id>",
+                     *           "version": "<version>"
+                     *         }
+                     *       }
+                     *     }
+                     */
                     "application/json": components["schemas"]["ErrorEnvelope"];
                 };
             };
@@ -7252,6 +8468,17 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
+                    /**
+                     * @example {
+                     *       "error": {
+                     *         "code": "STORAGE_BUSY",
+                     *         "message": "<reason>",
+                     *         "details": {
+                     *           "reason": "<reason>"
+                     *         }
+                     *       }
+                     *     }
+                     */
                     "application/json": components["schemas"]["ErrorEnvelope"];
                 };
             };
@@ -7261,6 +8488,15 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
+                    /**
+                     * @example {
+                     *       "error": {
+                     *         "code": "INTERNAL_ERROR",
+                     *         "message": "An unexpected error occurred in the server. See its log.",
+                     *         "details": {}
+                     *       }
+                     *     }
+                     */
                     "application/json": components["schemas"]["ErrorEnvelope"];
                 };
             };
@@ -7292,6 +8528,17 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
+                    /**
+                     * @example {
+                     *       "error": {
+                     *         "code": "SESSION_NOT_FOUND",
+                     *         "message": "Session with ID '<session_id>' not found. GET /api/v1/sessions lists the sessions.",
+                     *         "details": {
+                     *           "session_id": "<session_id>"
+                     *         }
+                     *       }
+                     *     }
+                     */
                     "application/json": components["schemas"]["ErrorEnvelope"];
                 };
             };
@@ -7301,6 +8548,18 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
+                    /**
+                     * @example {
+                     *       "error": {
+                     *         "code": "SESSION_TOO_NEW",
+                     *         "message": "The file of session '<session_id>' has format version <version>, and this server reads versions up to 1.3. Update mochi-server.",
+                     *         "details": {
+                     *           "session_id": "<session_id>",
+                     *           "version": "<version>"
+                     *         }
+                     *       }
+                     *     }
+                     */
                     "application/json": components["schemas"]["ErrorEnvelope"];
                 };
             };
@@ -7310,6 +8569,17 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
+                    /**
+                     * @example {
+                     *       "error": {
+                     *         "code": "STORAGE_BUSY",
+                     *         "message": "<reason>",
+                     *         "details": {
+                     *           "reason": "<reason>"
+                     *         }
+                     *       }
+                     *     }
+                     */
                     "application/json": components["schemas"]["ErrorEnvelope"];
                 };
             };
@@ -7319,6 +8589,15 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
+                    /**
+                     * @example {
+                     *       "error": {
+                     *         "code": "INTERNAL_ERROR",
+                     *         "message": "An unexpected error occurred in the server. See its log.",
+                     *         "details": {}
+                     *       }
+                     *     }
+                     */
                     "application/json": components["schemas"]["ErrorEnvelope"];
                 };
             };
@@ -7359,6 +8638,15 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
+                    /**
+                     * @example {
+                     *       "error": {
+                     *         "code": "VALIDATION_ERROR",
+                     *         "message": "<message>",
+                     *         "details": {}
+                     *       }
+                     *     }
+                     */
                     "application/json": components["schemas"]["ErrorEnvelope"];
                 };
             };
@@ -7368,6 +8656,15 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
+                    /**
+                     * @example {
+                     *       "error": {
+                     *         "code": "VALIDATION_ERROR",
+                     *         "message": "<message>",
+                     *         "details": {}
+                     *       }
+                     *     }
+                     */
                     "application/json": components["schemas"]["ErrorEnvelope"];
                 };
             };
@@ -7377,6 +8674,17 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
+                    /**
+                     * @example {
+                     *       "error": {
+                     *         "code": "OLLAMA_UNREACHABLE",
+                     *         "message": "Cannot reach Ollama at <host>: <reason>. Start it with `ollama serve`, or correct MOCHI_OLLAMA_HOST.",
+                     *         "details": {
+                     *           "ollama_host": "<host>"
+                     *         }
+                     *       }
+                     *     }
+                     */
                     "application/json": components["schemas"]["ErrorEnvelope"];
                 };
             };
@@ -7386,6 +8694,18 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
+                    /**
+                     * @example {
+                     *       "error": {
+                     *         "code": "OLLAMA_BUSY",
+                     *         "message": "Ollama is busy: <reason>. Send the request again in 2 seconds.",
+                     *         "details": {
+                     *           "upstream_status": 503,
+                     *           "retry_after": 2
+                     *         }
+                     *       }
+                     *     }
+                     */
                     "application/json": components["schemas"]["ErrorEnvelope"];
                 };
             };
@@ -7395,6 +8715,15 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
+                    /**
+                     * @example {
+                     *       "error": {
+                     *         "code": "INTERNAL_ERROR",
+                     *         "message": "An unexpected error occurred in the server. See its log.",
+                     *         "details": {}
+                     *       }
+                     *     }
+                     */
                     "application/json": components["schemas"]["ErrorEnvelope"];
                 };
             };
@@ -7424,6 +8753,17 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
+                    /**
+                     * @example {
+                     *       "error": {
+                     *         "code": "OLLAMA_UNREACHABLE",
+                     *         "message": "Cannot reach Ollama at <host>: <reason>. Start it with `ollama serve`, or correct MOCHI_OLLAMA_HOST.",
+                     *         "details": {
+                     *           "ollama_host": "<host>"
+                     *         }
+                     *       }
+                     *     }
+                     */
                     "application/json": components["schemas"]["ErrorEnvelope"];
                 };
             };
@@ -7433,6 +8773,18 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
+                    /**
+                     * @example {
+                     *       "error": {
+                     *         "code": "OLLAMA_BUSY",
+                     *         "message": "Ollama is busy: <reason>. Send the request again in 2 seconds.",
+                     *         "details": {
+                     *           "upstream_status": 503,
+                     *           "retry_after": 2
+                     *         }
+                     *       }
+                     *     }
+                     */
                     "application/json": components["schemas"]["ErrorEnvelope"];
                 };
             };
@@ -7442,6 +8794,15 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
+                    /**
+                     * @example {
+                     *       "error": {
+                     *         "code": "INTERNAL_ERROR",
+                     *         "message": "An unexpected error occurred in the server. See its log.",
+                     *         "details": {}
+                     *       }
+                     *     }
+                     */
                     "application/json": components["schemas"]["ErrorEnvelope"];
                 };
             };
@@ -7473,6 +8834,18 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
+                    /**
+                     * @example {
+                     *       "error": {
+                     *         "code": "MODEL_NOT_FOUND",
+                     *         "message": "There is no chat model '<model>'. To install '<model>', run `ollama pull <model>`.",
+                     *         "details": {
+                     *           "model": "<model>",
+                     *           "chat_models": []
+                     *         }
+                     *       }
+                     *     }
+                     */
                     "application/json": components["schemas"]["ErrorEnvelope"];
                 };
             };
@@ -7482,6 +8855,17 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
+                    /**
+                     * @example {
+                     *       "error": {
+                     *         "code": "OLLAMA_UNREACHABLE",
+                     *         "message": "Cannot reach Ollama at <host>: <reason>. Start it with `ollama serve`, or correct MOCHI_OLLAMA_HOST.",
+                     *         "details": {
+                     *           "ollama_host": "<host>"
+                     *         }
+                     *       }
+                     *     }
+                     */
                     "application/json": components["schemas"]["ErrorEnvelope"];
                 };
             };
@@ -7491,6 +8875,18 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
+                    /**
+                     * @example {
+                     *       "error": {
+                     *         "code": "OLLAMA_BUSY",
+                     *         "message": "Ollama is busy: <reason>. Send the request again in 2 seconds.",
+                     *         "details": {
+                     *           "upstream_status": 503,
+                     *           "retry_after": 2
+                     *         }
+                     *       }
+                     *     }
+                     */
                     "application/json": components["schemas"]["ErrorEnvelope"];
                 };
             };
@@ -7500,6 +8896,15 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
+                    /**
+                     * @example {
+                     *       "error": {
+                     *         "code": "INTERNAL_ERROR",
+                     *         "message": "An unexpected error occurred in the server. See its log.",
+                     *         "details": {}
+                     *       }
+                     *     }
+                     */
                     "application/json": components["schemas"]["ErrorEnvelope"];
                 };
             };
@@ -7529,6 +8934,15 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
+                    /**
+                     * @example {
+                     *       "error": {
+                     *         "code": "INTERNAL_ERROR",
+                     *         "message": "An unexpected error occurred in the server. See its log.",
+                     *         "details": {}
+                     *       }
+                     *     }
+                     */
                     "application/json": components["schemas"]["ErrorEnvelope"];
                 };
             };
@@ -7558,6 +8972,15 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
+                    /**
+                     * @example {
+                     *       "error": {
+                     *         "code": "INTERNAL_ERROR",
+                     *         "message": "An unexpected error occurred in the server. See its log.",
+                     *         "details": {}
+                     *       }
+                     *     }
+                     */
                     "application/json": components["schemas"]["ErrorEnvelope"];
                 };
             };
@@ -7587,6 +9010,15 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
+                    /**
+                     * @example {
+                     *       "error": {
+                     *         "code": "INTERNAL_ERROR",
+                     *         "message": "An unexpected error occurred in the server. See its log.",
+                     *         "details": {}
+                     *       }
+                     *     }
+                     */
                     "application/json": components["schemas"]["ErrorEnvelope"];
                 };
             };
@@ -7618,6 +9050,17 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
+                    /**
+                     * @example {
+                     *       "error": {
+                     *         "code": "TOOL_NOT_FOUND",
+                     *         "message": "There is no tool named '<name>'. GET /api/v1/tools lists the tools.",
+                     *         "details": {
+                     *           "tool_name": "<name>"
+                     *         }
+                     *       }
+                     *     }
+                     */
                     "application/json": components["schemas"]["ErrorEnvelope"];
                 };
             };
@@ -7627,6 +9070,15 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
+                    /**
+                     * @example {
+                     *       "error": {
+                     *         "code": "INTERNAL_ERROR",
+                     *         "message": "An unexpected error occurred in the server. See its log.",
+                     *         "details": {}
+                     *       }
+                     *     }
+                     */
                     "application/json": components["schemas"]["ErrorEnvelope"];
                 };
             };
@@ -7656,6 +9108,15 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
+                    /**
+                     * @example {
+                     *       "error": {
+                     *         "code": "INTERNAL_ERROR",
+                     *         "message": "An unexpected error occurred in the server. See its log.",
+                     *         "details": {}
+                     *       }
+                     *     }
+                     */
                     "application/json": components["schemas"]["ErrorEnvelope"];
                 };
             };
@@ -7685,6 +9146,15 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
+                    /**
+                     * @example {
+                     *       "error": {
+                     *         "code": "INTERNAL_ERROR",
+                     *         "message": "An unexpected error occurred in the server. See its log.",
+                     *         "details": {}
+                     *       }
+                     *     }
+                     */
                     "application/json": components["schemas"]["ErrorEnvelope"];
                 };
             };
@@ -7714,6 +9184,15 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
+                    /**
+                     * @example {
+                     *       "error": {
+                     *         "code": "INTERNAL_ERROR",
+                     *         "message": "An unexpected error occurred in the server. See its log.",
+                     *         "details": {}
+                     *       }
+                     *     }
+                     */
                     "application/json": components["schemas"]["ErrorEnvelope"];
                 };
             };
@@ -7745,6 +9224,17 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
+                    /**
+                     * @example {
+                     *       "error": {
+                     *         "code": "SESSION_NOT_FOUND",
+                     *         "message": "Session with ID '<session_id>' not found. GET /api/v1/agents/chats lists the sessions of agents.",
+                     *         "details": {
+                     *           "session_id": "<session_id>"
+                     *         }
+                     *       }
+                     *     }
+                     */
                     "application/json": components["schemas"]["ErrorEnvelope"];
                 };
             };
@@ -7754,6 +9244,15 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
+                    /**
+                     * @example {
+                     *       "error": {
+                     *         "code": "INTERNAL_ERROR",
+                     *         "message": "An unexpected error occurred in the server. See its log.",
+                     *         "details": {}
+                     *       }
+                     *     }
+                     */
                     "application/json": components["schemas"]["ErrorEnvelope"];
                 };
             };
@@ -7785,6 +9284,17 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
+                    /**
+                     * @example {
+                     *       "error": {
+                     *         "code": "AGENT_NOT_FOUND",
+                     *         "message": "There is no agent named '<name>'. GET /api/v1/agents lists the agents.",
+                     *         "details": {
+                     *           "agent_name": "<name>"
+                     *         }
+                     *       }
+                     *     }
+                     */
                     "application/json": components["schemas"]["ErrorEnvelope"];
                 };
             };
@@ -7794,6 +9304,18 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
+                    /**
+                     * @example {
+                     *       "error": {
+                     *         "code": "AGENT_INVALID",
+                     *         "message": "Agent '<name>' cannot be used: <reason>",
+                     *         "details": {
+                     *           "agent_name": "<name>",
+                     *           "reason": "<reason>"
+                     *         }
+                     *       }
+                     *     }
+                     */
                     "application/json": components["schemas"]["ErrorEnvelope"];
                 };
             };
@@ -7803,6 +9325,15 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
+                    /**
+                     * @example {
+                     *       "error": {
+                     *         "code": "INTERNAL_ERROR",
+                     *         "message": "An unexpected error occurred in the server. See its log.",
+                     *         "details": {}
+                     *       }
+                     *     }
+                     */
                     "application/json": components["schemas"]["ErrorEnvelope"];
                 };
             };
@@ -7832,6 +9363,15 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
+                    /**
+                     * @example {
+                     *       "error": {
+                     *         "code": "INTERNAL_ERROR",
+                     *         "message": "An unexpected error occurred in the server. See its log.",
+                     *         "details": {}
+                     *       }
+                     *     }
+                     */
                     "application/json": components["schemas"]["ErrorEnvelope"];
                 };
             };
@@ -7865,6 +9405,17 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
+                    /**
+                     * @example {
+                     *       "error": {
+                     *         "code": "PROMPT_EXISTS",
+                     *         "message": "System prompt '<filename>' already exists. Replace it with PUT, or choose another name.",
+                     *         "details": {
+                     *           "filename": "<filename>"
+                     *         }
+                     *       }
+                     *     }
+                     */
                     "application/json": components["schemas"]["ErrorEnvelope"];
                 };
             };
@@ -7874,6 +9425,15 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
+                    /**
+                     * @example {
+                     *       "error": {
+                     *         "code": "VALIDATION_ERROR",
+                     *         "message": "<message>",
+                     *         "details": {}
+                     *       }
+                     *     }
+                     */
                     "application/json": components["schemas"]["ErrorEnvelope"];
                 };
             };
@@ -7883,6 +9443,17 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
+                    /**
+                     * @example {
+                     *       "error": {
+                     *         "code": "STORAGE_FAILED",
+                     *         "message": "Cannot <operation>: Disk full.",
+                     *         "details": {
+                     *           "errno": 28
+                     *         }
+                     *       }
+                     *     }
+                     */
                     "application/json": components["schemas"]["ErrorEnvelope"];
                 };
             };
@@ -7892,6 +9463,15 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
+                    /**
+                     * @example {
+                     *       "error": {
+                     *         "code": "INTERNAL_ERROR",
+                     *         "message": "An unexpected error occurred in the server. See its log.",
+                     *         "details": {}
+                     *       }
+                     *     }
+                     */
                     "application/json": components["schemas"]["ErrorEnvelope"];
                 };
             };
@@ -7923,6 +9503,17 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
+                    /**
+                     * @example {
+                     *       "error": {
+                     *         "code": "PROMPT_NOT_FOUND",
+                     *         "message": "System prompt '<filename>' not found. GET /api/v1/system-prompts lists the prompt files.",
+                     *         "details": {
+                     *           "filename": "<filename>"
+                     *         }
+                     *       }
+                     *     }
+                     */
                     "application/json": components["schemas"]["ErrorEnvelope"];
                 };
             };
@@ -7932,6 +9523,15 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
+                    /**
+                     * @example {
+                     *       "error": {
+                     *         "code": "INTERNAL_ERROR",
+                     *         "message": "An unexpected error occurred in the server. See its log.",
+                     *         "details": {}
+                     *       }
+                     *     }
+                     */
                     "application/json": components["schemas"]["ErrorEnvelope"];
                 };
             };
@@ -7967,6 +9567,17 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
+                    /**
+                     * @example {
+                     *       "error": {
+                     *         "code": "PROMPT_NOT_FOUND",
+                     *         "message": "System prompt '<filename>' not found. GET /api/v1/system-prompts lists the prompt files.",
+                     *         "details": {
+                     *           "filename": "<filename>"
+                     *         }
+                     *       }
+                     *     }
+                     */
                     "application/json": components["schemas"]["ErrorEnvelope"];
                 };
             };
@@ -7976,6 +9587,15 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
+                    /**
+                     * @example {
+                     *       "error": {
+                     *         "code": "VALIDATION_ERROR",
+                     *         "message": "<message>",
+                     *         "details": {}
+                     *       }
+                     *     }
+                     */
                     "application/json": components["schemas"]["ErrorEnvelope"];
                 };
             };
@@ -7985,6 +9605,17 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
+                    /**
+                     * @example {
+                     *       "error": {
+                     *         "code": "STORAGE_FAILED",
+                     *         "message": "Cannot <operation>: Disk full.",
+                     *         "details": {
+                     *           "errno": 28
+                     *         }
+                     *       }
+                     *     }
+                     */
                     "application/json": components["schemas"]["ErrorEnvelope"];
                 };
             };
@@ -7994,6 +9625,15 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
+                    /**
+                     * @example {
+                     *       "error": {
+                     *         "code": "INTERNAL_ERROR",
+                     *         "message": "An unexpected error occurred in the server. See its log.",
+                     *         "details": {}
+                     *       }
+                     *     }
+                     */
                     "application/json": components["schemas"]["ErrorEnvelope"];
                 };
             };
@@ -8023,6 +9663,17 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
+                    /**
+                     * @example {
+                     *       "error": {
+                     *         "code": "PROMPT_NOT_FOUND",
+                     *         "message": "System prompt '<filename>' not found. GET /api/v1/system-prompts lists the prompt files.",
+                     *         "details": {
+                     *           "filename": "<filename>"
+                     *         }
+                     *       }
+                     *     }
+                     */
                     "application/json": components["schemas"]["ErrorEnvelope"];
                 };
             };
@@ -8032,6 +9683,17 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
+                    /**
+                     * @example {
+                     *       "error": {
+                     *         "code": "STORAGE_FAILED",
+                     *         "message": "Cannot <operation>: Disk full.",
+                     *         "details": {
+                     *           "errno": 28
+                     *         }
+                     *       }
+                     *     }
+                     */
                     "application/json": components["schemas"]["ErrorEnvelope"];
                 };
             };
@@ -8041,6 +9703,15 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
+                    /**
+                     * @example {
+                     *       "error": {
+                     *         "code": "INTERNAL_ERROR",
+                     *         "message": "An unexpected error occurred in the server. See its log.",
+                     *         "details": {}
+                     *       }
+                     *     }
+                     */
                     "application/json": components["schemas"]["ErrorEnvelope"];
                 };
             };
@@ -8070,6 +9741,15 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
+                    /**
+                     * @example {
+                     *       "error": {
+                     *         "code": "INTERNAL_ERROR",
+                     *         "message": "An unexpected error occurred in the server. See its log.",
+                     *         "details": {}
+                     *       }
+                     *     }
+                     */
                     "application/json": components["schemas"]["ErrorEnvelope"];
                 };
             };
@@ -8099,6 +9779,15 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
+                    /**
+                     * @example {
+                     *       "error": {
+                     *         "code": "INTERNAL_ERROR",
+                     *         "message": "An unexpected error occurred in the server. See its log.",
+                     *         "details": {}
+                     *       }
+                     *     }
+                     */
                     "application/json": components["schemas"]["ErrorEnvelope"];
                 };
             };
@@ -8128,6 +9817,15 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
+                    /**
+                     * @example {
+                     *       "error": {
+                     *         "code": "SHUTTING_DOWN",
+                     *         "message": "The server is shutting down and accepts no new turns or imports. Try again later.",
+                     *         "details": {}
+                     *       }
+                     *     }
+                     */
                     "application/json": components["schemas"]["ErrorEnvelope"];
                 };
             };
@@ -8137,6 +9835,15 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
+                    /**
+                     * @example {
+                     *       "error": {
+                     *         "code": "INTERNAL_ERROR",
+                     *         "message": "An unexpected error occurred in the server. See its log.",
+                     *         "details": {}
+                     *       }
+                     *     }
+                     */
                     "application/json": components["schemas"]["ErrorEnvelope"];
                 };
             };
@@ -8166,6 +9873,15 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
+                    /**
+                     * @example {
+                     *       "error": {
+                     *         "code": "INTERNAL_ERROR",
+                     *         "message": "An unexpected error occurred in the server. See its log.",
+                     *         "details": {}
+                     *       }
+                     *     }
+                     */
                     "application/json": components["schemas"]["ErrorEnvelope"];
                 };
             };
@@ -8201,6 +9917,17 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
+                    /**
+                     * @example {
+                     *       "error": {
+                     *         "code": "SESSION_NOT_FOUND",
+                     *         "message": "Session with ID '<session_id>' not found. GET /api/v1/sessions lists the sessions.",
+                     *         "details": {
+                     *           "session_id": "<session_id>"
+                     *         }
+                     *       }
+                     *     }
+                     */
                     "application/json": components["schemas"]["ErrorEnvelope"];
                 };
             };
@@ -8210,6 +9937,17 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
+                    /**
+                     * @example {
+                     *       "error": {
+                     *         "code": "TOOL_CONFIRMATION_TIMEOUT",
+                     *         "message": "The tool call was denied: no decision arrived within MOCHI_TOOL_CONFIRMATION_TIMEOUT_SECONDS.",
+                     *         "details": {
+                     *           "confirmation_id": "<confirmation_id>"
+                     *         }
+                     *       }
+                     *     }
+                     */
                     "application/json": components["schemas"]["ErrorEnvelope"];
                 };
             };
@@ -8219,6 +9957,18 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
+                    /**
+                     * @example {
+                     *       "error": {
+                     *         "code": "SESSION_BUSY",
+                     *         "message": "Session '<session_id>' is busy: a turn is running. Wait, or use POST /api/v1/chat/<session_id>/stop.",
+                     *         "details": {
+                     *           "session_id": "<session_id>",
+                     *           "run_id": "<run_id>"
+                     *         }
+                     *       }
+                     *     }
+                     */
                     "application/json": components["schemas"]["ErrorEnvelope"];
                 };
             };
@@ -8228,6 +9978,15 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
+                    /**
+                     * @example {
+                     *       "error": {
+                     *         "code": "VALIDATION_ERROR",
+                     *         "message": "<message>",
+                     *         "details": {}
+                     *       }
+                     *     }
+                     */
                     "application/json": components["schemas"]["ErrorEnvelope"];
                 };
             };
@@ -8237,6 +9996,17 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
+                    /**
+                     * @example {
+                     *       "error": {
+                     *         "code": "STORAGE_FAILED",
+                     *         "message": "Cannot <operation>: Disk full.",
+                     *         "details": {
+                     *           "errno": 28
+                     *         }
+                     *       }
+                     *     }
+                     */
                     "application/json": components["schemas"]["ErrorEnvelope"];
                 };
             };
@@ -8246,6 +10016,15 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
+                    /**
+                     * @example {
+                     *       "error": {
+                     *         "code": "SHUTTING_DOWN",
+                     *         "message": "The server is shutting down and accepts no new turns or imports. Try again later.",
+                     *         "details": {}
+                     *       }
+                     *     }
+                     */
                     "application/json": components["schemas"]["ErrorEnvelope"];
                 };
             };
@@ -8255,6 +10034,17 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
+                    /**
+                     * @example {
+                     *       "error": {
+                     *         "code": "SERVER_LOST",
+                     *         "message": "The server that runs the turn of session '<session_id>' does not respond. Load the session to see the stored messages. Send the request again later.",
+                     *         "details": {
+                     *           "session_id": "<session_id>"
+                     *         }
+                     *       }
+                     *     }
+                     */
                     "application/json": components["schemas"]["ErrorEnvelope"];
                 };
             };
@@ -8264,6 +10054,15 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
+                    /**
+                     * @example {
+                     *       "error": {
+                     *         "code": "INTERNAL_ERROR",
+                     *         "message": "An unexpected error occurred in the server. See its log.",
+                     *         "details": {}
+                     *       }
+                     *     }
+                     */
                     "application/json": components["schemas"]["ErrorEnvelope"];
                 };
             };
@@ -8303,6 +10102,17 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
+                    /**
+                     * @example {
+                     *       "error": {
+                     *         "code": "SESSION_NOT_FOUND",
+                     *         "message": "Session with ID '<session_id>' not found. GET /api/v1/sessions lists the sessions.",
+                     *         "details": {
+                     *           "session_id": "<session_id>"
+                     *         }
+                     *       }
+                     *     }
+                     */
                     "application/json": components["schemas"]["ErrorEnvelope"];
                 };
             };
@@ -8312,6 +10122,17 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
+                    /**
+                     * @example {
+                     *       "error": {
+                     *         "code": "SERVER_LOST",
+                     *         "message": "The server that runs the turn of session '<session_id>' does not respond. Load the session to see the stored messages. Send the request again later.",
+                     *         "details": {
+                     *           "session_id": "<session_id>"
+                     *         }
+                     *       }
+                     *     }
+                     */
                     "application/json": components["schemas"]["ErrorEnvelope"];
                 };
             };
@@ -8321,6 +10142,15 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
+                    /**
+                     * @example {
+                     *       "error": {
+                     *         "code": "INTERNAL_ERROR",
+                     *         "message": "An unexpected error occurred in the server. See its log.",
+                     *         "details": {}
+                     *       }
+                     *     }
+                     */
                     "application/json": components["schemas"]["ErrorEnvelope"];
                 };
             };
@@ -8356,6 +10186,17 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
+                    /**
+                     * @example {
+                     *       "error": {
+                     *         "code": "SESSION_NOT_FOUND",
+                     *         "message": "Session with ID '<session_id>' not found. GET /api/v1/sessions lists the sessions.",
+                     *         "details": {
+                     *           "session_id": "<session_id>"
+                     *         }
+                     *       }
+                     *     }
+                     */
                     "application/json": components["schemas"]["ErrorEnvelope"];
                 };
             };
@@ -8365,6 +10206,17 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
+                    /**
+                     * @example {
+                     *       "error": {
+                     *         "code": "TOOL_CONFIRMATION_TIMEOUT",
+                     *         "message": "The tool call was denied: no decision arrived within MOCHI_TOOL_CONFIRMATION_TIMEOUT_SECONDS.",
+                     *         "details": {
+                     *           "confirmation_id": "<confirmation_id>"
+                     *         }
+                     *       }
+                     *     }
+                     */
                     "application/json": components["schemas"]["ErrorEnvelope"];
                 };
             };
@@ -8374,6 +10226,18 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
+                    /**
+                     * @example {
+                     *       "error": {
+                     *         "code": "SESSION_BUSY",
+                     *         "message": "Session '<session_id>' is busy: a turn is running. Wait, or use POST /api/v1/chat/<session_id>/stop.",
+                     *         "details": {
+                     *           "session_id": "<session_id>",
+                     *           "run_id": "<run_id>"
+                     *         }
+                     *       }
+                     *     }
+                     */
                     "application/json": components["schemas"]["ErrorEnvelope"];
                 };
             };
@@ -8383,6 +10247,15 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
+                    /**
+                     * @example {
+                     *       "error": {
+                     *         "code": "VALIDATION_ERROR",
+                     *         "message": "<message>",
+                     *         "details": {}
+                     *       }
+                     *     }
+                     */
                     "application/json": components["schemas"]["ErrorEnvelope"];
                 };
             };
@@ -8392,6 +10265,17 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
+                    /**
+                     * @example {
+                     *       "error": {
+                     *         "code": "STORAGE_FAILED",
+                     *         "message": "Cannot <operation>: Disk full.",
+                     *         "details": {
+                     *           "errno": 28
+                     *         }
+                     *       }
+                     *     }
+                     */
                     "application/json": components["schemas"]["ErrorEnvelope"];
                 };
             };
@@ -8401,6 +10285,15 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
+                    /**
+                     * @example {
+                     *       "error": {
+                     *         "code": "SHUTTING_DOWN",
+                     *         "message": "The server is shutting down and accepts no new turns or imports. Try again later.",
+                     *         "details": {}
+                     *       }
+                     *     }
+                     */
                     "application/json": components["schemas"]["ErrorEnvelope"];
                 };
             };
@@ -8410,6 +10303,17 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
+                    /**
+                     * @example {
+                     *       "error": {
+                     *         "code": "SERVER_LOST",
+                     *         "message": "The server that runs the turn of session '<session_id>' does not respond. Load the session to see the stored messages. Send the request again later.",
+                     *         "details": {
+                     *           "session_id": "<session_id>"
+                     *         }
+                     *       }
+                     *     }
+                     */
                     "application/json": components["schemas"]["ErrorEnvelope"];
                 };
             };
@@ -8419,6 +10323,15 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
+                    /**
+                     * @example {
+                     *       "error": {
+                     *         "code": "INTERNAL_ERROR",
+                     *         "message": "An unexpected error occurred in the server. See its log.",
+                     *         "details": {}
+                     *       }
+                     *     }
+                     */
                     "application/json": components["schemas"]["ErrorEnvelope"];
                 };
             };
@@ -8448,6 +10361,15 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
+                    /**
+                     * @example {
+                     *       "error": {
+                     *         "message": "Cannot reach Ollama at <host>: <reason>. Start it with `ollama serve`, or correct MOCHI_OLLAMA_HOST.",
+                     *         "type": "server_error",
+                     *         "code": "ollama_unreachable"
+                     *       }
+                     *     }
+                     */
                     "application/json": components["schemas"]["OpenAIErrorEnvelope"];
                 };
             };
@@ -8457,6 +10379,15 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
+                    /**
+                     * @example {
+                     *       "error": {
+                     *         "message": "Ollama is busy: <reason>. Send the request again in 2 seconds.",
+                     *         "type": "server_error",
+                     *         "code": "ollama_busy"
+                     *       }
+                     *     }
+                     */
                     "application/json": components["schemas"]["OpenAIErrorEnvelope"];
                 };
             };
@@ -8466,6 +10397,15 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
+                    /**
+                     * @example {
+                     *       "error": {
+                     *         "message": "An unexpected error occurred in the server. See its log.",
+                     *         "type": "server_error",
+                     *         "code": "internal_error"
+                     *       }
+                     *     }
+                     */
                     "application/json": components["schemas"]["OpenAIErrorEnvelope"];
                 };
             };
@@ -8497,6 +10437,15 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
+                    /**
+                     * @example {
+                     *       "error": {
+                     *         "message": "Agent '<name>' cannot be used: <reason>",
+                     *         "type": "invalid_request_error",
+                     *         "code": "agent_invalid"
+                     *       }
+                     *     }
+                     */
                     "application/json": components["schemas"]["OpenAIErrorEnvelope"];
                 };
             };
@@ -8506,6 +10455,16 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
+                    /**
+                     * @example {
+                     *       "error": {
+                     *         "message": "There is no chat model '<model>'. To install '<model>', run `ollama pull <model>`.",
+                     *         "type": "invalid_request_error",
+                     *         "param": "model",
+                     *         "code": "model_not_found"
+                     *       }
+                     *     }
+                     */
                     "application/json": components["schemas"]["OpenAIErrorEnvelope"];
                 };
             };
@@ -8515,6 +10474,15 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
+                    /**
+                     * @example {
+                     *       "error": {
+                     *         "message": "Cannot reach Ollama at <host>: <reason>. Start it with `ollama serve`, or correct MOCHI_OLLAMA_HOST.",
+                     *         "type": "server_error",
+                     *         "code": "ollama_unreachable"
+                     *       }
+                     *     }
+                     */
                     "application/json": components["schemas"]["OpenAIErrorEnvelope"];
                 };
             };
@@ -8524,6 +10492,15 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
+                    /**
+                     * @example {
+                     *       "error": {
+                     *         "message": "Ollama is busy: <reason>. Send the request again in 2 seconds.",
+                     *         "type": "server_error",
+                     *         "code": "ollama_busy"
+                     *       }
+                     *     }
+                     */
                     "application/json": components["schemas"]["OpenAIErrorEnvelope"];
                 };
             };
@@ -8533,6 +10510,15 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
+                    /**
+                     * @example {
+                     *       "error": {
+                     *         "message": "An unexpected error occurred in the server. See its log.",
+                     *         "type": "server_error",
+                     *         "code": "internal_error"
+                     *       }
+                     *     }
+                     */
                     "application/json": components["schemas"]["OpenAIErrorEnvelope"];
                 };
             };
@@ -8542,13 +10528,13 @@ export interface operations {
         parameters: {
             query?: never;
             header?: {
-                /** @description Session of the turn. It overrides `metadata.session_id`. */
+                /** @description Overrides `metadata.session_id`. */
                 "X-Mochi-Session"?: string | null;
-                /** @description Tools of this server that the model may call, separated by commas. */
+                /** @description Tools of this server, separated by commas. */
                 "X-Mochi-Tools"?: string | null;
-                /** @description Without a session: policy of the tool calls. Calls that need approval are denied. */
+                /** @description Without a session: calls that need approval are denied. */
                 "X-Mochi-Tool-Policy"?: components["schemas"]["ToolExecutionPolicy"] | null;
-                /** @description In a session: a repeated request with the same key returns the existing answer. */
+                /** @description In a session: the same key returns the existing answer. */
                 "Idempotency-Key"?: string | null;
             };
             path?: never;
@@ -8576,6 +10562,15 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
+                    /**
+                     * @example {
+                     *       "error": {
+                     *         "message": "<message>",
+                     *         "type": "invalid_request_error",
+                     *         "code": "invalid_request"
+                     *       }
+                     *     }
+                     */
                     "application/json": components["schemas"]["OpenAIErrorEnvelope"];
                 };
             };
@@ -8585,6 +10580,16 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
+                    /**
+                     * @example {
+                     *       "error": {
+                     *         "message": "There is no chat model '<model>'. To install '<model>', run `ollama pull <model>`.",
+                     *         "type": "invalid_request_error",
+                     *         "param": "model",
+                     *         "code": "model_not_found"
+                     *       }
+                     *     }
+                     */
                     "application/json": components["schemas"]["OpenAIErrorEnvelope"];
                 };
             };
@@ -8594,6 +10599,15 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
+                    /**
+                     * @example {
+                     *       "error": {
+                     *         "message": "Session '<session_id>' is busy: a turn is running. Wait, or use POST /api/v1/chat/<session_id>/stop.",
+                     *         "type": "invalid_request_error",
+                     *         "code": "session_busy"
+                     *       }
+                     *     }
+                     */
                     "application/json": components["schemas"]["OpenAIErrorEnvelope"];
                 };
             };
@@ -8603,6 +10617,15 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
+                    /**
+                     * @example {
+                     *       "error": {
+                     *         "message": "Cannot <operation>: Disk full.",
+                     *         "type": "server_error",
+                     *         "code": "storage_failed"
+                     *       }
+                     *     }
+                     */
                     "application/json": components["schemas"]["OpenAIErrorEnvelope"];
                 };
             };
@@ -8612,6 +10635,15 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
+                    /**
+                     * @example {
+                     *       "error": {
+                     *         "message": "Cannot reach Ollama at <host>: <reason>. Start it with `ollama serve`, or correct MOCHI_OLLAMA_HOST.",
+                     *         "type": "server_error",
+                     *         "code": "ollama_unreachable"
+                     *       }
+                     *     }
+                     */
                     "application/json": components["schemas"]["OpenAIErrorEnvelope"];
                 };
             };
@@ -8621,6 +10653,15 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
+                    /**
+                     * @example {
+                     *       "error": {
+                     *         "message": "Ollama is busy: <reason>. Send the request again in 2 seconds.",
+                     *         "type": "server_error",
+                     *         "code": "ollama_busy"
+                     *       }
+                     *     }
+                     */
                     "application/json": components["schemas"]["OpenAIErrorEnvelope"];
                 };
             };
@@ -8630,6 +10671,15 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
+                    /**
+                     * @example {
+                     *       "error": {
+                     *         "message": "An unexpected error occurred in the server. See its log.",
+                     *         "type": "server_error",
+                     *         "code": "internal_error"
+                     *       }
+                     *     }
+                     */
                     "application/json": components["schemas"]["OpenAIErrorEnvelope"];
                 };
             };
@@ -8639,13 +10689,13 @@ export interface operations {
         parameters: {
             query?: never;
             header?: {
-                /** @description Session of the turn. It overrides `metadata.session_id`. */
+                /** @description Overrides `metadata.session_id`. */
                 "X-Mochi-Session"?: string | null;
-                /** @description Tools of this server that the model may call, separated by commas. */
+                /** @description Tools of this server, separated by commas. */
                 "X-Mochi-Tools"?: string | null;
-                /** @description Without a session: policy of the tool calls. Calls that need approval are denied. */
+                /** @description Without a session: calls that need approval are denied. */
                 "X-Mochi-Tool-Policy"?: components["schemas"]["ToolExecutionPolicy"] | null;
-                /** @description In a session: a repeated request with the same key returns the existing answer. */
+                /** @description In a session: the same key returns the existing answer. */
                 "Idempotency-Key"?: string | null;
             };
             path?: never;
@@ -8673,6 +10723,15 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
+                    /**
+                     * @example {
+                     *       "error": {
+                     *         "message": "<message>",
+                     *         "type": "invalid_request_error",
+                     *         "code": "invalid_request"
+                     *       }
+                     *     }
+                     */
                     "application/json": components["schemas"]["OpenAIErrorEnvelope"];
                 };
             };
@@ -8682,6 +10741,16 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
+                    /**
+                     * @example {
+                     *       "error": {
+                     *         "message": "There is no chat model '<model>'. To install '<model>', run `ollama pull <model>`.",
+                     *         "type": "invalid_request_error",
+                     *         "param": "model",
+                     *         "code": "model_not_found"
+                     *       }
+                     *     }
+                     */
                     "application/json": components["schemas"]["OpenAIErrorEnvelope"];
                 };
             };
@@ -8691,6 +10760,15 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
+                    /**
+                     * @example {
+                     *       "error": {
+                     *         "message": "Session '<session_id>' is busy: a turn is running. Wait, or use POST /api/v1/chat/<session_id>/stop.",
+                     *         "type": "invalid_request_error",
+                     *         "code": "session_busy"
+                     *       }
+                     *     }
+                     */
                     "application/json": components["schemas"]["OpenAIErrorEnvelope"];
                 };
             };
@@ -8700,6 +10778,15 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
+                    /**
+                     * @example {
+                     *       "error": {
+                     *         "message": "Cannot <operation>: Disk full.",
+                     *         "type": "server_error",
+                     *         "code": "storage_failed"
+                     *       }
+                     *     }
+                     */
                     "application/json": components["schemas"]["OpenAIErrorEnvelope"];
                 };
             };
@@ -8709,6 +10796,15 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
+                    /**
+                     * @example {
+                     *       "error": {
+                     *         "message": "Cannot reach Ollama at <host>: <reason>. Start it with `ollama serve`, or correct MOCHI_OLLAMA_HOST.",
+                     *         "type": "server_error",
+                     *         "code": "ollama_unreachable"
+                     *       }
+                     *     }
+                     */
                     "application/json": components["schemas"]["OpenAIErrorEnvelope"];
                 };
             };
@@ -8718,6 +10814,15 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
+                    /**
+                     * @example {
+                     *       "error": {
+                     *         "message": "Ollama is busy: <reason>. Send the request again in 2 seconds.",
+                     *         "type": "server_error",
+                     *         "code": "ollama_busy"
+                     *       }
+                     *     }
+                     */
                     "application/json": components["schemas"]["OpenAIErrorEnvelope"];
                 };
             };
@@ -8727,6 +10832,15 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
+                    /**
+                     * @example {
+                     *       "error": {
+                     *         "message": "An unexpected error occurred in the server. See its log.",
+                     *         "type": "server_error",
+                     *         "code": "internal_error"
+                     *       }
+                     *     }
+                     */
                     "application/json": components["schemas"]["OpenAIErrorEnvelope"];
                 };
             };
@@ -8760,6 +10874,15 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
+                    /**
+                     * @example {
+                     *       "error": {
+                     *         "message": "<message>",
+                     *         "type": "invalid_request_error",
+                     *         "code": "invalid_request"
+                     *       }
+                     *     }
+                     */
                     "application/json": components["schemas"]["OpenAIErrorEnvelope"];
                 };
             };
@@ -8769,6 +10892,16 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
+                    /**
+                     * @example {
+                     *       "error": {
+                     *         "message": "There is no chat model '<model>'. To install '<model>', run `ollama pull <model>`.",
+                     *         "type": "invalid_request_error",
+                     *         "param": "model",
+                     *         "code": "model_not_found"
+                     *       }
+                     *     }
+                     */
                     "application/json": components["schemas"]["OpenAIErrorEnvelope"];
                 };
             };
@@ -8778,6 +10911,15 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
+                    /**
+                     * @example {
+                     *       "error": {
+                     *         "message": "Cannot reach Ollama at <host>: <reason>. Start it with `ollama serve`, or correct MOCHI_OLLAMA_HOST.",
+                     *         "type": "server_error",
+                     *         "code": "ollama_unreachable"
+                     *       }
+                     *     }
+                     */
                     "application/json": components["schemas"]["OpenAIErrorEnvelope"];
                 };
             };
@@ -8787,6 +10929,15 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
+                    /**
+                     * @example {
+                     *       "error": {
+                     *         "message": "Ollama is busy: <reason>. Send the request again in 2 seconds.",
+                     *         "type": "server_error",
+                     *         "code": "ollama_busy"
+                     *       }
+                     *     }
+                     */
                     "application/json": components["schemas"]["OpenAIErrorEnvelope"];
                 };
             };
@@ -8796,6 +10947,15 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
+                    /**
+                     * @example {
+                     *       "error": {
+                     *         "message": "An unexpected error occurred in the server. See its log.",
+                     *         "type": "server_error",
+                     *         "code": "internal_error"
+                     *       }
+                     *     }
+                     */
                     "application/json": components["schemas"]["OpenAIErrorEnvelope"];
                 };
             };
@@ -8805,13 +10965,13 @@ export interface operations {
         parameters: {
             query?: never;
             header?: {
-                /** @description Session of the turn. It overrides `metadata.session_id`. */
+                /** @description Overrides `metadata.session_id`. */
                 "X-Mochi-Session"?: string | null;
-                /** @description Tools of this server that the model may call, separated by commas. */
+                /** @description Tools of this server, separated by commas. */
                 "X-Mochi-Tools"?: string | null;
-                /** @description Without a session: policy of the tool calls. Calls that need approval are denied. */
+                /** @description Without a session: calls that need approval are denied. */
                 "X-Mochi-Tool-Policy"?: components["schemas"]["ToolExecutionPolicy"] | null;
-                /** @description In a session: a repeated request with the same key returns the existing answer. */
+                /** @description In a session: the same key returns the existing answer. */
                 "Idempotency-Key"?: string | null;
             };
             path?: never;
@@ -8839,6 +10999,15 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
+                    /**
+                     * @example {
+                     *       "error": {
+                     *         "message": "<message>",
+                     *         "type": "invalid_request_error",
+                     *         "code": "invalid_request"
+                     *       }
+                     *     }
+                     */
                     "application/json": components["schemas"]["OpenAIErrorEnvelope"];
                 };
             };
@@ -8848,6 +11017,16 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
+                    /**
+                     * @example {
+                     *       "error": {
+                     *         "message": "There is no chat model '<model>'. To install '<model>', run `ollama pull <model>`.",
+                     *         "type": "invalid_request_error",
+                     *         "param": "model",
+                     *         "code": "model_not_found"
+                     *       }
+                     *     }
+                     */
                     "application/json": components["schemas"]["OpenAIErrorEnvelope"];
                 };
             };
@@ -8857,6 +11036,15 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
+                    /**
+                     * @example {
+                     *       "error": {
+                     *         "message": "Session '<session_id>' is busy: a turn is running. Wait, or use POST /api/v1/chat/<session_id>/stop.",
+                     *         "type": "invalid_request_error",
+                     *         "code": "session_busy"
+                     *       }
+                     *     }
+                     */
                     "application/json": components["schemas"]["OpenAIErrorEnvelope"];
                 };
             };
@@ -8866,6 +11054,15 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
+                    /**
+                     * @example {
+                     *       "error": {
+                     *         "message": "Cannot <operation>: Disk full.",
+                     *         "type": "server_error",
+                     *         "code": "storage_failed"
+                     *       }
+                     *     }
+                     */
                     "application/json": components["schemas"]["OpenAIErrorEnvelope"];
                 };
             };
@@ -8875,6 +11072,15 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
+                    /**
+                     * @example {
+                     *       "error": {
+                     *         "message": "Cannot reach Ollama at <host>: <reason>. Start it with `ollama serve`, or correct MOCHI_OLLAMA_HOST.",
+                     *         "type": "server_error",
+                     *         "code": "ollama_unreachable"
+                     *       }
+                     *     }
+                     */
                     "application/json": components["schemas"]["OpenAIErrorEnvelope"];
                 };
             };
@@ -8884,6 +11090,15 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
+                    /**
+                     * @example {
+                     *       "error": {
+                     *         "message": "Ollama is busy: <reason>. Send the request again in 2 seconds.",
+                     *         "type": "server_error",
+                     *         "code": "ollama_busy"
+                     *       }
+                     *     }
+                     */
                     "application/json": components["schemas"]["OpenAIErrorEnvelope"];
                 };
             };
@@ -8893,6 +11108,15 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
+                    /**
+                     * @example {
+                     *       "error": {
+                     *         "message": "An unexpected error occurred in the server. See its log.",
+                     *         "type": "server_error",
+                     *         "code": "internal_error"
+                     *       }
+                     *     }
+                     */
                     "application/json": components["schemas"]["OpenAIErrorEnvelope"];
                 };
             };
@@ -8902,13 +11126,13 @@ export interface operations {
         parameters: {
             query?: never;
             header?: {
-                /** @description Session of the turn. It overrides `metadata.session_id`. */
+                /** @description Overrides `metadata.session_id`. */
                 "X-Mochi-Session"?: string | null;
-                /** @description Tools of this server that the model may call, separated by commas. */
+                /** @description Tools of this server, separated by commas. */
                 "X-Mochi-Tools"?: string | null;
-                /** @description Without a session: policy of the tool calls. Calls that need approval are denied. */
+                /** @description Without a session: calls that need approval are denied. */
                 "X-Mochi-Tool-Policy"?: components["schemas"]["ToolExecutionPolicy"] | null;
-                /** @description In a session: a repeated request with the same key returns the existing answer. */
+                /** @description In a session: the same key returns the existing answer. */
                 "Idempotency-Key"?: string | null;
             };
             path?: never;
@@ -8936,6 +11160,16 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
+                    /**
+                     * @example {
+                     *       "type": "error",
+                     *       "error": {
+                     *         "type": "invalid_request_error",
+                     *         "message": "The idempotency key '<key>' was used for another message of this session. Use a new key."
+                     *       },
+                     *       "request_id": ""
+                     *     }
+                     */
                     "application/json": components["schemas"]["AnthropicErrorEnvelope"];
                 };
             };
@@ -8945,6 +11179,16 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
+                    /**
+                     * @example {
+                     *       "type": "error",
+                     *       "error": {
+                     *         "type": "not_found_error",
+                     *         "message": "There is no tool named '<name>'. GET /api/v1/tools lists the tools."
+                     *       },
+                     *       "request_id": ""
+                     *     }
+                     */
                     "application/json": components["schemas"]["AnthropicErrorEnvelope"];
                 };
             };
@@ -8954,6 +11198,16 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
+                    /**
+                     * @example {
+                     *       "type": "error",
+                     *       "error": {
+                     *         "type": "invalid_request_error",
+                     *         "message": "The file of session '<session_id>' has format version <version>, and this server reads versions up to 1.3. Update mochi-server."
+                     *       },
+                     *       "request_id": ""
+                     *     }
+                     */
                     "application/json": components["schemas"]["AnthropicErrorEnvelope"];
                 };
             };
@@ -8963,6 +11217,16 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
+                    /**
+                     * @example {
+                     *       "type": "error",
+                     *       "error": {
+                     *         "type": "api_error",
+                     *         "message": "Cannot <operation>: Disk full."
+                     *       },
+                     *       "request_id": ""
+                     *     }
+                     */
                     "application/json": components["schemas"]["AnthropicErrorEnvelope"];
                 };
             };
@@ -8972,6 +11236,16 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
+                    /**
+                     * @example {
+                     *       "type": "error",
+                     *       "error": {
+                     *         "type": "api_error",
+                     *         "message": "Model '<model>' called no tool, although `tool_choice` requires a call. Use another model, or `tool_choice: \"auto\"`."
+                     *       },
+                     *       "request_id": ""
+                     *     }
+                     */
                     "application/json": components["schemas"]["AnthropicErrorEnvelope"];
                 };
             };
@@ -8981,6 +11255,16 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
+                    /**
+                     * @example {
+                     *       "type": "error",
+                     *       "error": {
+                     *         "type": "overloaded_error",
+                     *         "message": "The server is shutting down and accepts no new turns or imports. Try again later."
+                     *       },
+                     *       "request_id": ""
+                     *     }
+                     */
                     "application/json": components["schemas"]["AnthropicErrorEnvelope"];
                 };
             };
@@ -8990,6 +11274,16 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
+                    /**
+                     * @example {
+                     *       "type": "error",
+                     *       "error": {
+                     *         "type": "api_error",
+                     *         "message": "An unexpected error occurred in the server. See its log."
+                     *       },
+                     *       "request_id": ""
+                     *     }
+                     */
                     "application/json": components["schemas"]["AnthropicErrorEnvelope"];
                 };
             };
@@ -8999,13 +11293,13 @@ export interface operations {
         parameters: {
             query?: never;
             header?: {
-                /** @description Session of the turn. It overrides `metadata.session_id`. */
+                /** @description Overrides `metadata.session_id`. */
                 "X-Mochi-Session"?: string | null;
-                /** @description Tools of this server that the model may call, separated by commas. */
+                /** @description Tools of this server, separated by commas. */
                 "X-Mochi-Tools"?: string | null;
-                /** @description Without a session: policy of the tool calls. Calls that need approval are denied. */
+                /** @description Without a session: calls that need approval are denied. */
                 "X-Mochi-Tool-Policy"?: components["schemas"]["ToolExecutionPolicy"] | null;
-                /** @description In a session: a repeated request with the same key returns the existing answer. */
+                /** @description In a session: the same key returns the existing answer. */
                 "Idempotency-Key"?: string | null;
             };
             path?: never;
@@ -9034,6 +11328,16 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
+                    /**
+                     * @example {
+                     *       "type": "error",
+                     *       "error": {
+                     *         "type": "invalid_request_error",
+                     *         "message": "<message>"
+                     *       },
+                     *       "request_id": ""
+                     *     }
+                     */
                     "application/json": components["schemas"]["AnthropicErrorEnvelope"];
                 };
             };
@@ -9043,6 +11347,16 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
+                    /**
+                     * @example {
+                     *       "type": "error",
+                     *       "error": {
+                     *         "type": "not_found_error",
+                     *         "message": "There is no chat model '<model>'. To install '<model>', run `ollama pull <model>`."
+                     *       },
+                     *       "request_id": ""
+                     *     }
+                     */
                     "application/json": components["schemas"]["AnthropicErrorEnvelope"];
                 };
             };
@@ -9052,6 +11366,16 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
+                    /**
+                     * @example {
+                     *       "type": "error",
+                     *       "error": {
+                     *         "type": "api_error",
+                     *         "message": "<message>"
+                     *       },
+                     *       "request_id": ""
+                     *     }
+                     */
                     "application/json": components["schemas"]["AnthropicErrorEnvelope"];
                 };
             };
@@ -9061,6 +11385,16 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
+                    /**
+                     * @example {
+                     *       "type": "error",
+                     *       "error": {
+                     *         "type": "overloaded_error",
+                     *         "message": "Ollama is busy: <reason>. Send the request again in 2 seconds."
+                     *       },
+                     *       "request_id": ""
+                     *     }
+                     */
                     "application/json": components["schemas"]["AnthropicErrorEnvelope"];
                 };
             };
@@ -9070,6 +11404,16 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
+                    /**
+                     * @example {
+                     *       "type": "error",
+                     *       "error": {
+                     *         "type": "api_error",
+                     *         "message": "An unexpected error occurred in the server. See its log."
+                     *       },
+                     *       "request_id": ""
+                     *     }
+                     */
                     "application/json": components["schemas"]["AnthropicErrorEnvelope"];
                 };
             };

@@ -134,7 +134,7 @@ def test_greeting_reports_another_server_in_place_of_ollama(tmp_path: Path) -> N
         wrong = f"{ollama.url}/nowhere"
         with Command("mochi_server", "--port", "0", "--ollama-host", wrong, cwd=tmp_path) as command:
             assert greeting(command)[1] == (
-                f"  Ollama   {wrong}: Ollama answered with status 404. "
+                f"  Ollama   {wrong}: Ollama answered with status 404 and no message. "
                 "Check that MOCHI_OLLAMA_HOST is the address of Ollama, without a path such as /api."
             )
 

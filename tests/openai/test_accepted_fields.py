@@ -185,7 +185,7 @@ def test_error_names_all_allowed_values_of_a_field(conversation: Conversation) -
 
 
 def test_several_answers_are_refused_with_the_reason(conversation: Conversation) -> None:
-    assert "Ollama gives one answer to a request" in conversation.refused(n=3).message
+    assert "Ollama gives one answer" in conversation.refused(n=3).message
 
 
 @pytest.mark.parametrize("top", [None, 2])

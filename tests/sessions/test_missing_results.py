@@ -110,6 +110,14 @@ async def test_client_tool_calls_get_no_results(store: SessionStore) -> None:
     assert roles(await store.load(session.session_id)) == ["user", "assistant"]
 
 
+async def test_old_name_of_client_tool_calls_is_read(files: FileSessionStore) -> None:
+    session = await stored_session(files, user("a"), calling("c1", client_tool_calls=["c1"]))
+    file = file_of(files.path, session.session_id)
+    file.write_text(file.read_text().replace("client_tool_calls", "handed_back"))
+    loaded = await files.load(session.session_id)
+    assert (results(loaded), loaded.messages[-1]["client_tool_calls"]) == ([], ["c1"])
+
+
 def test_complete_history_is_unchanged() -> None:
     turn = [user("a"), calling("c1", "c2"), result("c2"), result("c1"), assistant("b")]
     history = History.of(turn * 50)

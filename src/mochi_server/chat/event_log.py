@@ -126,6 +126,7 @@ class EventLog:
                 (content if isinstance(event, ContentDelta) else thinking).append(event.content)
         self._snapshot = Snapshot("".join(content), "".join(thinking))
         del self._lines[:count]
+        self._recent.clear()
         self.size -= size
         self._dropped += count
 

@@ -277,6 +277,8 @@ def user_message(content: str, images: Sequence[Image] = (), *, key_digest: str 
 
 def complete_message(message: Message, index: int, created_at: str) -> Message:
     """Add missing fields to a stored message, always the same ones, and remove invalid fields and tool calls."""
+    if "handed_back" in message:  # the name of the field before version 1.0
+        message["client_tool_calls"] = message.pop("handed_back")  # type: ignore[typeddict-item]
     wrong = [n for n, kind in _MESSAGE_TYPES.items() if message.get(n) is not None and not isinstance(message[n], kind)]  # type: ignore[literal-required]  # the key is not a literal
     for name in wrong:
         del message[name]  # type: ignore[misc]  # the key is not a literal

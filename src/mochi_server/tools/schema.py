@@ -107,9 +107,21 @@ async def _bind(
         raise InvalidArguments(explain(error)) from error
     except Exception as error:  # validators of types are user code
         raise InvalidArguments(type(error).__name__) from error
+    if names := [name for name, sent in arguments.items() if _has_number_for_boolean(sent, values[name])]:
+        raise InvalidArguments(f"{', '.join(names)}: Input should be a number, not a boolean")
     bound = signature.bind_partial()
     bound.arguments = {name: values[name] for name in signature.parameters}
     return bound
+
+
+def _has_number_for_boolean(sent: object, value: object) -> bool:
+    """Return whether pydantic has converted a boolean in ``sent`` to a number in ``value``."""
+    if isinstance(sent, dict):
+        members = value if isinstance(value, dict) else getattr(value, "__dict__", {})
+        return any(_has_number_for_boolean(each, members.get(name)) for name, each in sent.items())
+    if isinstance(sent, list) and isinstance(value, list | tuple):
+        return any(map(_has_number_for_boolean, sent, value))
+    return isinstance(sent, bool) and type(value) in (int, float)
 
 
 def type_name(annotation: object) -> str:
