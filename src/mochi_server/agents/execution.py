@@ -135,7 +135,7 @@ class AgentExecutionService:
             if warnings := [*_warnings(agent, model.name), *model.warnings(toolbox.schemas())]:
                 events.publish(warnings)
             planning = ToolLoop(model, writer, toolbox, self.limits, publish_planning)
-            await planning.answer(await _reminder(self.prompts.planning))
+            await planning.answer_without_tools(await _reminder(self.prompts.planning))
             execution = ToolLoop(model, writer, toolbox, self.limits, events.publisher("execution"), may_announce=True)
             await execution.run(await _reminder(self.prompts.execution))
             await model.save_window(writer.conversation.store)

@@ -66,9 +66,9 @@ class ToolLoop:
             if self._identical_calls >= self.limits.identical_calls:
                 break
         self.publish([self._limit_warning()])
-        await self.answer(reminders)  # so that the user gets an answer
+        await self.answer_without_tools(reminders)  # so that the user gets an answer
 
-    async def answer(self, reminders: Sequence[Message] = ()) -> None:
+    async def answer_without_tools(self, reminders: Sequence[Message] = ()) -> None:
         """Request one answer without offering tools. Tool calls in that answer are ignored."""
         await self._call_model(reminders, offers_tools=False)
 
