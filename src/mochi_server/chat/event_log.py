@@ -79,7 +79,7 @@ class EventLog:
     """Latest batches as they were published, so that a subscriber that is a little slow needs no decoding."""
     _dropped: int = 0
     """Number of the last event that the snapshot replaces, or 0 if there is no snapshot."""
-    _snapshot: Snapshot = field(default_factory=lambda: Snapshot("", ""))
+    _snapshot: Snapshot | None = None
 
     def add(self, events: list[ChatEvent]) -> Batch:
         """Append events and return them as a batch."""
@@ -109,10 +109,14 @@ class EventLog:
         if recent and recent[0].first == position + 1:
             lines = [line for batch in recent for line in batch.lines]
             return Batch(position + 1, lines, [event for batch in recent for event in batch.events])
-        if position < self._dropped:
+        if self._snapshot is not None and position < self._dropped:
             return Batch(self._dropped, (encode(self._snapshot),), (self._snapshot,))
         begin = position - self._dropped
         return Batch(position + 1, self._lines[begin : begin + _MAX_BATCH_EVENTS])
+
+    def release(self) -> None:
+        """Free the event objects after the end of the run. Clients that resume it need only the lines."""
+        self._recent.clear()
 
     def _drop_older_half(self) -> None:
         """Replace the older half of the events by a snapshot of their text. The latest event is always retained."""
@@ -120,7 +124,8 @@ class EventLog:
         while size < self.size // 2 and count < len(self._lines) - 1:
             size += _size(self._lines[count : count + 1])
             count += 1
-        content, thinking = [self._snapshot.content], [self._snapshot.thinking]
+        earlier = self._snapshot or Snapshot("", "")
+        content, thinking = [earlier.content], [earlier.thinking]
         for event in map(decode, self._lines[:count]):
             if isinstance(event, ContentDelta | ThinkingDelta):
                 (content if isinstance(event, ContentDelta) else thinking).append(event.content)

@@ -66,6 +66,7 @@ class RunCache:
     def retain(self, run: Run) -> None:
         """Retain an ended run until it expires or the memory limit is reached. Clients find only runs of sessions."""
         run.task = None  # it refers to all data of the turn
+        run.log.release()
         if run.conversation.kind != "session":
             self._remove(run)
             return

@@ -74,17 +74,25 @@ async def _start(server: LocalServer, cwd: str | None) -> Process:
     # Services do not activate the virtual environment, but its programs must be found.
     search_path = os.pathsep.join(filter(None, [environment.get("PATH", os.defpath), sysconfig.get_path("scripts")]))
     _check_files(server.command, cwd, search_path)
-    return await asyncio.create_subprocess_exec(
-        server.command,
-        *server.args,
-        env={**environment, "PATH": search_path},
-        cwd=cwd,
-        stdin=PIPE,
-        stdout=PIPE,
-        stderr=PIPE,
-        limit=_CHUNK_BYTES,
-        start_new_session=True,
+    starting = asyncio.ensure_future(
+        asyncio.create_subprocess_exec(
+            server.command,
+            *server.args,
+            env={**environment, "PATH": search_path},
+            cwd=cwd,
+            stdin=PIPE,
+            stdout=PIPE,
+            stderr=PIPE,
+            limit=_CHUNK_BYTES,
+            start_new_session=True,
+        )
     )
+    try:
+        return await asyncio.shield(starting)
+    except asyncio.CancelledError:  # the process starts despite the cancellation
+        with anyio.CancelScope(shield=True), suppress(OSError, ValueError):
+            await _stop(await starting)
+        raise
 
 
 def _check_files(command: str, cwd: str | None, search_path: str) -> None:

@@ -33,6 +33,7 @@ _STALL_ADVICE = "If the model is slow, raise MOCHI_OLLAMA_STALL_TIMEOUT_SECONDS.
 _SHORT_CALL_SECONDS = 5
 _CHECK_SECONDS = 2.0  # between two checks whether the connection of a stream still exists
 _DRAIN_SECONDS = 0.05
+MAX_LINE_BYTES = 8 * 1024 * 1024
 _MAX_UNSTREAMED_BYTES = 1024 * 1024
 _MAX_LEVELS = 512  # orjson parses 1024 levels
 _STRING_OR_BRACKET = re.compile(rb'"[^"\\]*(?:\\.[^"\\]*)*"|[\[\]{}]')
@@ -53,7 +54,10 @@ class LineReader:
             lines[0] = bytes(self._buffer) + lines[0]
             self._buffer.clear()
         self._buffer += rest
-        return self._read(lines)
+        parsed = self._read(lines)
+        if len(self._buffer) > MAX_LINE_BYTES and not self.done:
+            self.failure = self.failure or OllamaError(f"Ollama sent a line of more than {MAX_LINE_BYTES} bytes.")
+        return parsed
 
     def end(self) -> list[Line]:
         """Return the lines that remain at the end of the stream. Sets ``failure`` if the answer is incomplete."""
