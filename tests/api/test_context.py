@@ -240,6 +240,7 @@ def test_released_window_is_chosen_as_in_a_new_session(private_api: Api) -> None
         assert body["context_window_config"]["current_window"] == chosen
 
 
+@pytest.mark.one_process("each server has its own windows")
 @pytest.mark.parametrize("is_manual", [False, True])
 @pytest.mark.parametrize(("window", "used"), [(10**9, 40960), (-5, 8192), (0, 8192), (True, 8192), ("8k", 8192)])
 def test_imported_window_is_limited_to_the_model(
