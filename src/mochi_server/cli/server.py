@@ -133,6 +133,8 @@ class _Server(uvicorn.Server):
         await super().startup(sockets)
         if self.started:
             self._loop = asyncio.get_running_loop()
+            gc.freeze()  # imported modules are never garbage
+            gc.set_threshold(50_000, 5, 25)
             gc.enable()  # the command disables garbage collection while it imports modules
             # While the event loop is busy, a storage thread waits up to this interval at each system call.
             sys.setswitchinterval(0.0005)
