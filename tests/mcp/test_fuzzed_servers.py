@@ -83,7 +83,8 @@ def call_all(api: Api, data_dir: Path, watch: "Watch", pool: Executor) -> None:
     reloads = Reloads(api)
     drivers = [pool.submit(call_often, api, data_dir, seed, reloads) for seed in (*HTTP_SEEDS, *STDIO_SEEDS)]
     while not all(driver.done() for driver in drivers):
-        outcome = called(api, "note", session_with(api, tool_group="good"), text="on")
+        with session_of(api, tool_group="good") as session_id:
+            outcome = called(api, "note", session_id, text="on")
         assert outcome["result"] == "on", outcome
         total = answers(data_dir).total()
         if not watch.is_measuring and total >= WARM_UP_ANSWERS:
@@ -92,6 +93,14 @@ def call_all(api: Api, data_dir: Path, watch: "Watch", pool: Executor) -> None:
             reloads.ensure(reloads.count)
     for driver in drivers:
         driver.result()
+
+
+@contextmanager
+def session_of(api: Api, **settings: Any) -> Iterator[str]:
+    """Create a session, and delete it so that the server's memory has no cached conversations."""
+    session_id = session_with(api, **settings)
+    yield session_id
+    assert api.http.delete(f"/sessions/{session_id}").status_code == 204
 
 
 class Reloads:
@@ -113,11 +122,11 @@ class Reloads:
 def call_often(api: Api, data_dir: Path, seed: int, reloads: Reloads) -> None:
     """Call the tool of an MCP server in many turns, with any outcome."""
     tool = f"random_{seed}"
-    session_id = session_with(api, tool_group=None, tools=[tool])
     distinct = {"tool_call": [{"name": tool, "args": {"number": number}} for number in range(CALLS)]}
     while answers(data_dir, seed).total() < ANSWERS:
         seen = reloads.count
-        answer = api.send_message(session_id, instruct(distinct, words(2)))
+        with session_of(api, tool_group=None, tools=[tool]) as session_id:
+            answer = api.send_message(session_id, instruct(distinct, words(2)))
         if answer["tool_calls_executed"][-1]["error_code"] == "TOOL_NOT_FOUND":
             reloads.ensure(seen)
 
