@@ -3,7 +3,7 @@
 import json
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields
-from typing import Any, get_args
+from typing import Any, TypeVar, get_args
 
 import anyio
 import httpx
@@ -11,8 +11,6 @@ import httpx
 from mochi_server.events import ChatEvent, ContentDelta, Done, Snapshot, ThinkingDelta, ToolConfirmationRequired
 from mochi_server.util.blocking import BlockingClient, run
 
-_GATEWAY_STATUSES = frozenset({502, 503, 504})
-"""HTTP status codes that a proxy sends if it cannot reach the server."""
 DELAYS = (0.0, 0.5, 1.0, 2.0, 4.0, 8.0)
 """Seconds before each attempt to resume after a lost connection."""
 READ_SECONDS = 30
@@ -35,15 +33,14 @@ class Unavailable(ConnectionFailed):
     """A proxy cannot reach the server at the moment."""
 
 
+@dataclass(eq=False)
 class ApiError(ClientError):
     """An error response with its HTTP ``status`` and the server's error ``code``, such as ``SESSION_BUSY``."""
 
-    def __init__(self, status: int, code: str, message: str, details: dict[str, Any]) -> None:
-        super().__init__(message)
-        self.status = status
-        self.code = code
-        self.message = message
-        self.details = details
+    status: int
+    code: str
+    message: str
+    details: dict[str, Any]
 
     def __str__(self) -> str:
         return f"{self.code} ({self.status}): {self.message}"
@@ -55,12 +52,10 @@ def parse_error(status: int, body: bytes) -> ClientError:
         error = json.loads(body)["error"]
         return ApiError(status, error["code"], error["message"], error.get("details") or {})
     except (ValueError, TypeError, LookupError):
-        if status in _GATEWAY_STATUSES:
+        if status in (502, 503, 504):
             return Unavailable(f"A proxy cannot reach the server (HTTP status {status}).")
-        text = body[:200].decode(errors="replace")
-        return ApiError(
-            status, "UNKNOWN", f"The response is not from mochi-server; check the URL. It begins with: {text}", {}
-        )
+        message = "The response is not from mochi-server; check the URL. It begins with: "
+        return ApiError(status, "UNKNOWN", message + body[:200].decode(errors="replace"), {})
 
 
 RETRYABLE_ERRORS = (httpx.TransportError, Unavailable)
@@ -77,6 +72,7 @@ class UnknownEvent:
 
 StreamEvent = ChatEvent | UnknownEvent
 _CLASSES: dict[str, Any] = {cls.type: cls for cls in get_args(ChatEvent)}
+T = TypeVar("T")
 
 
 class Parser:
@@ -100,14 +96,15 @@ class Parser:
                 yield values.get("id", [""])[-1], _make_event(name, json.loads("\n".join(values["data"])))
 
 
+def build(cls: type[T], data: Mapping[str, Any]) -> T:
+    """Return an instance of a dataclass with the fields in ``data``. Unknown fields are ignored."""
+    return cls(**{field.name: data[field.name] for field in fields(cls) if field.name in data})  # type: ignore[arg-type]  # a dataclass
+
+
 def _make_event(name: str, data: Any) -> StreamEvent:
-    """Return the event ``name`` with the fields in ``data``. Unknown fields are ignored."""
-    cls = _CLASSES.get(name)
-    if cls is None or not isinstance(data, dict):
-        return UnknownEvent(name, data)
     try:
-        event: StreamEvent = cls(**{field.name: data[field.name] for field in fields(cls) if field.name in data})
-    except TypeError:  # a required field is missing
+        event: StreamEvent = build(_CLASSES[name], data)
+    except (LookupError, TypeError):  # a new event, or a required field is missing
         return UnknownEvent(name, data)
     return event
 
@@ -159,12 +156,7 @@ class AsyncStream(AsyncIterator[StreamEvent]):
         after: str | None = None,
         on_confirmation: Callable[[ToolConfirmationRequired], Awaitable[None]] | None = None,
     ) -> None:
-        """Create a stream of the events of a turn. ``after`` is the ID of the last event that the caller received.
-
-        ``first_request`` starts the turn. It must be safe to repeat, because it is sent again if the connection fails.
-        If ``first_request`` is None, the stream contains the events of the running or latest turn.
-        ``on_confirmation`` receives each event that requires approval, after the caller has received it.
-        """
+        """``first_request`` starts a turn and is repeated if the connection fails. Without it, get the latest turn."""
         self.last_event_id = after
         """ID of the latest event. Pass the ID to ``listen`` to continue after this event, even in another process."""
         self._first_request = first_request
