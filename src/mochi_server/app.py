@@ -22,7 +22,6 @@ from mochi_server.routers import ALIASED, API
 from mochi_server.routers.health import WITHOUT_KEY
 from mochi_server.util.net import is_loopback
 from mochi_server.web.api_docs import PUBLIC_PAGES, add_docs, document
-from mochi_server.web.exception_handlers import add_handlers, any_error
 from mochi_server.web.middleware import (
     LOCAL_ORIGINS,
     answer_head,
@@ -35,6 +34,7 @@ from mochi_server.web.middleware import (
     origin_check,
 )
 from mochi_server.web.request_log import HEADER, RequestLogMiddleware
+from mochi_server.web.routes import add_handlers, any_error
 
 logger = logging.getLogger(__name__)
 
