@@ -1,6 +1,5 @@
 """Asynchronous and synchronous clients of mochi-server."""
 
-import asyncio
 import inspect
 import os
 import uuid
@@ -15,31 +14,17 @@ import anyio
 import httpx
 from typing_extensions import ParamSpec, Self, Unpack
 
-from mochi_server.client import types
-from mochi_server.client.streams import (
-    DELAYS,
-    READ_SECONDS,
-    RETRYABLE_ERRORS,
-    ApiError,
-    AsyncStream,
-    Backoff,
-    Parser,
-    Stream,
-    UnknownEvent,
-    build,
-    parse_error,
-)
+from mochi_server.client import streams, types
+from mochi_server.client.streams import DELAYS, READ_SECONDS, ApiError, AsyncStream, Backoff, Stream
 from mochi_server.client.types import Json
 from mochi_server.constants import API_PREFIX
 from mochi_server.events import ToolConfirmationRequired
 from mochi_server.util.blocking import BlockingClient, blocking
 from mochi_server.util.net import is_loopback
-from mochi_server.util.shielding import cancel_and_wait
 
 OnConfirm = Callable[[ToolConfirmationRequired], "bool | types.Decision | Awaitable[bool | types.Decision]"]
 """Callback that approves or denies a tool call."""
 
-_POLL_SECONDS = 0.25
 _TOO_LATE = (404, 408, 409)
 """HTTP status codes of decisions for calls that no longer wait for a decision."""
 _COMPARED_FIELDS = {
@@ -53,39 +38,33 @@ _COMPARED_FIELDS = {
     "tokens_per_second": "tokensPerSecond",
 }
 """Keys of a compared answer, and their names in the event stream."""
+_ANSWERS = ("done", "error")
 P = ParamSpec("P")
 
 
 class AsyncMochiClient:
     """Asynchronous client of one server. Close it, or use it as a context manager.
 
-    ``delays`` are the seconds before each attempt to resume after a lost connection. ``http`` is your own ``httpx``
-    client with the ``base_url`` of the API (``http://127.0.0.1:8000/api/v1``); close it yourself. Every method raises
-    ``ApiError`` for an error response and ``ConnectionFailed`` if the server cannot be reached. An invalid ``url``
-    raises ``ValueError``.
+    ``delays`` are the seconds before each attempt to resume after a lost connection. Every method raises ``ApiError``
+    for an error response and ``ConnectionFailed`` if the server cannot be reached. An invalid ``url`` raises
+    ``ValueError``.
     """
 
     def __init__(
-        self,
-        url: str = "http://127.0.0.1:8000",
-        *,
-        api_key: str | None = None,
-        delays: Sequence[float] = DELAYS,
-        http: httpx.AsyncClient | None = None,
+        self, url: str = "http://127.0.0.1:8000", *, api_key: str | None = None, delays: Sequence[float] = DELAYS
     ) -> None:
-        if not url.startswith(("http://", "https://")):
-            raise ValueError(f"{url!r} is not an http:// or https:// URL")
         try:
             base_url = httpx.URL(url.rstrip("/") + API_PREFIX)
         except httpx.InvalidURL as error:
             raise ValueError(f"{url!r} is not a valid URL: {error}") from error
-        self._http = http or httpx.AsyncClient(
+        if base_url.scheme not in ("http", "https"):
+            raise ValueError(f"{url!r} is not an http:// or https:// URL")
+        self._http = httpx.AsyncClient(
             base_url=base_url,
             headers={"Authorization": f"Bearer {api_key}"} if api_key else {},
             trust_env=not is_loopback(base_url.host),  # no proxy for this machine
             limits=httpx.Limits(),  # each stream uses a connection until it ends
         )
-        self._owns_http = http is None
         self._delays = delays
 
     async def list_models(self) -> list[Json]:
@@ -172,21 +151,16 @@ class AsyncMochiClient:
         Tool calls that need approval are denied, unless ``on_confirm`` approves them, or ``wait_for_confirmation`` is
         set and a client approves them. ``on_confirm`` is described at ``stream``.
         """
+        key = idempotency_key or uuid.uuid4().hex
+        if on_confirm is not None:  # the stream shows which calls to decide; the request below returns its answer
+            stream = self.stream(session_id, message, on_confirm=on_confirm, idempotency_key=key, **options)
+            async with stream:
+                async for _ in stream:
+                    pass
         waits = wait_for_confirmation or on_confirm is not None
         body = {**_turn_body(message, options), "wait_for_confirmation": waits}
-        headers, path = _key_header(idempotency_key), _chat_path(session_id)
-        sending = self._send("POST", path, json=body, headers=headers, read_seconds=None)
-        if on_confirm is None:
-            return await sending
-        deciding = asyncio.ensure_future(self._decide_pending(session_id, on_confirm))
-        answering = asyncio.ensure_future(sending)
-        try:
-            await asyncio.wait([answering, deciding], return_when=asyncio.FIRST_COMPLETED)
-            if not answering.done():
-                await deciding  # the callback has failed
-            return await answering
-        finally:
-            await cancel_and_wait([answering, deciding])
+        headers = {"Idempotency-Key": key}
+        return await self._send("POST", _chat_path(session_id), json=body, headers=headers, read_seconds=None)
 
     def stream(
         self,
@@ -206,7 +180,8 @@ class AsyncMochiClient:
         that requires approval, and returns True, False or a ``types.Decision``. A plain function runs in a thread. A
         decision after the approval timeout or the end of the turn has no effect.
         """
-        request = {"method": "POST", "json": _turn_body(message, options), "headers": _key_header(idempotency_key)}
+        headers = {"Idempotency-Key": idempotency_key or uuid.uuid4().hex}
+        request = {"method": "POST", "json": _turn_body(message, options), "headers": headers}
         return self._open_stream(session_id, on_confirm, first_request=request)
 
     def listen(self, session_id: str, after: str | None = None, *, on_confirm: OnConfirm | None = None) -> AsyncStream:
@@ -261,8 +236,8 @@ class AsyncMochiClient:
         body = {"modelIds": list(models), "message": message}
         body |= _without_none(systemPrompt=system_prompt, chatHistory=history, think=think, options=options)
         response = await self._request("POST", "/models/test", json=body, read_seconds=None)
-        events = [event for _, event in Parser().feed(response.content) if isinstance(event, UnknownEvent)]
-        answers = [event.data for event in events if event.type in ("done", "error")]
+        events = [event for _, event in streams.Parser().feed(response.content)]
+        answers = [event.data for event in events if isinstance(event, streams.UnknownEvent) and event.type in _ANSWERS]
         return [{name: answer.get(key) for name, key in _COMPARED_FIELDS.items()} for answer in answers]
 
     async def stop(self, session_id: str) -> Json:
@@ -274,8 +249,7 @@ class AsyncMochiClient:
         return await self._send("GET", f"{_chat_path(session_id)}/run")
 
     async def aclose(self) -> None:
-        if self._owns_http:
-            await self._http.aclose()
+        await self._http.aclose()
 
     async def __aenter__(self) -> Self:
         return self
@@ -299,16 +273,6 @@ class AsyncMochiClient:
             if error.status not in _TOO_LATE:
                 raise
 
-    async def _decide_pending(self, session_id: str, on_confirm: OnConfirm) -> None:
-        """Poll the session's approval requests and pass each one to ``on_confirm``. ``chat`` receives no events."""
-        decided: set[str] = set()
-        while True:
-            for call in await self.list_confirmations(session_id):
-                if call["state"] == "waiting" and call["confirmation_id"] not in decided:
-                    decided.add(call["confirmation_id"])
-                    await self._decide(session_id, on_confirm, build(ToolConfirmationRequired, call))
-            await anyio.sleep(_POLL_SECONDS)
-
     async def _list(self, name: str, method: str, path: str, **request: Any) -> list[Json]:
         return cast("list[Json]", (await self._send(method, path, **request))[name])
 
@@ -317,7 +281,7 @@ class AsyncMochiClient:
         try:
             return cast("Json", response.json())
         except ValueError:  # for example an HTML page of another server
-            raise parse_error(response.status_code, response.content) from None
+            raise streams.parse_error(response.status_code, response.content) from None
 
     async def _request(
         self, method: str, path: str, *, read_seconds: float | None = READ_SECONDS, **request: Any
@@ -331,8 +295,8 @@ class AsyncMochiClient:
                 response = await self._http.request(method, path, timeout=timeout, **request)
                 if response.is_success:
                     return response
-                raise parse_error(response.status_code, response.content)
-            except RETRYABLE_ERRORS as error:
+                raise streams.parse_error(response.status_code, response.content)
+            except streams.RETRYABLE_ERRORS as error:
                 await anyio.sleep(backoff.delay_after(error))
 
 
@@ -350,14 +314,9 @@ class MochiClient(BlockingClient[AsyncMochiClient]):
     """Synchronous version of ``AsyncMochiClient``. Threads can share a client."""
 
     def __init__(
-        self,
-        url: str = "http://127.0.0.1:8000",
-        *,
-        api_key: str | None = None,
-        delays: Sequence[float] = DELAYS,
-        http: httpx.AsyncClient | None = None,
+        self, url: str = "http://127.0.0.1:8000", *, api_key: str | None = None, delays: Sequence[float] = DELAYS
     ) -> None:
-        super().__init__(AsyncMochiClient(url, api_key=api_key, delays=delays, http=http))
+        super().__init__(AsyncMochiClient(url, api_key=api_key, delays=delays))
 
     list_models = blocking(AsyncMochiClient.list_models)
     get_model = blocking(AsyncMochiClient.get_model)
@@ -402,10 +361,6 @@ def _turn_body(message: str | None, options: types.TurnOptions) -> dict[str, Any
 def _encode_image(image: types.Picture) -> str:
     data = Path(image).read_bytes() if isinstance(image, os.PathLike) else image
     return data if isinstance(data, str) else b64encode(data).decode()
-
-
-def _key_header(key: str | None) -> dict[str, str]:
-    return {"Idempotency-Key": key or uuid.uuid4().hex}
 
 
 def _without_none(**values: Any) -> dict[str, Any]:

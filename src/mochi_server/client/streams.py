@@ -7,14 +7,14 @@ from typing import Any, TypeVar, get_args
 
 import anyio
 import httpx
+from typing_extensions import Self
 
 from mochi_server.events import ChatEvent, ContentDelta, Done, Snapshot, ThinkingDelta, ToolConfirmationRequired
 from mochi_server.util.blocking import BlockingClient, run
 
 DELAYS = (0.0, 0.5, 1.0, 2.0, 4.0, 8.0)
 """Seconds before each attempt to resume after a lost connection."""
-READ_SECONDS = 30
-"""Read timeout in seconds. On an idle stream, the server sends a comment every ten seconds."""
+READ_SECONDS = 30  # on an idle stream, the server sends a comment every ten seconds
 _UNKNOWN_TURN = "The server no longer has this turn. Get the session to read its stored messages."
 
 
@@ -23,10 +23,7 @@ class ClientError(Exception):
 
 
 class ConnectionFailed(ClientError):
-    """The server cannot be reached, or the connection was lost. A turn that has started continues on the server.
-
-    Call ``listen`` to receive the remaining events of the turn.
-    """
+    """The server cannot be reached, or the connection was lost. ``listen`` returns the rest of a turn that runs."""
 
 
 class Unavailable(ConnectionFailed):
@@ -118,7 +115,6 @@ class Backoff:
     _was_connected: bool = False
 
     def reset(self) -> None:
-        """Restart the sequence of delays, because an event was received."""
         self._failures, self._was_connected = 0, True
 
     def delay_after(self, error: Exception | None) -> float:
@@ -129,11 +125,9 @@ class Backoff:
         if not isinstance(error, httpx.ConnectError):
             self._was_connected = True
         elif not self._was_connected:
-            url = error.request.url
-            address = f"{url.scheme}://{url.netloc.decode()}"
-            raise ConnectionFailed(
-                f"Cannot connect to {address}: {error}. Start mochi-server, or correct the address."
-            ) from error
+            address = str(error.request.url.copy_with(path="", query=None, userinfo=None))
+            advice = "Start mochi-server, or correct the address."
+            raise ConnectionFailed(f"Cannot connect to {address.rstrip('/')}: {error}. {advice}") from error
         if self._failures >= len(self.delays):
             raise ConnectionFailed(f"The connection to the server failed: {error or 'the server closed it'}") from error
         self._failures += 1
@@ -189,7 +183,7 @@ class AsyncStream(AsyncIterator[StreamEvent]):
         self._to_decide = received if isinstance(received, ToolConfirmationRequired) else None
         return received
 
-    async def __aenter__(self) -> "AsyncStream":
+    async def __aenter__(self) -> Self:
         return self
 
     async def __aexit__(self, *_: object) -> None:
