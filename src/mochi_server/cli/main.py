@@ -89,7 +89,13 @@ def _run(arguments: argparse.Namespace, options: dict[str, Any]) -> int:
     from mochi_server.config import MochiServerSettings
 
     if arguments.command == "openapi":
-        return _openapi()
+        import json
+
+        from mochi_server.app import create_app
+
+        # The document does not depend on settings, so invalid settings must not prevent it.
+        print_text(json.dumps(create_app(MochiServerSettings.model_construct()).openapi(), indent=2))
+        return 0
     if arguments.command == "store":
         return _copy(arguments.source, arguments.target)
     settings = MochiServerSettings(**options)
@@ -147,7 +153,7 @@ def _init(directory: str) -> int:
     from mochi_server.cli.init import describe, scaffold
 
     try:
-        print_text(describe(Path(directory), scaffold(Path(directory))))
+        print_text(describe(Path(directory), *scaffold(Path(directory))))
     except OSError as error:
         return _print_error(f"cannot create {error.filename or directory}: {error.strerror}", code=1)
     return 0
@@ -235,18 +241,6 @@ def _copy(source: str, target: str) -> int:
     for session_id in result.different:
         print(f"different: {session_id} (newer in the target, or changed by the copy)", file=sys.stderr)
     return 1 if result.different else 0
-
-
-def _openapi() -> int:
-    import json
-
-    from mochi_server.app import create_app
-    from mochi_server.config import MochiServerSettings
-
-    # The document does not depend on settings, so invalid settings must not prevent it.
-    app = create_app(MochiServerSettings.model_construct())
-    print_text(json.dumps(app.openapi(), indent=2))
-    return 0
 
 
 def _print_invalid_setting(error: "ValidationError", options: dict[str, Any]) -> int:

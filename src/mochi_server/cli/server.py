@@ -176,15 +176,13 @@ class _Server(uvicorn.Server):
         if self._loop is None or self._signals > 2:
             super().handle_exit(sig, frame)
         else:
-            self._loop.call_soon_threadsafe(self._drain if self._signals == 1 else self._end_turns, sig)
+            self._loop.call_soon_threadsafe(self._end, sig, self._signals)
 
-    def _drain(self, sig: int) -> None:
-        draining = asyncio.ensure_future(self._services.drain())
-        draining.add_done_callback(lambda _: super(_Server, self).handle_exit(sig, None))
-        self._shutdown_tasks.append(draining)
-
-    def _end_turns(self, _: int) -> None:
-        self._shutdown_tasks.append(asyncio.ensure_future(self._services.end_turns()))
+    def _end(self, sig: int, number: int) -> None:
+        ending = asyncio.ensure_future(self._services.drain() if number == 1 else self._services.end_turns())
+        if number == 1:
+            ending.add_done_callback(lambda _: super(_Server, self).handle_exit(sig, None))
+        self._shutdown_tasks.append(ending)
 
 
 def supervise(number: int, job: Job, listener: socket.socket) -> int:

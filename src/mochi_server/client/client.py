@@ -93,11 +93,11 @@ class AsyncMochiClient:
 
     async def get_session(self, session_id: str) -> Json:
         """Get a session with its messages."""
-        return await self._send("GET", _session_path(session_id))
+        return await self._send("GET", _path("sessions", session_id))
 
     async def update_session(self, session_id: str, **changes: Unpack[types.SessionChanges]) -> Json:
         """Change settings of a session. None clears a setting. Nested objects are replaced completely."""
-        return await self._send("PATCH", _session_path(session_id), json=changes)
+        return await self._send("PATCH", _path("sessions", session_id), json=changes)
 
     async def edit_message(self, session_id: str, index: int, content: str) -> Json:
         """Replace the text of a user message and remove all later messages.
@@ -105,7 +105,7 @@ class AsyncMochiClient:
         To let the model answer the changed message, call ``chat`` without a message. The error is
         ``INVALID_MESSAGE_INDEX`` if the message at ``index`` does not exist or is not from the user.
         """
-        path = f"{_session_path(session_id)}/messages/{index}"
+        path = f"{_path('sessions', session_id)}/messages/{index}"
         return await self._send("PUT", path, json={"content": content})
 
     async def set_title(self, session_id: str, title: str | None) -> Json:
@@ -120,11 +120,13 @@ class AsyncMochiClient:
         The error is ``INVALID_MESSAGE_INDEX`` if the message does not exist or is inside a round of tool calls.
         """
         body = _without_none(message_index=message_index, message_id=message_id)
-        return await self._send("POST", f"{_session_path(session_id)}/fork", json=body)
+        return await self._send("POST", f"{_path('sessions', session_id)}/fork", json=body)
 
     async def export_session(self, session_id: str, format: Literal["json", "markdown"] = "json") -> bytes:
         """Export a session as a file. Only JSON can be imported again."""
-        return (await self._request("GET", f"{_session_path(session_id)}/export", params={"format": format})).content
+        return (
+            await self._request("GET", f"{_path('sessions', session_id)}/export", params={"format": format})
+        ).content
 
     async def import_sessions(self, data: bytes) -> list[Json]:
         """Import the sessions of a file from this server or Open WebUI, under new IDs. Stores all sessions or none."""
@@ -134,7 +136,7 @@ class AsyncMochiClient:
 
     async def delete_session(self, session_id: str) -> None:
         """Stop the running turn of a session, if any, and delete the session."""
-        await self._request("DELETE", _session_path(session_id))
+        await self._request("DELETE", _path("sessions", session_id))
 
     async def chat(
         self,
@@ -160,7 +162,7 @@ class AsyncMochiClient:
         waits = wait_for_confirmation or on_confirm is not None
         body = {**_turn_body(message, options), "wait_for_confirmation": waits}
         headers = {"Idempotency-Key": key}
-        return await self._send("POST", _chat_path(session_id), json=body, headers=headers, read_seconds=None)
+        return await self._send("POST", _path("chat", session_id), json=body, headers=headers, read_seconds=None)
 
     def stream(
         self,
@@ -211,11 +213,11 @@ class AsyncMochiClient:
         confirmation_id = call if isinstance(call, str) else call.confirmation_id
         body = {"confirmation_id": confirmation_id, "approved": approved, "remember": remember}
         body |= _without_none(arguments=arguments, reason=reason)
-        return await self._send("POST", f"{_chat_path(session_id)}/confirm-tool", json=body)
+        return await self._send("POST", f"{_path('chat', session_id)}/confirm-tool", json=body)
 
     async def list_confirmations(self, session_id: str) -> list[Json]:
         """List the tool calls that wait for approval, oldest first."""
-        return await self._list("confirmations", "GET", f"{_chat_path(session_id)}/confirmations")
+        return await self._list("confirmations", "GET", f"{_path('chat', session_id)}/confirmations")
 
     async def compare(
         self,
@@ -242,11 +244,11 @@ class AsyncMochiClient:
 
     async def stop(self, session_id: str) -> Json:
         """Stop the running turn, if any, and store its partial answer."""
-        return await self._send("POST", f"{_chat_path(session_id)}/stop")
+        return await self._send("POST", f"{_path('chat', session_id)}/stop")
 
     async def get_run(self, session_id: str) -> Json:
         """Get the state of the running or latest turn."""
-        return await self._send("GET", f"{_chat_path(session_id)}/run")
+        return await self._send("GET", f"{_path('chat', session_id)}/run")
 
     async def aclose(self) -> None:
         await self._http.aclose()
@@ -259,7 +261,7 @@ class AsyncMochiClient:
 
     def _open_stream(self, session_id: str, on_confirm: OnConfirm | None, **start: Any) -> AsyncStream:
         decide = partial(self._decide, session_id, on_confirm) if on_confirm else None
-        url = f"{_chat_path(session_id)}/stream"
+        url = f"{_path('chat', session_id)}/stream"
         return AsyncStream(self._http, url, self._delays, on_confirmation=decide, **start)
 
     async def _decide(self, session_id: str, on_confirm: OnConfirm, event: ToolConfirmationRequired) -> None:
@@ -311,7 +313,7 @@ def _blocking_stream(
 
 
 class MochiClient(BlockingClient[AsyncMochiClient]):
-    """Synchronous version of ``AsyncMochiClient``. Threads can share a client."""
+    """Synchronous version of ``AsyncMochiClient``, with the same arguments. Threads can share a client."""
 
     def __init__(
         self, url: str = "http://127.0.0.1:8000", *, api_key: str | None = None, delays: Sequence[float] = DELAYS
@@ -354,22 +356,14 @@ def _decision(value: object) -> types.Decision:
 def _turn_body(message: str | None, options: types.TurnOptions) -> dict[str, Any]:
     body = {"on_disconnect": "continue", **options, **_without_none(message=message)}
     if images := options.get("images"):
-        body["images"] = [_encode_image(image) for image in images]
+        data = [Path(image).read_bytes() if isinstance(image, os.PathLike) else image for image in images]
+        body["images"] = [each if isinstance(each, str) else b64encode(each).decode() for each in data]
     return body
-
-
-def _encode_image(image: types.Picture) -> str:
-    data = Path(image).read_bytes() if isinstance(image, os.PathLike) else image
-    return data if isinstance(data, str) else b64encode(data).decode()
 
 
 def _without_none(**values: Any) -> dict[str, Any]:
     return {name: value for name, value in values.items() if value is not None}
 
 
-def _session_path(session_id: str) -> str:
-    return f"/sessions/{quote(session_id, safe='')}"
-
-
-def _chat_path(session_id: str) -> str:
-    return f"/chat/{quote(session_id, safe='')}"
+def _path(resource: str, session_id: str) -> str:
+    return f"/{resource}/{quote(session_id, safe='')}"

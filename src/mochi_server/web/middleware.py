@@ -23,15 +23,17 @@ LOCAL_ORIGINS = r"https?://(localhost|[\w.-]+\.localhost|127\.\d+\.\d+\.\d+|\[::
 _SINGLE_HEADERS = (b"host", b"origin", b"authorization", b"content-type", b"content-length", b"transfer-encoding")
 
 Check = Callable[[Scope], MochiError | None]
-"""Check of a request head. The check returns the error to send, or None if the head is valid."""
+"""Check of a request head, which returns the error to send, or None."""
 
 
-def check_requests(app: ASGIApp, check: Check) -> ASGIApp:
-    """Return middleware that runs a check on each request and sends the error if the check fails."""
+def check_requests(app: ASGIApp, checks: Sequence[Check]) -> ASGIApp:
+    """Return middleware that runs checks on each request and sends the first error."""
 
     def call(scope: Scope, receive: Receive, send: Send) -> Awaitable[None]:
-        if scope["type"] == "http" and (error := check(scope)) is not None:
-            return send_error(error, scope, send)
+        if scope["type"] == "http":
+            for check in checks:
+                if error := check(scope):
+                    return send_error(error, scope, send)
         return app(scope, receive, send)
 
     return call
@@ -50,13 +52,13 @@ def limit_bodies(app: ASGIApp, max_bytes: int) -> ASGIApp:
         return app(scope, limited(receive) if is_chunked else receive, send)
 
     def limited(receive: Receive) -> Receive:
-        size = 0
+        left = max_bytes
 
         async def receive_limited() -> Message:
-            nonlocal size
+            nonlocal left
             message = await receive()
-            size += len(message.get("body", b""))
-            if size > max_bytes:
+            left -= len(message.get("body", b""))
+            if left < 0:
                 raise errors.BodyTooLarge(max_bytes)
             return message
 
@@ -101,9 +103,19 @@ def answer_head(app: ASGIApp) -> ASGIApp:
 def head_check(scope: Scope) -> MochiError | None:
     """Return an error if the request head is too large, invalid, or ambiguous for a proxy in front of the server."""
     size = len(scope.get("raw_path") or b"") + len(scope.get("query_string") or b"")
+    names = [name for name, _ in scope["headers"] if name in _SINGLE_HEADERS]
+    encoding = header(scope, b"transfer-encoding").strip().lower()
+    problem = None
     if size + sum(len(name) + len(value) for name, value in scope["headers"]) > MAX_HEADER_BYTES:
         return errors.HeadersTooLarge(MAX_HEADER_BYTES)
-    problem = _ambiguity(scope)
+    if repeated := next((name for name in names if names.count(name) > 1), None):
+        problem = f"The header {repeated.decode().title()} occurs more than once. Send it once."
+    elif b"content-length" in names and b"transfer-encoding" in names:
+        problem = "The request has both Content-Length and Transfer-Encoding. Send one of them."
+    elif encoding and (encoding != "chunked" or scope.get("http_version") == "1.0"):
+        problem = WRONG_ENCODING
+    elif b"host" not in names and scope.get("http_version") == "1.1":
+        problem = "The Host header is missing. HTTP/1.1 requires it."
     return errors.MalformedRequest(problem) if problem else None
 
 
@@ -176,21 +188,6 @@ def key_check(keys: Sequence[str], *, insecure: bool, exempt: Collection[str] = 
         return None if any(matches) else errors.Unauthorized(key_sent=bool(sent))
 
     return check
-
-
-def _ambiguity(scope: Scope) -> str | None:
-    """Return a message that explains why a request head is ambiguous or invalid, or None if it is valid."""
-    names = [name for name, _ in scope["headers"] if name in _SINGLE_HEADERS]
-    if repeated := next((name for name in names if names.count(name) > 1), None):
-        return f"The header {repeated.decode().title()} occurs more than once. Send it once."
-    if b"content-length" in names and b"transfer-encoding" in names:
-        return "The request has both Content-Length and Transfer-Encoding. Send one of them."
-    encoding = header(scope, b"transfer-encoding").strip().lower()
-    if encoding and (encoding != "chunked" or scope.get("http_version") == "1.0"):
-        return WRONG_ENCODING
-    if b"host" not in names and scope.get("http_version") == "1.1":
-        return "The Host header is missing. HTTP/1.1 requires it."
-    return None
 
 
 def _sent_keys(scope: Scope) -> list[bytes]:

@@ -110,8 +110,15 @@ async def _on_error(request: Request, exception: Exception) -> Response:
     if isinstance(exception, ClientDisconnected):
         return Response(status_code=499)
     error = _to_mochi_error(request, exception)
-    headers = {"Allow": ", ".join(_methods(request))} if isinstance(error, errors.MethodNotAllowed) else None
+    headers = {"Allow": ", ".join(sorted(_methods(request)))} if isinstance(error, errors.MethodNotAllowed) else None
     return error_response(error, request.scope, headers)
+
+
+def _methods(request: Request) -> set[str]:
+    """Return the HTTP methods of all routes that match the path of the request."""
+    routes, scope = request.app.routes, request.scope
+    names = {n for n in _METHODS if any(r.matches({**scope, "method": n})[0] is Match.FULL for r in routes)}
+    return names | ({"HEAD"} if "GET" in names else set())  # see `answer_head`
 
 
 def _to_mochi_error(request: Request, error: Exception) -> MochiError:
@@ -130,25 +137,15 @@ def _to_mochi_error(request: Request, error: Exception) -> MochiError:
     return ValidationFailed("The body is not valid JSON: it is not UTF-8, or it nests values too deeply.", errors=[])
 
 
-def _methods(request: Request) -> list[str]:
-    """Return the HTTP methods of all routes that match the path of the request."""
-    routes, scope = request.app.routes, request.scope
-    names = {n for n in _METHODS if any(r.matches({**scope, "method": n})[0] is Match.FULL for r in routes)}
-    return sorted(names | ({"HEAD"} if "GET" in names else set()))  # see `answer_head`
-
-
 def _validation_error(error: RequestValidationError) -> ValidationFailed:
-    entries = [to_entry(item, _location(item, error.body)) for item in error.errors()[:MAX_REPORTED]]
+    entries = []
+    for problem in error.errors()[:MAX_REPORTED]:
+        part, *steps = problem["loc"]
+        in_body = part == "body" and problem["type"] != "json_invalid"
+        entries.append(to_entry(problem, [part, *(field_path(problem, steps, error.body) if in_body else steps)]))
     message = describe(entries)
     if entries[0]["type"] == "json_invalid":
         message = "The body is not valid JSON."
     elif entries[0]["type"] == "missing" and entries[0]["loc"] == ["body"]:
         message = "The body is missing. Send a JSON object."
     return ValidationFailed(message, errors=entries)
-
-
-def _location(error: dict[str, Any], body: Any) -> list[str | int]:
-    part, *steps = error["loc"]
-    if part != "body" or error["type"] == "json_invalid":
-        return [part, *steps]
-    return [part, *field_path(error, steps, body)]

@@ -110,16 +110,15 @@ class WaitingResponse(EventStream):
         self._starting = asyncio.ensure_future(start)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        starting = self._starting
         try:
-            await until_disconnect(receive, asyncio.wait([starting], timeout=PING_SECONDS))
-            if starting.done():
-                await RunResponse(starting.result())(scope, receive, send)
+            await until_disconnect(receive, asyncio.wait([self._starting], timeout=PING_SECONDS))
+            if self._starting.done():
+                await RunResponse(self._starting.result())(scope, receive, send)
             else:
                 await super().__call__(scope, receive, send)
         finally:
-            starting.cancel()
-            (run,) = await asyncio.gather(starting, return_exceptions=True)
+            self._starting.cancel()
+            (run,) = await asyncio.gather(self._starting, return_exceptions=True)
             if isinstance(run, Run):  # without a subscriber, a run that has just started would not be cancelled
                 with run.subscribed():
                     pass
@@ -155,10 +154,10 @@ def attach_response(run: Run | None, run_id: str | None, number: int) -> Respons
 
     If no events remain, return 204, which stops an ``EventSource``.
     """
-    if run is None:
-        return Response(status_code=204)
-    after = min(number, run.log.last) if run_id in (None, run.run_id) else 0
-    return RunResponse(run, after) if run.running or after < run.log.last else Response(status_code=204)
+    after = min(number, run.log.last) if run and run_id in (None, run.run_id) else 0
+    if run and (run.running or after < run.log.last):
+        return RunResponse(run, after)
+    return Response(status_code=204)
 
 
 def _frame(event: ChatEvent | CompareEvent) -> bytes:
@@ -167,8 +166,7 @@ def _frame(event: ChatEvent | CompareEvent) -> bytes:
 
 def last_event_id(data: bytes) -> bytes:
     """Return the last event ID in encoded events, or empty bytes if the events have no IDs."""
-    ids: list[bytes] = _ID.findall(data)
-    return ids[-1] if ids else b""
+    return next(reversed(_ID.findall(data)), b"")
 
 
 def closing_events(session_id: str, error: MochiError, after: bytes) -> bytes:
