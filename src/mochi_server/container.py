@@ -38,10 +38,9 @@ from mochi_server.tools.registry import ToolRegistry
 
 
 class Services:
-    """Services of one server. Open and close them on the same event loop."""
+    """Services of one server. Open and close them on the same event loop. ``ollama_client`` replaces Ollama."""
 
     def __init__(self, settings: MochiServerSettings, ollama_client: ChatClient | None = None) -> None:
-        """``ollama_client`` answers in place of the Ollama server of the settings."""
         self.metrics = metrics = Metrics()
         self.client = client = (
             InjectedOllamaClient(ollama_client, settings.ollama_host)

@@ -23,8 +23,8 @@ _UPGRADE = (b"upgrade", b"http2-settings", b"connection")
 class StrictHttpProtocol(HttpToolsProtocol):
     """Connection that limits request heads and closes when a request stalls.
 
-    `Upgrade` headers are ignored. Java's client sends an `Upgrade` header with every request, but the parser does not
-    parse the body of such a request. The server therefore removes the header and parses the request again.
+    `Upgrade` headers are ignored. Java's client sends one with every request, but the parser would skip the body of
+    such a request. The server therefore removes the header and parses the request again.
     """
 
     stall_seconds = 60.0

@@ -38,10 +38,7 @@ NATIVE_ERRORS = ErrorFormat(ErrorEnvelope, lambda error: (error.status, error.bo
 
 @dataclass(frozen=True)
 class Protocol:
-    """Registration of a protocol: what the code outside its folder uses of it.
-
-    ``errors``, ``key_header`` and ``request_id_header`` apply to all paths below ``prefix`` and the router's prefix.
-    """
+    """Registration of a protocol. Its errors and headers apply to all paths below ``prefix`` and the router's prefix."""
 
     prefix: str
     router: APIRouter

@@ -172,7 +172,7 @@ def last_event_id(data: bytes) -> bytes:
 def closing_events(session_id: str, error: MochiError, after: bytes) -> bytes:
     """Return encoded ``error`` and ``done`` events. They end a broken stream whose last event has the ID ``after``."""
     run_id, _, number = after.rpartition(b":")
-    frames = map(_frame, (TurnError.of(error), Done(session_id)))
+    frames = [_frame(event) for event in (TurnError.of(error), Done(session_id))]
     if not run_id:
         return b"".join(frames)
     return b"".join(b"id: %s:%d\n%s" % (run_id, place, frame) for place, frame in enumerate(frames, int(number) + 1))
