@@ -38,7 +38,7 @@ NATIVE_ERRORS = ErrorFormat(ErrorEnvelope, lambda error: (error.status, error.bo
 
 @dataclass(frozen=True)
 class Protocol:
-    """Registration of a protocol. Its errors and headers apply to all paths below ``prefix`` and the router's prefix."""
+    """Registration of a protocol. Its errors and headers apply to all paths of the prefixes of it and its router."""
 
     prefix: str
     router: APIRouter
