@@ -4,10 +4,14 @@
 also be used as libraries: they do not import the web framework.
 """
 
+from importlib import import_module
 from typing import Any
 
 __version__ = "1.0.0"
 __all__ = ["MochiServerSettings", "__version__", "create_app"]
+
+
+_MODULES = {"create_app": "mochi_server.app", "MochiServerSettings": "mochi_server.config"}
 
 
 def __dir__() -> list[str]:
@@ -16,12 +20,6 @@ def __dir__() -> list[str]:
 
 def __getattr__(name: str) -> Any:
     """Import a name on first use, so that the libraries load without the web framework."""
-    if name == "create_app":
-        from mochi_server.app import create_app  # noqa: PLC0415
-
-        return create_app
-    if name == "MochiServerSettings":
-        from mochi_server.config import MochiServerSettings  # noqa: PLC0415
-
-        return MochiServerSettings
+    if name in _MODULES:
+        return getattr(import_module(_MODULES[name]), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -22,7 +22,6 @@ from mochi_server.routers import ALIASED, API
 from mochi_server.routers.health import WITHOUT_KEY
 from mochi_server.util.net import is_loopback
 from mochi_server.web.api_docs import PUBLIC_PAGES, add_docs, document
-from mochi_server.web.exception_handlers import add_handlers, any_error
 from mochi_server.web.middleware import (
     LOCAL_ORIGINS,
     answer_head,
@@ -35,6 +34,7 @@ from mochi_server.web.middleware import (
     origin_check,
 )
 from mochi_server.web.request_log import HEADER, RequestLogMiddleware
+from mochi_server.web.routes import add_handlers, any_error
 
 logger = logging.getLogger(__name__)
 
@@ -93,8 +93,15 @@ def create_app(
     )
     app.state.settings, app.state.ollama_client = settings, ollama_client
     app.state.services = build_services(settings, ollama_client)
+    app.state.protocols = list(load_protocols())
     add_handlers(app)
-    _add_routes(app)
+    # Routers are included directly, because FastAPI matches nested routers once per level.
+    for router in API:
+        app.include_router(router, prefix=API_PREFIX, responses=any_error())
+    for protocol in app.state.protocols:
+        app.include_router(protocol.router, prefix=protocol.prefix, responses=any_error(protocol.errors))
+    for router in ALIASED:
+        app.include_router(router, include_in_schema=False)
     add_docs(app)
     return app
 
@@ -107,17 +114,6 @@ def with_key(settings: MochiServerSettings, *, insecure: bool) -> tuple[MochiSer
     return settings.model_copy(update={"api_keys": (key,)}), key
 
 
-def _add_routes(app: FastAPI) -> None:
-    """Add all routes. Routers are included directly, because FastAPI matches nested routers once per level."""
-    for router in API:
-        app.include_router(router, prefix=API_PREFIX, responses=any_error())
-    app.state.protocols = list(load_protocols())
-    for protocol in app.state.protocols:
-        app.include_router(protocol.router, prefix=protocol.prefix, responses=any_error(protocol.errors))
-    for router in ALIASED:
-        app.include_router(router, include_in_schema=False)
-
-
 class _App(FastAPI):
     """FastAPI app with an extended OpenAPI document. The app also logs requests that end with an unexpected error."""
 
@@ -126,25 +122,19 @@ class _App(FastAPI):
         return self.openapi_schema
 
     def build_middleware_stack(self) -> ASGIApp:
-        return RequestLogMiddleware(super().build_middleware_stack(), self._on_request_ended)
+        def on_ended(method: str, status: int | None, error: str | None) -> None:
+            self.state.services.metrics.request_ended(method, status, error)
 
-    def _on_request_ended(self, method: str, status: int | None, error: str | None) -> None:
-        self.state.services.metrics.request_ended(method, status, error)
+        return RequestLogMiddleware(super().build_middleware_stack(), on_ended)
 
 
 def _middleware(settings: MochiServerSettings, insecure: bool) -> list[Middleware]:
-    """Return the middleware, outermost first.
-
-    Browsers let a web page read an error response only if the response has CORS headers. Only responses of middleware
-    after ``CORSMiddleware`` have these headers.
-    """
+    """Return the middleware, outermost first. A web page can read only the errors after ``CORSMiddleware``."""
     origins = settings.allowed_origins
     keys = key_check(settings.api_keys, insecure=insecure, exempt=WITHOUT_KEY | PUBLIC_PAGES)
-    hosts = [Middleware(check_requests, check=host_check(origins))] if is_loopback(settings.host) else []
+    hosts = [host_check(origins)] if is_loopback(settings.host) else []
     return [
-        Middleware(check_requests, check=head_check),
-        *hosts,
-        Middleware(check_requests, check=origin_check(origins)),
+        Middleware(check_requests, checks=[head_check, *hosts, origin_check(origins)]),
         Middleware(
             CORSMiddleware,
             allow_origins=origins,
@@ -153,7 +143,6 @@ def _middleware(settings: MochiServerSettings, insecure: bool) -> list[Middlewar
             allow_headers=["*"],
             expose_headers=[HEADER, TOTAL_HEADER, "Retry-After"],
         ),
-        Middleware(check_requests, check=keys),
-        Middleware(check_requests, check=json_check),
+        Middleware(check_requests, checks=[keys, json_check]),
         Middleware(limit_bodies, max_bytes=settings.max_body_bytes),
     ]

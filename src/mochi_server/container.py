@@ -38,12 +38,20 @@ from mochi_server.tools.registry import ToolRegistry
 
 
 class Services:
-    """Services of one server. Open and close them on the same event loop."""
+    """Services of one server. Open and close them on the same event loop. ``ollama_client`` replaces Ollama."""
 
     def __init__(self, settings: MochiServerSettings, ollama_client: ChatClient | None = None) -> None:
-        """``ollama_client`` answers in place of the Ollama server of the settings."""
         self.metrics = metrics = Metrics()
-        self.client = client = _ollama_client(settings, ollama_client)
+        self.client = client = (
+            InjectedOllamaClient(ollama_client, settings.ollama_host)
+            if ollama_client
+            else AsyncOllamaClient(
+                settings.ollama_host,
+                connect_timeout=settings.ollama_connect_timeout_seconds,
+                stall_timeout=settings.ollama_stall_timeout_seconds,
+                can_install=settings.env != "test",
+            )
+        )
         self.gateway = gateway = ModelGateway(client, dynamic=settings.dynamic_context_window_enabled, observer=metrics)
         self.stores = build_stores(settings, settings.resolved_advertise_url if settings.store_url else "")
         self.store, self.agent_chats = self.stores.chats, self.stores.agents
@@ -105,9 +113,7 @@ class Services:
         self.compare = CompareService(gateway, shutdown_grace=settings.shutdown_grace_seconds)
         running = self.runs.cache.running
         metrics.set_sources(
-            lambda: len(running()),
-            lambda: sum(run.subscribers for run in running()),
-            lambda: self.stores.connected,
+            lambda: len(running()), lambda: sum(run.subscribers for run in running()), lambda: self.stores.connected
         )
 
     async def open(self) -> None:
@@ -144,17 +150,6 @@ class Services:
 def build_services(settings: MochiServerSettings, ollama_client: ChatClient | None = None) -> Services:
     """Build the services of a server. Connections are opened later, by ``open()``."""
     return Services(settings.with_absolute_data_dir(), ollama_client)
-
-
-def _ollama_client(settings: MochiServerSettings, injected: ChatClient | None) -> AsyncOllamaClient:
-    if injected is not None:
-        return InjectedOllamaClient(injected, settings.ollama_host)
-    return AsyncOllamaClient(
-        settings.ollama_host,
-        connect_timeout=settings.ollama_connect_timeout_seconds,
-        stall_timeout=settings.ollama_stall_timeout_seconds,
-        can_install=settings.env != "test",
-    )
 
 
 async def prepare_store(settings: MochiServerSettings) -> str:

@@ -1,7 +1,7 @@
 """FastAPI dependencies of the routes: the settings and services of the app."""
 
 from collections.abc import Awaitable, Callable
-from typing import Annotated, Any
+from typing import Annotated, Any, cast
 
 from fastapi import Depends, Request
 
@@ -50,22 +50,20 @@ def get_session_manager(settings: Annotated[MochiServerSettings, Depends(get_set
     return SessionManager(settings.resolved_sessions_dir)
 
 
-async def get_services(request: Request) -> Services:
-    services: Services = request.app.state.services
-    return services
-
-
-async def get_conversation(session_id: str, request: Request) -> Conversation:
-    """Return the conversation of the session in the path."""
-    services: Services = request.app.state.services
-    return services.conversations.stored(session_id)
-
-
 def _service(name: str) -> Callable[[Request], Awaitable[Any]]:
     async def get(request: Request) -> Any:  # a coroutine, because FastAPI runs plain functions in threads
         return getattr(request.app.state.services, name)
 
     return get
+
+
+async def get_services(request: Request) -> Services:
+    return cast(Services, request.app.state.services)
+
+
+async def get_conversation(session_id: str, request: Request) -> Conversation:
+    """Return the conversation of the session in the path."""
+    return (await get_services(request)).conversations.stored(session_id)
 
 
 ConversationDep = Annotated[Conversation, Depends(get_conversation)]

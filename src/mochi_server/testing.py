@@ -15,9 +15,6 @@ from mochi_server.config import MochiServerSettings
 
 __all__ = ["ThreadedServer"]
 
-_DEFAULTS: dict[str, Any] = {"port": 0, "summarization_enabled": False}
-_POLL_SECONDS = 0.01
-
 
 class ThreadedServer:
     """Server in a thread. Use it as a context manager.
@@ -31,8 +28,8 @@ class ThreadedServer:
     """
 
     def __init__(self, **settings: Any) -> None:
-        defaults = MochiServerSettings.model_construct().model_dump()
-        values = MochiServerSettings(**{**defaults, **_DEFAULTS, **settings})
+        defaults = MochiServerSettings.model_construct().model_dump() | {"port": 0, "summarization_enabled": False}
+        values = MochiServerSettings(**defaults | settings)
         self._listener = listen(values.host, values.port)
         host, port = self._listener.getsockname()[:2]
         self.url = local_url(host, port)
@@ -49,7 +46,7 @@ class ThreadedServer:
     def __enter__(self) -> Self:
         self._thread.start()
         while not self._server.started and self._thread.is_alive():
-            time.sleep(_POLL_SECONDS)
+            time.sleep(0.01)
         if not self._server.started:
             raise RuntimeError(f"the server at {self.url} did not start; its log has the reason")
         return self

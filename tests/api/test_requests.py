@@ -371,7 +371,7 @@ async def test_every_key_is_compared_in_constant_time(monkeypatch: pytest.Monkey
         return one == other
 
     monkeypatch.setattr(hmac, "compare_digest", compare)
-    guard = check_requests(_app, key_check(("first", "a much longer second one"), insecure=False))
+    guard = check_requests(_app, [key_check(("first", "a much longer second one"), insecure=False)])
     for given in ("first", "a much longer second one", "x", "none of them, and longer than all"):
         compared.clear()
         headers = [(b"authorization", f"Bearer {given}".encode())]

@@ -50,12 +50,12 @@ def test_init_keeps_existing_files_and_adds_missing_ones(tmp_path: Path) -> None
     (tmp_path / "system_prompts" / "helpful.md").symlink_to(elsewhere)
     code, text = run("mochi_server", "init", cwd=tmp_path)
     assert code == 0
-    assert "tools/           3 files created, 1 file already existed" in text
+    assert "tools/           3 new, 1 existing" in text
     assert (tmp_path / "tools" / "__init__.py").read_text() == "__all__ = []\n"
     assert elsewhere.read_text() == "mine"
     before = contents(tmp_path)
     again = scaffold(tmp_path)
-    assert (again.created, contents(tmp_path)) == ([], before)
+    assert (again[0], contents(tmp_path)) == ([], before)
 
 
 @pytest.mark.parametrize(
@@ -97,14 +97,14 @@ def test_init_after_full_disk_completes_the_files(tmp_path: Path) -> None:
         with disk.full(), pytest.raises(OSError, match=r"No space left on device: '.*__init__\.py'"):
             scaffold(disk.path)
         assert not [name for name, content in contents(disk.path).items() if not content]
-        assert scaffold(disk.path).existing == []
+        assert scaffold(disk.path)[1] == []
 
 
 def test_wheel_contains_every_sample_and_no_conversation(tmp_path: Path) -> None:
     pyproject = (ROOT / "pyproject.toml").read_text()
     carried = dict(re.findall(r'^"([\w/.]+)" = "mochi_server/samples/([\w/.]+)"$', pyproject, flags=re.MULTILINE))
     assert all(source == target and (ROOT / source).exists() for source, target in carried.items())
-    ours = scaffold(tmp_path).created
+    ours, _ = scaffold(tmp_path)
     assert [name for name in ours if not any(name == c or name.startswith(f"{c}/") for c in carried)] == []
     assert "agents" not in carried, "which holds conversations where a server has run"
 

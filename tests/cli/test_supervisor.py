@@ -13,7 +13,7 @@ pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="several workers
 
 PROGRAM = """
 import os, signal, socket, threading
-from mochi_server.cli.supervisor import supervise
+from mochi_server.cli.server import supervise
 from tests.cli.test_supervisor import wait
 
 first_handler = signal.getsignal(signal.SIGTERM)  # with coverage, this is not the default one

@@ -3,10 +3,12 @@
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
+from functools import partial
+from http.server import HTTPServer, SimpleHTTPRequestHandler
 from pathlib import Path
+from threading import Thread
 from typing import Any
 
-import httpx
 import pytest
 
 from mochi_server.client import ApiError, AsyncMochiClient, ConnectionFailed, MochiClient
@@ -335,12 +337,17 @@ def test_other_server_raises_api_error(connect: Connect, stub: StubServer) -> No
         client.list_sessions()
 
 
-def test_html_response_raises_api_error() -> None:
-    page = httpx.MockTransport(lambda _: httpx.Response(200, html="<html></html>"))
-    with MochiClient(http=httpx.AsyncClient(transport=page, base_url="http://test")) as client:
-        for request in (client.list_sessions, lambda: list(client.listen("a"))):
-            with pytest.raises(ApiError, match=r"UNKNOWN \(200\): The response is not from mochi-server"):
-                request()
+def test_html_response_raises_api_error(tmp_path: Path) -> None:
+    for path in ("api/v1/sessions", "api/v1/chat/a/stream"):
+        (tmp_path / path).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / path).write_text("<html></html>")
+    with HTTPServer(("127.0.0.1", 0), partial(SimpleHTTPRequestHandler, directory=str(tmp_path))) as server:
+        Thread(target=server.serve_forever, daemon=True).start()
+        with MochiClient(f"http://127.0.0.1:{server.server_port}") as client:
+            for request in (client.list_sessions, lambda: list(client.listen("a"))):
+                with pytest.raises(ApiError, match=r"UNKNOWN \(200\): The response is not from mochi-server"):
+                    request()
+        server.shutdown()
 
 
 async def test_async_client_streams_and_collects_answers(server: RunningServer) -> None:

@@ -14,7 +14,7 @@ from mochi_server.events import ChatEvent
 from mochi_server.services.compare import CompareEvent
 from mochi_server.sessions.types import Message
 from mochi_server.web.api_docs import TAGS
-from mochi_server.web.exception_handlers import sample
+from mochi_server.web.routes import sample
 from tests.support.api import Api, Event
 from tests.support.instructions import calls, instruct, words
 from tests.support.process import run

@@ -260,6 +260,6 @@ def copy(connection: Connection, source: Path, target: Path) -> None:
     import asyncio
 
     try:
-        connection.send(asyncio.run(store_copy.copy(str(source), str(target), lambda *_: None)).sessions)
+        connection.send(asyncio.run(store_copy.copy(str(source), str(target), lambda *_: None)).copied)
     except DirectoryInUse as error:
         connection.send(error.code)

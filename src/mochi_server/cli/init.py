@@ -3,7 +3,6 @@
 import shlex
 from collections.abc import Iterator
 from pathlib import Path
-from typing import NamedTuple
 
 from mochi_server.config import MARKER, SAMPLE_FOLDERS, sample_folders
 
@@ -11,45 +10,35 @@ _SUFFIXES = (".py", ".md")
 _MARKER_TEXT = "The presence of this file allows mochi-server to import the tools and agents beside it.\n"
 
 
-class Scaffold(NamedTuple):
-    """Created files and files that already existed, as paths relative to the directory."""
-
-    created: list[str]
-    existing: list[str]
-
-
-def describe(directory: Path, files: Scaffold) -> str:
+def describe(directory: Path, created: list[str], existing: list[str]) -> str:
     """Return a text for the user: one line per folder, and the next commands."""
     path = directory.resolve()
     lines = [f"In {path}:"]
     for folder in SAMPLE_FOLDERS:
-        texts = []
-        for text, names in (("created", files.created), ("already existed", files.existing)):
-            if count := sum(name.startswith(f"{folder}/") for name in names):
-                texts.append(f"{count} file{'' if count == 1 else 's'} {text}")
-        lines.append(f"  {folder + '/':<16} {', '.join(texts)}")
+        counts = [sum(name.startswith(f"{folder}/") for name in names) for names in (created, existing)]
+        lines.append(f"  {folder + '/':<16} {counts[0]} new, {counts[1]} existing")
     command = "mochi-server" + ("" if path == Path.cwd() else f" --data-dir {shlex.quote(str(directory))}")
     commands = f"{command}              uses your Ollama\n{command} --test-mode  uses a bundled LLM"
     return "\n".join([*lines, "", commands])
 
 
-def scaffold(directory: Path) -> Scaffold:
-    """Copy the sample files to ``directory``. Create the directory if it does not exist, and keep existing files.
+def scaffold(directory: Path) -> tuple[list[str], list[str]]:
+    """Copy the sample files to ``directory``, which is created if it does not exist. Existing files are kept.
 
-    Also create a marker file, which allows the server to import code from the directory.
-
-    Raises ``OSError`` if a file or folder cannot be created.
+    Also create a marker file, which allows the server to import code from the directory. Return the names of the
+    created and of the existing files, relative to the directory. Raises ``OSError`` if a file cannot be created.
     """
-    result = Scaffold([], [])
+    created: list[str] = []
+    existing: list[str] = []
     directory.mkdir(parents=True, exist_ok=True)
     for source in sample_folders():
         private = source.name == "chat_sessions"
         (directory / source.name).mkdir(mode=0o700 if private else 0o777, exist_ok=True)
         for file in sorted(_sample_files(source)):
             name = f"{source.name}/{file.relative_to(source).as_posix()}"
-            (result.created if _copy_new(file, directory / name) else result.existing).append(name)
+            (created if _copy_new(file, directory / name) else existing).append(name)
     (directory / MARKER).write_text(_MARKER_TEXT, "utf-8")
-    return result
+    return created, existing
 
 
 def _sample_files(folder: Path) -> Iterator[Path]:

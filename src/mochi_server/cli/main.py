@@ -29,7 +29,6 @@ _FLAGS = {
 }
 """Settings that have a command-line option: for each setting, the placeholder and the help text of the option."""
 
-
 _EPILOG = """\
 Each setting has an environment variable MOCHI_<NAME>. Settings without an option:
   MOCHI_API_KEYS         API keys, separated by commas (default: no key on loopback, else a generated key)
@@ -48,23 +47,18 @@ class _Parser(argparse.ArgumentParser):
 
     def check_options(self, argv: Sequence[str]) -> None:
         """Exit with an error message if an option is unknown. The message suggests an option or a variable."""
-        for argument in argv:
-            name = argument.partition("=")[0]
+        for name in (argument.partition("=")[0] for argument in argv):
             if name == "--":
                 return
             if name.startswith("-") and not name[1:2].isdigit() and name not in self._option_string_actions:
-                known = {option: option for option in self._option_string_actions} | _variables_by_option()
-                similar = nearest(name, list(known))
+                from mochi_server.config import MochiServerSettings
+
+                variables = {_flag(field): f"MOCHI_{field.upper()}" for field in MochiServerSettings.model_fields}
+                known = {option: f"the environment variable {variable}" for option, variable in variables.items()}
+                known |= {option: option for option in self._option_string_actions}
+                similar = nearest(name, known)
                 hint = f"did you mean {known[similar]}?" if similar else f"`{self.prog} --help` lists the options"
                 self.error(f"unknown option {name}; {hint}")
-
-
-def _variables_by_option() -> dict[str, str]:
-    """Return the environment variables of the settings without an option, by the name that an option would have."""
-    from mochi_server.config import MochiServerSettings
-
-    names = MochiServerSettings.model_fields.keys() - _FLAGS.keys()
-    return {_flag(name): f"the environment variable MOCHI_{name.upper()}" for name in names}
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -95,7 +89,13 @@ def _run(arguments: argparse.Namespace, options: dict[str, Any]) -> int:
     from mochi_server.config import MochiServerSettings
 
     if arguments.command == "openapi":
-        return _openapi()
+        import json
+
+        from mochi_server.app import create_app
+
+        # The document does not depend on settings, so invalid settings must not prevent it.
+        print_text(json.dumps(create_app(MochiServerSettings.model_construct()).openapi(), indent=2))
+        return 0
     if arguments.command == "store":
         return _copy(arguments.source, arguments.target)
     settings = MochiServerSettings(**options)
@@ -153,7 +153,7 @@ def _init(directory: str) -> int:
     from mochi_server.cli.init import describe, scaffold
 
     try:
-        print_text(describe(Path(directory), scaffold(Path(directory))))
+        print_text(describe(Path(directory), *scaffold(Path(directory))))
     except OSError as error:
         return _print_error(f"cannot create {error.filename or directory}: {error.strerror}", code=1)
     return 0
@@ -182,10 +182,10 @@ def _test_mode(options: dict[str, Any], *, insecure: bool, stub_speed: float | N
         values |= {"env": "test", "sessions_dir": sessions, "agent_chats_dir": f"{sessions}/agent_chats"}
         settings = MochiServerSettings(**values)
         missing: list[str] = [name for name in CODE_DIRECTORIES if settings.code_directory(name) is None]
-        if missing and not settings.resolved(settings.system_prompts_dir).is_dir():
-            missing.append("system_prompts_dir")
         if missing:
             scaffold(Path(sessions, "samples"))
+            if not settings.resolved(settings.system_prompts_dir).is_dir():
+                missing.append("system_prompts_dir")
         values |= {name: f"{sessions}/samples/{name.removesuffix('_dir')}" for name in missing}
         return _serve(MochiServerSettings(**values), insecure=insecure)
 
@@ -222,37 +222,25 @@ def _migrate(settings: "MochiServerSettings") -> int:
 def _copy(source: str, target: str) -> int:
     import asyncio
 
-    from mochi_server.cli.store_copy import CopyReport, copy, find_problem
+    from mochi_server.cli.store_copy import copy, find_problem
 
-    def show(report: CopyReport, total: int) -> None:
-        if (done := report.sessions + len(report.different)) % 100 == 0:
+    def show(done: int, total: int) -> None:
+        if done % 100 == 0:
             print(f"{done} of {total} sessions", file=sys.stderr)
 
+    if problem := find_problem(source, target):
+        return _print_error(problem)
     try:
-        if problem := find_problem(source, target):
-            return _print_error(problem)
         result = asyncio.run(copy(source, target, show))
     except KeyboardInterrupt:
         return _print_error("stopped before all sessions were copied; run the same command again to continue", code=130)
     print_text(
         f"copied {result.copied}, already equal {result.existing}, different {len(result.different)}; "
-        f"{result.sessions} sessions with {result.messages} messages are equal in both stores, hash {result.hash}"
+        f"{result.copied + result.existing} sessions with {result.messages} messages are equal in both stores"
     )
     for session_id in result.different:
         print(f"different: {session_id} (newer in the target, or changed by the copy)", file=sys.stderr)
     return 1 if result.different else 0
-
-
-def _openapi() -> int:
-    import json
-
-    from mochi_server.app import create_app
-    from mochi_server.config import MochiServerSettings
-
-    # The document does not depend on settings, so invalid settings must not prevent it.
-    app = create_app(MochiServerSettings.model_construct())
-    print_text(json.dumps(app.openapi(), indent=2))
-    return 0
 
 
 def _print_invalid_setting(error: "ValidationError", options: dict[str, Any]) -> int:

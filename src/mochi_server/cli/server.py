@@ -1,4 +1,4 @@
-"""Server process: socket, signals, log and startup banner around uvicorn."""
+"""Server processes: socket, signals, log and startup banner around uvicorn, and the supervisor of several workers."""
 
 import asyncio
 import gc
@@ -8,8 +8,11 @@ import signal
 import socket
 import sys
 import threading
+import time
 from collections.abc import Awaitable, Callable, Iterator
 from functools import partial
+from multiprocessing import connection, get_context, parent_process
+from multiprocessing.context import SpawnProcess
 from types import FrameType
 from urllib.parse import parse_qs, unquote, urlsplit
 
@@ -19,22 +22,27 @@ from fastapi import FastAPI
 from mochi_server.app import create_app, with_key
 from mochi_server.cli import print_text
 from mochi_server.cli.banner import startup_banner
-from mochi_server.cli.supervisor import supervise
 from mochi_server.config import MochiServerSettings
 from mochi_server.container import Services, prepare_store
 from mochi_server.ollama.payloads import parse_endpoint
 from mochi_server.storage.files.store import FileStores
 from mochi_server.telemetry import logging as logs
 from mochi_server.util.net import server_url
-from mochi_server.util.platform import on_hangup
+from mochi_server.util.platform import leave_terminal, on_hangup
 from mochi_server.util.text import SecretMasker
 from mochi_server.web.http_protocol import StrictHttpProtocol
 
 _CONNECTION_GRACE_SECONDS = 1
 _EXIT_SECONDS = 2
 """Time that the process may take to exit after the shutdown. Thread pools of tools could otherwise block the exit."""
-_GRACEFUL_SIGNALS = 2
 _BACKLOG = 2048
+_EARLY_SECONDS = 5.0
+_MAX_EARLY_DEATHS = 5
+
+Job = Callable[[socket.socket, bool], int]
+"""Picklable function that serves on a socket and returns the exit code. The flag tells it to print the banner."""
+
+logger = logging.getLogger(__name__)
 
 
 def serve(settings: MochiServerSettings, *, insecure: bool = False) -> int:
@@ -118,6 +126,21 @@ def _secrets(settings: MochiServerSettings) -> Iterator[str]:
         yield value.partition(" ")[2]
 
 
+def listen(host: str, port: int) -> socket.socket:
+    """Return a listening socket. Raises ``OSError`` if the address is in use."""
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    listener = socket.socket(family, socket.SOCK_STREAM)
+    try:
+        if sys.platform != "win32":  # on Windows, this option lets a second process use the same address
+            listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listener.bind((host, port))
+        listener.listen(_BACKLOG)  # until then, a second process could bind the same address
+    except OSError:
+        listener.close()
+        raise
+    return listener
+
+
 class _Server(uvicorn.Server):
     """Uvicorn server that prints a banner when it is ready, and drains the app before it shuts down."""
 
@@ -150,30 +173,63 @@ class _Server(uvicorn.Server):
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
         """On the first signal, refuse new turns and wait for others. On the second, end them. On the third, stop."""
         self._signals += 1
-        if self._loop is None or self._signals > _GRACEFUL_SIGNALS:
+        if self._loop is None or self._signals > 2:
             super().handle_exit(sig, frame)
         else:
-            self._loop.call_soon_threadsafe(self._drain if self._signals == 1 else self._end_turns, sig)
+            self._loop.call_soon_threadsafe(self._end, sig, self._signals)
 
-    def _drain(self, sig: int) -> None:
-        draining = asyncio.ensure_future(self._services.drain())
-        draining.add_done_callback(lambda _: super(_Server, self).handle_exit(sig, None))
-        self._shutdown_tasks.append(draining)
-
-    def _end_turns(self, _: int) -> None:
-        self._shutdown_tasks.append(asyncio.ensure_future(self._services.end_turns()))
+    def _end(self, sig: int, number: int) -> None:
+        ending = asyncio.ensure_future(self._services.drain() if number == 1 else self._services.end_turns())
+        if number == 1:
+            ending.add_done_callback(lambda _: super(_Server, self).handle_exit(sig, None))
+        self._shutdown_tasks.append(ending)
 
 
-def listen(host: str, port: int) -> socket.socket:
-    """Return a listening socket. Raises ``OSError`` if the address is in use."""
-    family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    listener = socket.socket(family, socket.SOCK_STREAM)
-    try:
-        if sys.platform != "win32":  # on Windows, this option lets a second process use the same address
-            listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        listener.bind((host, port))
-        listener.listen(_BACKLOG)  # until then, a second process could bind the same address
-    except OSError:
-        listener.close()
-        raise
-    return listener
+def supervise(number: int, job: Job, listener: socket.socket) -> int:
+    """Run ``number`` workers until a signal stops them, and return the exit code. Dead workers are replaced."""
+    workers: dict[SpawnProcess, float] = {}  # with their start times
+    early_deaths, stopping = 0, False
+
+    def start(*, prints_banner: bool = False) -> None:
+        process = get_context("spawn").Process(target=_run_worker, args=(job, listener, prints_banner))
+        process.start()
+        workers[process] = time.monotonic()
+        if stopping:  # the signal arrived before the process was in the dictionary
+            process.terminate()
+
+    def stop(*_: object) -> None:
+        nonlocal stopping
+        stopping = True
+        for worker in workers:
+            worker.terminate()
+
+    signal.signal(signal.SIGTERM, stop)
+    signal.signal(signal.SIGINT, stop)
+    for index in range(number):
+        start(prints_banner=index == 0)
+    while workers:
+        connection.wait([worker.sentinel for worker in workers])
+        for worker in [worker for worker in workers if not worker.is_alive()]:
+            lifetime = time.monotonic() - workers.pop(worker)
+            if stopping:
+                continue
+            logger.error("worker died: pid=%s exit_code=%s", worker.pid, worker.exitcode)
+            early_deaths = early_deaths + 1 if lifetime < _EARLY_SECONDS else 0
+            if early_deaths < _MAX_EARLY_DEATHS:
+                start()
+            else:
+                logger.critical("stopping, because workers die at their start; see their errors above")
+                stop()
+    return 0 if early_deaths < _MAX_EARLY_DEATHS else 1
+
+
+def _run_worker(job: Job, listener: socket.socket, prints_banner: bool) -> None:
+    leave_terminal()  # the supervisor ends its workers after a signal of the terminal
+    threading.Thread(target=_exit_with_parent, daemon=True).start()
+    sys.exit(job(listener, prints_banner))
+
+
+def _exit_with_parent() -> None:
+    if (parent := parent_process()) is not None:
+        connection.wait([parent.sentinel])
+        os.kill(os.getpid(), signal.SIGTERM)

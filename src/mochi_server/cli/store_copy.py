@@ -8,11 +8,8 @@ import logging
 from collections.abc import AsyncIterator, Callable
 from contextlib import aclosing, asynccontextmanager
 from dataclasses import dataclass, field
-from hashlib import sha256
 from pathlib import Path
 from typing import Any
-
-import orjson
 
 from mochi_server.config import MochiServerSettings, without_credentials
 from mochi_server.container import build_stores
@@ -24,69 +21,58 @@ from mochi_server.sessions.store import SessionStore, Stores
 from mochi_server.sessions.types import SessionQuery
 from mochi_server.util.clock import timestamp
 
-_TIMES = ("created_at", "updated_at")
-
 logger = logging.getLogger(__name__)
 
 
 @dataclass
 class CopyReport:
-    """Result of a copy. ``hashes`` are the hashes of the sessions that are equal in both stores."""
+    """Numbers of copied sessions, of sessions that were already equal, and of the messages of both."""
 
     copied: int = 0
     existing: int = 0
     messages: int = 0
     different: list[str] = field(default_factory=list)
     """IDs of sessions that are newer in the target and were not copied, or that the target stored with changes."""
-    hashes: list[str] = field(default_factory=list)
-
-    @property
-    def sessions(self) -> int:
-        """Number of sessions that are equal in both stores."""
-        return self.copied + self.existing
-
-    @property
-    def hash(self) -> str:
-        return sha256("".join(sorted(self.hashes)).encode()).hexdigest()[:16]
 
 
-async def copy(source: str, target: str, progress: Callable[[CopyReport, int], None]) -> CopyReport:
-    """Copy all sessions, including agent sessions, between data directories or database URLs. Raises ``MochiError``."""
+async def copy(source: str, target: str, progress: Callable[[int, int], None]) -> CopyReport:
+    """Copy all sessions, including agent sessions, between data directories or database URLs. Raises ``MochiError``.
+
+    ``progress`` receives the number of sessions that were processed and the number of all sessions.
+    """
     result = CopyReport()
     async with _open_stores(source, reads_only=True) as from_stores, _open_stores(target) as to_stores:
         pairs = [(from_stores.chats, to_stores.chats), (from_stores.agents, to_stores.agents)]
         sessions = [
             (*pair, entry["session_id"]) for pair in pairs for entry in (await pair[0].list(SessionQuery())).entries
         ]
-        for session in sessions:
+        for done, session in enumerate(sessions, 1):
             await _copy_one(*session, result)
-            progress(result, len(sessions))
+            progress(done, len(sessions))
     return result
 
 
 def find_problem(source: str, target: str) -> str | None:
     """Return the reason why sessions cannot be copied from ``source`` to ``target``, or None if they can."""
+    places: list[str | Path] = []
     for place in (source, target):
         if not _is_url(place) and not (place and Path(place).is_dir()):
             return f"there is no directory {without_credentials(place)}; create it, or use a postgresql:// URL"
-    if source == target:
+        places.append(place if _is_url(place) else _settings(place).resolved_sessions_dir.resolve())
+    if places[0] == places[1]:
         return "FROM and TO are the same place"
-    if _is_url(source):
-        return None
     settings = _settings(source)
-    directory = settings.resolved_sessions_dir
-    if not _is_url(target) and directory.resolve() == _settings(target).resolved_sessions_dir.resolve():
-        return "FROM and TO are the same place"
-    if not directory.is_dir() and not settings.resolved(settings.agent_chats_dir).is_dir():
+    directories = (settings.resolved_sessions_dir, settings.resolved(settings.agent_chats_dir))
+    if not _is_url(source) and not any(directory.is_dir() for directory in directories):
         return f"there are no sessions in {source}: it has no directory {settings.sessions_dir}"
     return None
 
 
-def hash_of(session: ChatSession) -> str:
-    """Return a hash of a session's content. The hash does not depend on how the session's timestamps are written."""
+def content_of(session: ChatSession) -> Any:
+    """Return the content of a session. It does not depend on how the session's timestamps are written."""
     data = session.to_dict()
-    data["metadata"] |= {name: timestamp(data["metadata"].get(name)) for name in _TIMES}
-    return sha256(orjson.dumps(sanitize(data), option=orjson.OPT_SORT_KEYS)).hexdigest()
+    data["metadata"] |= {name: timestamp(data["metadata"].get(name)) for name in ("created_at", "updated_at")}
+    return sanitize(data)
 
 
 async def _copy_one(source: SessionStore, target: SessionStore, session_id: str, result: CopyReport) -> None:
@@ -98,20 +84,16 @@ async def _copy_one(source: SessionStore, target: SessionStore, session_id: str,
         existing = await target.load(session_id)
     except SessionNotFound:
         existing = None
-    content_hash = hash_of(session)
-    if existing is not None and hash_of(existing) == content_hash:
+    content = content_of(session)
+    if existing is not None and content_of(existing) == content:
         result.existing += 1
-    elif existing is not None and timestamp(existing.metadata.updated_at) > timestamp(session.metadata.updated_at):
-        result.different.append(session_id)
-        return
     else:
-        copied = await target.put(session, images=await _images(source, session))
-        if hash_of(copied) != content_hash:
+        is_newer = existing and timestamp(existing.metadata.updated_at) > timestamp(session.metadata.updated_at)
+        if is_newer or content_of(await target.put(session, images=await _images(source, session))) != content:
             result.different.append(session_id)
             return
         result.copied += 1
     result.messages += len(session.history)
-    result.hashes.append(content_hash)
 
 
 async def _images(store: SessionStore, session: ChatSession) -> list[Image]:

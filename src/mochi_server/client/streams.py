@@ -3,20 +3,18 @@
 import json
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields
-from typing import Any, get_args
+from typing import Any, TypeVar, get_args
 
 import anyio
 import httpx
+from typing_extensions import Self
 
 from mochi_server.events import ChatEvent, ContentDelta, Done, Snapshot, ThinkingDelta, ToolConfirmationRequired
 from mochi_server.util.blocking import BlockingClient, run
 
-_GATEWAY_STATUSES = frozenset({502, 503, 504})
-"""HTTP status codes that a proxy sends if it cannot reach the server."""
 DELAYS = (0.0, 0.5, 1.0, 2.0, 4.0, 8.0)
 """Seconds before each attempt to resume after a lost connection."""
-READ_SECONDS = 30
-"""Read timeout in seconds. On an idle stream, the server sends a comment every ten seconds."""
+READ_SECONDS = 30  # on an idle stream, the server sends a comment every ten seconds
 _UNKNOWN_TURN = "The server no longer has this turn. Get the session to read its stored messages."
 
 
@@ -25,25 +23,21 @@ class ClientError(Exception):
 
 
 class ConnectionFailed(ClientError):
-    """The server cannot be reached, or the connection was lost. A turn that has started continues on the server.
-
-    Call ``listen`` to receive the remaining events of the turn.
-    """
+    """The server cannot be reached, or the connection was lost. ``listen`` returns the rest of a turn that runs."""
 
 
 class Unavailable(ConnectionFailed):
     """A proxy cannot reach the server at the moment."""
 
 
+@dataclass(eq=False)
 class ApiError(ClientError):
     """An error response with its HTTP ``status`` and the server's error ``code``, such as ``SESSION_BUSY``."""
 
-    def __init__(self, status: int, code: str, message: str, details: dict[str, Any]) -> None:
-        super().__init__(message)
-        self.status = status
-        self.code = code
-        self.message = message
-        self.details = details
+    status: int
+    code: str
+    message: str
+    details: dict[str, Any]
 
     def __str__(self) -> str:
         return f"{self.code} ({self.status}): {self.message}"
@@ -55,12 +49,10 @@ def parse_error(status: int, body: bytes) -> ClientError:
         error = json.loads(body)["error"]
         return ApiError(status, error["code"], error["message"], error.get("details") or {})
     except (ValueError, TypeError, LookupError):
-        if status in _GATEWAY_STATUSES:
+        if status in (502, 503, 504):
             return Unavailable(f"A proxy cannot reach the server (HTTP status {status}).")
-        text = body[:200].decode(errors="replace")
-        return ApiError(
-            status, "UNKNOWN", f"The response is not from mochi-server; check the URL. It begins with: {text}", {}
-        )
+        message = "The response is not from mochi-server; check the URL. It begins with: "
+        return ApiError(status, "UNKNOWN", message + body[:200].decode(errors="replace"), {})
 
 
 RETRYABLE_ERRORS = (httpx.TransportError, Unavailable)
@@ -77,6 +69,7 @@ class UnknownEvent:
 
 StreamEvent = ChatEvent | UnknownEvent
 _CLASSES: dict[str, Any] = {cls.type: cls for cls in get_args(ChatEvent)}
+T = TypeVar("T")
 
 
 class Parser:
@@ -100,14 +93,15 @@ class Parser:
                 yield values.get("id", [""])[-1], _make_event(name, json.loads("\n".join(values["data"])))
 
 
+def build(cls: type[T], data: Mapping[str, Any]) -> T:
+    """Return an instance of a dataclass with the fields in ``data``. Unknown fields are ignored."""
+    return cls(**{field.name: data[field.name] for field in fields(cls) if field.name in data})  # type: ignore[arg-type]  # a dataclass
+
+
 def _make_event(name: str, data: Any) -> StreamEvent:
-    """Return the event ``name`` with the fields in ``data``. Unknown fields are ignored."""
-    cls = _CLASSES.get(name)
-    if cls is None or not isinstance(data, dict):
-        return UnknownEvent(name, data)
     try:
-        event: StreamEvent = cls(**{field.name: data[field.name] for field in fields(cls) if field.name in data})
-    except TypeError:  # a required field is missing
+        event: StreamEvent = build(_CLASSES[name], data)
+    except (LookupError, TypeError):  # a new event, or a required field is missing
         return UnknownEvent(name, data)
     return event
 
@@ -121,7 +115,6 @@ class Backoff:
     _was_connected: bool = False
 
     def reset(self) -> None:
-        """Restart the sequence of delays, because an event was received."""
         self._failures, self._was_connected = 0, True
 
     def delay_after(self, error: Exception | None) -> float:
@@ -132,11 +125,9 @@ class Backoff:
         if not isinstance(error, httpx.ConnectError):
             self._was_connected = True
         elif not self._was_connected:
-            url = error.request.url
-            address = f"{url.scheme}://{url.netloc.decode()}"
-            raise ConnectionFailed(
-                f"Cannot connect to {address}: {error}. Start mochi-server, or correct the address."
-            ) from error
+            address = str(error.request.url.copy_with(path="", query=None, userinfo=None))
+            advice = "Start mochi-server, or correct the address."
+            raise ConnectionFailed(f"Cannot connect to {address.rstrip('/')}: {error}. {advice}") from error
         if self._failures >= len(self.delays):
             raise ConnectionFailed(f"The connection to the server failed: {error or 'the server closed it'}") from error
         self._failures += 1
@@ -159,12 +150,7 @@ class AsyncStream(AsyncIterator[StreamEvent]):
         after: str | None = None,
         on_confirmation: Callable[[ToolConfirmationRequired], Awaitable[None]] | None = None,
     ) -> None:
-        """Create a stream of the events of a turn. ``after`` is the ID of the last event that the caller received.
-
-        ``first_request`` starts the turn. It must be safe to repeat, because it is sent again if the connection fails.
-        If ``first_request`` is None, the stream contains the events of the running or latest turn.
-        ``on_confirmation`` receives each event that requires approval, after the caller has received it.
-        """
+        """``first_request`` starts a turn and is repeated if the connection fails. Without it, get the latest turn."""
         self.last_event_id = after
         """ID of the latest event. Pass the ID to ``listen`` to continue after this event, even in another process."""
         self._first_request = first_request
@@ -197,7 +183,7 @@ class AsyncStream(AsyncIterator[StreamEvent]):
         self._to_decide = received if isinstance(received, ToolConfirmationRequired) else None
         return received
 
-    async def __aenter__(self) -> "AsyncStream":
+    async def __aenter__(self) -> Self:
         return self
 
     async def __aexit__(self, *_: object) -> None:

@@ -20,8 +20,7 @@ from mochi_server.models.chat import RunStatus
 from mochi_server.protocols import load_protocols
 from mochi_server.sessions.session import is_session_id
 from mochi_server.storage.postgres.processes import Peer, PeerDirectory, PeerGone
-from mochi_server.web.asgi import header, send_error
-from mochi_server.web.disconnect import ClientDisconnected, read_body, until_disconnect
+from mochi_server.web.requests import ClientDisconnected, header, read_body, send_error, until_disconnect
 
 _CHAT = re.compile(
     rf"{API_PREFIX}/chat/([0-9a-f]{{10}})(|/stream|/stop|/run|/confirmations|/confirm-tool|/ai-sdk(?:/[^/]+/stream)?|/ag-ui)/?"

@@ -14,7 +14,7 @@ from mochi_server.errors import MochiError, ServerLost, ShuttingDown
 from mochi_server.protocols import closing_body, load_protocols
 from mochi_server.storage.postgres.processes import SILENT_SECONDS, Peer, PeerDirectory, PeerGone
 from mochi_server.telemetry.logging import REQUEST_ID
-from mochi_server.web.asgi import body_message, send_error
+from mochi_server.web.requests import body_message, send_error
 from mochi_server.web.sse import last_event_id
 
 PEER_HEADER = "x-mochi-peer"

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from importlib import import_module
 
 from mochi_server.errors import MochiError, ShuttingDown
-from mochi_server.web.protocol import Protocol, protocol_at
+from mochi_server.web.requests import Protocol, protocol_at
 from mochi_server.web.sse import closing_events
 
 NAMES = ("ai_sdk", "ag_ui", "openai_chat", "responses", "anthropic")

@@ -21,8 +21,8 @@ from mochi_server.ollama.types import ModelInfo
 from mochi_server.protocols.conversation import SentMessages, repeats, to_turn
 from mochi_server.sessions.session import OWNER, ChatSession
 from mochi_server.sessions.types import SessionCreationOptions, ToolExecutionPolicy, ToolSettings
-from mochi_server.web.exception_handlers import MODEL_ERRORS, STORAGE_ERRORS, Responses, responses
-from mochi_server.web.protocol import ErrorFormat
+from mochi_server.web.requests import ErrorFormat
+from mochi_server.web.routes import MODEL_ERRORS, STORAGE_ERRORS, Responses, responses
 
 PREFIX = "agent:"
 """Prefix of the model names that select an agent, such as `agent:researcher`."""

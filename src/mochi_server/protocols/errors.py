@@ -9,7 +9,7 @@ from typing import Any
 from pydantic import BaseModel
 
 from mochi_server.errors import AgentNotFound, ContextOverflow, MochiError, OllamaBusy, Unauthorized, ValidationFailed
-from mochi_server.web.protocol import ErrorFormat
+from mochi_server.web.requests import ErrorFormat
 
 _CODES = {
     Unauthorized.code: "invalid_api_key",

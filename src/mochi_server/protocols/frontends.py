@@ -17,8 +17,8 @@ from mochi_server.protocols.conversation import SentMessages, to_turn
 from mochi_server.protocols.encoder import BlockEncoder
 from mochi_server.protocols.parts import Approval, TextEnd
 from mochi_server.tools.toolbox import Decision
-from mochi_server.web.asgi import body_message
-from mochi_server.web.exception_handlers import STORAGE_ERRORS, Responses, responses
+from mochi_server.web.requests import body_message
+from mochi_server.web.routes import STORAGE_ERRORS, Responses, responses
 from mochi_server.web.sse import PING_SECONDS, RunResponse
 
 _ERRORS = (

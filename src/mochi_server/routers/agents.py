@@ -8,8 +8,7 @@ from mochi_server.errors import AgentChatNotFound, AgentInvalid, AgentNotFound, 
 from mochi_server.models.agents import AgentChatDetail, AgentChatList, AgentDetails, AgentList
 from mochi_server.models.sessions import SessionDetail
 from mochi_server.sessions.types import SessionQuery
-from mochi_server.web.exception_handlers import responses
-from mochi_server.web.routes import PrefixRouter
+from mochi_server.web.routes import PrefixRouter, responses
 
 router = PrefixRouter(prefix="/agents", tags=["agents"])
 

@@ -18,9 +18,8 @@ from mochi_server.models.chat import (
 from mochi_server.models.tools import PendingConfirmations, ToolDecided, ToolDecision
 from mochi_server.routers.sessions import get_status
 from mochi_server.tools.toolbox import Decision
-from mochi_server.web.disconnect import until_disconnect
-from mochi_server.web.exception_handlers import OLLAMA_ERRORS, STORAGE_ERRORS, Responses, responses
-from mochi_server.web.routes import StrictRoute
+from mochi_server.web.requests import until_disconnect
+from mochi_server.web.routes import OLLAMA_ERRORS, STORAGE_ERRORS, Responses, StrictRoute, responses
 from mochi_server.web.sse import RunResponse, WaitingResponse, attach_response, parse_position, streams
 
 router = APIRouter(prefix="/chat/{session_id}", tags=["chat"], route_class=StrictRoute)

@@ -9,7 +9,7 @@ from mochi_server import __version__
 from mochi_server.constants import API_PREFIX
 from mochi_server.dependencies import ClientDep, ServicesDep
 from mochi_server.errors import NotReady, ShuttingDown
-from mochi_server.web.exception_handlers import Responses, responses
+from mochi_server.web.routes import Responses, responses
 
 
 class Health(BaseModel):

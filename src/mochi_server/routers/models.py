@@ -6,8 +6,7 @@ from mochi_server.dependencies import ClientDep, CompareDep
 from mochi_server.errors import InvalidComparison, ShuttingDown, ValidationFailed
 from mochi_server.models.models import COMPARE_EVENTS, CompareRequest, Model, ModelList
 from mochi_server.ollama.types import ModelInfo
-from mochi_server.web.exception_handlers import MODEL_ERRORS, OLLAMA_ERRORS, responses
-from mochi_server.web.routes import PrefixRouter
+from mochi_server.web.routes import MODEL_ERRORS, OLLAMA_ERRORS, PrefixRouter, responses
 from mochi_server.web.sse import EventsResponse, streams
 
 router = PrefixRouter(prefix="/models", tags=["models"])

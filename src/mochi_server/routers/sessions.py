@@ -13,9 +13,8 @@ from mochi_server.models.sessions import ExportFormat, SessionChanged, SessionDe
 from mochi_server.services.summarization import SummaryResult
 from mochi_server.sessions.images import MEDIA_TYPES
 from mochi_server.sessions.types import SessionQuery
-from mochi_server.web.disconnect import read_body, until_disconnect
-from mochi_server.web.exception_handlers import MODEL_ERRORS, STORAGE_ERRORS, Responses, responses
-from mochi_server.web.routes import PrefixRouter
+from mochi_server.web.requests import read_body, until_disconnect
+from mochi_server.web.routes import MODEL_ERRORS, STORAGE_ERRORS, PrefixRouter, Responses, responses
 
 router = PrefixRouter(prefix="/sessions", tags=["sessions"])
 

@@ -4,8 +4,7 @@ from mochi_server.dependencies import PromptsDep
 from mochi_server.errors import PromptExists, PromptNotFound, StorageFailed, ValidationFailed
 from mochi_server.models.system_prompts import PromptContent, PromptFile, PromptList
 from mochi_server.services.system_prompts import SystemPrompt
-from mochi_server.web.exception_handlers import responses
-from mochi_server.web.routes import PrefixRouter
+from mochi_server.web.routes import PrefixRouter, responses
 
 router = PrefixRouter(prefix="/system-prompts", tags=["system prompts"])
 

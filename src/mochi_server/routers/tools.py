@@ -6,8 +6,7 @@ from mochi_server.dependencies import ExecutionDep, ToolsDep
 from mochi_server.errors import ToolNotFound
 from mochi_server.models.tools import ExecutionList, ToolDetails, ToolList
 from mochi_server.tools.discovery import Tool, ToolCatalogue
-from mochi_server.web.exception_handlers import responses
-from mochi_server.web.routes import PrefixRouter
+from mochi_server.web.routes import PrefixRouter, responses
 
 router = PrefixRouter(prefix="/tools", tags=["tools"])
 

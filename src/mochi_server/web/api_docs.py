@@ -23,7 +23,7 @@ from mochi_server.models.chat import CHAT_EVENTS
 from mochi_server.models.common import MESSAGE_PLACEHOLDER, REFERENCE, ErrorEnvelope, StoredMessage
 from mochi_server.models.models import COMPARE_EVENTS
 from mochi_server.models.sessions import SessionImport
-from mochi_server.web.protocol import Protocol
+from mochi_server.web.requests import Protocol
 
 _ASSETS = "/docs/assets"
 _LINKS = {"docs": "/docs", "openapi": "/openapi.json", "api": API_PREFIX, "health": f"{API_PREFIX}/health"}
@@ -33,7 +33,6 @@ PUBLIC_PAGES = frozenset(("/", "/docs", *_PUBLIC_ASSETS))
 
 _HEADERS = {"Content-Security-Policy": "frame-ancestors 'none'", "X-Content-Type-Options": "nosniff"}
 """Headers that prevent other sites from framing the pages, and browsers from guessing the content type."""
-
 
 TAGS = {
     "chat": "Send messages, stream answers, approve tool calls and stop turns.",

@@ -23,16 +23,14 @@ _UPGRADE = (b"upgrade", b"http2-settings", b"connection")
 class StrictHttpProtocol(HttpToolsProtocol):
     """Connection that limits request heads and closes when a request stalls.
 
-    `Upgrade` headers are ignored. Java's client sends an `Upgrade` header with every request, but the parser does not
-    parse the body of such a request. The server therefore removes the header and parses the request again.
+    `Upgrade` headers are ignored. Java's client sends one with every request, but the parser would skip the body of
+    such a request. The server therefore removes the header and parses the request again.
     """
 
     stall_seconds = 60.0
     """Seconds without received data after which a new connection or an incomplete request times out."""
 
-    _overhead_bytes = (
-        0  # bytes of heads, chunk extensions and trailers since the last body data; heads are checked later
-    )
+    _overhead_bytes = 0  # of heads, chunk extensions and trailers since the last body data; heads are checked later
     _in_body = False
     _timer: asyncio.TimerHandle | None = None  # runs until the request is complete
 
@@ -58,8 +56,7 @@ class StrictHttpProtocol(HttpToolsProtocol):
         self._restart_timer()
 
     def on_header(self, name: bytes, value: bytes) -> None:
-        """Ignore trailers, so that a field after the body does not become a header."""
-        if not self._in_body:
+        if not self._in_body:  # a trailer must not become a header
             super().on_header(name, value)
 
     def on_headers_complete(self) -> None:
@@ -82,19 +79,15 @@ class StrictHttpProtocol(HttpToolsProtocol):
             if self.scope["method"] == "CONNECT":
                 self._reject(MalformedRequest("This server does not support CONNECT. Send requests directly."))
                 return
+            first = b"%s %s HTTP/%s" % (self.scope["method"].encode(), self.url, self.scope["http_version"].encode())
+            lines = [b"%s: %s" % header for header in self.headers if header[0] not in _UPGRADE]
             self.parser = httptools.HttpRequestParser(self)
-            self._parse(self._head_without_upgrade() + data[upgrade.args[0] :])
+            self._parse(b"\r\n".join([first, *lines, b"", data[upgrade.args[0] :]]))
         except httptools.HttpParserError as error:
             self.send_400_response(str(error))
 
     def _should_upgrade(self) -> bool:
-        """Return True, so that uvicorn does not pass a request with an `Upgrade` header to the application."""
-        return True
-
-    def _head_without_upgrade(self) -> bytes:
-        lines = [b"%s: %s" % header for header in self.headers if header[0] not in _UPGRADE]
-        first = b"%s %s HTTP/%s" % (self.scope["method"].encode(), self.url, self.scope["http_version"].encode())
-        return b"\r\n".join([first, *lines, b"", b""])
+        return True  # uvicorn would pass a request with an `Upgrade` header to the application
 
     def _restart_timer(self) -> None:
         self._stop_timer()
@@ -113,11 +106,11 @@ class StrictHttpProtocol(HttpToolsProtocol):
 
     def send_400_response(self, reason: str) -> None:
         """Send the error for invalid HTTP, or for a URL that is too long for the parser."""
-        too_long = len(self.url or b"") >= MAX_HEADER_BYTES - 1
+        if len(self.url or b"") >= MAX_HEADER_BYTES - 1:
+            return self._reject(HeadersTooLarge(MAX_HEADER_BYTES))
         is_encoding = "Transfer-Encoding" in reason and "Content-Length" not in reason
         not_http = "The request is not valid HTTP/1.1. Check its syntax, and use http://."
-        invalid = MalformedRequest(WRONG_ENCODING if is_encoding else not_http)
-        self._reject(HeadersTooLarge(MAX_HEADER_BYTES) if too_long else invalid)
+        return self._reject(MalformedRequest(WRONG_ENCODING if is_encoding else not_http))
 
     def _reject(self, error: MochiError) -> None:
         """Close the connection. Unless a response is being sent, send an error response first."""
@@ -126,18 +119,14 @@ class StrictHttpProtocol(HttpToolsProtocol):
         request_id = uuid4().hex
         cycle = self.cycle
         if cycle is None or (not cycle.response_started if self._in_body else cycle.response_complete):
-            self.transport.write(_response(error, request_id))
+            body = error.body()
+            head = (
+                f"HTTP/1.1 {error.status} {HTTPStatus(error.status).phrase}\r\nContent-Type: application/json\r\n"
+                f"Content-Length: {len(body)}\r\n{HEADER}: {request_id}\r\nConnection: close\r\n\r\n"
+            )
+            self.transport.write(head.encode() + body)
         self.transport.close()
         token = REQUEST_ID.set(request_id)
         client = self.client[0] if self.client else None
         report(method="-", path="-", status=error.status, duration_ms=0, client=client, ended=None, error=None)
         REQUEST_ID.reset(token)
-
-
-def _response(error: MochiError, request_id: str) -> bytes:
-    body = error.body()
-    head = (
-        f"HTTP/1.1 {error.status} {HTTPStatus(error.status).phrase}\r\nContent-Type: application/json\r\n"
-        f"Content-Length: {len(body)}\r\n{HEADER}: {request_id}\r\nConnection: close\r\n\r\n"
-    )
-    return head.encode() + body

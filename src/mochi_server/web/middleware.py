@@ -2,7 +2,6 @@
 
 import hmac
 import re
-from collections import deque
 from collections.abc import Awaitable, Callable, Collection, Sequence
 from hashlib import sha256
 from ipaddress import IPv4Address, IPv6Address, ip_address
@@ -14,7 +13,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from mochi_server import errors
 from mochi_server.errors import MochiError
 from mochi_server.util.net import is_loopback
-from mochi_server.web.asgi import ERROR, header, protocol_of, route_path, send_error
+from mochi_server.web.requests import ERROR, header, protocol_of, route_path, send_error
 
 MAX_HEADER_BYTES = 64 * 1024
 WRONG_ENCODING = "`Transfer-Encoding` must be `chunked`, in HTTP/1.1. Otherwise send the body with `Content-Length`."
@@ -24,15 +23,17 @@ LOCAL_ORIGINS = r"https?://(localhost|[\w.-]+\.localhost|127\.\d+\.\d+\.\d+|\[::
 _SINGLE_HEADERS = (b"host", b"origin", b"authorization", b"content-type", b"content-length", b"transfer-encoding")
 
 Check = Callable[[Scope], MochiError | None]
-"""Check of a request head. The check returns the error to send, or None if the head is valid."""
+"""Check of a request head, which returns the error to send, or None."""
 
 
-def check_requests(app: ASGIApp, check: Check) -> ASGIApp:
-    """Return middleware that runs a check on each request and sends the error if the check fails."""
+def check_requests(app: ASGIApp, checks: Sequence[Check]) -> ASGIApp:
+    """Return middleware that runs checks on each request and sends the first error."""
 
     def call(scope: Scope, receive: Receive, send: Send) -> Awaitable[None]:
-        if scope["type"] == "http" and (error := check(scope)) is not None:
-            return send_error(error, scope, send)
+        if scope["type"] == "http":
+            for check in checks:
+                if error := check(scope):
+                    return send_error(error, scope, send)
         return app(scope, receive, send)
 
     return call
@@ -47,26 +48,21 @@ def limit_bodies(app: ASGIApp, max_bytes: int) -> ASGIApp:
         declared = header(scope, b"content-length")
         if declared.isdecimal() and int(declared) > max_bytes:
             return send_error(errors.BodyTooLarge(max_bytes), scope, send)
-        if declared.isdecimal() or not header(scope, b"transfer-encoding"):
-            return app(scope, receive, send)
-        return call_with_limit(scope, receive, send)
+        is_chunked = not declared.isdecimal() and header(scope, b"transfer-encoding")
+        return app(scope, limited(receive) if is_chunked else receive, send)
 
-    async def call_with_limit(scope: Scope, receive: Receive, send: Send) -> None:
-        """Read a body of unknown length completely before the application receives it."""
-        messages: deque[Message] = deque()
-        size, more = 0, True
-        while more:
+    def limited(receive: Receive) -> Receive:
+        left = max_bytes
+
+        async def receive_limited() -> Message:
+            nonlocal left
             message = await receive()
-            messages.append(message)
-            size += len(message.get("body", b""))
-            if size > max_bytes:
-                return await send_error(errors.BodyTooLarge(max_bytes), scope, send)
-            more = message["type"] == "http.request" and message.get("more_body", False)
+            left -= len(message.get("body", b""))
+            if left < 0:
+                raise errors.BodyTooLarge(max_bytes)
+            return message
 
-        async def replay() -> Message:
-            return messages.popleft() if messages else await receive()
-
-        return await app(scope, replay, send)
+        return receive_limited
 
     return call
 
@@ -78,8 +74,7 @@ def answer_head(app: ASGIApp) -> ASGIApp:
     """
 
     def call(scope: Scope, receive: Receive, send: Send) -> Awaitable[None]:
-        is_head = scope["type"] == "http" and scope["method"] == "HEAD"
-        return call_get(scope, send) if is_head else app(scope, receive, send)
+        return call_get(scope, send) if scope.get("method") == "HEAD" else app(scope, receive, send)
 
     async def call_get(scope: Scope, send: Send) -> None:
         get, started = {**scope, "method": "GET"}, anyio.Event()
@@ -106,19 +101,32 @@ def answer_head(app: ASGIApp) -> ASGIApp:
 
 
 def head_check(scope: Scope) -> MochiError | None:
-    """Return an error if the request head is too large, invalid or ambiguous. Return None for a valid head.
-
-    A proxy and this server could interpret an ambiguous head as different requests.
-    """
+    """Return an error if the request head is too large, invalid, or ambiguous for a proxy in front of the server."""
     size = len(scope.get("raw_path") or b"") + len(scope.get("query_string") or b"")
+    names = [name for name, _ in scope["headers"] if name in _SINGLE_HEADERS]
+    encoding = header(scope, b"transfer-encoding").strip().lower()
+    problem = None
     if size + sum(len(name) + len(value) for name, value in scope["headers"]) > MAX_HEADER_BYTES:
         return errors.HeadersTooLarge(MAX_HEADER_BYTES)
-    return errors.MalformedRequest(problem) if (problem := _ambiguity(scope)) else None
+    if repeated := next((name for name in names if names.count(name) > 1), None):
+        problem = f"The header {repeated.decode().title()} occurs more than once. Send it once."
+    elif b"content-length" in names and b"transfer-encoding" in names:
+        problem = "The request has both Content-Length and Transfer-Encoding. Send one of them."
+    elif encoding and (encoding != "chunked" or scope.get("http_version") == "1.0"):
+        problem = WRONG_ENCODING
+    elif b"host" not in names and scope.get("http_version") == "1.1":
+        problem = "The Host header is missing. HTTP/1.1 requires it."
+    return errors.MalformedRequest(problem) if problem else None
 
 
 def json_check(scope: Scope) -> MochiError | None:
     """Return an error if the body has no JSON content type, so that HTML forms of other sites cannot send requests."""
-    if scope["method"] not in ("POST", "PUT", "PATCH", "DELETE") or _is_json_or_empty(scope):
+    if scope["method"] not in ("POST", "PUT", "PATCH", "DELETE"):
+        return None
+    declared = header(scope, b"content-type")
+    is_empty = header(scope, b"content-length") in ("", "0") and not header(scope, b"transfer-encoding")
+    media_type = declared.partition(";")[0].strip().lower()
+    if re.fullmatch(r"application/([^,]*\+)?json", media_type) or (is_empty and not declared):
         return None
     return errors.ValidationFailed("The body must be JSON, sent as `Content-Type: application/json`.", errors=[])
 
@@ -129,7 +137,7 @@ def host_check(allowed_origins: Sequence[str]) -> Check:
 
     def check(scope: Scope) -> MochiError | None:
         host = header(scope, b"host")
-        name = _host_name(host)
+        name = (host[1:].partition("]") if host.startswith("[") else host.partition(":"))[0].strip().lower().rstrip(".")
         if not name or is_loopback(name) or name in allowed:
             return None
         address = _local_address(scope)
@@ -153,7 +161,9 @@ def origin_check(allowed_origins: Sequence[str]) -> Check:
         origin = header(scope, b"origin")
         if "*" in allowed_origins or (origin and is_admitted(origin.lower(), header(scope, b"host").lower())):
             return None
-        return errors.OriginForbidden(origin or "another site") if origin or _is_embedded(scope) else None
+        # Browsers send no Origin with most resources that a page embeds, for example images.
+        fetched = header(scope, b"sec-fetch-site") == "cross-site" and header(scope, b"sec-fetch-mode") != "navigate"
+        return errors.OriginForbidden(origin or "another site") if origin or fetched else None
 
     return check
 
@@ -180,30 +190,6 @@ def key_check(keys: Sequence[str], *, insecure: bool, exempt: Collection[str] = 
     return check
 
 
-def _ambiguity(scope: Scope) -> str | None:
-    """Return a message that explains why a request head is ambiguous or invalid, or None if it is valid."""
-    names = [name for name, _ in scope["headers"] if name in _SINGLE_HEADERS]
-    if repeated := next((name for name in names if names.count(name) > 1), None):
-        return f"The header {repeated.decode().title()} occurs more than once. Send it once."
-    if b"content-length" in names and b"transfer-encoding" in names:
-        return "The request has both Content-Length and Transfer-Encoding. Send one of them."
-    encoding = header(scope, b"transfer-encoding").strip().lower()
-    if encoding and (encoding != "chunked" or scope.get("http_version") == "1.0"):
-        return WRONG_ENCODING
-    if b"host" not in names and scope.get("http_version") == "1.1":
-        return "The Host header is missing. HTTP/1.1 requires it."
-    return None
-
-
-def _is_json_or_empty(scope: Scope) -> bool:
-    """Return whether the request has no body or declares it as JSON."""
-    declared = header(scope, b"content-type")
-    if not declared:
-        return header(scope, b"content-length") in ("", "0") and not header(scope, b"transfer-encoding")
-    media_type = declared.partition(";")[0].strip().lower()
-    return re.fullmatch(r"application/([^,]*\+)?json", media_type) is not None
-
-
 def _sent_keys(scope: Scope) -> list[bytes]:
     """Return the API keys in the `Authorization` header and in the header of the request's protocol."""
     scheme, _, token = header(scope, b"authorization").partition(" ")
@@ -213,23 +199,9 @@ def _sent_keys(scope: Scope) -> list[bytes]:
     return [key.encode("latin-1", "replace") for key in keys if key]
 
 
-def _is_embedded(scope: Scope) -> bool:
-    """Return whether a page of another site embeds the resource, for example as an image.
-
-    Browsers send no Origin header with most such requests, so the ``Sec-Fetch`` headers are checked.
-    """
-    return header(scope, b"sec-fetch-site") == "cross-site" and header(scope, b"sec-fetch-mode") != "navigate"
-
-
 def _local_address(scope: Scope) -> IPv4Address | IPv6Address | None:
     """Return the server address of the connection, or None for a Unix domain socket."""
     try:
         return ip_address(scope["server"][0]) if scope.get("server") else None
     except ValueError:
         return None
-
-
-def _host_name(host: str) -> str:
-    """Return the name or the address in a Host header, without its port."""
-    name = host[1:].partition("]")[0] if host.startswith("[") else host.partition(":")[0]
-    return name.strip().lower().rstrip(".")

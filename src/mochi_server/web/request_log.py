@@ -12,14 +12,12 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from mochi_server.errors import ShuttingDown
 from mochi_server.telemetry.logging import FIELDS, REQUEST_ID
 from mochi_server.util.clock import new_id
-from mochi_server.web.asgi import ERROR, header, protocol_of, send_error
+from mochi_server.web.requests import ERROR, header, protocol_of, send_error
 
 HEADER = "X-Request-ID"
 
 _HEADER_BYTES = HEADER.lower().encode()
 _VALID_ID = re.compile(r"[A-Za-z0-9._:/+=@~-]{1,128}")  # safe in headers and logs
-_MAX_PATH_CHARS = 300
-_CLIENT_CLOSED = 499
 
 logger = logging.getLogger(__name__)
 
@@ -70,11 +68,11 @@ class RequestLogMiddleware:
             self._on_ended(scope["method"], status, scope.get(ERROR))
             report(
                 method=scope["method"],
-                path=path[:_MAX_PATH_CHARS],  # without the query, which may contain secrets
+                path=path[:300],  # without the query, which may contain secrets
                 status=status,
                 duration_ms=round((perf_counter() - started) * 1000, 1),
                 client=scope["client"][0] if scope.get("client") else None,
-                ended="client_left" if status == _CLIENT_CLOSED else ended,
+                ended="client_left" if status == 499 else ended,
                 error=scope.get(ERROR),
             )
 

@@ -1,16 +1,33 @@
-"""Classes of routes and routers."""
+"""Classes of routes, their documented errors, and the handlers that convert exceptions to error responses."""
 
+import inspect
 from collections.abc import Callable, Coroutine
 from typing import Any
 
-from fastapi import APIRouter, Request, Response
+import orjson
+from fastapi import APIRouter, FastAPI, Request, Response
 from fastapi.exceptions import RequestValidationError
 from fastapi.routing import APIRoute
 from pydantic import ValidationError
+from starlette.exceptions import HTTPException
 from starlette.routing import Match
 from starlette.types import Scope
 
-from mochi_server.models.common import reject_unknown
+from mochi_server import errors
+from mochi_server.errors import MochiError, ValidationFailed
+from mochi_server.models.common import REFERENCE, reject_unknown
+from mochi_server.util.validation import MAX_REPORTED, describe, field_path, to_entry
+from mochi_server.web.requests import NATIVE_ERRORS, ClientDisconnected, ErrorFormat, error_response
+
+Responses = dict[int | str, dict[str, Any]]
+
+OLLAMA_ERRORS = (errors.OllamaUnreachable, errors.OllamaError, errors.OllamaBusy)
+MODEL_ERRORS = (errors.ModelNotFound, *OLLAMA_ERRORS)
+STORAGE_ERRORS = (errors.StorageFailed, errors.StorageBusy, errors.SessionTooNew)
+
+_ANY_ERROR = "Any other error. All routes can return 400, 401, 403, 408, 413, 422, 431 and 500."
+_SAMPLES: dict[Any, Any] = {int: 1000, int | str: 3, int | None: 8192, float: 60, OSError: OSError(28, "Disk full")}
+_METHODS = ("DELETE", "GET", "HEAD", "PATCH", "POST", "PUT")
 
 
 class BodyReleasingRoute(APIRoute):
@@ -20,19 +37,19 @@ class BodyReleasingRoute(APIRoute):
         handler = super().get_route_handler()
 
         async def handle(request: Request) -> Response:
-            return await handler(self.request_for_handler(request))
+            self.check(request)
+            return await handler(Request(request.scope, request.receive))  # only this copy stores the body
 
         return handle
 
-    def request_for_handler(self, request: Request) -> Request:
-        """Return a copy of the request. Only the copy stores the body."""
-        return Request(request.scope, request.receive)
+    def check(self, request: Request) -> None:
+        """Raise ``RequestValidationError`` if the request has an invalid query."""
 
 
 class StrictRoute(BodyReleasingRoute):
     """Route that rejects unknown query parameters. The error names the nearest known parameter."""
 
-    def request_for_handler(self, request: Request) -> Request:
+    def check(self, request: Request) -> None:
         if request.scope["query_string"]:
             known = [parameter.alias for parameter in self.dependant.query_params]
             try:
@@ -40,7 +57,6 @@ class StrictRoute(BodyReleasingRoute):
             except ValidationError as error:
                 problems = [{**problem, "loc": ("query", *problem["loc"])} for problem in error.errors()]
                 raise RequestValidationError(problems) from error
-        return super().request_for_handler(request)
 
 
 class PrefixRouter(APIRouter):
@@ -51,3 +67,85 @@ class PrefixRouter(APIRouter):
 
     def matches(self, scope: Scope) -> tuple[Match, Scope]:
         return super().matches(scope) if self.prefix in scope["path"] else (Match.NONE, {})
+
+
+def responses(*kinds: type[MochiError], form: ErrorFormat = NATIVE_ERRORS) -> Responses:
+    """Return FastAPI's ``responses`` argument for a route that can return errors of ``kinds``.
+
+    Each status has one example.
+    """
+    by_status: dict[int, dict[str, Any]] = {}
+    for kind in kinds:
+        status, body = form.encode(sample(kind))
+        error = orjson.loads(body)
+        by_status.setdefault(status, {})[error["error"][form.code_field]] = error
+    return {status: _response(examples, form) for status, examples in sorted(by_status.items())}
+
+
+def any_error(form: ErrorFormat = NATIVE_ERRORS) -> Responses:
+    """Return FastAPI's ``responses`` argument for the errors that all routes of a protocol can return."""
+    body = orjson.loads(form.encode(errors.InternalError())[1])
+    return {"default": _response({"": body}, form) | {"description": _ANY_ERROR}}
+
+
+def sample(error: type[MochiError]) -> MochiError:
+    """Return an instance of an error class, with placeholders as arguments."""
+    required = [p for p in inspect.signature(error).parameters.values() if p.default is p.empty]
+    return error(**{p.name: _SAMPLES.get(p.annotation, f"<{p.name}>") for p in required if p.kind != p.VAR_KEYWORD})
+
+
+def _response(examples: dict[str, Any], form: ErrorFormat) -> dict[str, Any]:
+    # A reference instead of a model class, because FastAPI would build about a hundred validators.
+    content = {"example": next(iter(examples.values())), "schema": {"$ref": REFERENCE + form.envelope.__name__}}
+    return {"description": ", ".join(f"`{code}`" for code in examples), "content": {"application/json": content}}
+
+
+def add_handlers(app: FastAPI) -> None:
+    """Register exception handlers, so that all errors of the app have the same envelope."""
+    for kind in (MochiError, RequestValidationError, HTTPException, ClientDisconnected, Exception):
+        app.add_exception_handler(kind, _on_error)
+
+
+async def _on_error(request: Request, exception: Exception) -> Response:
+    if isinstance(exception, ClientDisconnected):
+        return Response(status_code=499)
+    error = _to_mochi_error(request, exception)
+    headers = {"Allow": ", ".join(sorted(_methods(request)))} if isinstance(error, errors.MethodNotAllowed) else None
+    return error_response(error, request.scope, headers)
+
+
+def _methods(request: Request) -> set[str]:
+    """Return the HTTP methods of all routes that match the path of the request."""
+    routes, scope = request.app.routes, request.scope
+    names = {n for n in _METHODS if any(r.matches({**scope, "method": n})[0] is Match.FULL for r in routes)}
+    return names | ({"HEAD"} if "GET" in names else set())  # see `answer_head`
+
+
+def _to_mochi_error(request: Request, error: Exception) -> MochiError:
+    cause = error.__cause__ if isinstance(error, HTTPException) else error  # FastAPI wraps errors of the body
+    if isinstance(cause, MochiError):
+        return cause
+    if isinstance(error, RequestValidationError):
+        return _validation_error(error)
+    if not isinstance(error, HTTPException):
+        return errors.InternalError()
+    if error.status_code == 405:
+        return errors.MethodNotAllowed(request.method, request.url.path)
+    if error.status_code == 404:
+        return errors.RouteNotFound(request.url.path)
+    # FastAPI raises this error for a body that the JSON parser cannot even decode.
+    return ValidationFailed("The body is not valid JSON: it is not UTF-8, or it nests values too deeply.", errors=[])
+
+
+def _validation_error(error: RequestValidationError) -> ValidationFailed:
+    entries = []
+    for problem in error.errors()[:MAX_REPORTED]:
+        part, *steps = problem["loc"]
+        in_body = part == "body" and problem["type"] != "json_invalid"
+        entries.append(to_entry(problem, [part, *(field_path(problem, steps, error.body) if in_body else steps)]))
+    message = describe(entries)
+    if entries[0]["type"] == "json_invalid":
+        message = "The body is not valid JSON."
+    elif entries[0]["type"] == "missing" and entries[0]["loc"] == ["body"]:
+        message = "The body is missing. Send a JSON object."
+    return ValidationFailed(message, errors=entries)

@@ -18,8 +18,7 @@ from mochi_server.events import ChatEvent, Done, TurnError
 from mochi_server.models.common import EventUnion
 from mochi_server.services.compare import CompareEvent
 from mochi_server.util.clock import new_id
-from mochi_server.web.asgi import body_message
-from mochi_server.web.disconnect import ClientDisconnected, until_disconnect
+from mochi_server.web.requests import ClientDisconnected, body_message, until_disconnect
 
 PING_SECONDS = 10
 _ID = re.compile(rb"^id: (\w+:\d+)$", re.MULTILINE)
@@ -28,10 +27,9 @@ _HEADERS = {"Cache-Control": "no-store", "Connection": "keep-alive", "X-Accel-Bu
 
 
 def streams(events: EventUnion, example: str) -> dict[int | str, dict[str, Any]]:
-    """Return FastAPI's ``responses`` argument for a route that streams.
+    """Return FastAPI's ``responses`` argument for a route that streams. Its description names the schema of an event.
 
     The schema of the body is a string. With any other schema, generated clients would parse the body as JSON.
-    The description names the schema of each event.
     """
     content = {"text/event-stream": {"schema": {"type": "string"}, "example": example}}
     text = f"A stream of server-sent events. Each event is a `{events.name}`, and the last event is `{events.last}`."
@@ -42,14 +40,16 @@ class EventsResponse(EventSourceResponse):
     """Response that streams the events of a generator. A disconnect of the client closes the generator."""
 
     def __init__(self, events: AsyncGenerator[CompareEvent, None]) -> None:
-        super().__init__(_frames(events), ping=PING_SECONDS, sep="\n")
+        super().__init__(self._frames(events), ping=PING_SECONDS, sep="\n")
+
+    async def _frames(self, events: AsyncGenerator[CompareEvent, None]) -> AsyncGenerator[bytes, None]:
+        async with aclosing(events):
+            async for event in events:
+                yield _frame(event)
 
 
 class EventStream(Response):
-    """Base class of event streams that end when the client disconnects.
-
-    The class sends ASGI messages directly, which saves time for each token and memory for each open stream.
-    """
+    """Base class of event streams that end on a disconnect. It sends ASGI messages directly, which saves time."""
 
     media_type = "text/event-stream"
 
@@ -66,7 +66,7 @@ class EventStream(Response):
         await send({"type": "http.response.start", "status": self.status_code, "headers": self.raw_headers})
 
     async def send_events(self, send: Send) -> None:
-        """Send the events. The start of the response has already been sent."""
+        """Send the events, after the start of the response."""
         raise NotImplementedError
 
 
@@ -101,8 +101,7 @@ class RunResponse(EventStream):
 class WaitingResponse(EventStream):
     """Stream of a run that may have to wait for its start. On a disconnect, the start is cancelled.
 
-    If the start takes longer than ``PING_SECONDS``, the stream sends SSE comments until the run starts. An error before
-    that time has its HTTP status.
+    An error within ``PING_SECONDS`` has its HTTP status. Later, the stream sends SSE comments until the run starts.
     """
 
     def __init__(self, session_id: str, start: Coroutine[Any, Any, Run]) -> None:
@@ -111,16 +110,15 @@ class WaitingResponse(EventStream):
         self._starting = asyncio.ensure_future(start)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        starting = self._starting
         try:
-            await until_disconnect(receive, asyncio.wait([starting], timeout=PING_SECONDS))
-            if starting.done():
-                await RunResponse(starting.result())(scope, receive, send)
+            await until_disconnect(receive, asyncio.wait([self._starting], timeout=PING_SECONDS))
+            if self._starting.done():
+                await RunResponse(self._starting.result())(scope, receive, send)
             else:
                 await super().__call__(scope, receive, send)
         finally:
-            starting.cancel()
-            (run,) = await asyncio.gather(starting, return_exceptions=True)
+            self._starting.cancel()
+            (run,) = await asyncio.gather(self._starting, return_exceptions=True)
             if isinstance(run, Run):  # without a subscriber, a run that has just started would not be cancelled
                 with run.subscribed():
                     pass
@@ -156,16 +154,10 @@ def attach_response(run: Run | None, run_id: str | None, number: int) -> Respons
 
     If no events remain, return 204, which stops an ``EventSource``.
     """
-    if run is None:
-        return Response(status_code=204)
-    after = min(number, run.log.last) if run_id in (None, run.run_id) else 0
-    return RunResponse(run, after) if run.running or after < run.log.last else Response(status_code=204)
-
-
-async def _frames(events: AsyncGenerator[CompareEvent, None]) -> AsyncGenerator[bytes, None]:
-    async with aclosing(events):
-        async for event in events:
-            yield _frame(event)
+    after = min(number, run.log.last) if run and run_id in (None, run.run_id) else 0
+    if run and (run.running or after < run.log.last):
+        return RunResponse(run, after)
+    return Response(status_code=204)
 
 
 def _frame(event: ChatEvent | CompareEvent) -> bytes:
@@ -174,16 +166,13 @@ def _frame(event: ChatEvent | CompareEvent) -> bytes:
 
 def last_event_id(data: bytes) -> bytes:
     """Return the last event ID in encoded events, or empty bytes if the events have no IDs."""
-    ids: list[bytes] = _ID.findall(data)
-    return ids[-1] if ids else b""
+    return next(reversed(_ID.findall(data)), b"")
 
 
 def closing_events(session_id: str, error: MochiError, after: bytes) -> bytes:
     """Return encoded ``error`` and ``done`` events. They end a broken stream whose last event has the ID ``after``."""
     run_id, _, number = after.rpartition(b":")
     frames = [_frame(event) for event in (TurnError.of(error), Done(session_id))]
-    return b"".join(
-        [b"id: %s:%d\n%s" % (run_id, next_number, frame) for next_number, frame in enumerate(frames, int(number) + 1)]
-        if run_id
-        else frames
-    )
+    if not run_id:
+        return b"".join(frames)
+    return b"".join(b"id: %s:%d\n%s" % (run_id, place, frame) for place, frame in enumerate(frames, int(number) + 1))

@@ -7,8 +7,7 @@ from mochi_server.dependencies import ServicesDep
 from mochi_server.errors import MochiError
 from mochi_server.protocols import frontends
 from mochi_server.protocols.ag_ui.request import AgUiRequest, parse, parse_decisions
-from mochi_server.web.disconnect import until_disconnect
-from mochi_server.web.protocol import Protocol
+from mochi_server.web.requests import Protocol, until_disconnect
 from mochi_server.web.routes import BodyReleasingRoute
 
 router = APIRouter(prefix="/chat/{session_id}/ag-ui", tags=["frontends"], route_class=BodyReleasingRoute)

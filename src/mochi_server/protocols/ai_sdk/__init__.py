@@ -8,8 +8,7 @@ from mochi_server.dependencies import ServicesDep
 from mochi_server.protocols import frontends
 from mochi_server.protocols.ai_sdk.encoder import AiSdkEncoder, encode_error
 from mochi_server.protocols.ai_sdk.request import AiSdkRequest, parse, parse_decisions
-from mochi_server.web.disconnect import until_disconnect
-from mochi_server.web.protocol import Protocol
+from mochi_server.web.requests import Protocol, until_disconnect
 from mochi_server.web.routes import BodyReleasingRoute
 
 router = APIRouter(prefix="/chat/{session_id}/ai-sdk", tags=["frontends"], route_class=BodyReleasingRoute)

@@ -17,10 +17,8 @@ from mochi_server.protocols.encoder import respond
 from mochi_server.protocols.errors import renaming_parameters
 from mochi_server.protocols.parts import Notice
 from mochi_server.protocols.schemas import HeadersParam
-from mochi_server.web.disconnect import until_disconnect
-from mochi_server.web.exception_handlers import MODEL_ERRORS, responses
-from mochi_server.web.protocol import Protocol
-from mochi_server.web.routes import BodyReleasingRoute
+from mochi_server.web.requests import Protocol, until_disconnect
+from mochi_server.web.routes import MODEL_ERRORS, BodyReleasingRoute, responses
 
 router = APIRouter(tags=["Anthropic"], route_class=BodyReleasingRoute)
 PROTOCOL = Protocol(

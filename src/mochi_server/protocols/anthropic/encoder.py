@@ -14,7 +14,7 @@ from mochi_server.protocols.encoder import BlockEncoder, named_frame
 from mochi_server.protocols.errors import http_status
 from mochi_server.protocols.parts import End, Json, Notice, Part, Reasoning, Text, TextEnd, extra_fields, is_cut, usage
 from mochi_server.telemetry.logging import REQUEST_ID
-from mochi_server.web.protocol import ErrorFormat
+from mochi_server.web.requests import ErrorFormat
 
 _TYPES_BY_STATUS = {
     401: "authentication_error",

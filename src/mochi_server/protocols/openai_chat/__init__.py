@@ -20,10 +20,8 @@ from mochi_server.protocols.openai_chat.schemas import (
     TextCompletionRequest,
 )
 from mochi_server.protocols.schemas import HeadersParam
-from mochi_server.web.disconnect import until_disconnect
-from mochi_server.web.exception_handlers import MODEL_ERRORS, OLLAMA_ERRORS, responses
-from mochi_server.web.protocol import Protocol
-from mochi_server.web.routes import BodyReleasingRoute
+from mochi_server.web.requests import Protocol, until_disconnect
+from mochi_server.web.routes import MODEL_ERRORS, OLLAMA_ERRORS, BodyReleasingRoute, responses
 
 router = APIRouter(tags=["OpenAI"], route_class=BodyReleasingRoute)
 PROTOCOL = Protocol(

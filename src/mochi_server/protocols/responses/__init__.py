@@ -22,8 +22,7 @@ from mochi_server.protocols.responses.request import (
 )
 from mochi_server.protocols.responses.schemas import ModelResponse, ResponseRequest
 from mochi_server.protocols.schemas import HeadersParam
-from mochi_server.web.disconnect import until_disconnect
-from mochi_server.web.protocol import Protocol
+from mochi_server.web.requests import Protocol, until_disconnect
 from mochi_server.web.routes import BodyReleasingRoute
 
 router = APIRouter(tags=["OpenAI"], route_class=BodyReleasingRoute)

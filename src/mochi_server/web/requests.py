@@ -1,0 +1,145 @@
+"""Requests outside routes: headers, the protocol of a path, its error responses, and disconnects of clients."""
+
+import asyncio
+import re
+from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TypeVar
+
+from fastapi import APIRouter, Request
+from pydantic import BaseModel
+from starlette.requests import ClientDisconnect
+from starlette.responses import Response
+from starlette.types import Message, Receive, Scope, Send
+
+from mochi_server.errors import MochiError, Unauthorized
+from mochi_server.models.common import ErrorEnvelope
+
+ERROR = "mochi.error"
+"""Key in the ASGI scope of a request. Its value is the error code of the response."""
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class ErrorFormat:
+    """Format of the errors of a protocol."""
+
+    envelope: type[BaseModel]
+    """Schema of the body."""
+    encode: Callable[[MochiError], tuple[int, bytes]]
+    """Function that returns the HTTP status and the JSON body of an error."""
+    code_field: str = "code"
+    """Field in the object `error` of the body that identifies the kind of the error."""
+
+
+NATIVE_ERRORS = ErrorFormat(ErrorEnvelope, lambda error: (error.status, error.body()))
+
+
+@dataclass(frozen=True)
+class Protocol:
+    """Registration of a protocol. Its errors and headers apply to all paths of the prefixes of it and its router."""
+
+    prefix: str
+    router: APIRouter
+    encode_error: Callable[[MochiError], bytes]
+    """Function that returns the bytes that report an error and end a stream."""
+    errors: ErrorFormat = NATIVE_ERRORS
+    resumes: bool = True
+    """Whether clients can resume a stream at another server."""
+    turn_paths: Collection[str] = ()
+    """Paths after ``prefix`` of the routes that start a turn in the session of the header `X-Mochi-Session`."""
+    key_header: str | None = None
+    """Header in lower case that can contain the API key, besides `Authorization`."""
+    request_id_header: str | None = None
+    """Header in lower case that contains the request ID, besides `X-Request-ID`."""
+    description: str | None = None
+    """Description of the router's tag in the OpenAPI document. None if another protocol describes the tag."""
+
+    @cached_property
+    def pattern(self) -> re.Pattern[str]:
+        """Pattern for the paths of the protocol."""
+        path = re.sub(r"\{\w+\}", "[^/]+", self.prefix + self.router.prefix)
+        return re.compile(f"{path}(/|$)")
+
+
+def protocol_at(path: str, protocols: Iterable[Protocol]) -> Protocol | None:
+    """Return the protocol with the longest prefix of ``path``, or None if the path belongs to the native API."""
+    found = [protocol for protocol in protocols if protocol.pattern.match(path)]
+    return max(found, key=lambda protocol: len(protocol.pattern.pattern), default=None)
+
+
+def header(scope: Scope, name: bytes) -> str:
+    """Return the value of a header, or "" if it is absent."""
+    return next((value.decode("latin-1") for key, value in scope["headers"] if key == name), "")
+
+
+def route_path(scope: Scope) -> str:
+    """Return the path of a request without the path prefix of a reverse proxy (``root_path``)."""
+    return str(scope["path"]).removeprefix(scope.get("root_path", ""))
+
+
+def protocol_of(scope: Scope) -> Protocol | None:
+    """Return the protocol of a request, or None for the native API and for middleware outside an app."""
+    return protocol_at(route_path(scope), scope["app"].state.protocols) if "app" in scope else None
+
+
+def error_response(error: MochiError, scope: Scope, headers: Mapping[str, str] | None = None) -> Response:
+    """Return the response for an error, with additional ``headers``. Store the error code in ``scope``."""
+    scope[ERROR] = error.code
+    protocol = protocol_of(scope)
+    status, body = (protocol.errors if protocol else NATIVE_ERRORS).encode(error)
+    own = {"WWW-Authenticate": "Bearer"} if isinstance(error, Unauthorized) else {}
+    if error.retry_after is not None:
+        own["Retry-After"] = str(error.retry_after)
+    return Response(body, status, {**own, **(headers or {})}, media_type="application/json")
+
+
+def body_message(data: bytes, *, more: bool = True) -> Message:
+    """Return the ASGI message that sends ``data``. If ``more`` is false, the message ends the response."""
+    return {"type": "http.response.body", "body": data, "more_body": more}
+
+
+async def send_error(error: MochiError, scope: Scope, send: Send) -> None:
+    """Send an error as a complete response."""
+    response = error_response(error, scope)
+    await send({"type": "http.response.start", "status": response.status_code, "headers": response.raw_headers})
+    await send(body_message(bytes(response.body), more=False))
+
+
+class ClientDisconnected(Exception):
+    """Signal that the client closed the connection before it received the response."""
+
+
+async def until_disconnect(request: Request | Receive, work: Awaitable[T]) -> T:
+    """Await ``work`` and return its result. On a disconnect, cancel ``work`` and raise ``ClientDisconnected``."""
+
+    def cancel(disconnected: "asyncio.Future[None]") -> None:
+        if not disconnected.cancelled():
+            disconnected.exception()  # prevents a warning: a connection error counts as a disconnect
+            task.cancel()
+
+    task = asyncio.ensure_future(work)  # a task resumes fewer frames per event than an await
+    disconnected = asyncio.ensure_future(_disconnect(request.receive if isinstance(request, Request) else request))
+    disconnected.add_done_callback(cancel)
+    try:
+        return await task
+    except asyncio.CancelledError:
+        if disconnected.done() and not disconnected.cancelled():
+            raise ClientDisconnected from None
+        raise
+    finally:
+        disconnected.cancel()
+
+
+async def _disconnect(receive: Receive) -> None:
+    while (await receive())["type"] != "http.disconnect":
+        pass
+
+
+async def read_body(request: Request) -> bytes:
+    """Return the request body. Raise ``ClientDisconnected`` if the client disconnects before the body is complete."""
+    try:
+        return await request.body()
+    except ClientDisconnect as error:
+        raise ClientDisconnected from error
