@@ -1,10 +1,11 @@
 """Validation of JSON request bodies.
+
 A schema consists of literals, for example `{"name!": str, "mode": ("auto", "none"), "tags": [str]}`. A dictionary
 describes an object, a tuple lists the permitted strings, a list describes an array, and `str`, `bool`, `dict` or
 `object` (any value) is a type. A field whose name ends in `!` is required. Field names in camel case are also accepted
 in snake case. A field whose value is null is treated as missing, and unknown fields are ignored. Any other value in a
 schema is a `Check`: a function that validates and returns a JSON value. Its arguments are the value and the location of
-the value in the body.
+the value in the body. Checks raise ValidationError.
 """
 
 from __future__ import annotations
@@ -26,8 +27,8 @@ Schema: TypeAlias = Any
 """Nested literals and checks, as the module docstring describes. Type checkers cannot infer a narrower type."""
 
 
-class ValidationError(Exception):
-    """First error in a request body. `location` is the path of keys and indices to the invalid value.
+class ValidationError(HttpError):
+    """First error in a request body. `location` is the path of keys and indices to the invalid value, `found`.
 
     `expected` describes the valid values. `type_name` is the name of the expected type, or "" if the type is correct.
     """
@@ -35,31 +36,18 @@ class ValidationError(Exception):
     def __init__(self, location: Location, expected: str, found: Any = None, type_name: str = "") -> None:
         path = "".join(f"[{step}]" if isinstance(step, int) else f".{step}" for step in location).removeprefix(".")
         shown = "nothing" if found is None else dumps(found)
-        super().__init__(f"Invalid value for {path or 'the body'}: expected {expected}, found {shown:.100}")
-        self.path, self.location, self.found, self.type_name = path, location, found, type_name
+        message = f"Invalid value for {path or 'the body'}: expected {expected}, found {shown:.100}"
+        super().__init__(400, message, param=path or None)
+        self.location, self.found, self.type_name = location, found, type_name
 
 
-class SyntaxProblem(ValidationError):
-    """The body is not JSON."""
-
-    def __init__(self, problem: str) -> None:
-        super().__init__((), "JSON")
-        self.args = (f"The request body is not valid JSON: {problem}",)
-
-
-def invalid_request(error: ValidationError) -> HttpError:
-    return HttpError(400, str(error))
-
-
-def read(data: bytes, check: Check, format_error: Callable[[ValidationError], HttpError] = invalid_request) -> Any:
-    """Parse a JSON body and return the result of `check`. Raises the result of `format_error` for an invalid body."""
+def read(data: bytes, check: Check) -> Any:
+    """Parse a JSON body and return the result of `check`. Raises HttpError (400) for an invalid body."""
     try:
-        return check(orjson.loads(data), ())
+        value = orjson.loads(data)
     except orjson.JSONDecodeError as error:
-        problem: ValidationError = SyntaxProblem(str(error))
-    except ValidationError as error:
-        problem = error
-    raise format_error(problem)
+        raise HttpError(400, f"The request body is not valid JSON: {error}") from error
+    return check(value, ())
 
 
 _KINDS = {"NoneType": "null", "bool": "boolean", "int": "integer", "float": "decimal", "str": "string", "list": "array"}
@@ -103,27 +91,23 @@ _string, _array, _mapping = map(_typed, (str, list, dict))
 
 def integer(low: float = -inf, high: float = 2**63 - 1) -> Check:
     """Build a check for an integer from `low` to `high`. A number such as 3.0 is also accepted."""
+    limits = f"from {low:g} to {high:g}" if high < 2**63 - 1 else f"of at least {low:g}"
 
     def check(value: Any, location: Location) -> Any:
-        if isinstance(value, float) and value.is_integer():
-            value = int(value)
+        value = int(value) if isinstance(value, float) and value.is_integer() else value
         if kind_of(value) != "integer":
             raise ValidationError(location, "integer", value, "integer")
         if not low <= value <= high:
-            limits = f"from {low:g} to {high:g}" if high < 2**63 - 1 else f"of at least {low:g}"
             raise ValidationError(location, f"integer {limits}", value, "integer")
         return value
 
     return check
 
 
-def number() -> Check:
-    def check(value: Any, location: Location) -> Any:
-        if kind_of(value) not in ("integer", "decimal"):
-            raise ValidationError(location, "number", value)
-        return value
-
-    return check
+def number(value: Any, location: Location) -> Any:
+    if kind_of(value) not in ("integer", "decimal"):
+        raise ValidationError(location, "number", value)
+    return value
 
 
 def _one_of(values: tuple[str, ...]) -> Check:
@@ -150,11 +134,7 @@ def array(item: Schema, least: int = 0) -> Check:
 def string_or(items: Schema) -> Check:
     """Build a check for a string, or for an array that matches the schema `items`."""
     check_items = schema(items)
-
-    def check(value: Any, location: Location) -> Any:
-        return check_items(value, location) if isinstance(value, list) else _string(value, location)
-
-    return check
+    return lambda value, location: (check_items if isinstance(value, list) else _string)(value, location)
 
 
 def _object(fields: Mapping[str, Schema]) -> Check:
@@ -183,10 +163,10 @@ def tagged(tag: str, variants: Mapping[str, Schema], default: str | None = None,
     def check(value: Any, location: Location) -> Any:
         found = _mapping(value, location).get(tag)
         found = default if found is None else _string(found, (*location, tag))
-        if others and found not in (None, *checks):
+        if found in checks:
+            return {tag: found, **checks[found](value, location)}
+        if others and found is not None:
             return value
-        if found not in checks:
-            raise ValidationError((*location, tag), f"one of {', '.join(checks)}", found)
-        return {tag: found, **checks[found](value, location)}
+        raise ValidationError((*location, tag), f"one of {', '.join(checks)}", found)
 
     return check

@@ -9,38 +9,36 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
+from itertools import accumulate
 from math import inf
 from typing import Any, NamedTuple
 
 import orjson
 
+from mochi_stub import prompt as prompts
 from mochi_stub.handlers import Encoder, Generation, Stub
 from mochi_stub.json_encoding import dumps
 from mochi_stub.models import Model
 from mochi_stub.models.scheduler import Lease, LoadRequest
-from mochi_stub.prompt import (
-    IMAGE_TOKENS,
-    Message,
-    Prompt,
-    count_tokens,
-    counted_text,
-    counted_text_of,
-    prompt_tokens,
-    render,
-    render_message,
-)
+from mochi_stub.prompt import Message, Prompt, count_tokens, prompt_tokens
 from mochi_stub.replies import SeededIds
 from mochi_stub.reply import Choice, Content, Cut, Failure, HttpError, Part, Reasoning, Reply, Text, ToolCalls, joined
 
 NUM_KEEP = 4
-TOO_LONG = (
+_TOO_LONG = (
     "the prompt is longer than the context length currently available to the model; shorten the prompt, adjust the "
     "context length in settings, or use a model with a longer context length"
 )
 
 
 class TooLong(HttpError):
-    """The prompt exceeds the context and cannot be truncated."""
+    """The prompt exceeds the context and cannot be truncated. The message is JSON, as in Ollama's llama-server."""
+
+    def __init__(self, tokens: int, context: int) -> None:
+        message = f"request ({tokens} tokens) exceeds the available context size ({context} tokens), try increasing it"
+        error = {"code": 400, "message": message, "type": "exceed_context_size_error"}
+        body = {"error": {**error, "n_prompt_tokens": tokens, "n_ctx": context}}
+        super().__init__(400, orjson.dumps(body).decode())
 
 
 class FittedPrompt(NamedTuple):
@@ -57,60 +55,44 @@ def fit_prompt(
 ) -> FittedPrompt:
     """Truncate a prompt so that its tokens and `before` earlier tokens fit into a context of `context` tokens.
 
-    If `context` is None, there is no limit. Raises TooLong if the prompt is too long and cannot be truncated.
+    If `context` is None, there is no limit. Raises HttpError if the prompt is too long and cannot be truncated.
     """
-    per_token = model.chars_per_token
+    per_token, is_chat = model.chars_per_token, prompt.operation == "chat"
     tokens = prompt_tokens(prompt, per_token) + before
     if context is None or tokens <= context:
         return FittedPrompt(prompt, tokens)
     if not truncate:
-        raise TooLong(400, exceeds(tokens, context))
-    shorter = prompt
-    if prompt.operation == "chat":
-        shorter = replace(prompt, messages=_latest(prompt, per_token, context))
-        tokens = prompt_tokens(shorter, per_token) + before
+        raise TooLong(tokens, context)
+    shorter = replace(prompt, messages=_latest(prompt, per_token, context)) if is_chat else prompt
+    tokens = prompt_tokens(shorter, per_token) + before
     dropped = len(prompt.messages) - len(shorter.messages)
     if tokens <= context:
         return FittedPrompt(shorter, tokens, dropped, truncated=True)
-    if prompt.operation == "chat" and model.template_style == "native":
-        raise TooLong(400, exceeds(tokens, context))
+    if is_chat and model.template_style == "native":
+        raise TooLong(tokens, context)
     if not shift:
-        raise TooLong(400, TOO_LONG)
-    return _shorten_last_message(shorter, per_token, tokens, context, dropped)
-
-
-def exceeds(tokens: int, context: int) -> str:
-    """Return the error of Ollama's llama-server for a prompt that is too long, as JSON text."""
-    message = f"request ({tokens} tokens) exceeds the available context size ({context} tokens), try increasing it"
-    error = {"code": 400, "message": message, "type": "exceed_context_size_error"}
-    return orjson.dumps({"error": {**error, "n_prompt_tokens": tokens, "n_ctx": context}}).decode()
+        raise HttpError(400, _TOO_LONG)
+    keep = max(0, min(int(prompt.options.get("num_keep", NUM_KEEP)), context - 1))
+    removed = tokens - (context - (context - keep) // 2)  # half of the context after the first `keep` tokens is free
+    start = int(keep * per_token)
+    *earlier, last = shorter.messages
+    content = last.content[:start] + last.content[start + int(removed * per_token) :]
+    shortened = replace(shorter, messages=(*earlier, replace(last, content=content)))
+    return FittedPrompt(shortened, tokens - removed, dropped, truncated=True)
 
 
 def _latest(prompt: Prompt, chars_per_token: float, context: int) -> tuple[Message, ...]:
-    length = len(counted_text(prompt))
+    length = len(prompts.counted_text(prompt))
     images = sum(message.images for message in prompt.messages)
     latest: list[Message] = []
     for message in prompt.messages[:-1]:
-        fits = count_tokens(length, chars_per_token) + IMAGE_TOKENS * images <= context
+        fits = count_tokens(length, chars_per_token) + prompts.IMAGE_TOKENS * images <= context
         if fits or message.role == "system":
             latest.append(message)
         else:
-            length -= len(counted_text_of(message))
+            length -= len(prompts.counted_text_of(message))
             images -= message.images
     return (*latest, prompt.messages[-1])
-
-
-def _shorten_last_message(
-    prompt: Prompt, chars_per_token: float, tokens: int, context: int, dropped: int
-) -> FittedPrompt:
-    """Remove tokens of the last message after the first `num_keep`, so that half of the rest of the context is free."""
-    keep = max(0, min(int(prompt.options.get("num_keep", NUM_KEEP)), context - 1))
-    removed = tokens - (context - (context - keep) // 2)
-    start = int(keep * chars_per_token)
-    *earlier, last = prompt.messages
-    content = last.content[:start] + last.content[start + int(removed * chars_per_token) :]
-    shorter = replace(prompt, messages=(*earlier, replace(last, content=content)))
-    return FittedPrompt(shorter, tokens - removed, dropped, truncated=True)
 
 
 def apply_stop_conditions(reply: Reply, options: Mapping[str, Any], chars_per_token: float) -> Reply:
@@ -156,13 +138,8 @@ def _first_characters(parts: Sequence[Part], length: int) -> list[Part]:
 def _shortened(content: Content, length: int) -> Content:
     if isinstance(content, str):
         return content[:length]
-    pieces: list[str] = []
-    for piece in content:
-        pieces.append(piece[:length])
-        length -= len(piece)
-        if length <= 0:
-            break
-    return pieces
+    starts = accumulate(map(len, content), initial=0)
+    return [piece[: length - start] for piece, start in zip(content, starts, strict=False) if start < length]
 
 
 class Counts(NamedTuple):
@@ -227,25 +204,18 @@ def evaluate_prompt(
 ) -> EvaluatedPrompt:
     """Truncate a prompt to the context of the loaded model, and return the prompt with its reply.
 
-    `context_tokens` is the number of tokens of an earlier conversation, which precede the prompt. Raises TooLong if the
-    prompt is too long and cannot be truncated.
+    `context_tokens` is the number of tokens of an earlier conversation, which precede the prompt. Raises HttpError if
+    the prompt is too long and cannot be truncated.
     """
     model = load.model
     fit = fit_prompt(prompt, model, lease.limit, truncate=truncate, shift=load.shift, before=context_tokens)
     stub.scheduler.truncations += fit.truncated
-    options = _options(fit, load, lease.limit)
+    options = dict(fit.prompt.options)
+    if not load.shift and lease.limit is not None:  # the reply must fit the free part of the context
+        requested, room = options.get("num_predict", -1), max(lease.limit - fit.tokens, 0)
+        options["num_predict"] = min(requested, room) if requested >= 0 else room
     reply = apply_stop_conditions(stub.resolve(fit.prompt), options, model.chars_per_token)
-    answer = render_message("assistant", reply.text, reply.tool_calls)
-    evaluated_tokens = lease.prompt_cache.evaluate(render(fit.prompt), f"\n{answer}", fit.tokens)
+    answer = prompts.render_message("assistant", reply.text, reply.tool_calls)
+    evaluated_tokens = lease.prompt_cache.evaluate(prompts.render(fit.prompt), f"\n{answer}", fit.tokens)
     speed = stub.scheduler.machine.prompt_speed
-    seconds = evaluated_tokens / speed if speed else None
-    return EvaluatedPrompt(stub, model, fit, reply, evaluated_tokens, seconds)
-
-
-def _options(fit: FittedPrompt, load: LoadRequest, limit: int | None) -> Mapping[str, Any]:
-    """Return the generation options. If `load.shift` is false, limit `num_predict` to the free part of the context."""
-    options = fit.prompt.options
-    if load.shift or limit is None:
-        return options
-    requested, room = options.get("num_predict", -1), max(limit - fit.tokens, 0)
-    return {**options, "num_predict": min(requested, room) if requested >= 0 else room}
+    return EvaluatedPrompt(stub, model, fit, reply, evaluated_tokens, evaluated_tokens / speed if speed else None)

@@ -1,13 +1,12 @@
 """Shared steps from a request to its reply: validate the body, find and load the model, get the reply, count tokens.
 
-The handlers of Ollama's API use only a part of this module, because that API has its own rules for model names and load
-options.
+Ollama's API has its own rules for model names and load options, so its handlers use only a part of this module.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from itertools import groupby
 from typing import Any, NamedTuple, TypeAlias
@@ -18,20 +17,16 @@ from mochi_stub.json_encoding import dumps
 from mochi_stub.models import Model
 from mochi_stub.models.scheduler import Lease, LoadRequest
 from mochi_stub.prompt import Message, Prompt, ToolCall, count_tokens
-from mochi_stub.providers.body_validation import Check, ValidationError, invalid_request, read, snake_case
+from mochi_stub.providers.body_validation import Check, read, snake_case
 from mochi_stub.providers.prompt_evaluation import EvaluatedPrompt, evaluate_prompt
 from mochi_stub.replies import embed, normalised
 from mochi_stub.replies.chunks import Piece
 from mochi_stub.reply import Failure, HttpError, Reasoning, Reply, Text, ToolCalls, joined
 
-DEFAULT_TAG = ":latest"
 ARGUMENT_PIECE = 16
-RETRY_AFTER = "1"
 JSON = b"application/json"
 EVENTS = b"text/event-stream; charset=utf-8"
-Tool: TypeAlias = "Mapping[str, Any]"
-Tools: TypeAlias = "tuple[Tool, ...]"
-_INTEGER = re.compile(r"-?[0-9]{1,18}")
+Tools: TypeAlias = "tuple[Mapping[str, Any], ...]"
 
 
 class Api(NamedTuple):
@@ -47,19 +42,31 @@ class Api(NamedTuple):
     wrong_method: Handler
 
 
-def with_checked_body(
-    check: Check,
-    handler: Callable[[Stub, Request, dict[str, Any]], Result],
-    format_error: Callable[[ValidationError], HttpError] = invalid_request,
-) -> Handler:
+class EventEncoder:
+    """Base class of encoders that encode one piece after the other. `start` returns earlier events."""
+
+    content_type = EVENTS
+
+    def start(self) -> str:
+        return ""
+
+    def piece(self, piece: Piece) -> str:
+        raise NotImplementedError
+
+    def chunk(self, pieces: list[Piece]) -> bytes:
+        return (self.start() + "".join([self.piece(piece) for piece in pieces])).encode()
+
+
+def checked(check: Check, handler: Callable[[Stub, Request, dict[str, Any]], Result]) -> Handler:
     """Return a handler that validates the request body and passes it to `handler`."""
-    return lambda stub, request: handler(stub, request, read(request.body, check, format_error))
+    return lambda stub, request: handler(stub, request, read(request.body, check))
 
 
 def read_query(request: Request, check: Check) -> dict[str, Any]:
     """Return the checked parameters of the query that are not empty. The texts of integers become numbers."""
-    fields = {name: int(text) if _INTEGER.fullmatch(text) else text for name, text in request.query.items() if text}
-    query: dict[str, Any] = read(dumps(fields).encode(), check)
+    integers = re.compile(r"-?[0-9]{1,18}")
+    fields = {name: int(text) if integers.fullmatch(text) else text for name, text in request.query.items() if text}
+    query: dict[str, Any] = check(fields, ())
     return query
 
 
@@ -77,18 +84,18 @@ def usual_load(model: Model) -> LoadRequest:
     return LoadRequest(model, model.parameters, shift=model.shifts_context)
 
 
-def find_declared(models: Sequence[Model], name: str, missing: HttpError) -> Model:
+def find_declared(models: Iterable[Model], name: str, missing: HttpError) -> Model:
     """Return the model with this name, with or without the tag `:latest`. Raises `missing` for an unknown name."""
-    for candidate in (name, name.removesuffix(DEFAULT_TAG), name + DEFAULT_TAG):
-        for model in models:
-            if model.name == candidate:
-                return model
+    by_name = {model.name: model for model in models}
+    for candidate in (name, name.removesuffix(":latest"), f"{name}:latest"):
+        if candidate in by_name:
+            return by_name[candidate]
     raise missing
 
 
-def list_models(models: Iterable[Model]) -> list[Model]:
+def list_models(stub: Stub) -> list[Model]:
     """Return the models that clients can list. Models whose names begin with `_` exist only for inheritance."""
-    return [model for model in models if not model.name.startswith("_")]
+    return [model for model in stub.models if not model.name.startswith("_")]
 
 
 def generate(
@@ -107,7 +114,7 @@ def generate(
 def with_defaults(prompt: Prompt, model: Model, request: bytes = b"") -> Prompt:
     """Add the model's system message, parameters and thinking to a prompt, unless the request overrides them."""
     messages, thinks = prompt.messages, model.has_capability("thinking") and prompt.think is not False
-    if model.system and not any(message.role == "system" for message in prompt.messages):
+    if model.system and not any(message.role == "system" for message in messages):
         messages = (Message("system", model.system), *messages)
     options = {**model.parameters, **prompt.options}
     return replace(prompt, messages=messages, thinks=thinks, options=options, request=request)
@@ -150,9 +157,12 @@ def argument_pieces(call: ToolCall) -> list[str]:
     return [encoded[start : start + ARGUMENT_PIECE] for start in range(0, len(encoded), ARGUMENT_PIECE)]
 
 
-def embed_text(stub: Stub, model: Model, name: str, text: str) -> tuple[list[float], int]:
-    """Return the embedding of a text and its token count. Raises HttpError if the configured reply is a failure."""
-    reply = stub.resolve(Prompt(name, "embed", (Message("user", text),)))
+def embed_text(stub: Stub, model: Model, text: str, name: str = "") -> tuple[list[float], int]:
+    """Return the embedding of a text and its token count. `name` is the requested name of the model, if it differs.
+
+    Raises HttpError if the configured reply is a failure.
+    """
+    reply = stub.resolve(Prompt(name or model.name, "embed", (Message("user", text),)))
     for part in reply.parts:
         if isinstance(part, Failure):
             raise HttpError(part.status, part.message, part.headers)
@@ -166,20 +176,23 @@ def shorten_vector(vector: list[float], dimensions: int | None) -> list[float]:
     return normalised(vector[:dimensions] if dimensions else vector)
 
 
-def choose_tools(tools: Sequence[Tool], required: bool, names: Iterable[str] | None = None) -> tuple[Tools, Tools]:
+def choose_tools(
+    tools: Iterable[Mapping[str, Any]], required: bool, names: Iterable[str] | None = None
+) -> tuple[Tools, Tools]:
     """Return the tools that the model may call, and the tools of which it must call one if `required` is true.
 
     `names` limits the required tools. Raises HttpError if the request does not offer a tool that it requires.
     """
-    by_name = {tool["function"]["name"]: tool for tool in tools if tool["type"] == "function"}
+    tools = tuple(tools)
     if not required:
-        return tuple(tools), ()
+        return tools, ()
+    by_name = {tool["function"]["name"]: tool for tool in tools if tool["type"] == "function"}
     names = list(by_name if names is None else names)
     missing = [name for name in names if name not in by_name]
     if missing or not names:
         unknown = f"it offers no function {missing[0]}" if missing else "it offers no functions"
         raise HttpError(400, f"the request requires a tool call, but {unknown}", param="tool_choice")
-    return tuple(tools), tuple(by_name[name] for name in names)
+    return tools, tuple(by_name[name] for name in names)
 
 
 def function_tool(**fields: Any) -> dict[str, Any]:
@@ -189,11 +202,11 @@ def function_tool(**fields: Any) -> dict[str, Any]:
 
 def headers_of(failure: Failure) -> Headers:
     """Return the response headers for a failure. Status 429 always includes the header `retry-after`."""
-    headers = {name.lower(): value for name, value in failure.headers}
+    headers = {name.lower(): text for name, text in failure.headers}
     if failure.status == 429:
-        headers.setdefault("retry-after", RETRY_AFTER)
+        headers.setdefault("retry-after", "1")
     return tuple(
-        (name.encode("latin-1", "replace"), value.encode("latin-1", "replace")) for name, value in headers.items()
+        (name.encode("latin-1", "replace"), text.encode("latin-1", "replace")) for name, text in headers.items()
     )
 
 

@@ -31,8 +31,12 @@ def json_response(value: object, status: int = 200, headers: Headers = ()) -> Ht
     return HttpResponse(status, go_dumps(value).encode(), JSON, headers)
 
 
-def error_response(failure: Failure, *_: object) -> HttpResponse:
+def error_response(failure: Failure, *_: object, **_details: object) -> HttpResponse:
     return json_response({"error": failure.message}, failure.status, headers_of(failure))
+
+
+def error_line(failure: Failure) -> bytes:
+    return f'{{"error":{go_text(failure.message)}}}\n'.encode()
 
 
 @dataclass
@@ -66,7 +70,7 @@ class ChatLines:
         return (transition + self._final("", "", self.pending_calls, [])).encode()
 
     def error(self, failure: Failure) -> bytes:
-        return f'{{"error":{go_text(failure.message)}}}\n'.encode()
+        return error_line(failure)
 
     def complete_response(self) -> HttpResponse:
         """Return the reply as one object.

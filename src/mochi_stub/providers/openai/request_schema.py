@@ -8,14 +8,13 @@ from typing import Any
 import orjson
 
 from mochi_stub.handlers import Stub
-from mochi_stub.http import Headers, HttpResponse
+from mochi_stub.http import HttpResponse
 from mochi_stub.models import Model
 from mochi_stub.prompt import Message, ToolCall
 from mochi_stub.providers.body_validation import (
     Check,
     Location,
     Schema,
-    ValidationError,
     array,
     integer,
     number,
@@ -24,7 +23,6 @@ from mochi_stub.providers.body_validation import (
     tagged,
 )
 from mochi_stub.providers.provider_pipeline import (
-    Tool,
     Tools,
     choose_tools,
     find_declared,
@@ -34,11 +32,18 @@ from mochi_stub.providers.provider_pipeline import (
 )
 from mochi_stub.reply import Failure, HttpError
 
+_RATE_LIMITS = (
+    (b"x-ratelimit-limit-requests", b"60"),
+    (b"x-ratelimit-remaining-requests", b"0"),
+    (b"x-ratelimit-reset-requests", b"1s"),
+)
 _CODES = {401: "invalid_api_key", 404: "model_not_found", 429: "rate_limit_exceeded"}
 
 
 def error_response(failure: Failure, *_: object, **details: Any) -> HttpResponse:
-    headers = (*_rate_limit_headers(failure), *headers_of(failure))
+    headers = headers_of(failure)
+    if failure.status == 429 and not any(name.startswith(b"x-ratelimit-") for name, _ in headers):
+        headers = (*_RATE_LIMITS, *headers)
     return json_response({"error": failure_error(failure, **details)}, failure.status, headers)
 
 
@@ -55,31 +60,14 @@ def failure_error(failure: Failure, **details: Any) -> dict[str, Any]:
 
 
 def find_model(stub: Stub, name: str | None, capability: str) -> Model:
-    """Return the model with this name. Without a name, return the first listed model that has the capability.
-
-    Raises HttpError if there is no such model.
-    """
+    """Return the model with this name, or the first listed model with the capability. Raises HttpError for no model."""
     if name is None:
-        capable = [model for model in list_models(stub.models) if model.has_capability(capability)]
-        if not capable:
-            raise HttpError(400, "you must provide a model parameter")
-        return capable[0]
+        for model in list_models(stub):
+            if model.has_capability(capability):
+                return model
+        raise HttpError(400, "you must provide a model parameter")
     missing = HttpError(404, f"The model `{name}` does not exist or you do not have access to it.")
     return find_declared(stub.models, name, missing)
-
-
-def format_error(error: ValidationError) -> HttpError:
-    return HttpError(400, str(error), param=error.path or None)
-
-
-def _rate_limit_headers(failure: Failure) -> Headers:
-    if failure.status != 429 or any(name.lower().startswith("x-ratelimit-") for name, _ in failure.headers):
-        return ()
-    return (
-        (b"x-ratelimit-limit-requests", b"60"),
-        (b"x-ratelimit-remaining-requests", b"0"),
-        (b"x-ratelimit-reset-requests", b"1s"),
-    )
 
 
 TEXT = {"text!": str}
@@ -92,7 +80,7 @@ _PARTS = {
 }
 _CONTENT = string_or([tagged("type", _PARTS)])
 _FUNCTION = {"name!": str, "description": str, "parameters": dict, "strict": bool}
-_CALL = {"id": str, "type": str, "function!": {"name!": str, "arguments": str}}
+_CALL = {"id": str, "function!": {"name!": str, "arguments": str}}
 _MESSAGE = {
     "system": {"content!": _CONTENT},
     "assistant": {"content": _CONTENT, "reasoning": str, "reasoning_content": str, "tool_calls": [_CALL]},
@@ -108,7 +96,7 @@ EFFORT = ("none", "minimal", "low", "medium", "high", "xhigh", "max")
 _COMMON = {
     "stream": bool,
     "stream_options": {"include_usage": bool},
-    **dict.fromkeys(("temperature", "top_p", "frequency_penalty", "presence_penalty", "seed"), number()),
+    **dict.fromkeys(("temperature", "top_p", "frequency_penalty", "presence_penalty", "seed"), number),
     "stop": string_or([str]),
     "n": integer(1, 128),
 }
@@ -200,10 +188,7 @@ def reply_format(kind: str | None, json_schema: Mapping[str, Any]) -> Any:
 
 
 def thinking(effort: str | None, summary: str | None = None) -> bool | str | None:
-    """Return the value of `Prompt.think` for a request with the reasoning effort `effort`.
-
-    If the request sets no effort but requests a summary of the reasoning, thinking is enabled.
-    """
+    """Return the value of `Prompt.think`. A request without an effort enables thinking if it wants a summary of it."""
     return False if effort == "none" else effort or (True if summary else None)
 
 
@@ -219,7 +204,7 @@ def chat_model(stub: Stub, body: Mapping[str, Any], endpoint: str) -> Model:
     return model
 
 
-def select_tools(choice: Any, tools: Sequence[Tool]) -> tuple[Tools, Tools]:
+def select_tools(choice: Any, tools: Sequence[Mapping[str, Any]]) -> tuple[Tools, Tools]:
     """Return the tools that the model may call, and the tools of which it must call one. Raises HttpError."""
     if choice == "none":
         return (), ()

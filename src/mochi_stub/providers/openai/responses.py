@@ -45,7 +45,7 @@ RESPONSE = schema(
         "tool_choice": requests.tool_choice(requests.NAMED, requests.ALLOWED),
         "parallel_tool_calls": bool,
         "max_output_tokens": integer(1),
-        **{"temperature": number(), "top_p": number()},
+        **{"temperature": number, "top_p": number},
         "reasoning": {"effort": requests.EFFORT, "summary": str},
         "text": {"format": tagged("type", _FORMAT), "verbosity": str},
         "metadata": dict,
@@ -130,13 +130,11 @@ def _message(item: Mapping[str, Any]) -> Message | None:
     return None
 
 
-class ResponseEvents:
+class ResponseEvents(pipeline.EventEncoder):
     """Encoder of a response.
 
     `open` is the kind of the current item, `target` has the fields that identify it, and `text` lists its text pieces.
     """
-
-    content_type = pipeline.EVENTS
 
     def __init__(self, body: Mapping[str, Any], evaluated: EvaluatedPrompt) -> None:
         self.evaluated, self.body, self.ids = evaluated, body, evaluated.ids
@@ -147,21 +145,18 @@ class ResponseEvents:
         self.text: list[str] = []
         self.sequence = 0
 
-    def chunk(self, pieces: list[Piece]) -> bytes:
-        return (self._start() + "".join([self._piece(piece) for piece in pieces])).encode()
-
     def end(self) -> bytes:
-        last = self._start() + self._close(self.status)
+        last = self.start() + self._close(self.status)
         return (last + self._event(f"response.{self.status}", response=self._response(self.status))).encode()
 
     def error(self, failure: Failure) -> bytes:
         code = "rate_limit_exceeded" if failure.status == 429 else "server_error"
         response = {**self._response("failed"), "error": {"code": code, "message": failure.message}, "usage": None}
-        return (self._start() + self._event("response.failed", response=response)).encode()
+        return (self.start() + self._event("response.failed", response=response)).encode()
 
     def complete_response(self) -> HttpResponse:
         for piece in pipeline.blocks(self.evaluated.reply):
-            self._piece(piece)
+            self.piece(piece)
         self._close(self.status)
         return pipeline.json_response(self._response(self.status))
 
@@ -170,13 +165,13 @@ class ResponseEvents:
         self.sequence += 1
         return event({"type": name, "sequence_number": number, **fields}, name)
 
-    def _start(self) -> str:
+    def start(self) -> str:
         if self.sequence:
             return ""
         state = self._response("in_progress")
         return self._event("response.created", response=state) + self._event("response.in_progress", response=state)
 
-    def _piece(self, piece: Piece) -> str:
+    def piece(self, piece: Piece) -> str:
         if piece.kind is ToolCall:
             return self._close() + self._call(piece.value)
         opening = "" if self.open is piece.kind else self._close() + self._begin(piece.kind)
