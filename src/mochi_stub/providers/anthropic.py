@@ -11,8 +11,7 @@ from mochi_stub.json_encoding import event
 from mochi_stub.models import Model
 from mochi_stub.prompt import Message, Prompt, ToolCall, prompt_tokens
 from mochi_stub.providers import provider_pipeline as pipeline
-from mochi_stub.providers.body_validation import array, integer, number, schema, string_or, tagged
-from mochi_stub.providers.prompt_evaluation import EvaluatedPrompt
+from mochi_stub.providers.body_validation import array, checked, integer, number, read_query, schema, string_or, tagged
 from mochi_stub.replies import SeededIds
 from mochi_stub.replies.chunks import Piece
 from mochi_stub.reply import Failure, HttpError, Reasoning
@@ -160,7 +159,7 @@ def count_tokens(stub: Stub, request: Request, body: dict[str, Any]) -> Result:
 
 def models(stub: Stub, request: Request) -> Result:
     """Handle `GET /v1/models` for Anthropic's clients: return the page after `after_id` or before `before_id`."""
-    query = pipeline.read_query(request, PAGE)
+    query = read_query(request, PAGE)
     step = -1 if "before_id" in query else 1
     models, start = pipeline.list_models(stub)[::step], 0
     if cursor := str(query.get("before_id", query.get("after_id", ""))):
@@ -208,7 +207,7 @@ def find_model(stub: Stub, name: str) -> Model:
 class MessageEvents(pipeline.EventEncoder):
     """Encoder of a reply. `open` is the kind of the current content block, and `index` is the block's position."""
 
-    def __init__(self, evaluated: EvaluatedPrompt) -> None:
+    def __init__(self, evaluated: pipeline.EvaluatedPrompt) -> None:
         self.reply, self.ids = evaluated.reply, evaluated.ids
         self.started = False
         self.open: type | None = None
@@ -306,8 +305,8 @@ def _event(name: str, **fields: Any) -> str:
 
 _UNKNOWN_PATH = pipeline.refuse(404, "Not Found")
 _ROUTES: Routes = {
-    "/messages": {"POST": pipeline.checked(MESSAGES, messages)},
-    "/messages/count_tokens": {"POST": pipeline.checked(COUNT, count_tokens)},
+    "/messages": {"POST": checked(MESSAGES, messages)},
+    "/messages/count_tokens": {"POST": checked(COUNT, count_tokens)},
     "/messages/*": {ANY: _UNKNOWN_PATH},
     "/models": {"GET": models},
     "/models/*": {"GET": model},

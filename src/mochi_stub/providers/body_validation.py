@@ -18,6 +18,8 @@ from typing import Any, TypeAlias
 
 import orjson
 
+from mochi_stub.handlers import Handler, Result, Stub
+from mochi_stub.http import Request
 from mochi_stub.json_encoding import dumps
 from mochi_stub.reply import HttpError
 
@@ -48,6 +50,19 @@ def read(data: bytes, check: Check) -> Any:
     except orjson.JSONDecodeError as error:
         raise HttpError(400, f"The request body is not valid JSON: {error}") from error
     return check(value, ())
+
+
+def checked(check: Check, handler: Callable[[Stub, Request, dict[str, Any]], Result]) -> Handler:
+    """Return a handler that validates the request body and passes it to `handler`."""
+    return lambda stub, request: handler(stub, request, read(request.body, check))
+
+
+def read_query(request: Request, check: Check) -> dict[str, Any]:
+    """Return the checked parameters of the query that are not empty. The texts of integers become numbers."""
+    integers = re.compile(r"-?[0-9]{1,18}")
+    fields = {name: int(text) if integers.fullmatch(text) else text for name, text in request.query.items() if text}
+    query: dict[str, Any] = check(fields, ())
+    return query
 
 
 _KINDS = {"NoneType": "null", "bool": "boolean", "int": "integer", "float": "decimal", "str": "string", "list": "array"}

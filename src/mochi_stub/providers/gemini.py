@@ -14,8 +14,16 @@ from mochi_stub.models import Model
 from mochi_stub.models.scheduler import Lease
 from mochi_stub.prompt import Message, Prompt, ToolCall, prompt_tokens
 from mochi_stub.providers import provider_pipeline as pipeline
-from mochi_stub.providers.body_validation import Check, ValidationError, array, integer, number, read, schema
-from mochi_stub.providers.prompt_evaluation import EvaluatedPrompt
+from mochi_stub.providers.body_validation import (
+    Check,
+    ValidationError,
+    array,
+    integer,
+    number,
+    read,
+    read_query,
+    schema,
+)
 from mochi_stub.replies import SeededIds
 from mochi_stub.replies.chunks import Piece
 from mochi_stub.reply import Failure, HttpError, Reasoning
@@ -184,7 +192,7 @@ _LIST_MODELS = "Call ListModels to see the list of available models and their su
 
 def models(stub: Stub, request: Request) -> Result:
     """Handle `GET models`: return one page of the models. The token of a page is the number of models before it."""
-    query, models = pipeline.read_query(request, PAGE), pipeline.list_models(stub)
+    query, models = read_query(request, PAGE), pipeline.list_models(stub)
     start = query.get("pageToken", 0)
     end = start + min(query.get("pageSize") or PAGE_SIZE, MAX_PAGE_SIZE)
     next_page = {"nextPageToken": str(end)} if end < len(models) else {}
@@ -300,7 +308,7 @@ def error_body(failure: Failure) -> dict[str, Any]:
 class Candidates(pipeline.EventEncoder):
     """Encoder of a reply. A stream consists of server-sent events if the request asks for them, or is a JSON array."""
 
-    def __init__(self, request: Request, body: Body, evaluated: EvaluatedPrompt) -> None:
+    def __init__(self, request: Request, body: Body, evaluated: pipeline.EvaluatedPrompt) -> None:
         self.evaluated, self.ids = evaluated, evaluated.ids
         self.thoughts = body.get("generationConfig", {}).get("thinkingConfig", {}).get("includeThoughts", False)
         self.events = sends_events(request)

@@ -21,8 +21,7 @@ from mochi_stub.providers.ollama import request_schema as schema
 from mochi_stub.providers.ollama.models import local_model, not_found, split_name
 from mochi_stub.providers.ollama.request_schema import checked, effective_options, to_prompt
 from mochi_stub.providers.ollama.response_encoding import JSON, STREAM_ERROR, ChatLines, GenerateLines, json_response
-from mochi_stub.providers.prompt_evaluation import TooLong, evaluate_prompt
-from mochi_stub.providers.provider_pipeline import embed_text, shorten_vector
+from mochi_stub.providers.provider_pipeline import TooLong, always, embed_text, evaluate_prompt, shorten_vector
 from mochi_stub.replies import NANOSECONDS_PER_PROMPT_TOKEN
 from mochi_stub.reply import Failure, HttpError, Part, Reasoning, Reply, Text
 
@@ -160,12 +159,8 @@ NO_CLOUD = {"cloud": {"disabled": True, "source": "env"}}
 NO_WEB = "ollama cloud is disabled:"
 
 
-def _always(answer: HttpResponse) -> Handler:
-    return lambda *_: answer
-
-
 def _error(status: int, message: str) -> Handler:
-    return _always(json_response({"error": message}, status))
+    return always(json_response({"error": message}, status))
 
 
 def _get_and_head(handler: Handler) -> dict[str, Handler]:
@@ -174,9 +169,9 @@ def _get_and_head(handler: Handler) -> dict[str, Handler]:
 
 _SIGN_OUT = _error(500, "there was an error signing out")
 ROUTES: Routes = {
-    "/": _get_and_head(_always(HttpResponse(200, b"Ollama is running", b"text/plain; charset=utf-8"))),
-    "/api/version": _get_and_head(_always(json_response({"version": VERSION}))),
-    "/api/status": {"GET": _always(json_response(NO_CLOUD))},
+    "/": _get_and_head(always(HttpResponse(200, b"Ollama is running", b"text/plain; charset=utf-8"))),
+    "/api/version": _get_and_head(always(json_response({"version": VERSION}))),
+    "/api/status": {"GET": always(json_response(NO_CLOUD))},
     "/api/tags": _get_and_head(models.tags),
     "/api/ps": {"GET": models.ps},
     "/api/show": {"POST": checked("ShowRequest", schema.SHOW, models.show)},
@@ -195,5 +190,5 @@ ROUTES: Routes = {
     "/api/user/keys/*": {"DELETE": _SIGN_OUT},
     "/api/experimental/web_search": {"POST": _error(403, f"{NO_WEB} web search is unavailable")},
     "/api/experimental/web_fetch": {"POST": _error(403, f"{NO_WEB} web fetch is unavailable")},
-    "/api/experimental/model-recommendations": {"GET": _always(json_response({"recommendations": []}))},
+    "/api/experimental/model-recommendations": {"GET": always(json_response({"recommendations": []}))},
 }

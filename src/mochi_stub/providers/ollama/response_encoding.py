@@ -16,8 +16,7 @@ from typing import Any
 from mochi_stub.http import Headers, HttpResponse
 from mochi_stub.json_encoding import go_dumps, go_text, timestamp
 from mochi_stub.prompt import ToolCall, count_tokens, counted_text
-from mochi_stub.providers.prompt_evaluation import EvaluatedPrompt, generated_characters
-from mochi_stub.providers.provider_pipeline import headers_of
+from mochi_stub.providers.provider_pipeline import EvaluatedPrompt, generated_characters, headers_of
 from mochi_stub.replies import NANOSECONDS_PER_PROMPT_TOKEN, WORDS, SeededIds, stable_hash
 from mochi_stub.replies.chunks import Piece, pieces, planned_end
 from mochi_stub.reply import Failure, Logprob, Reasoning, Reply, Text

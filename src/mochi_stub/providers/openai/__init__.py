@@ -18,17 +18,17 @@ from mochi_stub.models import Model
 from mochi_stub.models.scheduler import Lease
 from mochi_stub.prompt import Message, Prompt, ToolCall
 from mochi_stub.providers import provider_pipeline as pipeline
+from mochi_stub.providers.body_validation import checked
 from mochi_stub.providers.openai import request_schema as schema
 from mochi_stub.providers.openai.responses import RESPONSE, responses
-from mochi_stub.providers.prompt_evaluation import Counts, EvaluatedPrompt, evaluate_prompt
+from mochi_stub.providers.provider_pipeline import Counts, EvaluatedPrompt, evaluate_prompt
 from mochi_stub.replies.chunks import Piece
 from mochi_stub.reply import Choice, Failure, HttpError, Part, Reasoning, Reply, Text, ToolCalls
 
 
 def models(stub: Stub, _request: Request) -> Result:
-    return pipeline.json_response(
-        {"object": "list", "data": [_model_object(model) for model in pipeline.list_models(stub)]}
-    )
+    data = [_model_object(model) for model in pipeline.list_models(stub)]
+    return pipeline.json_response({"object": "list", "data": data})
 
 
 def model(stub: Stub, request: Request) -> Result:
@@ -61,86 +61,87 @@ def _model_object(model: Model) -> dict[str, Any]:
 
 
 class ChunkEncoder(pipeline.EventEncoder):
-    """Base class of the encoders of chat and text completions. Every chunk begins with `common_fields`."""
+    """Base class of the encoders of chat and text completions. Every chunk begins with `common_fields`.
 
-    def __init__(self, common_fields: dict[str, Any], usage: dict[str, Any], body: Mapping[str, Any]) -> None:
-        self.common_fields, self.usage = common_fields, usage
+    `replies` has the reply of each choice. `reasons` has the finish reason of each choice that ends in a stream.
+    """
+
+    replies: Mapping[int, Reply]
+    reasons: Mapping[int, str]
+
+    def __init__(self, common_fields: dict[str, Any], counts: Counts, body: Mapping[str, Any]) -> None:
+        self.common_fields, self.usage = common_fields, _usage(counts)
         self.wants_usage = body.get("stream_options", {}).get("include_usage", False)
         self.head = f'data: {dumps(common_fields)[:-1]},"choices":'
         self.tail = ',"usage":null}\n\n' if self.wants_usage else "}\n\n"
 
     def end(self) -> bytes:
+        last = [self.line(index, "", f'"{reason}"') for index, reason in self.reasons.items()]
         usage = f'{self.head}[],"usage":{dumps(self.usage)}}}\n\n' if self.wants_usage else ""
-        return f"{self.finish()}{usage}data: [DONE]\n\n".encode()
+        return f"{''.join(last)}{usage}data: [DONE]\n\n".encode()
 
     def error(self, failure: Failure) -> bytes:
         return event({"error": schema.failure_error(failure)}).encode()
 
-    def finish(self) -> str:
-        """Return the chunks with the finish reasons, one for each choice."""
+    def complete_response(self) -> HttpResponse:
+        choices = [
+            {**self.choice(index, reply), "logprobs": None, "finish_reason": self.reasons.get(index, self.reasons[0])}
+            for index, reply in self.replies.items()
+        ]
+        fields = {**self.common_fields, "object": self.common_fields["object"].removesuffix(".chunk")}
+        return pipeline.json_response({**fields, "choices": choices, "usage": self.usage})
+
+    def line(self, index: int, content: str, reason: str = "null") -> str:
+        """Return a chunk of one choice. The content is JSON, or "" for the last chunk."""
+        raise NotImplementedError
+
+    def choice(self, index: int, reply: Reply) -> dict[str, Any]:
         raise NotImplementedError
 
 
 def chat(stub: Stub, request: Request, body: dict[str, Any]) -> Result:
     """Handle `POST /v1/chat/completions`."""
     model = schema.chat_model(stub, body, "v1/chat/completions")
-    return pipeline.generate(stub, model, _chat_prompt(body, model), request, partial(ChatChunks, body))
-
-
-def _chat_prompt(body: Mapping[str, Any], model: Model) -> Prompt:
-    think = schema.thinking(body.get("reasoning_effort"))
     response_format = body.get("response_format", {})
     tools, required_tools = schema.select_tools(body.get("tool_choice"), body.get("tools", ()))
-    return Prompt(
+    prompt = Prompt(
         model=body.get("model", model.name),
         messages=tuple(map(schema.to_message, body["messages"])),
         tools=tools,
         required_tools=required_tools,
-        think=think,
+        think=schema.thinking(body.get("reasoning_effort")),
         format=schema.reply_format(response_format.get("type"), response_format.get("json_schema", {})),
         options=pipeline.options(body),
         stream=body.get("stream", False),
         choices=True,
     )
+    return pipeline.generate(stub, model, prompt, request, partial(ChatChunks, body))
 
 
 class ChatChunks(ChunkEncoder):
     """Encoder of a chat completion. All `n` choices have the same content, unless the reply has scripted choices."""
 
     def __init__(self, body: Mapping[str, Any], evaluated: EvaluatedPrompt) -> None:
-        reply, self.ids = evaluated.reply, evaluated.ids
+        reply, self.ids, counts = evaluated.reply, evaluated.ids, evaluated.usage
         scripted = _by_choice(reply.parts) if Choice in map(type, reply.parts) else {}
         self.replies = scripted or dict.fromkeys(range(body.get("n", 1)), reply)
-        self.finished_choices = (0,) if scripted else tuple(self.replies)
         calls_tools = reply.finish == "stop" and reply.tool_calls and not scripted
-        self.reason = "tool_calls" if calls_tools else reply.finish
-        self.choices = self.finished_choices
-        created = self.ids.start // 10**9
+        self.choices = (0,) if scripted else tuple(self.replies)
+        self.reasons = dict.fromkeys(self.choices, "tool_calls" if calls_tools else reply.finish)
+        created, count = self.ids.start // 10**9, len(self.choices)
         common_fields = {
             "id": f"gen-{created}-{self.ids.id(0, 20)}",
             "object": "chat.completion.chunk",
             "model": evaluated.prompt.model,
             "created": created,
         }
-        super().__init__(common_fields, _usage(evaluated.usage, len(self.finished_choices)), body)
+        counts = counts._replace(output=counts.output * count, reasoning=counts.reasoning * count)
+        super().__init__(common_fields, counts, body)
         self.content_head: str | None = None
         """Cached start of content chunks. None if several choices are active, or before the first text of a choice."""
         self.content_tail = f'}},"finish_reason":null}}]{self.tail}'
         self.roles_sent: set[int] = set()
-        self.calls = 0
-        self.calls_of_choice = 0
-
-    def finish(self) -> str:
-        return "".join([self._delta(index, "{}", f'"{self.reason}"') for index in self.finished_choices])
-
-    def complete_response(self) -> HttpResponse:
-        choices = [
-            {"index": index, "message": self._message(reply), "logprobs": None, "finish_reason": self.reason}
-            for index, reply in self.replies.items()
-        ]
-        return pipeline.json_response(
-            {**self.common_fields, "object": "chat.completion", "choices": choices, "usage": self.usage}
-        )
+        self.calls = self.calls_of_choice = 0
 
     def piece(self, piece: Piece) -> str:
         kind = piece.kind
@@ -153,56 +154,43 @@ class ChatChunks(ChunkEncoder):
             return self._call(piece.value)
         encoded = dumps(piece.value)
         delta = f'"reasoning":{encoded},"reasoning_content":{encoded}' if kind is Reasoning else f'"content":{encoded}'
-        chunks = "".join([self._delta(index, f"{{{self._role(index)}{delta}}}") for index in self.choices])
+        chunks = "".join([self.line(index, delta) for index in self.choices])
         if len(self.choices) == 1:
             self.content_head = f'{self.head}[{{"index":{self.choices[0]},"delta":{{"content":'
         return chunks
 
+    def line(self, index: int, content: str, reason: str = "null") -> str:
+        """Return a chunk of one choice. The first chunk of a choice has the field `role`."""
+        role = '"role":"assistant",' if content and index not in self.roles_sent else ""
+        self.roles_sent.add(index)
+        return f'{self.head}[{{"index":{index},"delta":{{{role}{content}}},"finish_reason":{reason}}}]{self.tail}'
+
     def _call(self, call: ToolCall) -> str:
         index = self.calls_of_choice
         entry = {"index": index, "id": self._call_id(call), "type": "function"}
-        first = dumps([{**entry, "function": {"name": call.name, "arguments": ""}}])
-        rest = [dumps([{"index": index, "function": {"arguments": piece}}]) for piece in pipeline.argument_pieces(call)]
+        first = {**entry, "function": {"name": call.name, "arguments": ""}}
+        rest = [{"index": index, "function": {"arguments": piece}} for piece in pipeline.argument_pieces(call)]
+        deltas = [f'"tool_calls":{dumps([part])}' for part in (first, *rest)]
         self.calls_of_choice += 1
-        return "".join(
-            [
-                self._delta(choice, f'{{{self._role(choice)}"tool_calls":{calls}}}')
-                for choice in self.choices
-                for calls in (first, *rest)
-            ]
-        )
+        return "".join([self.line(choice, delta) for choice in self.choices for delta in deltas])
 
-    def _message(self, reply: Reply) -> dict[str, Any]:
-        calls = [
-            {
-                "id": self._call_id(call),
-                "type": "function",
-                "function": {"name": call.name, "arguments": dumps(call.arguments)},
-            }
-            for call in reply.tool_calls
-        ]
-        reasoning = {"reasoning": reply.reasoning, "reasoning_content": reply.reasoning} if reply.reasoning else {}
-        return {
+    def choice(self, index: int, reply: Reply) -> dict[str, Any]:
+        calls = []
+        for call in reply.tool_calls:
+            function = {"name": call.name, "arguments": dumps(call.arguments)}
+            calls.append({"id": self._call_id(call), "type": "function", "function": function})
+        message = {
             "role": "assistant",
             "content": reply.text or (None if calls else ""),
             "refusal": None,
-            **reasoning,
+            **(dict.fromkeys(("reasoning", "reasoning_content"), reply.reasoning) if reply.reasoning else {}),
             **({"tool_calls": calls} if calls else {}),
         }
+        return {"index": index, "message": message}
 
     def _call_id(self, call: ToolCall) -> str:
         self.calls += 1
         return call.id or f"call_{self.ids.id(self.calls, 24)}"
-
-    def _role(self, index: int) -> str:
-        """Return the field `role` for the first chunk of a choice, or an empty string for later chunks."""
-        if index in self.roles_sent:
-            return ""
-        self.roles_sent.add(index)
-        return '"role":"assistant",'
-
-    def _delta(self, index: int, delta: str, reason: str = "null") -> str:
-        return f'{self.head}[{{"index":{index},"delta":{delta},"finish_reason":{reason}}}]{self.tail}'
 
 
 def _by_choice(parts: Sequence[Part]) -> dict[int, Reply]:
@@ -217,106 +205,83 @@ def _by_choice(parts: Sequence[Part]) -> dict[int, Reply]:
 def completions(stub: Stub, request: Request, body: dict[str, Any]) -> Result:
     """Handle `POST /v1/completions`."""
     model = schema.chat_model(stub, body, "v1/completions")
-    n = body.get("n", 1)
+    template = Prompt(
+        model=body.get("model", model.name),
+        operation="generate",
+        options=pipeline.options(body),
+        stream=body.get("stream", False),
+    )
     prompts = [
-        pipeline.with_defaults(_text_prompt(body, model, text), model, request.body)
+        pipeline.with_defaults(replace(template, messages=(Message("user", text),)), model, request.body)
         for text in schema.texts(body.get("prompt", "<|endoftext|>"))
-        for _ in range(n)
+        for _ in range(body.get("n", 1))
     ]
     load = pipeline.usual_load(model)
 
     def build_result(lease: Lease) -> Generation:
-        choices = [evaluate_prompt(stub, load, lease, prompt) for prompt in prompts]
-        echo = body.get("echo", False)
-        parts = [part for index, choice in enumerate(choices) for part in _parts(index, choice, echo)]
-        reply = replace(choices[0].reply, parts=parts)
-        encoder = CompletionChunks(choices, reply, body)
-        return choices[0].generation(encoder, reply, prompt_tokens=encoder.usage["prompt_tokens"])
+        evaluated = [evaluate_prompt(stub, load, lease, prompt) for prompt in prompts]
+        encoder = CompletionChunks(evaluated, body)
+        parts = [part for index, reply in encoder.replies.items() for part in (Choice(index), *reply.parts)]
+        reply = replace(evaluated[0].reply, parts=parts[1:])
+        return evaluated[0].generation(encoder, reply, prompt_tokens=encoder.usage["prompt_tokens"])
 
     return ScheduledResult(load, build_result)
 
 
-def _text_prompt(body: Mapping[str, Any], model: Model, text: str) -> Prompt:
-    return Prompt(
-        model=body.get("model", model.name),
-        operation="generate",
-        messages=(Message("user", text),),
-        options=pipeline.options(body),
-        stream=body.get("stream", False),
-    )
-
-
-def _parts(index: int, evaluated: EvaluatedPrompt, echo: bool) -> list[Part]:
-    """Return the parts of one choice. Reasoning and tool calls are omitted: the endpoint does not support them."""
-    echoed = [Text(evaluated.prompt.user_text)] if echo else []
-    parts = [part for part in evaluated.reply.parts if not isinstance(part, (Reasoning, ToolCalls))]
-    return [*([Choice(index)] if index else []), *echoed, *parts]
-
-
-def _total_usage(choices: list[EvaluatedPrompt], n: int) -> Counts:
-    """Return the token counts of all choices. A prompt counts once, even if it has several choices."""
-    total = Counts(*map(sum, zip(*(choice.usage for choice in choices[::n]), strict=True)))
-    output = sum(choice.usage.output for choice in choices)
-    return total._replace(output=output, reasoning=sum(choice.usage.reasoning for choice in choices))
-
-
 class CompletionChunks(ChunkEncoder):
-    """Encoder of text completions. It sends one choice after the other."""
+    """Encoder of text completions. It sends one choice after the other, without reasoning and tool calls."""
 
-    def __init__(self, choices: list[EvaluatedPrompt], reply: Reply, body: Mapping[str, Any]) -> None:
-        ids = choices[0].ids
+    def __init__(self, evaluated: list[EvaluatedPrompt], body: Mapping[str, Any]) -> None:
+        ids, usages, self.index = evaluated[0].ids, [choice.usage for choice in evaluated], 0
+        self.reasons = {index: choice.reply.finish for index, choice in enumerate(evaluated)}
+        self.replies = {}
+        for index, choice in enumerate(evaluated):
+            echoed = [Text(choice.prompt.user_text)] if body.get("echo") else []
+            parts = [part for part in choice.reply.parts if not isinstance(part, (Reasoning, ToolCalls))]
+            self.replies[index] = Reply([*echoed, *parts])
         common_fields = {
             "id": f"cmpl-{ids.id(0, 24)}",
             "object": "text_completion",
             "created": ids.start // 10**9,
-            "model": choices[0].prompt.model,
+            "model": evaluated[0].prompt.model,
         }
-        super().__init__(common_fields, _usage(_total_usage(choices, body.get("n", 1))), body)
-        self.reply, self.reasons, self.choice = reply, [choice.reply.finish for choice in choices], 0
+        per_prompt = Counts(*map(sum, zip(*usages[:: body.get("n", 1)], strict=True)))
+        output, reasoning = (sum(getattr(usage, name) for usage in usages) for name in ("output", "reasoning"))
+        super().__init__(common_fields, per_prompt._replace(output=output, reasoning=reasoning), body)
 
     def piece(self, piece: Piece) -> str:
         if piece.kind is Choice:
-            self.choice = piece.value.index
+            self.index = piece.value.index
             return ""
-        return self._line(self.choice, dumps(piece.value), "null")
+        return self.line(self.index, dumps(piece.value))
 
-    def finish(self) -> str:
-        return "".join([self._line(index, '""', f'"{reason}"') for index, reason in enumerate(self.reasons)])
+    def line(self, index: int, content: str, reason: str = "null") -> str:
+        text = content or '""'
+        choice = f'{{"text":{text},"index":{index},"logprobs":null,"finish_reason":{reason}}}'
+        return f"{self.head}[{choice}]{self.tail}"
 
-    def complete_response(self) -> HttpResponse:
-        replies = _by_choice([Choice(0), *self.reply.parts])
-        choices = [
-            {"text": reply.text, "index": index, "logprobs": None, "finish_reason": self.reasons[index]}
-            for index, reply in replies.items()
-        ]
-        return pipeline.json_response({**self.common_fields, "choices": choices, "usage": self.usage})
-
-    def _line(self, index: int, text: str, reason: str) -> str:
-        return f'{self.head}[{{"text":{text},"index":{index},"logprobs":null,"finish_reason":{reason}}}]{self.tail}'
+    def choice(self, index: int, reply: Reply) -> dict[str, Any]:
+        return {"text": reply.text, "index": index}
 
 
-def _usage(counts: Counts, choices: int = 1) -> dict[str, Any]:
-    """Return the usage object. The output tokens are multiplied by the number of choices."""
-    output = counts.output * choices
+def _usage(counts: Counts) -> dict[str, Any]:
     return {
         "prompt_tokens": counts.input,
-        "completion_tokens": output,
-        "total_tokens": counts.input + output,
+        "completion_tokens": counts.output,
+        "total_tokens": counts.input + counts.output,
         "prompt_tokens_details": {"cached_tokens": counts.cache_read, "audio_tokens": 0},
         "completion_tokens_details": {
-            "reasoning_tokens": counts.reasoning * choices,
-            "audio_tokens": 0,
-            "accepted_prediction_tokens": 0,
-            "rejected_prediction_tokens": 0,
+            "reasoning_tokens": counts.reasoning,
+            **dict.fromkeys(("audio_tokens", "accepted_prediction_tokens", "rejected_prediction_tokens"), 0),
         },
     }
 
 
 _ROUTES: Routes = {
-    "/chat/completions": {"POST": pipeline.checked(schema.CHAT, chat)},
-    "/completions": {"POST": pipeline.checked(schema.COMPLETION, completions)},
-    "/responses": {"POST": pipeline.checked(RESPONSE, responses)},
-    "/embeddings": {"POST": pipeline.checked(schema.EMBEDDING, embeddings)},
+    "/chat/completions": {"POST": checked(schema.CHAT, chat)},
+    "/completions": {"POST": checked(schema.COMPLETION, completions)},
+    "/responses": {"POST": checked(RESPONSE, responses)},
+    "/embeddings": {"POST": checked(schema.EMBEDDING, embeddings)},
     "/models": {"GET": models},
     "/models/*": {"GET": model},
     "/*": {ANY: pipeline.refuse(404, "Invalid URL ({method} {path})", code=None)},

@@ -11,25 +11,9 @@ from mochi_stub.handlers import Stub
 from mochi_stub.http import HttpResponse
 from mochi_stub.models import Model
 from mochi_stub.prompt import Message, ToolCall
-from mochi_stub.providers.body_validation import (
-    Check,
-    Location,
-    Schema,
-    array,
-    integer,
-    number,
-    schema,
-    string_or,
-    tagged,
-)
-from mochi_stub.providers.provider_pipeline import (
-    Tools,
-    choose_tools,
-    find_declared,
-    headers_of,
-    json_response,
-    list_models,
-)
+from mochi_stub.providers import provider_pipeline as pipeline
+from mochi_stub.providers.body_validation import Check, Location, array, integer, number, schema, string_or, tagged
+from mochi_stub.providers.provider_pipeline import Tools, choose_tools
 from mochi_stub.reply import Failure, HttpError
 
 _RATE_LIMITS = (
@@ -41,10 +25,10 @@ _CODES = {401: "invalid_api_key", 404: "model_not_found", 429: "rate_limit_excee
 
 
 def error_response(failure: Failure, *_: object, **details: Any) -> HttpResponse:
-    headers = headers_of(failure)
+    headers = pipeline.headers_of(failure)
     if failure.status == 429 and not any(name.startswith(b"x-ratelimit-") for name, _ in headers):
         headers = (*_RATE_LIMITS, *headers)
-    return json_response({"error": failure_error(failure, **details)}, failure.status, headers)
+    return pipeline.json_response({"error": failure_error(failure, **details)}, failure.status, headers)
 
 
 def failure_error(failure: Failure, **details: Any) -> dict[str, Any]:
@@ -62,12 +46,12 @@ def failure_error(failure: Failure, **details: Any) -> dict[str, Any]:
 def find_model(stub: Stub, name: str | None, capability: str) -> Model:
     """Return the model with this name, or the first listed model with the capability. Raises HttpError for no model."""
     if name is None:
-        for model in list_models(stub):
+        for model in pipeline.list_models(stub):
             if model.has_capability(capability):
                 return model
         raise HttpError(400, "you must provide a model parameter")
     missing = HttpError(404, f"The model `{name}` does not exist or you do not have access to it.")
-    return find_declared(stub.models, name, missing)
+    return pipeline.find_declared(stub.models, name, missing)
 
 
 TEXT = {"text!": str}
@@ -102,7 +86,7 @@ _COMMON = {
 }
 
 
-def tool_choice(function: Schema, allowed: Schema) -> Check:
+def tool_choice(function: Any, allowed: Any) -> Check:
     """Build the check of the field `tool_choice` from the schemas for one function and for several allowed tools."""
     mode, check_kind = schema(("none", "auto", "required")), schema({"type!": str})
     checks = {"function": schema(function), "allowed_tools": schema(allowed)}

@@ -14,7 +14,6 @@ from mochi_stub.prompt import Message, Prompt, ToolCall
 from mochi_stub.providers import provider_pipeline as pipeline
 from mochi_stub.providers.body_validation import integer, number, schema, string_or, tagged
 from mochi_stub.providers.openai import request_schema as requests
-from mochi_stub.providers.prompt_evaluation import EvaluatedPrompt
 from mochi_stub.replies.chunks import Piece
 from mochi_stub.reply import Failure, HttpError, Reasoning
 
@@ -136,7 +135,7 @@ class ResponseEvents(pipeline.EventEncoder):
     `open` is the kind of the current item, `target` has the fields that identify it, and `text` lists its text pieces.
     """
 
-    def __init__(self, body: Mapping[str, Any], evaluated: EvaluatedPrompt) -> None:
+    def __init__(self, body: Mapping[str, Any], evaluated: pipeline.EvaluatedPrompt) -> None:
         self.evaluated, self.body, self.ids = evaluated, body, evaluated.ids
         self.status = "incomplete" if evaluated.reply.finish in _INCOMPLETE else "completed"
         self.items: list[dict[str, Any]] = []
