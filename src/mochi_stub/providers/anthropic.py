@@ -72,7 +72,14 @@ def to_prompt(body: Mapping[str, Any], model: Model) -> Prompt:
     if budget and choice["type"] in ("any", "tool"):
         raise HttpError(400, "Thinking may not be enabled when tool_choice forces tool use.")
     system = _joined_text(body.get("system", ""))
-    tools, required_tools = _tools(body.get("tools", ()), choice)
+    functions = [
+        pipeline.function_tool(
+            name=tool["name"], description=tool.get("description") or None, parameters=tool.get("input_schema")
+        )
+        for tool in body.get("tools", ())
+    ]
+    names = [choice["name"]] if choice["type"] == "tool" else None
+    tools, required_tools = pipeline.choose_tools(functions, choice["type"], names)
     return Prompt(
         model=body["model"],
         messages=(
@@ -86,19 +93,6 @@ def to_prompt(body: Mapping[str, Any], model: Model) -> Prompt:
         options=pipeline.options(body),
         stream=body.get("stream", False),
     )
-
-
-def _tools(tools: Iterable[Mapping[str, Any]], choice: Mapping[str, Any]) -> tuple[pipeline.Tools, pipeline.Tools]:
-    """Return the tools that the model may call, and the tools of which it must call one. Both can be empty."""
-    if choice["type"] == "none":
-        return (), ()
-    functions = [
-        pipeline.function_tool(
-            name=tool["name"], description=tool.get("description") or None, parameters=tool.get("input_schema")
-        )
-        for tool in tools
-    ]
-    return pipeline.choose_tools(functions, choice["type"] != "auto", [choice["name"]] if "name" in choice else None)
 
 
 def _messages(role: str, content: str | list[Mapping[str, Any]]) -> list[Message]:

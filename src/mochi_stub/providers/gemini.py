@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any, TypeAlias
 
@@ -24,7 +24,7 @@ from mochi_stub.providers.body_validation import (
     read_query,
     schema,
 )
-from mochi_stub.replies import SeededIds
+from mochi_stub.replies import SeededIds, normalised
 from mochi_stub.replies.chunks import Piece
 from mochi_stub.reply import Failure, HttpError, Reasoning
 
@@ -69,7 +69,17 @@ def to_prompt(body: Mapping[str, Any], name: str, model: Model, *, stream: bool)
     if declarations and not model.has_capability("tools"):
         raise HttpError(400, f"Function calling is not enabled for models/{name}")
     config = body.get("generationConfig", {})
-    tools, required_tools = _tools(body, declarations)
+    functions = [
+        pipeline.function_tool(
+            name=declaration["name"],
+            description=declaration.get("description") or None,
+            parameters=declaration.get("parametersJsonSchema") or json_schema(declaration.get("parameters")) or None,
+        )
+        for declaration in declarations
+    ]
+    calling = body.get("toolConfig", {}).get("functionCallingConfig", {})
+    names = calling.get("allowedFunctionNames") or None
+    tools, required_tools = pipeline.choose_tools(functions, calling.get("mode", "").lower(), names)
     system = content_text(body.get("systemInstruction", {}))
     return Prompt(
         model=name,
@@ -93,23 +103,6 @@ def _thinking(config: Mapping[str, Any]) -> bool | None:
         return False
     is_requested = config.keys() & {"thinkingBudget", "thinkingLevel"} or config.get("includeThoughts")
     return True if is_requested else None
-
-
-def _tools(body: Mapping[str, Any], declarations: Iterable[Mapping[str, Any]]) -> tuple[pipeline.Tools, pipeline.Tools]:
-    """Return the tools that the model may call, and the tools of which it must call one. Both can be empty."""
-    config = body.get("toolConfig", {}).get("functionCallingConfig", {})
-    mode = config.get("mode", "").upper()
-    if mode == "NONE":
-        return (), ()
-    functions = [
-        pipeline.function_tool(
-            name=declaration["name"],
-            description=declaration.get("description") or None,
-            parameters=declaration.get("parametersJsonSchema") or json_schema(declaration.get("parameters")) or None,
-        )
-        for declaration in declarations
-    ]
-    return pipeline.choose_tools(functions, mode == "ANY", config.get("allowedFunctionNames") or None)
 
 
 def _format(config: Mapping[str, Any]) -> Any:
@@ -187,6 +180,7 @@ _STATUSES = {
     503: "UNAVAILABLE",
     504: "DEADLINE_EXCEEDED",
 }
+_STREAM = ":streamGenerateContent"
 _LIST_MODELS = "Call ListModels to see the list of available models and their supported methods."
 
 
@@ -221,7 +215,7 @@ def _verb(stub: Stub, request: Request) -> Result:
 
 def generate(stub: Stub, request: Request, model: Model, name: str, body: Body) -> Result:
     """Handle `POST models/{model}:generateContent` and `:streamGenerateContent`."""
-    prompt = to_prompt(body, name, model, stream=is_streaming(request))
+    prompt = to_prompt(body, name, model, stream=request.path.endswith(_STREAM))
     return pipeline.generate(stub, model, prompt, request, partial(Candidates, request, body))
 
 
@@ -247,7 +241,7 @@ def _embed(stub: Stub, _request: Request, model: Model, _name: str, body: Body) 
 def _vector(stub: Stub, model: Model, item: dict[str, Any]) -> dict[str, Any]:
     dimensions = item.get("embedContentConfig", {}).get("outputDimensionality", item.get("outputDimensionality"))
     vector, _ = pipeline.embed_text(stub, model, content_text(item["content"]))
-    return {"values": pipeline.shorten_vector(vector, dimensions)}
+    return {"values": normalised(vector[:dimensions])}
 
 
 _VERBS: dict[str, tuple[str, Check, Callable[[Stub, Request, Model, str, Body], Result]]] = {
@@ -282,17 +276,8 @@ def _model_object(model: Model) -> dict[str, Any]:
 
 def error_response(failure: Failure, _ids: SeededIds, request: Request, **_details: object) -> HttpResponse:
     body = error_body(failure)
-    is_list = request.method == "POST" and is_streaming(request) and not sends_events(request)
+    is_list = request.method == "POST" and request.path.endswith(_STREAM) and request.query.get("alt") != "sse"
     return json_response([body] if is_list else body, failure.status, pipeline.headers_of(failure))
-
-
-def is_streaming(request: Request) -> bool:
-    return request.path.endswith(":streamGenerateContent")
-
-
-def sends_events(request: Request) -> bool:
-    """Return whether a stream consists of server-sent events. Otherwise, it is a JSON array."""
-    return request.query.get("alt") == "sse"
 
 
 def error_body(failure: Failure) -> dict[str, Any]:
@@ -310,15 +295,16 @@ class Candidates(pipeline.EventEncoder):
 
     def __init__(self, request: Request, body: Body, evaluated: pipeline.EvaluatedPrompt) -> None:
         self.evaluated, self.ids = evaluated, evaluated.ids
-        self.thoughts = body.get("generationConfig", {}).get("thinkingConfig", {}).get("includeThoughts", False)
-        self.events = sends_events(request)
+        shows_thoughts = body.get("generationConfig", {}).get("thinkingConfig", {}).get("includeThoughts", False)
+        self.hidden = None if shows_thoughts else Reasoning
+        self.events = request.query.get("alt") == "sse"
         self.content_type = b"text/event-stream" if self.events else JSON
         self.calls = 0
         self.has_sent = False
         self.common_fields = {"modelVersion": evaluated.prompt.model, "responseId": self.ids.id(0, 22)}
 
     def piece(self, piece: Piece) -> str:
-        return "" if self._is_hidden(piece) else self._framed(self._response([self._part(piece)]))
+        return "" if piece.kind is self.hidden else self._framed(self._response([self._part(piece)]))
 
     def end(self) -> bytes:
         last = self._framed(self._response([{"text": ""}], is_last=True))
@@ -328,11 +314,9 @@ class Candidates(pipeline.EventEncoder):
         return f"{self._framed(error_body(failure))}{'' if self.events else ']'}".encode()
 
     def complete_response(self) -> HttpResponse:
-        parts = [self._part(piece) for piece in pipeline.blocks(self.evaluated.reply) if not self._is_hidden(piece)]
+        blocks = pipeline.blocks(self.evaluated.reply)
+        parts = [self._part(piece) for piece in blocks if piece.kind is not self.hidden]
         return json_response(self._response(parts or [{"text": ""}], is_last=True))
-
-    def _is_hidden(self, piece: Piece) -> bool:
-        return piece.kind is Reasoning and not self.thoughts
 
     def _framed(self, response: dict[str, Any]) -> str:
         if self.events:
@@ -344,17 +328,16 @@ class Candidates(pipeline.EventEncoder):
     def _response(self, parts: list[dict[str, Any]], *, is_last: bool = False) -> dict[str, Any]:
         reason = {"finishReason": _FINISH[self.evaluated.reply.finish]} if is_last else {}
         candidate = {"content": {"parts": parts, "role": "model"}, **reason, "index": 0}
-        usage = {"usageMetadata": self._usage()} if is_last else {}
-        return {"candidates": [candidate], **usage, **self.common_fields}
-
-    def _usage(self) -> dict[str, int]:
+        if not is_last:
+            return {"candidates": [candidate], **self.common_fields}
         counts = self.evaluated.usage
-        return {
+        usage = {
             "promptTokenCount": counts.input,
             "candidatesTokenCount": counts.output,
             **({"thoughtsTokenCount": counts.reasoning} if counts.reasoning else {}),
             "totalTokenCount": counts.input + counts.output,
         }
+        return {"candidates": [candidate], "usageMetadata": usage, **self.common_fields}
 
     def _part(self, piece: Piece) -> dict[str, Any]:
         value = piece.value

@@ -24,7 +24,7 @@ from mochi_stub.models import Model
 from mochi_stub.models.scheduler import Lease, LoadRequest
 from mochi_stub.prompt import Message, Prompt, ToolCall, count_tokens, prompt_tokens
 from mochi_stub.providers.body_validation import snake_case
-from mochi_stub.replies import SeededIds, embed, normalised
+from mochi_stub.replies import SeededIds, embed
 from mochi_stub.replies.chunks import Piece
 from mochi_stub.reply import Choice, Content, Cut, Failure, HttpError, Part, Reasoning, Reply, Text, ToolCalls, joined
 
@@ -364,20 +364,16 @@ def embed_text(stub: Stub, model: Model, text: str, name: str = "") -> tuple[lis
     return vector, tokens
 
 
-def shorten_vector(vector: list[float], dimensions: int | None) -> list[float]:
-    """Return the first `dimensions` values of a vector (default: all values), scaled to unit length."""
-    return normalised(vector[:dimensions] if dimensions else vector)
-
-
 def choose_tools(
-    tools: Iterable[Mapping[str, Any]], required: bool, names: Iterable[str] | None = None
+    tools: Iterable[Mapping[str, Any]], mode: str, names: Iterable[str] | None = None
 ) -> tuple[Tools, Tools]:
-    """Return the tools that the model may call, and the tools of which it must call one if `required` is true.
+    """Return the tools that the model may call, and the tools of which it must call one. Both can be empty.
 
-    `names` limits the required tools. Raises HttpError if the request does not offer a tool that it requires.
+    `mode` is the mode of tool calls under the name of any provider, and `names` limits the required tools. Raises
+    HttpError if the request does not offer a tool that it requires.
     """
-    tools = tuple(tools)
-    if not required:
+    tools = () if mode == "none" else tuple(tools)
+    if mode not in ("any", "tool", "required", "function"):
         return tools, ()
     by_name = {tool["function"]["name"]: tool for tool in tools if tool["type"] == "function"}
     names = list(by_name if names is None else names)

@@ -21,8 +21,8 @@ from mochi_stub.providers.ollama import request_schema as schema
 from mochi_stub.providers.ollama.models import local_model, not_found, split_name
 from mochi_stub.providers.ollama.request_schema import checked, effective_options, to_prompt
 from mochi_stub.providers.ollama.response_encoding import JSON, STREAM_ERROR, ChatLines, GenerateLines, json_response
-from mochi_stub.providers.provider_pipeline import TooLong, always, embed_text, evaluate_prompt, shorten_vector
-from mochi_stub.replies import NANOSECONDS_PER_PROMPT_TOKEN
+from mochi_stub.providers.provider_pipeline import TooLong, always, embed_text, evaluate_prompt
+from mochi_stub.replies import NANOSECONDS_PER_PROMPT_TOKEN, normalised
 from mochi_stub.reply import Failure, HttpError, Part, Reasoning, Reply, Text
 
 INPUT_TOO_LONG = "the input length exceeds the context length"
@@ -94,10 +94,8 @@ def _with_format_error(reply: Reply, problem: Failure, model: Model, prompt: Pro
     """Return the reply to a request with an invalid `format`. In a chat, the thinking precedes the error."""
     if prompt.operation == "chat" and model.template_style == "native":  # Ollama then sends no thinking
         raise HttpError(problem.status, problem.message)
-    thinking: list[Part] = [part for part in reply.parts if isinstance(part, Reasoning) and part.content]
-    if prompt.operation != "chat" or not prompt.thinks or not thinking:
-        return Reply([problem])
-    return replace(reply, parts=[*thinking, Text(("",)), problem])
+    thinking = [part for part in reply.parts if isinstance(part, Reasoning) and part.content and prompt.thinks]
+    return Reply([*thinking, Text(("",)), problem] if thinking and prompt.operation == "chat" else [problem])
 
 
 def _empty_content(role: str, operation: Operation) -> dict[str, Any]:
@@ -118,10 +116,10 @@ def embed(stub: Stub, _request: Request, body: dict[str, Any]) -> Result:
         room = int(lease.context * model.chars_per_token)
         if not body.get("truncate", True) and any(len(item) > room for item in inputs):
             raise HttpError(400, INPUT_TOO_LONG)
-        vectors, tokens = [], 0
+        vectors, tokens, dimensions = [], 0, max(0, body.get("dimensions", 0)) or None
         for item in inputs:
             vector, count = embed_text(stub, model, item[:room], name)
-            vectors.append(",".join(numbers32(shorten_vector(vector, max(0, body.get("dimensions", 0))))))
+            vectors.append(",".join(numbers32(normalised(vector[:dimensions]))))
             tokens += max(count, 1)
         arrays = ",".join(f"[{vector}]" for vector in vectors)
         total = lease.load_duration + tokens * NANOSECONDS_PER_PROMPT_TOKEN

@@ -22,6 +22,7 @@ from mochi_stub.providers.body_validation import checked
 from mochi_stub.providers.openai import request_schema as schema
 from mochi_stub.providers.openai.responses import RESPONSE, responses
 from mochi_stub.providers.provider_pipeline import Counts, EvaluatedPrompt, evaluate_prompt
+from mochi_stub.replies import normalised
 from mochi_stub.replies.chunks import Piece
 from mochi_stub.reply import Choice, Failure, HttpError, Part, Reasoning, Reply, Text, ToolCalls
 
@@ -44,7 +45,7 @@ def embeddings(stub: Stub, _request: Request, body: dict[str, Any]) -> Result:
         is_base64, data, tokens = body.get("encoding_format") == "base64", [], 0
         for index, text in enumerate(schema.texts(body["input"])):
             vector, count = pipeline.embed_text(stub, model, text)
-            vector = pipeline.shorten_vector(vector, body.get("dimensions"))
+            vector = normalised(vector[: body.get("dimensions")])
             tokens += count
             encoded = base64.b64encode(struct.pack(f"<{len(vector)}f", *vector)).decode() if is_base64 else vector
             data.append({"object": "embedding", "index": index, "embedding": encoded})

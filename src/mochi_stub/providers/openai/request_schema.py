@@ -190,17 +190,13 @@ def chat_model(stub: Stub, body: Mapping[str, Any], endpoint: str) -> Model:
 
 def select_tools(choice: Any, tools: Sequence[Mapping[str, Any]]) -> tuple[Tools, Tools]:
     """Return the tools that the model may call, and the tools of which it must call one. Raises HttpError."""
-    if choice == "none":
-        return (), ()
-    kind = choice["type"] if isinstance(choice, Mapping) else choice
-    if kind not in ("required", "function", "allowed_tools"):
-        return tuple(tools), ()
-    if kind == "required":
-        return choose_tools(tools, True)
+    kind = choice["type"] if isinstance(choice, Mapping) else choice or "auto"
+    if kind not in ("function", "allowed_tools"):
+        return choose_tools(tools, kind)
     details = {**choice, **choice.get(kind, {})}  # only chat completions nest the details
     if kind == "function":
-        return choose_tools(tools, True, [details["name"]])
+        return choose_tools(tools, kind, [details["name"]])
     listed = [tool for tool in details["tools"] if tool["type"] == "function"]
     names = [tool.get("function", tool).get("name") for tool in listed]
-    allowed = choose_tools(tools, True, names)[1]
+    allowed = choose_tools(tools, "required", names)[1]
     return allowed, allowed if details["mode"] == "required" else ()
