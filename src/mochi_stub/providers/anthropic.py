@@ -11,7 +11,7 @@ from mochi_stub.json_encoding import event
 from mochi_stub.models import Model
 from mochi_stub.prompt import Message, Prompt, ToolCall, prompt_tokens
 from mochi_stub.providers import provider_pipeline as pipeline
-from mochi_stub.providers.body_validation import array, checked, integer, number, read_query, schema, string_or, tagged
+from mochi_stub.providers.body_validation import checked, integer, read_query, schema, string_or, tagged
 from mochi_stub.replies import SeededIds
 from mochi_stub.replies.chunks import Piece
 from mochi_stub.reply import Failure, HttpError, Reasoning
@@ -38,7 +38,7 @@ _OUTPUT = {
 }
 _COUNT_FIELDS = {
     "model!": str,
-    "messages!": array(_MESSAGE, least=1),
+    "messages!": [_MESSAGE, ...],
     "system": string_or([tagged("type", {"text": _TEXT})]),
     "tools": [_TOOL],
     "tool_choice": tagged("type", {"auto": {}, "any": {}, "tool": {"name!": str}, "none": {}}),
@@ -52,7 +52,7 @@ MESSAGES = schema(
         "messages!": _COUNT_FIELDS["messages!"],
         **_COUNT_FIELDS,
         "stop_sequences": [str],
-        **dict.fromkeys(("temperature", "top_p", "top_k"), number),
+        **dict.fromkeys(("temperature", "top_p", "top_k"), float),
         "output_config": _OUTPUT,
         "stream": bool,
     }
@@ -73,9 +73,7 @@ def to_prompt(body: Mapping[str, Any], model: Model) -> Prompt:
         raise HttpError(400, "Thinking may not be enabled when tool_choice forces tool use.")
     system = _joined_text(body.get("system", ""))
     functions = [
-        pipeline.function_tool(
-            name=tool["name"], description=tool.get("description") or None, parameters=tool.get("input_schema")
-        )
+        pipeline.function_tool(tool["name"], tool.get("description") or None, tool.get("input_schema"))
         for tool in body.get("tools", ())
     ]
     names = [choice["name"]] if choice["type"] == "tool" else None

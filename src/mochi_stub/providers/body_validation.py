@@ -1,11 +1,11 @@
 """Validation of JSON request bodies.
 
 A schema consists of literals, for example `{"name!": str, "mode": ("auto", "none"), "tags": [str]}`. A dictionary
-describes an object, a tuple lists the permitted strings, a list describes an array, and `str`, `bool`, `dict` or
-`object` (any value) is a type. A field whose name ends in `!` is required. Field names in camel case are also accepted
-in snake case. A field whose value is null is treated as missing, and unknown fields are ignored. Any other value in a
-schema is a `Check`: a function that validates and returns a JSON value. Its arguments are the value and the location of
-the value in the body. Checks raise ValidationError.
+describes an object, a tuple lists the permitted strings, a list describes an array, which is not empty if the list ends
+in `...`, and `str`, `bool`, `float` (any number), `dict` or `object` (any value) is a type. A field whose name ends in
+`!` is required. Field names in camel case are also accepted in snake case. A field whose value is null is treated as
+missing, and unknown fields are ignored. Any other value in a schema is a `Check`: a function that validates and returns
+a JSON value. Its arguments are the value and the location of the value in the body. Checks raise ValidationError.
 """
 
 from __future__ import annotations
@@ -84,9 +84,11 @@ def schema(literal: Schema) -> Check:
         return _object(literal)
     if isinstance(literal, tuple):
         return _one_of(literal)
+    if isinstance(literal, list):
+        return _array_of(literal[0], least=len(literal) - 1)
     if isinstance(literal, type):
-        return _typed(literal)
-    check: Check = array(literal[0]) if isinstance(literal, list) else literal
+        return _number if literal is float else _typed(literal)
+    check: Check = literal
     return check
 
 
@@ -119,7 +121,7 @@ def integer(low: float = -inf, high: float = 2**63 - 1) -> Check:
     return check
 
 
-def number(value: Any, location: Location) -> Any:
+def _number(value: Any, location: Location) -> Any:
     if kind_of(value) not in ("integer", "decimal"):
         raise ValidationError(location, "number", value)
     return value
@@ -134,8 +136,7 @@ def _one_of(values: tuple[str, ...]) -> Check:
     return check
 
 
-def array(item: Schema, least: int = 0) -> Check:
-    """Build a check for an array with at least `least` items that match the schema `item`."""
+def _array_of(item: Schema, least: int) -> Check:
     check_item = schema(item)
 
     def check(value: Any, location: Location) -> Any:

@@ -14,16 +14,7 @@ from mochi_stub.models import Model
 from mochi_stub.models.scheduler import Lease
 from mochi_stub.prompt import Message, Prompt, ToolCall, prompt_tokens
 from mochi_stub.providers import provider_pipeline as pipeline
-from mochi_stub.providers.body_validation import (
-    Check,
-    ValidationError,
-    array,
-    integer,
-    number,
-    read,
-    read_query,
-    schema,
-)
+from mochi_stub.providers.body_validation import Check, ValidationError, integer, read, read_query, schema
 from mochi_stub.replies import SeededIds, normalised
 from mochi_stub.replies.chunks import Piece
 from mochi_stub.reply import Failure, HttpError, Reasoning
@@ -36,7 +27,7 @@ _PART = {
 _CONTENT = {"role": str, "parts": [_PART]}
 _DECLARATION = {"name!": str, "description": str, "parameters": dict, "parametersJsonSchema": dict}
 _CONFIG = {
-    **dict.fromkeys(("temperature", "topP", "topK", "seed", "presencePenalty", "frequencyPenalty"), number),
+    **dict.fromkeys(("temperature", "topP", "topK", "seed", "presencePenalty", "frequencyPenalty"), float),
     "maxOutputTokens": integer(1),
     "stopSequences": [str],
     "responseMimeType": str,
@@ -50,8 +41,8 @@ _GENERATE = {
     "toolConfig": {"functionCallingConfig": {"mode": str, "allowedFunctionNames": [str]}},
     "generationConfig": _CONFIG,
 }
-GENERATE = schema({"contents!": array(_CONTENT, least=1), **_GENERATE})
-COUNT = schema({"contents": array(_CONTENT, least=1), **_GENERATE, "generateContentRequest": GENERATE})
+GENERATE = schema({"contents!": [_CONTENT, ...], **_GENERATE})
+COUNT = schema({"contents": [_CONTENT, ...], **_GENERATE, "generateContentRequest": GENERATE})
 _EMBED = {
     "model": str,
     "content!": _CONTENT,
@@ -59,7 +50,7 @@ _EMBED = {
     "embedContentConfig": {"outputDimensionality": integer(1)},
 }
 EMBED = schema(_EMBED)
-BATCH = schema({"requests!": array(_EMBED, least=1)})
+BATCH = schema({"requests!": [_EMBED, ...]})
 PAGE = schema({"pageSize": integer(0), "pageToken": integer(0)})
 
 
@@ -69,14 +60,10 @@ def to_prompt(body: Mapping[str, Any], name: str, model: Model, *, stream: bool)
     if declarations and not model.has_capability("tools"):
         raise HttpError(400, f"Function calling is not enabled for models/{name}")
     config = body.get("generationConfig", {})
-    functions = [
-        pipeline.function_tool(
-            name=declaration["name"],
-            description=declaration.get("description") or None,
-            parameters=declaration.get("parametersJsonSchema") or json_schema(declaration.get("parameters")) or None,
-        )
-        for declaration in declarations
-    ]
+    functions = []
+    for item in declarations:
+        parameters = item.get("parametersJsonSchema") or json_schema(item.get("parameters")) or None
+        functions.append(pipeline.function_tool(item["name"], item.get("description") or None, parameters))
     calling = body.get("toolConfig", {}).get("functionCallingConfig", {})
     names = calling.get("allowedFunctionNames") or None
     tools, required_tools = pipeline.choose_tools(functions, calling.get("mode", "").lower(), names)

@@ -49,7 +49,7 @@ class Api(NamedTuple):
 
 
 class EventEncoder:
-    """Base class of encoders that encode one piece after the other. `start` returns earlier events."""
+    """Base class of encoders that encode one piece after the other. `start` begins the stream."""
 
     content_type = EVENTS
 
@@ -384,8 +384,9 @@ def choose_tools(
     return tools, tuple(by_name[name] for name in names)
 
 
-def function_tool(**fields: Any) -> dict[str, Any]:
+def function_tool(name: str, description: str | None, parameters: Any, strict: bool | None = None) -> dict[str, Any]:
     """Return a tool in the format of chat completions. Fields that are None are omitted."""
+    fields = {"name": name, "description": description, "parameters": parameters, "strict": strict}
     return {"type": "function", "function": {name: value for name, value in fields.items() if value is not None}}
 
 

@@ -6,7 +6,6 @@ The checks of a request have the same order as in Ollama.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -23,7 +22,7 @@ from mochi_stub.providers.ollama.request_schema import checked, effective_option
 from mochi_stub.providers.ollama.response_encoding import JSON, STREAM_ERROR, ChatLines, GenerateLines, json_response
 from mochi_stub.providers.provider_pipeline import TooLong, always, embed_text, evaluate_prompt
 from mochi_stub.replies import NANOSECONDS_PER_PROMPT_TOKEN, normalised
-from mochi_stub.reply import Failure, HttpError, Part, Reasoning, Reply, Text
+from mochi_stub.reply import Failure, HttpError, Reasoning, Reply, Text
 
 INPUT_TOO_LONG = "the input length exceeds the context length"
 

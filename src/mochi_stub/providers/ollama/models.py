@@ -6,7 +6,7 @@ import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import lru_cache
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeAlias
 
 from mochi_stub.handlers import Generation, Result, Stub
 from mochi_stub.http import HttpResponse, Request
@@ -56,20 +56,14 @@ def split_name(text: str) -> Name:
     return Name(host.partition("://")[2] or host, prefixes[-1] if prefixes else "library", model, tag)
 
 
-@lru_cache(maxsize=4096)
 def routed(text: str) -> tuple[str, str]:
     """Remove the location suffix of a name. Return the name and "cloud", "local" or "". Raises HttpError."""
     base, _, tag = text.rpartition(":")
-    if not base:
-        return text, ""
-    inner = base.rpartition(":")[2] if ":" in base else ""
-    if {tag, inner} == {"cloud", "local"}:
+    if re.search(".:(cloud:local|local:cloud)$", text):
         raise HttpError(400, f"use either :local or :cloud, not both: {quoted(text)}")
-    if tag in ("cloud", "local"):
+    if base and tag in ("cloud", "local"):
         return base, tag
-    if tag.endswith("-cloud"):
-        return text.removesuffix("-cloud"), "cloud"
-    return text, ""
+    return (text.removesuffix("-cloud"), "cloud") if base and tag.endswith("-cloud") else (text, "")
 
 
 def find(models: Iterable[Model], name: Name) -> Model | None:
@@ -125,8 +119,13 @@ def not_found(name: str) -> HttpError:
     return HttpError(404, f"model '{name}' not found")
 
 
-NEVER = 292 * 365.25 * 24 * 3600
-"""Seconds until `expires_at` in `/api/ps` for a model that stays loaded forever."""
+NEVER = 292 * 365.25 * 24 * 3600  # seconds until `expires_at` in `/api/ps` for a model that stays loaded forever
+REGISTRY = "registry.ollama.ai"
+PARTS = 4  # number of parts in which the download of a layer is reported
+CREATE_FIELDS = ("from", "system", "parameters", "template")
+NO_FILES = "mochi-stub stores no files and pushes no models"
+BLOBS = "/usr/share/ollama/.ollama/models/blobs"
+Step: TypeAlias = "Mapping[str, Any]"
 
 
 def tags(stub: Stub, _request: Request) -> Result:
@@ -222,7 +221,7 @@ def _modelfile(model: Model) -> str:
         "# To build a new Modelfile based on this, replace FROM with:",
         f"# FROM {short_name(model)}",
         "",
-        f"FROM {MODELS}/blobs/sha256-{model.blob_digest}",
+        f"FROM {BLOBS}/sha256-{model.blob_digest}",
         f"TEMPLATE {_quoted(model.modelfile_template)}",
         *([f"SYSTEM {_quoted(model.system)}"] if model.system else []),
         *(
@@ -244,11 +243,6 @@ def _quoted(value: str) -> str:
     if "\n" not in value and value == value.strip(" "):
         return value
     return f'"""{value}"""' if '"' in value else f'"{value}"'
-
-
-MODELS = "/usr/share/ollama/.ollama/models"
-
-Step = Mapping[str, Any]
 
 
 class ProgressLines(EventEncoder):
@@ -312,14 +306,6 @@ def stored_digests(stub: Stub) -> set[str]:
     return {digest for model in stub.models for digest, _ in layers(model)}
 
 
-REGISTRY = "registry.ollama.ai"
-PARTS = 4
-"""Number of parts in which the download of a layer is reported."""
-OK = HttpResponse(200)
-CREATE_FIELDS = ("from", "system", "parameters", "template")
-NO_FILES = "mochi-stub stores no files and pushes no models"
-
-
 def pull(stub: Stub, _request: Request, body: dict[str, Any]) -> Result:
     scheme, separator, text = requested_name(body).partition("://")
     scheme, text = (scheme, text) if separator else ("https", scheme)
@@ -352,15 +338,6 @@ def create(stub: Stub, request: Request, body: dict[str, Any]) -> Result:
     source = find(stub.models, valid_name(body["from"]))
     if source is None:
         return progress(body, [{"status": "pulling manifest"}], Failure("pull model manifest: file does not exist"))
-    stored = stored_digests(stub)
-    model = replace(_created(source, body), modified_at=timestamp(stub.seeded_ids(request.body).start))
-    kinds = {True: "using existing", False: "creating new"}
-    steps: list[Step] = [{"status": f"{kinds[digest in stored]} layer sha256:{digest}"} for digest, _ in layers(model)]
-    return progress(body, [*steps, {"status": "writing manifest"}], finish=lambda: store(stub, model, name))
-
-
-def _created(source: Model, body: Mapping[str, Any]) -> Model:
-    """Return the model that a request describes. Raises HttpError for parameters of a wrong type."""
     effective_options(Model(""), body.get("parameters", {}))  # checks the types
     model = replace(
         source,
@@ -369,8 +346,13 @@ def _created(source: Model, body: Mapping[str, Any]) -> Model:
         system=body.get("system") or source.system,
         template=body.get("template") or source.template,
         parameters={**source.parameters, **body.get("parameters", {})},
+        modified_at=timestamp(stub.seeded_ids(request.body).start),
     )
-    return replace(model, manifest=sha256(" ".join(digest for digest, _ in layers(model)).encode()))
+    digests, stored = [digest for digest, _ in layers(model)], stored_digests(stub)
+    model = replace(model, manifest=sha256(" ".join(digests).encode()))
+    kinds = {True: "using existing", False: "creating new"}
+    steps: list[Step] = [{"status": f"{kinds[digest in stored]} layer sha256:{digest}"} for digest in digests]
+    return progress(body, [*steps, {"status": "writing manifest"}], finish=lambda: store(stub, model, name))
 
 
 def copy(stub: Stub, _request: Request, body: dict[str, Any]) -> Result:
@@ -380,7 +362,7 @@ def copy(stub: Stub, _request: Request, body: dict[str, Any]) -> Result:
     if model is None:
         raise HttpError(404, f"model {quoted(body['source'])} not found")
     store(stub, replace(model, weights=model.blob_digest, manifest=model.digest), destination)
-    return OK
+    return HttpResponse(200)
 
 
 def delete(stub: Stub, _request: Request, body: dict[str, Any]) -> Result:
@@ -391,4 +373,4 @@ def delete(stub: Stub, _request: Request, body: dict[str, Any]) -> Result:
     if model is None:
         raise not_found(name)
     stub.registry.remove(model)
-    return OK
+    return HttpResponse(200)

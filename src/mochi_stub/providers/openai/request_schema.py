@@ -12,7 +12,7 @@ from mochi_stub.http import HttpResponse
 from mochi_stub.models import Model
 from mochi_stub.prompt import Message, ToolCall
 from mochi_stub.providers import provider_pipeline as pipeline
-from mochi_stub.providers.body_validation import Check, Location, array, integer, number, schema, string_or, tagged
+from mochi_stub.providers.body_validation import Check, Location, integer, schema, string_or, tagged
 from mochi_stub.providers.provider_pipeline import Tools, choose_tools
 from mochi_stub.reply import Failure, HttpError
 
@@ -80,7 +80,7 @@ EFFORT = ("none", "minimal", "low", "medium", "high", "xhigh", "max")
 _COMMON = {
     "stream": bool,
     "stream_options": {"include_usage": bool},
-    **dict.fromkeys(("temperature", "top_p", "frequency_penalty", "presence_penalty", "seed"), number),
+    **dict.fromkeys(("temperature", "top_p", "frequency_penalty", "presence_penalty", "seed"), float),
     "stop": string_or([str]),
     "n": integer(1, 128),
 }
@@ -103,7 +103,7 @@ def tool_choice(function: Any, allowed: Any) -> Check:
 CHAT = schema(
     {
         "model": str,
-        "messages!": array(tagged("role", _MESSAGE), least=1),
+        "messages!": [tagged("role", _MESSAGE), ...],
         "tools": [tagged("type", {"function": {"function!": _FUNCTION}, "custom": dict})],
         "tool_choice": tool_choice({"function!": NAMED}, {"allowed_tools!": ALLOWED}),
         "max_tokens": integer(1),
@@ -118,8 +118,8 @@ CHAT = schema(
 def _prompts(value: Any, location: Location) -> Any:
     """Validate a prompt: a text, an array of token ids, an array of texts, or an array of token arrays."""
     first = value[0] if isinstance(value, list) and value else None
-    tokens = array(integer(0))
-    items = tokens if isinstance(first, int) else array(tokens if isinstance(first, list) else str, least=1)
+    tokens = [integer(0)]
+    items = tokens if isinstance(first, int) else [tokens if isinstance(first, list) else str, ...]
     return string_or(items)(value, location)
 
 
