@@ -88,33 +88,25 @@ class TooLong(HttpError):
         super().__init__(400, orjson.dumps(body).decode())
 
 
-class FittedPrompt(NamedTuple):
-    """Prompt that fits the context. `tokens` is its length, and `dropped` is the number of removed messages."""
-
-    prompt: Prompt
-    tokens: int
-    dropped: int = 0
-    truncated: bool = False
-
-
 def fit_prompt(
     prompt: Prompt, model: Model, context: int | None, *, truncate: bool, shift: bool, before: int = 0
-) -> FittedPrompt:
+) -> tuple[Prompt, int, int, bool]:
     """Truncate a prompt so that its tokens and `before` earlier tokens fit into a context of `context` tokens.
 
-    If `context` is None, there is no limit. Raises HttpError if the prompt is too long and cannot be truncated.
+    If `context` is None, there is no limit. Return the prompt, its tokens, the number of removed messages, and whether
+    the prompt was truncated. Raises HttpError if the prompt is too long and cannot be truncated.
     """
     per_token, is_chat = model.chars_per_token, prompt.operation == "chat"
     tokens = prompt_tokens(prompt, per_token) + before
     if context is None or tokens <= context:
-        return FittedPrompt(prompt, tokens)
+        return prompt, tokens, 0, False
     if not truncate:
         raise TooLong(tokens, context)
     shorter = replace(prompt, messages=_latest(prompt, per_token, context)) if is_chat else prompt
     tokens = prompt_tokens(shorter, per_token) + before
     dropped = len(prompt.messages) - len(shorter.messages)
     if tokens <= context:
-        return FittedPrompt(shorter, tokens, dropped, truncated=True)
+        return shorter, tokens, dropped, True
     if is_chat and model.template_style == "native":
         raise TooLong(tokens, context)
     if not shift:
@@ -125,7 +117,7 @@ def fit_prompt(
     *earlier, last = shorter.messages
     content = last.content[:start] + last.content[start + int(removed * per_token) :]
     shortened = replace(shorter, messages=(*earlier, replace(last, content=content)))
-    return FittedPrompt(shortened, tokens - removed, dropped, truncated=True)
+    return shortened, tokens - removed, dropped, True
 
 
 def _latest(prompt: Prompt, chars_per_token: float, context: int) -> tuple[Message, ...]:
@@ -201,21 +193,20 @@ class Counts(NamedTuple):
 
 @dataclass  # not frozen: frozen instances take three times as long to create
 class EvaluatedPrompt:
-    """Truncated prompt with its reply.
+    """Prompt of `tokens` tokens that fits the context, with its reply. `dropped` is the number of removed messages.
 
     `seconds` is the simulated time of the evaluation, or None if the simulated machine has no `prompt_speed`.
     """
 
     stub: Stub
     model: Model
-    fit: FittedPrompt
+    prompt: Prompt
+    tokens: int
+    dropped: int
+    truncated: bool
     reply: Reply
     evaluated_tokens: int
     seconds: float | None
-
-    @property
-    def prompt(self) -> Prompt:
-        return self.fit.prompt
 
     @property
     def ids(self) -> SeededIds:
@@ -227,17 +218,17 @@ class EvaluatedPrompt:
         """Token counts. Counts that the reply sets replace the calculated counts."""
         reply, per_token = self.reply, self.model.chars_per_token
         output, reasoning = generated_characters(reply), len(reply.reasoning)
-        counts = Counts(self.fit.tokens, count_tokens(output, per_token), count_tokens(reasoning, per_token))
+        counts = Counts(self.tokens, count_tokens(output, per_token), count_tokens(reasoning, per_token))
         return counts._replace(**{name: count for name, count in vars(reply.usage).items() if count is not None})
 
-    def generation(self, encoder: Encoder, reply: Reply, **journal_fields: Any) -> Generation:
-        """Return the response that sends `reply`. `journal_fields` are additional fields of the journal entry."""
+    def generation(self, encoder: Encoder, **journal_fields: Any) -> Generation:
+        """Return the response that sends the reply. `journal_fields` are additional fields of the journal entry."""
         fields = {
-            **{"model": self.prompt.model, "truncated": self.fit.truncated, "dropped_messages": self.fit.dropped},
-            **{"prompt_tokens": self.fit.tokens, "evaluated_tokens": self.evaluated_tokens},
+            **{"model": self.prompt.model, "truncated": self.truncated, "dropped_messages": self.dropped},
+            **{"prompt_tokens": self.tokens, "evaluated_tokens": self.evaluated_tokens},
             **journal_fields,
         }
-        return Generation(reply, encoder, self.prompt.stream, fields, self.seconds or 0.0)
+        return Generation(self.reply, encoder, self.prompt.stream, fields, self.seconds or 0.0)
 
 
 def generated_characters(reply: Reply, encode: Callable[[Any], str] = dumps) -> int:
@@ -254,18 +245,19 @@ def evaluate_prompt(
     `context_tokens` is the number of tokens of an earlier conversation, which precede the prompt. Raises HttpError if
     the prompt is too long and cannot be truncated.
     """
-    model = load.model
-    fit = fit_prompt(prompt, model, lease.limit, truncate=truncate, shift=load.shift, before=context_tokens)
-    stub.scheduler.truncations += fit.truncated
-    options = dict(fit.prompt.options)
-    if not load.shift and lease.limit is not None:  # the reply must fit the free part of the context
-        requested, room = options.get("num_predict", -1), max(lease.limit - fit.tokens, 0)
+    model, limit = load.model, lease.limit
+    fit = fit_prompt(prompt, model, limit, truncate=truncate, shift=load.shift, before=context_tokens)
+    fitting, tokens, _, truncated = fit
+    stub.scheduler.truncations += truncated
+    options = dict(fitting.options)
+    if not load.shift and limit is not None:  # the reply must fit the free part of the context
+        requested, room = options.get("num_predict", -1), max(limit - tokens, 0)
         options["num_predict"] = min(requested, room) if requested >= 0 else room
-    reply = apply_stop_conditions(stub.resolve(fit.prompt), options, model.chars_per_token)
+    reply = apply_stop_conditions(stub.resolve(fitting), options, model.chars_per_token)
     answer = prompts.render_message("assistant", reply.text, reply.tool_calls)
-    evaluated_tokens = lease.prompt_cache.evaluate(prompts.render(fit.prompt), f"\n{answer}", fit.tokens)
+    evaluated = lease.prompt_cache.evaluate(prompts.render(fitting), f"\n{answer}", tokens)
     speed = stub.scheduler.machine.prompt_speed
-    return EvaluatedPrompt(stub, model, fit, reply, evaluated_tokens, evaluated_tokens / speed if speed else None)
+    return EvaluatedPrompt(stub, model, *fit, reply, evaluated, evaluated / speed if speed else None)
 
 
 def always(response: HttpResponse) -> Handler:
@@ -299,7 +291,7 @@ def generate(
 
     def build_result(lease: Lease) -> Generation:
         evaluated = evaluate_prompt(stub, load, lease, with_defaults(prompt, model, request.body))
-        return evaluated.generation(encoder(evaluated), evaluated.reply, prompt_tokens=evaluated.usage.input)
+        return evaluated.generation(encoder(evaluated), prompt_tokens=evaluated.usage.input)
 
     return ScheduledResult(load, build_result)
 

@@ -6,6 +6,7 @@ The checks of a request have the same order as in Ollama.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -63,9 +64,10 @@ def generate(operation: Operation, stub: Stub, request: Request, body: dict[str,
             # llama-server refuses the prompt after Ollama has started the stream.
             message = go_dumps({"error": error.failure.message}).encode()
             return HttpResponse(400, message, STREAM_ERROR, has_length=False)
-        reply = _with_format_error(done.reply, format_error, model, prompt) if format_error else done.reply
-        encoder = (ChatLines if is_chat else GenerateLines)(done, reply, ids, body, lease.load_duration)
-        generation = done.generation(encoder, reply)
+        if format_error:
+            done = replace(done, reply=_with_format_error(done.reply, format_error, model, prompt))
+        encoder_class = ChatLines if is_chat else GenerateLines
+        generation = done.generation(encoder_class(done, ids, body, lease.load_duration))
         return generation._replace(error_content_type=STREAM_ERROR) if prompt.stream else generation
 
     return ScheduledResult(load, build_result)

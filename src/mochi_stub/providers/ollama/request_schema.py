@@ -12,38 +12,23 @@ from mochi_stub.http import Request
 from mochi_stub.json_encoding import quoted
 from mochi_stub.models import Model
 from mochi_stub.prompt import Message, Operation, Prompt, ToolCall
-from mochi_stub.providers.body_validation import (
-    Check,
-    Location,
-    Schema,
-    ValidationError,
-    integer,
-    kind_of,
-    read,
-    schema,
-)
+from mochi_stub.providers.body_validation import Check, Location, ValidationError, integer, kind_of, read, schema
 from mochi_stub.providers.provider_pipeline import with_defaults
 from mochi_stub.reply import HttpError
 
 _DURATION = re.compile(r"(\d+\.?\d*|\.\d+)([^\d.]*)", re.ASCII)
-_LONGEST = 2**63 / 1e9
-"""Longest duration in seconds: Go counts nanoseconds as a signed 64-bit integer."""
+_LONGEST = 2**63 / 1e9  # seconds: Go counts nanoseconds as a signed 64-bit integer
 _UNITS = {"ns": 1e-9, "us": 1e-6, "µs": 1e-6, "μs": 1e-6, "ms": 1e-3, "s": 1.0, "m": 60.0, "h": 3600.0}
 
 
-def duration(value: Any) -> float:
+def _duration(value: Any, _location: Location) -> float:
     """Convert a number or a text such as "1h30m" to seconds. Negative durations become infinite. Raises HttpError."""
     if isinstance(value, bool) or not isinstance(value, (int, float, str)):
         found = {bool: "bool", dict: "map[string]interface {}"}.get(type(value), "[]interface {}")
         raise HttpError(400, f"Unsupported type: '{found}'")
-    seconds = _parse_duration(value) if isinstance(value, str) else float(value)
-    return inf if seconds < 0 else seconds
-
-
-def _parse_duration(text: str) -> float:
-    unsigned = text[1:] if text[:1] in ("-", "+") else text
-    if unsigned == "0":
-        return 0.0
+    if not isinstance(value, str) or value in ("0", "+0", "-0"):
+        return inf if float(value) < 0 else float(value)
+    unsigned = value[1:] if value[:1] in ("-", "+") else value
     parts = _DURATION.findall(unsigned)
     seconds = sum(float(number) * _UNITS.get(unit, _UNITS["ns"]) for number, unit in parts)
     wrong = [unit for _, unit in parts if unit not in _UNITS]
@@ -52,8 +37,8 @@ def _parse_duration(text: str) -> float:
     elif wrong:
         problem = f"unknown unit {quoted(wrong[0])} in duration" if wrong[0] else "missing unit in duration"
     else:
-        return -seconds if text.startswith("-") else seconds
-    raise HttpError(400, f"time: {problem} {quoted(text)}")
+        return inf if value.startswith("-") and seconds else seconds
+    raise HttpError(400, f"time: {problem} {quoted(value)}")
 
 
 THINK_VALUES = '"high", "medium", "low", "max", true, or false'
@@ -101,7 +86,7 @@ def _mismatch(request_type: str, error: ValidationError) -> str:
     return f"{found} into Go struct field {owner}.{'.'.join(steps)} of type {expected}"
 
 
-def _named(type_name: str, literal: Schema) -> Check:
+def _named(type_name: str, literal: Any) -> Check:
     """Build a check whose errors name the type of the value as Ollama does."""
     check = schema(literal)
 
@@ -178,7 +163,7 @@ _PARAMETERS = _named(
 )
 _FUNCTION = _named("api.ToolFunction", {"name": str, "description": str, "parameters": _parameters})
 _TOOL = _named("api.Tool", {"type": str, "items": object, "function": _FUNCTION})
-_LOAD_FIELDS = {"model": str, "keep_alive": lambda value, _location: duration(value), "options": dict}
+_LOAD_FIELDS = {"model": str, "keep_alive": _duration, "options": dict}
 _COMMON_FIELDS = {
     **_LOAD_FIELDS,
     **{"stream": bool, "format": object, "think": _think, "truncate": bool, "shift": bool},
@@ -242,11 +227,13 @@ def to_prompt(
     body: Mapping[str, Any], operation: Operation, model: Model, options: Mapping[str, Any], request: bytes
 ) -> Prompt:
     """Convert the body of a request to a prompt for this model."""
+    system = [Message("system", body["system"])] if body.get("system") else []
+    generated = [*system, Message("user", body.get("prompt", ""), images=len(body.get("images", ())))]
     think = body.get("think")
     prompt = Prompt(
         model=body.get("model", ""),
         operation=operation,
-        messages=_chat_messages(body) if operation == "chat" else _generate_messages(body),
+        messages=tuple(map(_message, body.get("messages", ())) if operation == "chat" else generated),
         tools=tuple(body.get("tools", ())),
         think=think,
         thinks=model.has_capability("thinking") and think is not False,
@@ -259,25 +246,10 @@ def to_prompt(
     return prompt if prompt.raw else with_defaults(prompt, model, request)
 
 
-def _chat_messages(body: Mapping[str, Any]) -> tuple[Message, ...]:
-    return tuple(
-        Message(
-            **{
-                **message,
-                "role": message.get("role", "").lower(),
-                "images": len(message.get("images", ())),
-                "tool_calls": tuple(map(_call, message.get("tool_calls", ()))),
-            }
-        )
-        for message in body.get("messages", ())
-    )
-
-
-def _call(call: Mapping[str, Any]) -> ToolCall:
-    function = call.get("function", {})
-    return ToolCall(function.get("name", ""), function.get("arguments", {}), call.get("id") or None)
-
-
-def _generate_messages(body: Mapping[str, Any]) -> tuple[Message, ...]:
-    system = (Message("system", body["system"]),) if body.get("system") else ()
-    return (*system, Message("user", body.get("prompt", ""), images=len(body.get("images", ()))))
+def _message(message: Mapping[str, Any]) -> Message:
+    calls = []
+    for call in message.get("tool_calls", ()):
+        function = call.get("function", {})
+        calls.append(ToolCall(function.get("name", ""), function.get("arguments", {}), call.get("id") or None))
+    changed = {"role": message.get("role", "").lower(), "images": len(message.get("images", ()))}
+    return Message(**{**message, **changed, "tool_calls": tuple(calls)})

@@ -19,7 +19,7 @@ from mochi_stub.prompt import ToolCall, count_tokens, counted_text
 from mochi_stub.providers.provider_pipeline import EvaluatedPrompt, generated_characters, headers_of
 from mochi_stub.replies import NANOSECONDS_PER_PROMPT_TOKEN, WORDS, SeededIds, stable_hash
 from mochi_stub.replies.chunks import Piece, pieces, planned_end
-from mochi_stub.reply import Failure, Logprob, Reasoning, Reply, Text
+from mochi_stub.reply import Failure, Logprob, Reasoning, Text
 
 JSON = b"application/json; charset=utf-8"
 STREAM_ERROR = b"application/json"
@@ -43,7 +43,6 @@ class ChatLines:
     """Encoder of replies for `/api/chat`. `load_duration` is in nanoseconds."""
 
     evaluated: EvaluatedPrompt
-    reply: Reply
     ids: SeededIds
     body: Mapping[str, Any]
     load_duration: int
@@ -51,7 +50,8 @@ class ChatLines:
     content_type = NDJSON
 
     def __post_init__(self) -> None:
-        self.prompt, self.model, self.start = self.evaluated.prompt, self.evaluated.model, self.ids.start
+        self.prompt, self.model, self.reply = self.evaluated.prompt, self.evaluated.model, self.evaluated.reply
+        self.start = self.ids.start
         self.top_logprobs = self.body.get("top_logprobs", 0) if self.body.get("logprobs") else None
         self.head = f'{{"model":{go_text(self.prompt.model)},"created_at":"'
         self.native = self.model.template_style == "native"
@@ -89,7 +89,7 @@ class ChatLines:
     def _lines(self, kind: type, group: list[Piece]) -> str:
         transition = self._transition(kind is Reasoning, group[0].due)
         if kind is ToolCall:
-            return transition + "".join([self._call(piece.value, piece.due) for piece in group])
+            return transition + "".join([self._call(piece) for piece in group])
         before, after = self._frame(thinking=kind is Reasoning)
         if self.top_logprobs is not None:
             lines = [
@@ -109,33 +109,27 @@ class ChatLines:
             return ""
         self.thinking = thinking
         before, after = self._frame(thinking=False)
-        return "".join(
-            self._line(due, before, go_text(part), after) for part in self._boundary_contents(opens=thinking)
-        )
+        contents = self._boundary_contents(opens=thinking)
+        return "".join(self._line(due, before, go_text(part), after) for part in contents)
 
-    def _call(self, call: ToolCall, due: int) -> str:
+    def _call(self, piece: Piece) -> str:
         if self.native:
-            self.pending_calls.append(call)
+            self.pending_calls.append(piece.value)
             return ""
-        line = self._line(due, self._call_fields([call]))
         self.calls += 1
-        return line
+        return self._line(piece.due, self._call_fields(self._calls([piece.value], self.calls - 1)))
 
-    def _calls(self, calls: list[ToolCall]) -> str:
+    def _calls(self, calls: list[ToolCall], start: int = 0) -> str:
         """Return the field `tool_calls`, or an empty string if there are no calls. Missing IDs are generated."""
-        if not calls:
-            return ""
         items = []
-        for index, call in enumerate(calls, start=self.calls):
+        for index, call in enumerate(calls, start):
             generated_id = self.ids.id(index, 32) if self.native else f"call_{self.ids.id(index, 8)}"
             function = {"index": index, "name": call.name, "arguments": call.arguments}
             items.append(f'{{"id":{go_text(call.id or generated_id)},"function":{go_dumps(function)}}}')
-        return f',"tool_calls":[{",".join(items)}]'
+        return f',"tool_calls":[{",".join(items)}]' if items else ""
 
     def _logprobs(self, pieces: list[Piece]) -> str:
-        top = self.top_logprobs
-        if top is None or not pieces:
-            return ""
+        top = self.top_logprobs or 0
         entries = [_logprob(entry, top) for piece in pieces for entry in self._entries(piece)]
         return f',"logprobs":[{",".join(entries)}]' if entries else ""
 
@@ -152,7 +146,7 @@ class ChatLines:
     def _counters(self) -> str:
         usage, times, seconds = self.reply.usage, self.reply.durations, self.evaluated.seconds
         length = generated_characters(self.reply, go_dumps)
-        prompt_tokens = max(self.evaluated.fit.tokens, 1) if usage.input is None else usage.input
+        prompt_tokens = max(self.evaluated.tokens, 1) if usage.input is None else usage.input
         eval_time = self.planned_end if times.eval is None else times.eval
         planned = prompt_tokens * NANOSECONDS_PER_PROMPT_TOKEN if seconds is None else round(seconds * 1e9)
         prompt_time = planned if times.prompt_eval is None else times.prompt_eval
@@ -176,8 +170,8 @@ class ChatLines:
         # With `format`, Ollama starts a second generation after the thinking, unless the template style is `native`.
         return () if opens or self.native or self.prompt.format is None else ("",)
 
-    def _call_fields(self, calls: list[ToolCall]) -> str:
-        return f'","message":{{"role":"assistant","content":""{self._calls(calls)}}},"done":false'
+    def _call_fields(self, calls: str) -> str:
+        return f'","message":{{"role":"assistant","content":""{calls}}},"done":false'
 
     def _final(self, content: str, thinking: str, calls: list[ToolCall], logprobs: list[Piece]) -> str:
         thinking_field = f',"thinking":{go_text(thinking)}' if thinking else ""
@@ -197,8 +191,8 @@ class GenerateLines(ChatLines):
         tags = ("<think>",) if opens else ("</think>", "\n\n")
         return {"native": tags, "template": ("",) * len(tags), "builtin": ()}[self.model.template_style]
 
-    def _call_fields(self, calls: list[ToolCall]) -> str:
-        return f'","response":"","done":false{self._calls(calls)}'
+    def _call_fields(self, calls: str) -> str:
+        return f'","response":"","done":false{calls}'
 
     def _final(self, content: str, thinking: str, calls: list[ToolCall], logprobs: list[Piece]) -> str:
         if thinking and self.native:

@@ -223,8 +223,8 @@ def completions(stub: Stub, request: Request, body: dict[str, Any]) -> Result:
         evaluated = [evaluate_prompt(stub, load, lease, prompt) for prompt in prompts]
         encoder = CompletionChunks(evaluated, body)
         parts = [part for index, reply in encoder.replies.items() for part in (Choice(index), *reply.parts)]
-        reply = replace(evaluated[0].reply, parts=parts[1:])
-        return evaluated[0].generation(encoder, reply, prompt_tokens=encoder.usage["prompt_tokens"])
+        all_choices = replace(evaluated[0], reply=replace(evaluated[0].reply, parts=parts[1:]))
+        return all_choices.generation(encoder, prompt_tokens=encoder.usage["prompt_tokens"])
 
     return ScheduledResult(load, build_result)
 

@@ -87,17 +87,13 @@ _COMMON = {
 
 
 def tool_choice(function: Any, allowed: Any) -> Check:
-    """Build the check of the field `tool_choice` from the schemas for one function and for several allowed tools."""
-    mode, check_kind = schema(("none", "auto", "required")), schema({"type!": str})
-    checks = {"function": schema(function), "allowed_tools": schema(allowed)}
+    """Build the check of the field `tool_choice` from the schemas for one function and for several allowed tools.
 
-    def check(value: Any, location: Location) -> Any:
-        if isinstance(value, str):
-            return mode(value, location)
-        kind = check_kind(value, location)["type"]  # choices of tools that OpenAI runs itself are not checked
-        return {"type": kind, **checks[kind](value, location)} if kind in checks else value
-
-    return check
+    Choices of tools that OpenAI runs itself are not checked.
+    """
+    mode = schema(("none", "auto", "required"))
+    details = tagged("type", {"function": function, "allowed_tools": allowed}, others=True)
+    return lambda value, location: (mode if isinstance(value, str) else details)(value, location)
 
 
 CHAT = schema(
@@ -135,15 +131,13 @@ def texts(value: Any) -> list[str]:
 
 def to_message(message: Mapping[str, Any]) -> Message:
     content, images = text_and_images(message.get("content", ""))
+    functions = [(call.get("id"), call["function"]) for call in message.get("tool_calls", ())]
     return Message(
         role={"developer": "system", "function": "tool"}.get(message["role"], message["role"]),
         content=content,
         thinking=message.get("reasoning_content") or message.get("reasoning", ""),
         images=images,
-        tool_calls=tuple(
-            ToolCall(call["function"]["name"], arguments(call["function"].get("arguments", "")), call.get("id"))
-            for call in message.get("tool_calls", ())
-        ),
+        tool_calls=tuple(ToolCall(call["name"], arguments(call.get("arguments", "")), id_) for id_, call in functions),
         tool_name=message.get("name", ""),
         tool_call_id=message.get("tool_call_id", ""),
     )
