@@ -14,7 +14,7 @@ from typing import TypeAlias
 
 import orjson
 
-from mochi_stub.handlers import ANY, Handler, Result, Stub
+from mochi_stub.handlers import ANY, Handler, Result, Routes, Stub
 from mochi_stub.http import Headers, HttpResponse, Request
 from mochi_stub.journal import Exchange
 from mochi_stub.providers.anthropic import API as ANTHROPIC
@@ -50,11 +50,9 @@ def clear(stub: Stub, _request: Request) -> Result:
 
 
 def state(stub: Stub, _request: Request) -> Result:
-    """Handle `GET /stub/state`: return the loaded models, latest expiry first, and counters.
+    """Handle `GET /stub/state`: return the loaded models, latest expiry first, and counters of the scheduler.
 
-    `loads`, `reloads` and `truncations` count all events since the start. `in_flight` counts all unfinished
-    requests. `queued` counts the requests that wait until their model is loaded, and `waiting` counts the requests that
-    wait for a slot of a loaded model. `keep_alive` is in seconds; null means forever.
+    `keep_alive` is in seconds; null means forever. `in_flight` counts all unfinished requests.
     """
     models = [
         {
@@ -77,10 +75,7 @@ def refusal(stub: Stub, request: Request, error: HttpError) -> HttpResponse:
 
 
 def route(stub: Stub, request: Request) -> Result:
-    """Return the result of the matching handler. If no handler matches, return a redirect, a 405 or a 404.
-
-    Raises HttpError if the handler refuses the request.
-    """
+    """Return the result of the matching handler, or else a redirect, a 405 or a 404. Raises HttpError."""
     path, method = request.path, request.method
     if "//" in path:
         return _redirect(re.sub("/+", "/", path), request)
@@ -128,7 +123,7 @@ def _redirect(path: str, request: Request) -> HttpResponse:
 
 
 _HEALTH = always(HttpResponse(200, b'{"status":"ok"}', JSON))
-_STUB_ROUTES = {
+_STUB_ROUTES: Routes = {
     "/health": {"HEAD": _HEALTH, "GET": _HEALTH},
     "/stub/requests": {"GET": requests, "DELETE": clear},
     "/stub/state": {"GET": state},

@@ -97,21 +97,19 @@ def _messages(role: str, content: str | list[Mapping[str, Any]]) -> list[Message
     """Convert one message to prompt messages. Each tool result becomes a separate message."""
     if isinstance(content, str):
         return [Message(role, content)]
+    blocks = {kind: [block for block in content if block["type"] == kind] for kind in _BLOCKS}
     results = [
         Message("tool", _joined_text(block.get("content", "")), tool_call_id=block["tool_use_id"])
-        for block in content
-        if block["type"] == "tool_result"
+        for block in blocks["tool_result"]
     ]
     if results and len(results) == len(content):
         return results
     message = Message(
         role,
         content=_joined_text(content),
-        thinking="".join(block["thinking"] for block in content if block["type"] == "thinking"),
-        images=sum(block["type"] == "image" for block in content),
-        tool_calls=tuple(
-            ToolCall(block["name"], block["input"], block["id"]) for block in content if block["type"] == "tool_use"
-        ),
+        thinking="".join(block["thinking"] for block in blocks["thinking"]),
+        images=len(blocks["image"]),
+        tool_calls=tuple(ToolCall(block["name"], block["input"], block["id"]) for block in blocks["tool_use"]),
     )
     return [*results, message]
 
@@ -123,7 +121,6 @@ def _joined_text(content: str | Iterable[Mapping[str, Any]]) -> str:
 
 
 PAGE_SIZE = 20
-SIGNATURE_LENGTH = 64
 _STOP_REASONS = {"length": "max_tokens", "content_filter": "refusal"}
 _TYPES = {
     401: "authentication_error",
@@ -288,7 +285,7 @@ class MessageEvents(pipeline.EventEncoder):
         return {"type": "text", "text": value}
 
     def _signature(self, index: int) -> str:
-        return self.ids.id(1000 + index, SIGNATURE_LENGTH)
+        return self.ids.id(1000 + index, 64)
 
 
 def _event(name: str, **fields: Any) -> str:

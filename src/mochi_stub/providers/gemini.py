@@ -67,6 +67,9 @@ def to_prompt(body: Mapping[str, Any], name: str, model: Model, *, stream: bool)
     calling = body.get("toolConfig", {}).get("functionCallingConfig", {})
     names = calling.get("allowedFunctionNames") or None
     tools, required_tools = pipeline.choose_tools(functions, calling.get("mode", "").lower(), names)
+    thinking, mime_type = config.get("thinkingConfig", {}), config.get("responseMimeType")
+    configures_thinking = thinking.keys() & {"thinkingBudget", "thinkingLevel"} or thinking.get("includeThoughts")
+    reply_format = config.get("responseJsonSchema", "json" if mime_type == "application/json" else None)
     system = content_text(body.get("systemInstruction", {}))
     return Prompt(
         model=name,
@@ -76,28 +79,12 @@ def to_prompt(body: Mapping[str, Any], name: str, model: Model, *, stream: bool)
         ),
         tools=tools,
         required_tools=required_tools,
-        think=_thinking(config.get("thinkingConfig", {})),
-        format=_format(config),
-        plain_text=config.get("responseMimeType") == "text/x.enum",
+        think=thinking.get("thinkingBudget") != 0 if configures_thinking else None,
+        format=json_schema(config["responseSchema"]) if "responseSchema" in config else reply_format,
+        plain_text=mime_type == "text/x.enum",
         options=pipeline.options(config),
         stream=stream,
     )
-
-
-def _thinking(config: Mapping[str, Any]) -> bool | None:
-    """Return whether the request enables thinking, or None if the request does not configure thinking."""
-    if config.get("thinkingBudget") == 0:
-        return False
-    is_requested = config.keys() & {"thinkingBudget", "thinkingLevel"} or config.get("includeThoughts")
-    return True if is_requested else None
-
-
-def _format(config: Mapping[str, Any]) -> Any:
-    """Return the requested reply format: a JSON schema, `"json"` or None."""
-    if "responseSchema" in config:
-        return json_schema(config["responseSchema"])
-    is_json = config.get("responseMimeType") == "application/json"
-    return config.get("responseJsonSchema", "json" if is_json else None)
 
 
 def json_schema(schema: Any) -> Any:

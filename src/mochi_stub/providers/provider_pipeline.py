@@ -1,8 +1,7 @@
 """Shared steps from a request to its reply: find and load the model, truncate the prompt, get the reply, count tokens.
 
-Ollama's API has its own rules for model names and load options, so its handlers use only a part of this module. As in
-Ollama, the oldest messages of a prompt that is too long are removed first, except system messages. If the last message
-alone is too long, its text is shortened.
+As in Ollama, the oldest messages of a prompt that is too long are removed first, except system messages. If the last
+message alone is too long, its text is shortened.
 """
 
 from __future__ import annotations
@@ -135,10 +134,7 @@ def _latest(prompt: Prompt, chars_per_token: float, context: int) -> tuple[Messa
 
 
 def apply_stop_conditions(reply: Reply, options: Mapping[str, Any], chars_per_token: float) -> Reply:
-    """Apply the options `stop` and `num_predict`: return the reply, cut at a stop sequence or at the token limit.
-
-    A stop sequence can span adjacent texts, such as the filler text and the echo after it.
-    """
+    """Return the reply, cut at a sequence in `stop`, which can span adjacent texts, or after `num_predict` tokens."""
     stop, tokens = options.get("stop") or (), options.get("num_predict")
     stops = [stop] if isinstance(stop, str) else list(filter(None, stop))
     left = inf if tokens is None or tokens < 0 else int(tokens * chars_per_token)
@@ -305,19 +301,15 @@ def with_defaults(prompt: Prompt, model: Model, request: bytes = b"") -> Prompt:
     return replace(prompt, messages=messages, thinks=thinks, options=options, request=request)
 
 
-_SAME_NAMES = ("temperature", "top_p", "top_k", "seed", "frequency_penalty", "presence_penalty")
 _OPTIONS = {
-    **{name: name for name in _SAME_NAMES},
+    **{name: name for name in ("temperature", "top_p", "top_k", "seed", "frequency_penalty", "presence_penalty")},
     **dict.fromkeys(("max_tokens", "max_completion_tokens", "max_output_tokens"), "num_predict"),
     "stop_sequences": "stop",
 }
 
 
 def options(fields: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the sampling options of a request under Ollama's names.
-
-    If the request has several fields that limit the tokens, the last of these fields applies.
-    """
+    """Return the sampling options of a request under Ollama's names. The last field that limits the tokens applies."""
     found = {_OPTIONS.get(snake_case(name), ""): value for name, value in fields.items()}
     if stop := fields.get("stop"):
         found["stop"] = [stop] if isinstance(stop, str) else stop
@@ -343,10 +335,7 @@ def argument_pieces(call: ToolCall) -> list[str]:
 
 
 def embed_text(stub: Stub, model: Model, text: str, name: str = "") -> tuple[list[float], int]:
-    """Return the embedding of a text and its token count. `name` is the requested name of the model, if it differs.
-
-    Raises HttpError if the configured reply is a failure.
-    """
+    """Return the embedding of a text and its token count. Raises HttpError if the configured reply is a failure."""
     reply = stub.resolve(Prompt(name or model.name, "embed", (Message("user", text),)))
     for part in reply.parts:
         if isinstance(part, Failure):
@@ -361,8 +350,7 @@ def choose_tools(
 ) -> tuple[Tools, Tools]:
     """Return the tools that the model may call, and the tools of which it must call one. Both can be empty.
 
-    `mode` is the mode of tool calls under the name of any provider, and `names` limits the required tools. Raises
-    HttpError if the request does not offer a tool that it requires.
+    `names` limits the required tools. Raises HttpError if the request does not offer a tool that it requires.
     """
     tools = () if mode == "none" else tuple(tools)
     if mode not in ("any", "tool", "required", "function"):

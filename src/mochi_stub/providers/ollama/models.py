@@ -81,22 +81,17 @@ def short_name(model: Model) -> str:
 def local_model(
     stub: Stub,
     name: str,
-    *,
     if_empty: HttpError | None = None,
     if_missing: HttpError | None = None,
-    if_remote: str = "remote model is unavailable",
+    unavailable: str = "is unavailable",
 ) -> Model:
-    """Return the model with this name.
-
-    Raises `if_empty` (default: 400) for an empty name, `if_missing` (default: 404) for an unknown name, and other
-    HttpErrors for an invalid name (400) and a cloud model (403, with the message `if_remote`).
-    """
+    """Return the model with this name. Raises HttpError for an empty, unknown or invalid name, or a cloud model."""
     if not name:
         raise if_empty or HttpError(400, "model is required")
     base_name, location = routed(name)
     model = None if location == "cloud" else find(stub.models, valid_name(base_name))
     if location == "cloud" or (model and model.remote):
-        raise HttpError(403, f"ollama cloud is disabled: {if_remote}")
+        raise HttpError(403, f"ollama cloud is disabled: remote model {unavailable}")
     if model is None:
         raise if_missing or not_found(name)
     return model
@@ -131,7 +126,7 @@ Step: TypeAlias = "Mapping[str, Any]"
 def tags(stub: Stub, _request: Request) -> Result:
     """List the models (`GET /api/tags`), newest first. Models modified in the same second keep the configured order."""
     ordered = sorted(list_models(stub), key=lambda model: model.modified_at[:19], reverse=True)
-    return json_response({"models": [_list_entry(model) for model in ordered]})
+    return json_response({"models": list(map(_list_entry, ordered))})
 
 
 def ps(stub: Stub, _request: Request) -> Result:
@@ -178,7 +173,7 @@ def show(stub: Stub, _request: Request, body: dict[str, Any]) -> Result:
     """Handle `POST /api/show`. If the field `verbose` is false, null replaces the arrays in `model_info`."""
     name = requested_name(body)
     missing = not_found(split_name(routed(name)[0]).short)
-    model = local_model(stub, name, if_missing=missing, if_remote="remote model details are unavailable")
+    model = local_model(stub, name, if_missing=missing, unavailable="details are unavailable")
     return json_response(_model_object(model, verbose=body.get("verbose", False)))
 
 
@@ -273,10 +268,7 @@ def progress(
     failure: Failure | None = None,
     finish: Callable[[], None] = lambda: None,
 ) -> Generation:
-    """Return a response that sends `steps` as progress lines and then the error `failure`.
-
-    If `failure` is None, `finish` is called after the steps, and the response ends with the status `success`.
-    """
+    """Return a response that sends `steps` as lines, and then `failure` or the result of `finish` as `success`."""
     parts: list[Part] = [Text([f"{go_dumps(step)}\n" for step in steps])] if steps else []
     parts += [failure] if failure else []
     return Generation(Reply(parts), ProgressLines(finish), body.get("stream", True), error_content_type=JSON)

@@ -57,10 +57,7 @@ _OWNERS = {
 
 
 def checked(request_type: str, check: Check, handler: Callable[[Stub, Request, dict[str, Any]], Result]) -> Handler:
-    """Return a handler that validates the request body and passes it to `handler`.
-
-    `request_type` is Ollama's name for the type of the body, which error messages contain.
-    """
+    """Return a handler that validates the request body. `request_type` is Ollama's name for the type of the body."""
 
     def handle(stub: Stub, request: Request) -> Result:
         if not request.body.strip():
@@ -158,9 +155,8 @@ _PROPERTY = _named(
         **{"enum": _named("[]interface {}", [object]), "properties": _mapping(_property), "required": _STRINGS},
     },
 )
-_PARAMETERS = _named(
-    "api.ToolFunctionParameters", {"type": str, "required": _STRINGS, "properties": _mapping(_property)}
-)
+_PARAMETER_FIELDS = {"type": str, "required": _STRINGS, "properties": _mapping(_property)}
+_PARAMETERS = _named("api.ToolFunctionParameters", _PARAMETER_FIELDS)
 _FUNCTION = _named("api.ToolFunction", {"name": str, "description": str, "parameters": _parameters})
 _TOOL = _named("api.Tool", {"type": str, "items": object, "function": _FUNCTION})
 _LOAD_FIELDS = {"model": str, "keep_alive": _duration, "options": dict}
@@ -180,11 +176,10 @@ GENERATE = schema(
 SHOW = schema({"model": str, "name": str, "verbose": bool})
 EMBED = schema({**_LOAD_FIELDS, "input": object, "truncate": bool, "dimensions": _INTEGER})
 EMBEDDINGS = schema({**_LOAD_FIELDS, "prompt": str})
-PULL = schema({"model": str, "name": str, "stream": bool})
+DELETE = PULL = schema({"model": str, "name": str, "stream": bool})
 COPY = schema({"source": str, "destination": str})
-DELETE = schema({"model": str, "name": str})
 _CREATE = schema(
-    {"model": str, "name": str, "from": str, "stream": bool, "template": str, "system": str, "parameters": dict}
+    {**dict.fromkeys(("model", "name", "from", "template", "system"), str), "stream": bool, "parameters": dict}
 )
 
 
@@ -207,10 +202,7 @@ _OPTION_TYPES: dict[str, tuple[str, set[type]]] = {
 
 
 def effective_options(model: Model, requested: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the model's parameters, overridden by `requested`. Raises HttpError (500) for a wrong option type.
-
-    A `num_predict` of 0 becomes -1, because both mean no limit.
-    """
+    """Return the model's parameters, overridden by `requested`. Raises HttpError (500) for a wrong option type."""
     overrides = {key: value for key, value in requested.items() if value is not None}
     for key, value in overrides.items():
         type_name, types = _OPTION_TYPES.get(key, ("", {type(value)}))
@@ -220,7 +212,7 @@ def effective_options(model: Model, requested: Mapping[str, Any]) -> dict[str, A
             raise HttpError(500, 'option "stop" must be of an array of strings')
     integers = {key: int(overrides[key]) for key in _INTEGERS if key in overrides}
     options = {**model.parameters, **overrides, **integers}
-    return {**options, "num_predict": -1} if options.get("num_predict") == 0 else options
+    return {**options, "num_predict": -1} if options.get("num_predict") == 0 else options  # both mean no limit
 
 
 def to_prompt(

@@ -1,7 +1,6 @@
 """Encoders of JSON responses, and of replies for `/api/chat` and `/api/generate` as a stream or as one object.
 
-The template style of a model (see `catalogue.Model`) determines which line contains tool calls and how thinking is
-returned.
+The template style of a model determines which line contains tool calls and how thinking is returned.
 """
 
 from __future__ import annotations
@@ -72,10 +71,6 @@ class ChatLines:
         return error_line(failure)
 
     def complete_response(self) -> HttpResponse:
-        """Return the reply as one object.
-
-        If the request has no tools, tool calls are included only if scripted or if the template style is `native`.
-        """
         reply = self.reply
         calls = reply.tool_calls if self.prompt.tools or self.native or reply.sends_unoffered_calls else []
         has_logprobs = self.top_logprobs is not None
@@ -92,9 +87,8 @@ class ChatLines:
             return transition + "".join([self._call(piece) for piece in group])
         before, after = self._frame(thinking=kind is Reasoning)
         if self.top_logprobs is not None:
-            lines = [
-                self._line(piece.due, before + go_text(piece.value), after + self._logprobs([piece])) for piece in group
-            ]
+            texts = [(piece, before + go_text(piece.value)) for piece in group]
+            lines = [self._line(piece.due, text, after + self._logprobs([piece])) for piece, text in texts]
         else:  # hot path, therefore without `_line`
             head, start = self.head, self.start
             lines = [f"{head}{timestamp(start + due)}{before}{go_text(value)}{after}}}\n" for _, value, due, _ in group]

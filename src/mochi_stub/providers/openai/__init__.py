@@ -71,7 +71,17 @@ class ChunkEncoder(pipeline.EventEncoder):
     reasons: Mapping[int, str]
 
     def __init__(self, common_fields: dict[str, Any], counts: Counts, body: Mapping[str, Any]) -> None:
-        self.common_fields, self.usage = common_fields, _usage(counts)
+        self.common_fields = common_fields
+        self.usage = {
+            "prompt_tokens": counts.input,
+            "completion_tokens": counts.output,
+            "total_tokens": counts.input + counts.output,
+            "prompt_tokens_details": {"cached_tokens": counts.cache_read, "audio_tokens": 0},
+            "completion_tokens_details": {
+                "reasoning_tokens": counts.reasoning,
+                **dict.fromkeys(("audio_tokens", "accepted_prediction_tokens", "rejected_prediction_tokens"), 0),
+            },
+        }
         self.wants_usage = body.get("stream_options", {}).get("include_usage", False)
         self.head = f'data: {dumps(common_fields)[:-1]},"choices":'
         self.tail = ',"usage":null}\n\n' if self.wants_usage else "}\n\n"
@@ -263,19 +273,6 @@ class CompletionChunks(ChunkEncoder):
 
     def choice(self, index: int, reply: Reply) -> dict[str, Any]:
         return {"text": reply.text, "index": index}
-
-
-def _usage(counts: Counts) -> dict[str, Any]:
-    return {
-        "prompt_tokens": counts.input,
-        "completion_tokens": counts.output,
-        "total_tokens": counts.input + counts.output,
-        "prompt_tokens_details": {"cached_tokens": counts.cache_read, "audio_tokens": 0},
-        "completion_tokens_details": {
-            "reasoning_tokens": counts.reasoning,
-            **dict.fromkeys(("audio_tokens", "accepted_prediction_tokens", "rejected_prediction_tokens"), 0),
-        },
-    }
 
 
 _ROUTES: Routes = {

@@ -87,10 +87,7 @@ _COMMON = {
 
 
 def tool_choice(function: Any, allowed: Any) -> Check:
-    """Build the check of the field `tool_choice` from the schemas for one function and for several allowed tools.
-
-    Choices of tools that OpenAI runs itself are not checked.
-    """
+    """Build the check of the field `tool_choice`. Choices of tools that OpenAI runs itself are not checked."""
     mode = schema(("none", "auto", "required"))
     details = tagged("type", {"function": function, "allowed_tools": allowed}, others=True)
     return lambda value, location: (mode if isinstance(value, str) else details)(value, location)

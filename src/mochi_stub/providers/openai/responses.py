@@ -213,7 +213,7 @@ class ResponseEvents(pipeline.EventEncoder):
         return self._event(f"response.output_item.{name}", output_index=len(self.items), item=item)
 
     def _text_event(self, name: str, **fields: str) -> str:
-        logprobs = {"logprobs": []} if self.open is Text else {}
+        logprobs: dict[str, Any] = {"logprobs": []} if self.open is Text else {}
         return self._event(f"{self.text_event}.{name}", **self.target, **fields, **logprobs)
 
     def _part(self, text: str) -> dict[str, Any]:
