@@ -22,40 +22,17 @@ from mochi_stub.providers.gemini import API as GEMINI
 from mochi_stub.providers.ollama import ROUTES as OLLAMA_ROUTES
 from mochi_stub.providers.ollama.response_encoding import error_response
 from mochi_stub.providers.openai import API as OPENAI
-from mochi_stub.providers.provider_pipeline import JSON, Api
+from mochi_stub.providers.provider_pipeline import JSON, Api, always
 from mochi_stub.reply import HttpError
+
+HTML = b"text/html; charset=utf-8"
+Match: TypeAlias = "tuple[Api, Mapping[str, Handler]]"
 
 
 def requests(stub: Stub, _request: Request) -> Result:
     """Handle `GET /stub/requests`: return the journal, newest request last."""
     rows = b",".join(_row(exchange) for exchange in stub.journal.exchanges())
     return HttpResponse(200, b'{"requests":[' + rows + b"]}", JSON)
-
-
-def clear(stub: Stub, _request: Request) -> Result:
-    stub.journal.clear()
-    return HttpResponse(204)
-
-
-def state(stub: Stub, _request: Request) -> Result:
-    """Handle `GET /stub/state`: return the loaded models, latest expiry first, and counters.
-
-    `loads`, `reloads` and `truncations` count all events since the start. `in_flight` counts all unfinished
-    requests. `queued` counts the requests that wait until their model is loaded, and `waiting` counts the requests that
-    wait for a slot of a loaded model. `keep_alive` is in seconds; null means forever.
-    """
-    scheduler = stub.scheduler
-    models = [
-        {
-            "name": loaded.model.name,
-            "context_length": loaded.settings.context,
-            "keep_alive": None if math.isinf(loaded.keep_alive) else loaded.keep_alive,
-            "requests": loaded.users,
-        }
-        for loaded in scheduler.loaded()
-    ]
-    counters = {name: getattr(scheduler, name) for name in ("loads", "reloads", "truncations", "queued", "waiting")}
-    return HttpResponse(200, orjson.dumps({"models": models, **counters, "in_flight": stub.journal.running}), JSON)
 
 
 def _row(exchange: Exchange) -> bytes:
@@ -67,17 +44,28 @@ def _row(exchange: Exchange) -> bytes:
         return orjson.dumps({**row, "body": None})
 
 
-OBSERVATION: Routes = {"/stub/requests": {"GET": requests, "DELETE": clear}, "/stub/state": {"GET": state}}
+def clear(stub: Stub, _request: Request) -> Result:
+    stub.journal.clear()
+    return HttpResponse(204)
 
 
-PLAIN = b"text/plain"
-HTML = b"text/html; charset=utf-8"
+def state(stub: Stub, _request: Request) -> Result:
+    """Handle `GET /stub/state`: return the loaded models, latest expiry first, and counters of the scheduler.
 
-Match: TypeAlias = "tuple[Api, Mapping[str, Handler]]"
-
-
-def health(_stub: Stub, _request: Request) -> Result:
-    return HttpResponse(200, b'{"status":"ok"}', b"application/json")
+    `keep_alive` is in seconds; null means forever. `in_flight` counts all unfinished requests.
+    """
+    models = [
+        {
+            "name": loaded.model.name,
+            "context_length": loaded.settings.context,
+            "keep_alive": None if math.isinf(loaded.keep_alive) else loaded.keep_alive,
+            "requests": loaded.users,
+        }
+        for loaded in stub.scheduler.loaded()
+    ]
+    names = ("loads", "reloads", "truncations", "queued", "waiting")
+    counters = {name: getattr(stub.scheduler, name) for name in names}
+    return HttpResponse(200, orjson.dumps({"models": models, **counters, "in_flight": stub.journal.running}), JSON)
 
 
 def refusal(stub: Stub, request: Request, error: HttpError) -> HttpResponse:
@@ -87,10 +75,7 @@ def refusal(stub: Stub, request: Request, error: HttpError) -> HttpResponse:
 
 
 def route(stub: Stub, request: Request) -> Result:
-    """Return the result of the matching handler. If no handler matches, return a redirect, a 405 or a 404.
-
-    Raises HttpError if the handler refuses the request.
-    """
+    """Return the result of the matching handler, or else a redirect, a 405 or a 404. Raises HttpError."""
     path, method = request.path, request.method
     if "//" in path:
         return _redirect(re.sub("/+", "/", path), request)
@@ -118,23 +103,15 @@ def _match(request: Request) -> Match:
     if len(matches) == 1:
         return matches[0]
     matches = [match for match in matches if request.method in match[1] or ANY in match[1]] or matches
-    api = _client_api(request)
+    headers = request.headers
+    api = ANTHROPIC if "anthropic-version" in headers else OPENAI
+    if "x-goog-api-key" in headers or "x-goog-api-client" in headers or "key" in request.query:
+        api = GEMINI
     return next((match for match in matches if match[0] is api), matches[0])
 
 
-def _client_api(request: Request) -> Api:
-    headers = request.headers
-    if "x-goog-api-key" in headers or "x-goog-api-client" in headers or "key" in request.query:
-        return GEMINI
-    return ANTHROPIC if "anthropic-version" in headers else OPENAI
-
-
-def _unknown_path(_stub: Stub, _request: Request) -> Result:
-    return HttpResponse(404, b"404 page not found", PLAIN)
-
-
 def _wrong_method(_stub: Stub, request: Request) -> Result:
-    return HttpResponse(405, b"405 method not allowed", PLAIN, allowed_methods(request))
+    return HttpResponse(405, b"405 method not allowed", b"text/plain", allowed_methods(request))
 
 
 def _redirect(path: str, request: Request) -> HttpResponse:
@@ -145,18 +122,17 @@ def _redirect(path: str, request: Request) -> HttpResponse:
     return HttpResponse(301, f'<a href="{escape(target)}">Moved Permanently</a>.\n\n'.encode(), HTML, location)
 
 
-_STUB_ROUTES = {"/health": {"HEAD": health, "GET": health}, "/*": {ANY: _unknown_path}, **OBSERVATION}
+_HEALTH = always(HttpResponse(200, b'{"status":"ok"}', JSON))
+_STUB_ROUTES: Routes = {
+    "/health": {"HEAD": _HEALTH, "GET": _HEALTH},
+    "/stub/requests": {"GET": requests, "DELETE": clear},
+    "/stub/state": {"GET": state},
+    "/*": {ANY: always(HttpResponse(404, b"404 page not found", b"text/plain"))},
+}
 _OLLAMA = Api(("", "/ollama"), OLLAMA_ROUTES, error_response, _wrong_method)
 _STUB = Api(("",), _STUB_ROUTES, error_response, _wrong_method)
 
-
-def _route_table(*apis: Api) -> dict[str, list[Match]]:
-    """Return for each path the APIs that have this path, with their handlers by method."""
-    table: dict[str, list[Match]] = {}
-    for api in apis:
-        for prefix, path in product(api.prefixes, api.routes):
-            table.setdefault(f"{prefix}{path}".rstrip("/") or "/", []).append((api, api.routes[path]))
-    return table
-
-
-ROUTES = _route_table(OPENAI, ANTHROPIC, GEMINI, _OLLAMA, _STUB)
+ROUTES: dict[str, list[Match]] = {}
+for _api in (OPENAI, ANTHROPIC, GEMINI, _OLLAMA, _STUB):
+    for _prefix, _path in product(_api.prefixes, _api.routes):
+        ROUTES.setdefault(f"{_prefix}{_path}".rstrip("/") or "/", []).append((_api, _api.routes[_path]))

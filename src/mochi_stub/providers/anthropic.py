@@ -11,19 +11,10 @@ from mochi_stub.json_encoding import event
 from mochi_stub.models import Model
 from mochi_stub.prompt import Message, Prompt, ToolCall, prompt_tokens
 from mochi_stub.providers import provider_pipeline as pipeline
-from mochi_stub.providers.body_validation import (
-    array,
-    integer,
-    number,
-    schema,
-    string_or,
-    tagged,
-)
-from mochi_stub.providers.prompt_evaluation import EvaluatedPrompt
-from mochi_stub.providers.provider_pipeline import function_tool, options
+from mochi_stub.providers.body_validation import checked, integer, read_query, schema, string_or, tagged
 from mochi_stub.replies import SeededIds
 from mochi_stub.replies.chunks import Piece
-from mochi_stub.reply import Failure, HttpError, Reasoning, Text
+from mochi_stub.reply import Failure, HttpError, Reasoning
 
 _TEXT = {"text!": str}
 _SOURCE = {"source!": dict}
@@ -47,7 +38,7 @@ _OUTPUT = {
 }
 _COUNT_FIELDS = {
     "model!": str,
-    "messages!": array(_MESSAGE, least=1),
+    "messages!": [_MESSAGE, ...],
     "system": string_or([tagged("type", {"text": _TEXT})]),
     "tools": [_TOOL],
     "tool_choice": tagged("type", {"auto": {}, "any": {}, "tool": {"name!": str}, "none": {}}),
@@ -61,7 +52,7 @@ MESSAGES = schema(
         "messages!": _COUNT_FIELDS["messages!"],
         **_COUNT_FIELDS,
         "stop_sequences": [str],
-        **dict.fromkeys(("temperature", "top_p", "top_k"), number()),
+        **dict.fromkeys(("temperature", "top_p", "top_k"), float),
         "output_config": _OUTPUT,
         "stream": bool,
     }
@@ -70,10 +61,23 @@ MESSAGES = schema(
 
 def to_prompt(body: Mapping[str, Any], model: Model) -> Prompt:
     """Convert a request body to a prompt. Raises HttpError if the model does not support the request."""
-    _check_support(body, model)
-    thinking = body.get("thinking", {}).get("type")
+    if not model.has_capability("completion"):
+        raise HttpError(400, f"'{body['model']}' does not support the Messages API.")
+    if body.get("tools") and not model.has_capability("tools"):
+        raise HttpError(400, f"'{body['model']}' does not support tool use.")
+    thinking, choice = body.get("thinking", {}), body.get("tool_choice", {"type": "auto"})
+    budget = thinking.get("budget_tokens", 0)
+    if budget >= body.get("max_tokens", budget + 1):
+        raise HttpError(400, "`max_tokens` must be greater than `thinking.budget_tokens`.")
+    if budget and choice["type"] in ("any", "tool"):
+        raise HttpError(400, "Thinking may not be enabled when tool_choice forces tool use.")
     system = _joined_text(body.get("system", ""))
-    tools, required_tools = _tools(body)
+    functions = [
+        pipeline.function_tool(tool["name"], tool.get("description") or None, tool.get("input_schema"))
+        for tool in body.get("tools", ())
+    ]
+    names = [choice["name"]] if choice["type"] == "tool" else None
+    tools, required_tools = pipeline.choose_tools(functions, choice["type"], names)
     return Prompt(
         model=body["model"],
         messages=(
@@ -82,57 +86,30 @@ def to_prompt(body: Mapping[str, Any], model: Model) -> Prompt:
         ),
         tools=tools,
         required_tools=required_tools,
-        think=None if thinking is None else thinking != "disabled",
+        think=thinking["type"] != "disabled" if thinking else None,
         format=body.get("output_config", {}).get("format", {}).get("schema"),
-        options=options(body),
+        options=pipeline.options(body),
         stream=body.get("stream", False),
     )
-
-
-def _tools(body: Mapping[str, Any]) -> tuple[pipeline.Tools, pipeline.Tools]:
-    """Return the tools that the model may call, and the tools of which it must call one. Both can be empty."""
-    choice = body.get("tool_choice", {"type": "auto"})
-    tools = [
-        function_tool(name=raw["name"], description=raw.get("description") or None, parameters=raw.get("input_schema"))
-        for raw in body.get("tools", ())
-    ]
-    if choice["type"] == "none":
-        return (), ()
-    return pipeline.choose_tools(tools, choice["type"] != "auto", [choice["name"]] if "name" in choice else None)
-
-
-def _check_support(body: Mapping[str, Any], model: Model) -> None:
-    if not model.has_capability("completion"):
-        raise HttpError(400, f"'{body['model']}' does not support the Messages API.")
-    if body.get("tools") and not model.has_capability("tools"):
-        raise HttpError(400, f"'{body['model']}' does not support tool use.")
-    thinking = body.get("thinking", {})
-    budget = thinking.get("budget_tokens", 0)
-    if budget >= body.get("max_tokens", budget + 1):
-        raise HttpError(400, "`max_tokens` must be greater than `thinking.budget_tokens`.")
-    if thinking.get("type") == "enabled" and body.get("tool_choice", {}).get("type") in ("any", "tool"):
-        raise HttpError(400, "Thinking may not be enabled when tool_choice forces tool use.")
 
 
 def _messages(role: str, content: str | list[Mapping[str, Any]]) -> list[Message]:
     """Convert one message to prompt messages. Each tool result becomes a separate message."""
     if isinstance(content, str):
         return [Message(role, content)]
+    blocks = {kind: [block for block in content if block["type"] == kind] for kind in _BLOCKS}
     results = [
         Message("tool", _joined_text(block.get("content", "")), tool_call_id=block["tool_use_id"])
-        for block in content
-        if block["type"] == "tool_result"
+        for block in blocks["tool_result"]
     ]
     if results and len(results) == len(content):
         return results
     message = Message(
         role,
         content=_joined_text(content),
-        thinking="".join(block["thinking"] for block in content if block["type"] == "thinking"),
-        images=sum(block["type"] == "image" for block in content),
-        tool_calls=tuple(
-            ToolCall(block["name"], block["input"], block["id"]) for block in content if block["type"] == "tool_use"
-        ),
+        thinking="".join(block["thinking"] for block in blocks["thinking"]),
+        images=len(blocks["image"]),
+        tool_calls=tuple(ToolCall(block["name"], block["input"], block["id"]) for block in blocks["tool_use"]),
     )
     return [*results, message]
 
@@ -144,7 +121,6 @@ def _joined_text(content: str | Iterable[Mapping[str, Any]]) -> str:
 
 
 PAGE_SIZE = 20
-SIGNATURE_LENGTH = 64
 _STOP_REASONS = {"length": "max_tokens", "content_filter": "refusal"}
 _TYPES = {
     401: "authentication_error",
@@ -172,9 +148,9 @@ def count_tokens(stub: Stub, request: Request, body: dict[str, Any]) -> Result:
 
 def models(stub: Stub, request: Request) -> Result:
     """Handle `GET /v1/models` for Anthropic's clients: return the page after `after_id` or before `before_id`."""
-    query = pipeline.read_query(request, PAGE)
+    query = read_query(request, PAGE)
     step = -1 if "before_id" in query else 1
-    models, start = pipeline.list_models(stub.models)[::step], 0
+    models, start = pipeline.list_models(stub)[::step], 0
     if cursor := str(query.get("before_id", query.get("after_id", ""))):
         unknown = HttpError(400, f"there is no model {cursor}")
         start = models.index(pipeline.find_declared(models, cursor, unknown)) + 1
@@ -196,7 +172,6 @@ def _model_object(model: Model) -> dict[str, Any]:
 
 
 def json_response(value: Any, ids: SeededIds, status: int = 200, headers: Headers = ()) -> HttpResponse:
-    """Return a JSON response with the header `request-id`."""
     return pipeline.json_response(value, status, ((b"request-id", _request_id(ids).encode()), *headers))
 
 
@@ -205,7 +180,6 @@ def error_response(failure: Failure, ids: SeededIds, *_: object, **_details: obj
 
 
 def error_body(failure: Failure, ids: SeededIds) -> dict[str, Any]:
-    """Return the error object for a response body or a stream event."""
     kind = _TYPES.get(failure.status, "api_error" if failure.status >= 500 else "invalid_request_error")
     return {"type": "error", "error": {"type": kind, "message": failure.message}, "request_id": _request_id(ids)}
 
@@ -219,12 +193,10 @@ def find_model(stub: Stub, name: str) -> Model:
     return pipeline.find_declared(stub.models, name, HttpError(404, f"model: {name}"))
 
 
-class MessageEvents:
+class MessageEvents(pipeline.EventEncoder):
     """Encoder of a reply. `open` is the kind of the current content block, and `index` is the block's position."""
 
-    content_type = pipeline.EVENTS
-
-    def __init__(self, evaluated: EvaluatedPrompt) -> None:
+    def __init__(self, evaluated: pipeline.EvaluatedPrompt) -> None:
         self.reply, self.ids = evaluated.reply, evaluated.ids
         self.started = False
         self.open: type | None = None
@@ -244,15 +216,16 @@ class MessageEvents:
             "cache_read_input_tokens": evaluated.usage.cache_read,
             "output_tokens": evaluated.usage.output,
         }
+        reply, stop_sequence = self.reply, self.reply.stop_sequence
+        reason = _STOP_REASONS.get(reply.finish) or ("tool_use" if reply.tool_calls else "end_turn")
+        reason = reason if stop_sequence is None else "stop_sequence"
+        self.stop_fields = {"stop_reason": reason, "stop_sequence": stop_sequence}
         if evaluated.usage.reasoning:
             self.usage["output_tokens_details"] = {"thinking_tokens": evaluated.usage.reasoning}
 
-    def chunk(self, pieces: list[Piece]) -> bytes:
-        return (self._start() + "".join([self._piece(piece) for piece in pieces])).encode()
-
     def end(self) -> bytes:
-        delta = _event("message_delta", delta=self._stop_fields(), usage=self.usage)
-        return (self._start() + self._close() + delta + _event("message_stop")).encode()
+        delta = _event("message_delta", delta=self.stop_fields, usage=self.usage)
+        return (self.start() + self._close() + delta + _event("message_stop")).encode()
 
     def error(self, failure: Failure) -> bytes:
         return event(error_body(failure, self.ids), "error").encode()
@@ -260,16 +233,9 @@ class MessageEvents:
     def complete_response(self) -> HttpResponse:
         blocks = enumerate(pipeline.blocks(self.reply))
         content = [self._block(piece.kind, piece.value, index) for index, piece in blocks]
-        return json_response({**self.message, "content": content, **self._stop_fields(), "usage": self.usage}, self.ids)
+        return json_response({**self.message, "content": content, **self.stop_fields, "usage": self.usage}, self.ids)
 
-    def _stop_fields(self) -> dict[str, Any]:
-        reply = self.reply
-        reason = _STOP_REASONS.get(reply.finish) or ("tool_use" if reply.tool_calls else "end_turn")
-        if reply.stop_sequence is not None:
-            reason = "stop_sequence"
-        return {"stop_reason": reason, "stop_sequence": reply.stop_sequence}
-
-    def _start(self) -> str:
+    def start(self) -> str:
         if self.started:
             return ""
         self.started = True
@@ -277,10 +243,12 @@ class MessageEvents:
         usage.pop("output_tokens_details", None)  # only the last event has the final counts
         return _event("message_start", message={**self.message, "usage": usage}) + _event("ping")
 
-    def _piece(self, piece: Piece) -> str:
+    def piece(self, piece: Piece) -> str:
         if piece.kind is ToolCall:
             return self._close() + self._call(piece.value)
-        opening = "" if self.open is piece.kind else self._close() + self._begin(piece.kind, _EMPTY[piece.kind])
+        opening = ""
+        if self.open is not piece.kind:
+            opening = self._close() + self._begin(piece.kind, self._block(piece.kind, "", self.index))
         kind = "thinking" if piece.kind is Reasoning else "text"
         return opening + self._delta({"type": f"{kind}_delta", kind: piece.value})
 
@@ -313,14 +281,11 @@ class MessageEvents:
             generated_id = f"toolu_{self.ids.id(10 + index, 24)}"
             return {"type": "tool_use", "id": value.id or generated_id, "name": value.name, "input": value.arguments}
         if kind is Reasoning:
-            return {"type": "thinking", "thinking": value, "signature": self._signature(index)}
+            return {"type": "thinking", "thinking": value, "signature": self._signature(index) if value else ""}
         return {"type": "text", "text": value}
 
     def _signature(self, index: int) -> str:
-        return self.ids.id(1000 + index, SIGNATURE_LENGTH)
-
-
-_EMPTY = {Reasoning: {"type": "thinking", "thinking": "", "signature": ""}, Text: {"type": "text", "text": ""}}
+        return self.ids.id(1000 + index, 64)
 
 
 def _event(name: str, **fields: Any) -> str:
@@ -329,8 +294,8 @@ def _event(name: str, **fields: Any) -> str:
 
 _UNKNOWN_PATH = pipeline.refuse(404, "Not Found")
 _ROUTES: Routes = {
-    "/messages": {"POST": pipeline.with_checked_body(MESSAGES, messages)},
-    "/messages/count_tokens": {"POST": pipeline.with_checked_body(COUNT, count_tokens)},
+    "/messages": {"POST": checked(MESSAGES, messages)},
+    "/messages/count_tokens": {"POST": checked(COUNT, count_tokens)},
     "/messages/*": {ANY: _UNKNOWN_PATH},
     "/models": {"GET": models},
     "/models/*": {"GET": model},

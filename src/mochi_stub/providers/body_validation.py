@@ -1,10 +1,11 @@
 """Validation of JSON request bodies.
+
 A schema consists of literals, for example `{"name!": str, "mode": ("auto", "none"), "tags": [str]}`. A dictionary
-describes an object, a tuple lists the permitted strings, a list describes an array, and `str`, `bool`, `dict` or
-`object` (any value) is a type. A field whose name ends in `!` is required. Field names in camel case are also accepted
-in snake case. A field whose value is null is treated as missing, and unknown fields are ignored. Any other value in a
-schema is a `Check`: a function that validates and returns a JSON value. Its arguments are the value and the location of
-the value in the body.
+describes an object, a tuple lists the permitted strings, a list describes an array, which is not empty if the list ends
+in `...`, and `str`, `bool`, `float` (any number), `dict` or `object` (any value) is a type. A field whose name ends in
+`!` is required. Field names in camel case are also accepted in snake case. A field whose value is null is treated as
+missing, and unknown fields are ignored. Any other value in a schema is a `Check`: a function that validates and returns
+a JSON value. Its arguments are the value and the location of the value in the body. Checks raise ValidationError.
 """
 
 from __future__ import annotations
@@ -17,6 +18,8 @@ from typing import Any, TypeAlias
 
 import orjson
 
+from mochi_stub.handlers import Handler, Result, Stub
+from mochi_stub.http import Request
 from mochi_stub.json_encoding import dumps
 from mochi_stub.reply import HttpError
 
@@ -26,8 +29,8 @@ Schema: TypeAlias = Any
 """Nested literals and checks, as the module docstring describes. Type checkers cannot infer a narrower type."""
 
 
-class ValidationError(Exception):
-    """First error in a request body. `location` is the path of keys and indices to the invalid value.
+class ValidationError(HttpError):
+    """First error in a request body. `location` is the path of keys and indices to the invalid value, `found`.
 
     `expected` describes the valid values. `type_name` is the name of the expected type, or "" if the type is correct.
     """
@@ -35,31 +38,31 @@ class ValidationError(Exception):
     def __init__(self, location: Location, expected: str, found: Any = None, type_name: str = "") -> None:
         path = "".join(f"[{step}]" if isinstance(step, int) else f".{step}" for step in location).removeprefix(".")
         shown = "nothing" if found is None else dumps(found)
-        super().__init__(f"Invalid value for {path or 'the body'}: expected {expected}, found {shown:.100}")
-        self.path, self.location, self.found, self.type_name = path, location, found, type_name
+        message = f"Invalid value for {path or 'the body'}: expected {expected}, found {shown:.100}"
+        super().__init__(400, message, param=path or None)
+        self.location, self.found, self.type_name = location, found, type_name
 
 
-class SyntaxProblem(ValidationError):
-    """The body is not JSON."""
-
-    def __init__(self, problem: str) -> None:
-        super().__init__((), "JSON")
-        self.args = (f"The request body is not valid JSON: {problem}",)
-
-
-def invalid_request(error: ValidationError) -> HttpError:
-    return HttpError(400, str(error))
-
-
-def read(data: bytes, check: Check, format_error: Callable[[ValidationError], HttpError] = invalid_request) -> Any:
-    """Parse a JSON body and return the result of `check`. Raises the result of `format_error` for an invalid body."""
+def read(data: bytes, check: Check) -> Any:
+    """Parse a JSON body and return the result of `check`. Raises HttpError (400) for an invalid body."""
     try:
-        return check(orjson.loads(data), ())
+        value = orjson.loads(data)
     except orjson.JSONDecodeError as error:
-        problem: ValidationError = SyntaxProblem(str(error))
-    except ValidationError as error:
-        problem = error
-    raise format_error(problem)
+        raise HttpError(400, f"The request body is not valid JSON: {error}") from error
+    return check(value, ())
+
+
+def checked(check: Check, handler: Callable[[Stub, Request, dict[str, Any]], Result]) -> Handler:
+    """Return a handler that validates the request body and passes it to `handler`."""
+    return lambda stub, request: handler(stub, request, read(request.body, check))
+
+
+def read_query(request: Request, check: Check) -> dict[str, Any]:
+    """Return the checked parameters of the query that are not empty. The texts of integers become numbers."""
+    integers = re.compile(r"-?[0-9]{1,18}")
+    fields = {name: int(text) if integers.fullmatch(text) else text for name, text in request.query.items() if text}
+    query: dict[str, Any] = check(fields, ())
+    return query
 
 
 _KINDS = {"NoneType": "null", "bool": "boolean", "int": "integer", "float": "decimal", "str": "string", "list": "array"}
@@ -81,9 +84,11 @@ def schema(literal: Schema) -> Check:
         return _object(literal)
     if isinstance(literal, tuple):
         return _one_of(literal)
+    if isinstance(literal, list):
+        return _array_of(literal[0], least=len(literal) - 1)
     if isinstance(literal, type):
-        return _typed(literal)
-    check: Check = array(literal[0]) if isinstance(literal, list) else literal
+        return _number if literal is float else _typed(literal)
+    check: Check = literal
     return check
 
 
@@ -103,27 +108,23 @@ _string, _array, _mapping = map(_typed, (str, list, dict))
 
 def integer(low: float = -inf, high: float = 2**63 - 1) -> Check:
     """Build a check for an integer from `low` to `high`. A number such as 3.0 is also accepted."""
+    limits = f"from {low:g} to {high:g}" if high < 2**63 - 1 else f"of at least {low:g}"
 
     def check(value: Any, location: Location) -> Any:
-        if isinstance(value, float) and value.is_integer():
-            value = int(value)
+        value = int(value) if isinstance(value, float) and value.is_integer() else value
         if kind_of(value) != "integer":
             raise ValidationError(location, "integer", value, "integer")
         if not low <= value <= high:
-            limits = f"from {low:g} to {high:g}" if high < 2**63 - 1 else f"of at least {low:g}"
             raise ValidationError(location, f"integer {limits}", value, "integer")
         return value
 
     return check
 
 
-def number() -> Check:
-    def check(value: Any, location: Location) -> Any:
-        if kind_of(value) not in ("integer", "decimal"):
-            raise ValidationError(location, "number", value)
-        return value
-
-    return check
+def _number(value: Any, location: Location) -> Any:
+    if kind_of(value) not in ("integer", "decimal"):
+        raise ValidationError(location, "number", value)
+    return value
 
 
 def _one_of(values: tuple[str, ...]) -> Check:
@@ -135,8 +136,7 @@ def _one_of(values: tuple[str, ...]) -> Check:
     return check
 
 
-def array(item: Schema, least: int = 0) -> Check:
-    """Build a check for an array with at least `least` items that match the schema `item`."""
+def _array_of(item: Schema, least: int) -> Check:
     check_item = schema(item)
 
     def check(value: Any, location: Location) -> Any:
@@ -150,11 +150,7 @@ def array(item: Schema, least: int = 0) -> Check:
 def string_or(items: Schema) -> Check:
     """Build a check for a string, or for an array that matches the schema `items`."""
     check_items = schema(items)
-
-    def check(value: Any, location: Location) -> Any:
-        return check_items(value, location) if isinstance(value, list) else _string(value, location)
-
-    return check
+    return lambda value, location: (check_items if isinstance(value, list) else _string)(value, location)
 
 
 def _object(fields: Mapping[str, Schema]) -> Check:
@@ -183,10 +179,10 @@ def tagged(tag: str, variants: Mapping[str, Schema], default: str | None = None,
     def check(value: Any, location: Location) -> Any:
         found = _mapping(value, location).get(tag)
         found = default if found is None else _string(found, (*location, tag))
-        if others and found not in (None, *checks):
+        if found in checks:
+            return {tag: found, **checks[found](value, location)}
+        if others and found is not None:
             return value
-        if found not in checks:
-            raise ValidationError((*location, tag), f"one of {', '.join(checks)}", found)
-        return {tag: found, **checks[found](value, location)}
+        raise ValidationError((*location, tag), f"one of {', '.join(checks)}", found)
 
     return check

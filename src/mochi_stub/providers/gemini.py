@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any, TypeAlias
 
@@ -14,19 +14,8 @@ from mochi_stub.models import Model
 from mochi_stub.models.scheduler import Lease
 from mochi_stub.prompt import Message, Prompt, ToolCall, prompt_tokens
 from mochi_stub.providers import provider_pipeline as pipeline
-from mochi_stub.providers.body_validation import (
-    Check,
-    ValidationError,
-    array,
-    integer,
-    invalid_request,
-    number,
-    read,
-    schema,
-)
-from mochi_stub.providers.prompt_evaluation import EvaluatedPrompt
-from mochi_stub.providers.provider_pipeline import function_tool, options
-from mochi_stub.replies import SeededIds
+from mochi_stub.providers.body_validation import Check, ValidationError, integer, read, read_query, schema
+from mochi_stub.replies import SeededIds, normalised
 from mochi_stub.replies.chunks import Piece
 from mochi_stub.reply import Failure, HttpError, Reasoning
 
@@ -38,7 +27,7 @@ _PART = {
 _CONTENT = {"role": str, "parts": [_PART]}
 _DECLARATION = {"name!": str, "description": str, "parameters": dict, "parametersJsonSchema": dict}
 _CONFIG = {
-    **dict.fromkeys(("temperature", "topP", "topK", "seed", "presencePenalty", "frequencyPenalty"), number()),
+    **dict.fromkeys(("temperature", "topP", "topK", "seed", "presencePenalty", "frequencyPenalty"), float),
     "maxOutputTokens": integer(1),
     "stopSequences": [str],
     "responseMimeType": str,
@@ -52,8 +41,8 @@ _GENERATE = {
     "toolConfig": {"functionCallingConfig": {"mode": str, "allowedFunctionNames": [str]}},
     "generationConfig": _CONFIG,
 }
-GENERATE = schema({"contents!": array(_CONTENT, least=1), **_GENERATE})
-COUNT = schema({"contents": array(_CONTENT, least=1), **_GENERATE, "generateContentRequest": GENERATE})
+GENERATE = schema({"contents!": [_CONTENT, ...], **_GENERATE})
+COUNT = schema({"contents": [_CONTENT, ...], **_GENERATE, "generateContentRequest": GENERATE})
 _EMBED = {
     "model": str,
     "content!": _CONTENT,
@@ -61,7 +50,7 @@ _EMBED = {
     "embedContentConfig": {"outputDimensionality": integer(1)},
 }
 EMBED = schema(_EMBED)
-BATCH = schema({"requests!": array(_EMBED, least=1)})
+BATCH = schema({"requests!": [_EMBED, ...]})
 PAGE = schema({"pageSize": integer(0), "pageToken": integer(0)})
 
 
@@ -71,8 +60,16 @@ def to_prompt(body: Mapping[str, Any], name: str, model: Model, *, stream: bool)
     if declarations and not model.has_capability("tools"):
         raise HttpError(400, f"Function calling is not enabled for models/{name}")
     config = body.get("generationConfig", {})
-    think = _thinking(config.get("thinkingConfig", {}))
-    tools, required_tools = _tools(body, declarations)
+    functions = []
+    for item in declarations:
+        parameters = item.get("parametersJsonSchema") or json_schema(item.get("parameters")) or None
+        functions.append(pipeline.function_tool(item["name"], item.get("description") or None, parameters))
+    calling = body.get("toolConfig", {}).get("functionCallingConfig", {})
+    names = calling.get("allowedFunctionNames") or None
+    tools, required_tools = pipeline.choose_tools(functions, calling.get("mode", "").lower(), names)
+    thinking, mime_type = config.get("thinkingConfig", {}), config.get("responseMimeType")
+    configures_thinking = thinking.keys() & {"thinkingBudget", "thinkingLevel"} or thinking.get("includeThoughts")
+    reply_format = config.get("responseJsonSchema", "json" if mime_type == "application/json" else None)
     system = content_text(body.get("systemInstruction", {}))
     return Prompt(
         model=name,
@@ -82,39 +79,12 @@ def to_prompt(body: Mapping[str, Any], name: str, model: Model, *, stream: bool)
         ),
         tools=tools,
         required_tools=required_tools,
-        think=think,
-        format=_format(config),
-        plain_text=config.get("responseMimeType") == "text/x.enum",
-        options=options(config),
+        think=thinking.get("thinkingBudget") != 0 if configures_thinking else None,
+        format=json_schema(config["responseSchema"]) if "responseSchema" in config else reply_format,
+        plain_text=mime_type == "text/x.enum",
+        options=pipeline.options(config),
         stream=stream,
     )
-
-
-def _thinking(config: Mapping[str, Any]) -> bool | None:
-    """Return whether the request enables thinking, or None if the request does not configure thinking."""
-    if config.get("thinkingBudget") == 0:
-        return False
-    is_requested = config.keys() & {"thinkingBudget", "thinkingLevel"} or config.get("includeThoughts")
-    return True if is_requested else None
-
-
-def _tools(body: Mapping[str, Any], declarations: Iterable[Mapping[str, Any]]) -> tuple[pipeline.Tools, pipeline.Tools]:
-    """Return the tools that the model may call, and the tools of which it must call one. Both can be empty."""
-    config = body.get("toolConfig", {}).get("functionCallingConfig", {})
-    mode, allowed = config.get("mode", "").upper(), config.get("allowedFunctionNames", ())
-    tools = tuple(map(_function, declarations))
-    if mode == "NONE":
-        return (), ()
-    return pipeline.choose_tools(tools, mode == "ANY", allowed or None)
-
-
-def _format(config: Mapping[str, Any]) -> Any:
-    """Return the requested reply format: a JSON schema, `"json"` or None."""
-    if "responseSchema" in config:
-        return json_schema(config["responseSchema"])
-    if "responseJsonSchema" in config:
-        return config["responseJsonSchema"]
-    return "json" if config.get("responseMimeType") == "application/json" else None
 
 
 def json_schema(schema: Any) -> Any:
@@ -135,41 +105,28 @@ def json_schema(schema: Any) -> Any:
     return converted
 
 
-def _function(declaration: Mapping[str, Any]) -> dict[str, Any]:
-    schema = declaration.get("parametersJsonSchema") or json_schema(declaration.get("parameters"))
-    description = declaration.get("description") or None
-    return function_tool(name=declaration["name"], description=description, parameters=schema or None)
-
-
 def _messages(content: Mapping[str, Any]) -> list[Message]:
     """Convert one `Content` object to messages. Each function result becomes a separate message."""
-    parts = content.get("parts", [])
-    results = [_result_message(part["functionResponse"]) for part in parts if "functionResponse" in part]
-    rest = [part for part in parts if "functionResponse" not in part]
+    results, rest = [], []
+    for part in content.get("parts", ()):
+        if result := part.get("functionResponse"):
+            values = list(result["response"].values())  # a single text becomes the content without quotes
+            text = values[0] if len(values) == 1 and isinstance(values[0], str) else dumps(result["response"])
+            results.append(Message("tool", text, tool_name=result["name"], tool_call_id=result.get("id", "")))
+        else:
+            rest.append(part)
     if results and not rest:
         return results
     role = content.get("role", "user")
+    calls = [part["functionCall"] for part in rest if "functionCall" in part]
     message = Message(
         "assistant" if role == "model" else role,
         content=content_text(content),
         thinking="".join(part.get("text", "") for part in rest if part.get("thought")),
         images=sum("inlineData" in part or "fileData" in part for part in rest),
-        tool_calls=tuple(
-            ToolCall(call["name"], call.get("args", {}), call.get("id"))
-            for call in (part["functionCall"] for part in rest if "functionCall" in part)
-        ),
+        tool_calls=tuple(ToolCall(call["name"], call.get("args", {}), call.get("id")) for call in calls),
     )
     return [*results, message]
-
-
-def _result_message(result: Mapping[str, Any]) -> Message:
-    """Convert a function result to a message.
-
-    If the only value of the response is a string, the string becomes the content. Other responses become JSON text.
-    """
-    values = list(result["response"].values())
-    text = values[0] if len(values) == 1 and isinstance(values[0], str) else dumps(result["response"])
-    return Message("tool", text, tool_name=result["name"], tool_call_id=result.get("id", ""))
 
 
 def content_text(content: Mapping[str, Any]) -> str:
@@ -177,7 +134,6 @@ def content_text(content: Mapping[str, Any]) -> str:
     return "\n".join(part["text"] for part in content.get("parts", ()) if "text" in part and not part.get("thought"))
 
 
-EVENTS = b"text/event-stream"
 PAGE_SIZE, MAX_PAGE_SIZE = 50, 1000
 Body: TypeAlias = "dict[str, Any]"
 _UNKNOWN_PATH = pipeline.refuse(404, "The requested URL {path} was not found on this server.")
@@ -198,12 +154,13 @@ _STATUSES = {
     503: "UNAVAILABLE",
     504: "DEADLINE_EXCEEDED",
 }
+_STREAM = ":streamGenerateContent"
 _LIST_MODELS = "Call ListModels to see the list of available models and their supported methods."
 
 
 def models(stub: Stub, request: Request) -> Result:
     """Handle `GET models`: return one page of the models. The token of a page is the number of models before it."""
-    query, models = pipeline.read_query(request, PAGE), pipeline.list_models(stub.models)
+    query, models = read_query(request, PAGE), pipeline.list_models(stub)
     start = query.get("pageToken", 0)
     end = start + min(query.get("pageSize") or PAGE_SIZE, MAX_PAGE_SIZE)
     next_page = {"nextPageToken": str(end)} if end < len(models) else {}
@@ -221,21 +178,25 @@ def _verb(stub: Stub, request: Request) -> Result:
     name, _, action = name_and_verb.rpartition(":")
     if action not in _VERBS:
         return _UNKNOWN_PATH(stub, request)
-    check, handler = _VERBS[action]
-    model = find_model(stub, name, version, action)
+    _, check, handler = _VERBS[action]
+    problem = f"models/{name} is not found for API version {version}, or is not supported for {action}."
+    missing = HttpError(404, f"{problem} {_LIST_MODELS}")
+    model = pipeline.find_declared(stub.models, name.removeprefix("models/"), missing)
+    if handler is generate and not model.has_capability("completion"):
+        raise missing
     return handler(stub, request, model, name, read(request.body, check))
 
 
 def generate(stub: Stub, request: Request, model: Model, name: str, body: Body) -> Result:
     """Handle `POST models/{model}:generateContent` and `:streamGenerateContent`."""
-    prompt = to_prompt(body, name, model, stream=is_streaming(request))
+    prompt = to_prompt(body, name, model, stream=request.path.endswith(_STREAM))
     return pipeline.generate(stub, model, prompt, request, partial(Candidates, request, body))
 
 
 def _count(_stub: Stub, _request: Request, model: Model, name: str, body: Body) -> Result:
     generate_request = body.get("generateContentRequest", body)
     if "contents" not in generate_request:
-        raise invalid_request(ValidationError(("contents",), "a value"))
+        raise ValidationError(("contents",), "a value")
     prompt = pipeline.with_defaults(to_prompt(generate_request, name, model, stream=False), model)
     return json_response({"totalTokens": prompt_tokens(prompt, model.chars_per_token)})
 
@@ -253,17 +214,18 @@ def _embed(stub: Stub, _request: Request, model: Model, _name: str, body: Body) 
 
 def _vector(stub: Stub, model: Model, item: dict[str, Any]) -> dict[str, Any]:
     dimensions = item.get("embedContentConfig", {}).get("outputDimensionality", item.get("outputDimensionality"))
-    vector, _ = pipeline.embed_text(stub, model, model.name, content_text(item["content"]))
-    return {"values": pipeline.shorten_vector(vector, dimensions)}
+    vector, _ = pipeline.embed_text(stub, model, content_text(item["content"]))
+    return {"values": normalised(vector[:dimensions])}
 
 
-_VERBS: dict[str, tuple[Check, Callable[[Stub, Request, Model, str, Body], Result]]] = {
-    "generateContent": (GENERATE, generate),
-    "streamGenerateContent": (GENERATE, generate),
-    "countTokens": (COUNT, _count),
-    "embedContent": (EMBED, _embed),
-    "batchEmbedContents": (BATCH, _embed),
+_VERBS: dict[str, tuple[str, Check, Callable[[Stub, Request, Model, str, Body], Result]]] = {
+    "generateContent": ("completion", GENERATE, generate),
+    "streamGenerateContent": ("completion", GENERATE, generate),
+    "countTokens": ("completion", COUNT, _count),
+    "embedContent": ("embedding", EMBED, _embed),
+    "batchEmbedContents": ("embedding", BATCH, _embed),
 }
+"""For each action on a model: the capability that its list entry requires, the schema of the body, and the handler."""
 
 
 def _version_and_name(request: Request) -> tuple[str, str]:
@@ -273,10 +235,7 @@ def _version_and_name(request: Request) -> tuple[str, str]:
 
 
 def _model_object(model: Model) -> dict[str, Any]:
-    generating = (
-        ["generateContent", "streamGenerateContent", "countTokens"] if model.has_capability("completion") else []
-    )
-    embedding = ["embedContent", "batchEmbedContents"] if model.has_capability("embedding") else []
+    verbs = [verb for verb, (capability, _, _) in _VERBS.items() if model.has_capability(capability)]
     return {
         "name": f"models/{model.name}",
         "version": "001",
@@ -284,24 +243,15 @@ def _model_object(model: Model) -> dict[str, Any]:
         "description": f"The stub's model {model.name}",
         "inputTokenLimit": model.context_length,
         "outputTokenLimit": model.context_length,
-        "supportedGenerationMethods": generating + embedding,
+        "supportedGenerationMethods": verbs,
         **({"thinking": True} if model.has_capability("thinking") else {}),
     }
 
 
 def error_response(failure: Failure, _ids: SeededIds, request: Request, **_details: object) -> HttpResponse:
     body = error_body(failure)
-    is_list = request.method == "POST" and is_streaming(request) and not sends_events(request)
+    is_list = request.method == "POST" and request.path.endswith(_STREAM) and request.query.get("alt") != "sse"
     return json_response([body] if is_list else body, failure.status, pipeline.headers_of(failure))
-
-
-def is_streaming(request: Request) -> bool:
-    return request.path.endswith(":streamGenerateContent")
-
-
-def sends_events(request: Request) -> bool:
-    """Return whether a stream consists of server-sent events. Otherwise, it is a JSON array."""
-    return request.query.get("alt") == "sse"
 
 
 def error_body(failure: Failure) -> dict[str, Any]:
@@ -314,30 +264,21 @@ def error_body(failure: Failure) -> dict[str, Any]:
     return {"error": error}
 
 
-def find_model(stub: Stub, name: str, version: str, verb: str) -> Model:
-    """Return the model with this name. Raises HttpError if the model is unknown or does not support `verb`."""
-    message = f"models/{name} is not found for API version {version}, or is not supported for {verb}. {_LIST_MODELS}"
-    missing = HttpError(404, message)
-    model = pipeline.find_declared(stub.models, name.removeprefix("models/"), missing)
-    if verb in ("generateContent", "streamGenerateContent") and not model.has_capability("completion"):
-        raise missing
-    return model
-
-
-class Candidates:
+class Candidates(pipeline.EventEncoder):
     """Encoder of a reply. A stream consists of server-sent events if the request asks for them, or is a JSON array."""
 
-    def __init__(self, request: Request, body: Body, evaluated: EvaluatedPrompt) -> None:
+    def __init__(self, request: Request, body: Body, evaluated: pipeline.EvaluatedPrompt) -> None:
         self.evaluated, self.ids = evaluated, evaluated.ids
-        self.thoughts = body.get("generationConfig", {}).get("thinkingConfig", {}).get("includeThoughts", False)
-        self.events = sends_events(request)
-        self.content_type = EVENTS if self.events else JSON
+        shows_thoughts = body.get("generationConfig", {}).get("thinkingConfig", {}).get("includeThoughts", False)
+        self.hidden = None if shows_thoughts else Reasoning
+        self.events = request.query.get("alt") == "sse"
+        self.content_type = b"text/event-stream" if self.events else JSON
         self.calls = 0
         self.has_sent = False
         self.common_fields = {"modelVersion": evaluated.prompt.model, "responseId": self.ids.id(0, 22)}
 
-    def chunk(self, pieces: list[Piece]) -> bytes:
-        return "".join([self._framed(self._response([part])) for part in self._parts(pieces)]).encode()
+    def piece(self, piece: Piece) -> str:
+        return "" if piece.kind is self.hidden else self._framed(self._response([self._part(piece)]))
 
     def end(self) -> bytes:
         last = self._framed(self._response([{"text": ""}], is_last=True))
@@ -347,8 +288,9 @@ class Candidates:
         return f"{self._framed(error_body(failure))}{'' if self.events else ']'}".encode()
 
     def complete_response(self) -> HttpResponse:
-        parts = self._parts(pipeline.blocks(self.evaluated.reply)) or [{"text": ""}]
-        return json_response(self._response(parts, is_last=True))
+        blocks = pipeline.blocks(self.evaluated.reply)
+        parts = [self._part(piece) for piece in blocks if piece.kind is not self.hidden]
+        return json_response(self._response(parts or [{"text": ""}], is_last=True))
 
     def _framed(self, response: dict[str, Any]) -> str:
         if self.events:
@@ -360,28 +302,24 @@ class Candidates:
     def _response(self, parts: list[dict[str, Any]], *, is_last: bool = False) -> dict[str, Any]:
         reason = {"finishReason": _FINISH[self.evaluated.reply.finish]} if is_last else {}
         candidate = {"content": {"parts": parts, "role": "model"}, **reason, "index": 0}
-        usage = {"usageMetadata": self._usage()} if is_last else {}
-        return {"candidates": [candidate], **usage, **self.common_fields}
-
-    def _usage(self) -> dict[str, int]:
-        """Return the value of `usageMetadata`. Its `candidatesTokenCount` includes the reasoning."""
+        if not is_last:
+            return {"candidates": [candidate], **self.common_fields}
         counts = self.evaluated.usage
-        return {
+        usage = {
             "promptTokenCount": counts.input,
             "candidatesTokenCount": counts.output,
             **({"thoughtsTokenCount": counts.reasoning} if counts.reasoning else {}),
             "totalTokenCount": counts.input + counts.output,
         }
+        return {"candidates": [candidate], "usageMetadata": usage, **self.common_fields}
 
-    def _parts(self, pieces: list[Piece]) -> list[dict[str, Any]]:
-        return [self._part(piece.kind, piece.value) for piece in pieces if self.thoughts or piece.kind is not Reasoning]
-
-    def _part(self, kind: type, value: Any) -> dict[str, Any]:
-        if kind is ToolCall:
+    def _part(self, piece: Piece) -> dict[str, Any]:
+        value = piece.value
+        if piece.kind is ToolCall:
             self.calls += 1
             generated_id = self.ids.id(self.calls, 8)
             return {"functionCall": {"id": value.id or generated_id, "name": value.name, "args": value.arguments}}
-        return {"text": value, "thought": True} if kind is Reasoning else {"text": value}
+        return {"text": value, "thought": True} if piece.kind is Reasoning else {"text": value}
 
 
 _ROUTES: Routes = {"/models": {"GET": models}, "/models/*": {"GET": model, "POST": _verb}, "/*": {ANY: _UNKNOWN_PATH}}

@@ -1,37 +1,37 @@
-"""Shared steps from a request to its reply: validate the body, find and load the model, get the reply, count tokens.
+"""Shared steps from a request to its reply: find and load the model, truncate the prompt, get the reply, count tokens.
 
-The handlers of Ollama's API use only a part of this module, because that API has its own rules for model names and load
-options.
+As in Ollama, the oldest messages of a prompt that is too long are removed first, except system messages. If the last
+message alone is too long, its text is shortened.
 """
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import replace
-from itertools import groupby
+from dataclasses import dataclass, replace
+from functools import cached_property
+from itertools import accumulate, groupby
+from math import inf
 from typing import Any, NamedTuple, TypeAlias
 
+import orjson
+
+from mochi_stub import prompt as prompts
 from mochi_stub.handlers import Encoder, Generation, Handler, Result, Routes, ScheduledResult, Stub
 from mochi_stub.http import Headers, HttpResponse, Request
 from mochi_stub.json_encoding import dumps
 from mochi_stub.models import Model
 from mochi_stub.models.scheduler import Lease, LoadRequest
-from mochi_stub.prompt import Message, Prompt, ToolCall, count_tokens
-from mochi_stub.providers.body_validation import Check, ValidationError, invalid_request, read, snake_case
-from mochi_stub.providers.prompt_evaluation import EvaluatedPrompt, evaluate_prompt
-from mochi_stub.replies import embed, normalised
+from mochi_stub.prompt import Message, Prompt, ToolCall, count_tokens, prompt_tokens
+from mochi_stub.providers.body_validation import snake_case
+from mochi_stub.replies import SeededIds, embed
 from mochi_stub.replies.chunks import Piece
-from mochi_stub.reply import Failure, HttpError, Reasoning, Reply, Text, ToolCalls, joined
+from mochi_stub.reply import Choice, Content, Cut, Failure, HttpError, Part, Reasoning, Reply, Text, ToolCalls, joined
 
-DEFAULT_TAG = ":latest"
 ARGUMENT_PIECE = 16
-RETRY_AFTER = "1"
+NUM_KEEP = 4
 JSON = b"application/json"
 EVENTS = b"text/event-stream; charset=utf-8"
-Tool: TypeAlias = "Mapping[str, Any]"
-Tools: TypeAlias = "tuple[Tool, ...]"
-_INTEGER = re.compile(r"-?[0-9]{1,18}")
+Tools: TypeAlias = "tuple[Mapping[str, Any], ...]"
 
 
 class Api(NamedTuple):
@@ -47,20 +47,19 @@ class Api(NamedTuple):
     wrong_method: Handler
 
 
-def with_checked_body(
-    check: Check,
-    handler: Callable[[Stub, Request, dict[str, Any]], Result],
-    format_error: Callable[[ValidationError], HttpError] = invalid_request,
-) -> Handler:
-    """Return a handler that validates the request body and passes it to `handler`."""
-    return lambda stub, request: handler(stub, request, read(request.body, check, format_error))
+class EventEncoder:
+    """Base class of encoders that encode one piece after the other. `start` begins the stream."""
 
+    content_type = EVENTS
 
-def read_query(request: Request, check: Check) -> dict[str, Any]:
-    """Return the checked parameters of the query that are not empty. The texts of integers become numbers."""
-    fields = {name: int(text) if _INTEGER.fullmatch(text) else text for name, text in request.query.items() if text}
-    query: dict[str, Any] = read(dumps(fields).encode(), check)
-    return query
+    def start(self) -> str:
+        return ""
+
+    def piece(self, piece: Piece) -> str:
+        raise NotImplementedError
+
+    def chunk(self, pieces: list[Piece]) -> bytes:
+        return (self.start() + "".join([self.piece(piece) for piece in pieces])).encode()
 
 
 def refuse(status: int, message: str, **details: Any) -> Handler:
@@ -72,23 +71,212 @@ def refuse(status: int, message: str, **details: Any) -> Handler:
     return handler
 
 
+_TOO_LONG = (
+    "the prompt is longer than the context length currently available to the model; shorten the prompt, adjust the "
+    "context length in settings, or use a model with a longer context length"
+)
+
+
+class TooLong(HttpError):
+    """The prompt exceeds the context and cannot be truncated. The message is JSON, as in Ollama's llama-server."""
+
+    def __init__(self, tokens: int, context: int) -> None:
+        message = f"request ({tokens} tokens) exceeds the available context size ({context} tokens), try increasing it"
+        error = {"code": 400, "message": message, "type": "exceed_context_size_error"}
+        body = {"error": {**error, "n_prompt_tokens": tokens, "n_ctx": context}}
+        super().__init__(400, orjson.dumps(body).decode())
+
+
+def fit_prompt(
+    prompt: Prompt, model: Model, context: int | None, *, truncate: bool, shift: bool, before: int = 0
+) -> tuple[Prompt, int, int, bool]:
+    """Truncate a prompt so that its tokens and `before` earlier tokens fit into a context of `context` tokens.
+
+    If `context` is None, there is no limit. Return the prompt, its tokens, the number of removed messages, and whether
+    the prompt was truncated. Raises HttpError if the prompt is too long and cannot be truncated.
+    """
+    per_token, is_chat = model.chars_per_token, prompt.operation == "chat"
+    tokens = prompt_tokens(prompt, per_token) + before
+    if context is None or tokens <= context:
+        return prompt, tokens, 0, False
+    if not truncate:
+        raise TooLong(tokens, context)
+    shorter = replace(prompt, messages=_latest(prompt, per_token, context)) if is_chat else prompt
+    tokens = prompt_tokens(shorter, per_token) + before
+    dropped = len(prompt.messages) - len(shorter.messages)
+    if tokens <= context:
+        return shorter, tokens, dropped, True
+    if is_chat and model.template_style == "native":
+        raise TooLong(tokens, context)
+    if not shift:
+        raise HttpError(400, _TOO_LONG)
+    keep = max(0, min(int(prompt.options.get("num_keep", NUM_KEEP)), context - 1))
+    removed = tokens - (context - (context - keep) // 2)  # half of the context after the first `keep` tokens is free
+    start = int(keep * per_token)
+    *earlier, last = shorter.messages
+    content = last.content[:start] + last.content[start + int(removed * per_token) :]
+    shortened = replace(shorter, messages=(*earlier, replace(last, content=content)))
+    return shortened, tokens - removed, dropped, True
+
+
+def _latest(prompt: Prompt, chars_per_token: float, context: int) -> tuple[Message, ...]:
+    length = len(prompts.counted_text(prompt))
+    images = sum(message.images for message in prompt.messages)
+    latest: list[Message] = []
+    for message in prompt.messages[:-1]:
+        fits = count_tokens(length, chars_per_token) + prompts.IMAGE_TOKENS * images <= context
+        if fits or message.role == "system":
+            latest.append(message)
+        else:
+            length -= len(prompts.counted_text_of(message))
+            images -= message.images
+    return (*latest, prompt.messages[-1])
+
+
+def apply_stop_conditions(reply: Reply, options: Mapping[str, Any], chars_per_token: float) -> Reply:
+    """Return the reply, cut at a sequence in `stop`, which can span adjacent texts, or after `num_predict` tokens."""
+    stop, tokens = options.get("stop") or (), options.get("num_predict")
+    stops = [stop] if isinstance(stop, str) else list(filter(None, stop))
+    left = inf if tokens is None or tokens < 0 else int(tokens * chars_per_token)
+    if not stops and left == inf:
+        return reply
+    before, text, kind = 0, "", None  # `text` joins adjacent parts of the same kind
+    for part in reply.parts:
+        if isinstance(part, (Choice, Cut, Failure, ToolCalls)):
+            kind = None
+        if not isinstance(part, (Reasoning, Text)):
+            continue
+        if type(part) is not kind:
+            before, text, kind = before + len(text), "", type(part)
+        text += joined(part.content)
+        at, found = min(((at, stop) for stop in stops if (at := text.find(stop)) >= 0), default=(len(text), None))
+        end = before + at
+        if found is not None or end > left:
+            ended = replace(reply, parts=_first_characters(reply.parts, int(min(end, left))), frames=None)
+            return replace(ended, finish="length") if end > left else replace(ended, finish="stop", stop_sequence=found)
+    return reply
+
+
+def _first_characters(parts: Sequence[Part], length: int) -> list[Part]:
+    """Return the parts up to the first `length` characters of their texts."""
+    kept: list[Part] = []
+    for part in parts:
+        if isinstance(part, (Reasoning, Text)):
+            size = len(joined(part.content))
+            if size > length:
+                return [*kept, replace(part, content=_shortened(part.content, length))]
+            length -= size
+        kept.append(part)
+    return kept
+
+
+def _shortened(content: Content, length: int) -> Content:
+    if isinstance(content, str):
+        return content[:length]
+    starts = accumulate(map(len, content), initial=0)
+    return [piece[: length - start] for piece, start in zip(content, starts, strict=False) if start < length]
+
+
+class Counts(NamedTuple):
+    """Token counts of a request and its reply. `output` includes `reasoning`."""
+
+    input: int
+    output: int
+    reasoning: int
+    cache_read: int = 0
+    cache_creation: int = 0
+
+
+@dataclass  # not frozen: frozen instances take three times as long to create
+class EvaluatedPrompt:
+    """Prompt of `tokens` tokens that fits the context, with its reply. `dropped` is the number of removed messages.
+
+    `seconds` is the simulated time of the evaluation, or None if the simulated machine has no `prompt_speed`.
+    """
+
+    stub: Stub
+    model: Model
+    prompt: Prompt
+    tokens: int
+    dropped: int
+    truncated: bool
+    reply: Reply
+    evaluated_tokens: int
+    seconds: float | None
+
+    @property
+    def ids(self) -> SeededIds:
+        """IDs and times of the reply, derived from the model name and the request body."""
+        return self.stub.seeded_ids(self.prompt.model.encode(errors="replace") + self.prompt.request)
+
+    @cached_property
+    def usage(self) -> Counts:
+        """Token counts. Counts that the reply sets replace the calculated counts."""
+        reply, per_token = self.reply, self.model.chars_per_token
+        output, reasoning = generated_characters(reply), len(reply.reasoning)
+        counts = Counts(self.tokens, count_tokens(output, per_token), count_tokens(reasoning, per_token))
+        return counts._replace(**{name: count for name, count in vars(reply.usage).items() if count is not None})
+
+    def generation(self, encoder: Encoder, **journal_fields: Any) -> Generation:
+        """Return the response that sends the reply. `journal_fields` are additional fields of the journal entry."""
+        fields = {
+            **{"model": self.prompt.model, "truncated": self.truncated, "dropped_messages": self.dropped},
+            **{"prompt_tokens": self.tokens, "evaluated_tokens": self.evaluated_tokens},
+            **journal_fields,
+        }
+        return Generation(self.reply, encoder, self.prompt.stream, fields, self.seconds or 0.0)
+
+
+def generated_characters(reply: Reply, encode: Callable[[Any], str] = dumps) -> int:
+    """Count the characters of a reply: reasoning, text, and the names and JSON arguments of tool calls."""
+    calls = sum(len(call.name) + len(encode(call.arguments)) for call in reply.tool_calls)
+    return len(reply.reasoning) + len(reply.text) + calls
+
+
+def evaluate_prompt(
+    stub: Stub, load: LoadRequest, lease: Lease, prompt: Prompt, *, truncate: bool = True, context_tokens: int = 0
+) -> EvaluatedPrompt:
+    """Truncate a prompt to the context of the loaded model, and return the prompt with its reply.
+
+    `context_tokens` is the number of tokens of an earlier conversation, which precede the prompt. Raises HttpError if
+    the prompt is too long and cannot be truncated.
+    """
+    model, limit = load.model, lease.limit
+    fit = fit_prompt(prompt, model, limit, truncate=truncate, shift=load.shift, before=context_tokens)
+    fitting, tokens, _, truncated = fit
+    stub.scheduler.truncations += truncated
+    options = dict(fitting.options)
+    if not load.shift and limit is not None:  # the reply must fit the free part of the context
+        requested, room = options.get("num_predict", -1), max(limit - tokens, 0)
+        options["num_predict"] = min(requested, room) if requested >= 0 else room
+    reply = apply_stop_conditions(stub.resolve(fitting), options, model.chars_per_token)
+    answer = prompts.render_message("assistant", reply.text, reply.tool_calls)
+    evaluated = lease.prompt_cache.evaluate(prompts.render(fitting), f"\n{answer}", tokens)
+    speed = stub.scheduler.machine.prompt_speed
+    return EvaluatedPrompt(stub, model, *fit, reply, evaluated, evaluated / speed if speed else None)
+
+
+def always(response: HttpResponse) -> Handler:
+    return lambda *_: response
+
+
 def usual_load(model: Model) -> LoadRequest:
     """Return the load settings for a request of an API that has no load options."""
     return LoadRequest(model, model.parameters, shift=model.shifts_context)
 
 
-def find_declared(models: Sequence[Model], name: str, missing: HttpError) -> Model:
+def find_declared(models: Iterable[Model], name: str, missing: HttpError) -> Model:
     """Return the model with this name, with or without the tag `:latest`. Raises `missing` for an unknown name."""
-    for candidate in (name, name.removesuffix(DEFAULT_TAG), name + DEFAULT_TAG):
-        for model in models:
-            if model.name == candidate:
-                return model
+    by_name = {model.name: model for model in models}
+    for candidate in (name, name.removesuffix(":latest"), f"{name}:latest"):
+        if candidate in by_name:
+            return by_name[candidate]
     raise missing
 
 
-def list_models(models: Iterable[Model]) -> list[Model]:
+def list_models(stub: Stub) -> list[Model]:
     """Return the models that clients can list. Models whose names begin with `_` exist only for inheritance."""
-    return [model for model in models if not model.name.startswith("_")]
+    return [model for model in stub.models if not model.name.startswith("_")]
 
 
 def generate(
@@ -99,7 +287,7 @@ def generate(
 
     def build_result(lease: Lease) -> Generation:
         evaluated = evaluate_prompt(stub, load, lease, with_defaults(prompt, model, request.body))
-        return evaluated.generation(encoder(evaluated), evaluated.reply, prompt_tokens=evaluated.usage.input)
+        return evaluated.generation(encoder(evaluated), prompt_tokens=evaluated.usage.input)
 
     return ScheduledResult(load, build_result)
 
@@ -107,25 +295,21 @@ def generate(
 def with_defaults(prompt: Prompt, model: Model, request: bytes = b"") -> Prompt:
     """Add the model's system message, parameters and thinking to a prompt, unless the request overrides them."""
     messages, thinks = prompt.messages, model.has_capability("thinking") and prompt.think is not False
-    if model.system and not any(message.role == "system" for message in prompt.messages):
+    if model.system and not any(message.role == "system" for message in messages):
         messages = (Message("system", model.system), *messages)
     options = {**model.parameters, **prompt.options}
     return replace(prompt, messages=messages, thinks=thinks, options=options, request=request)
 
 
-_SAME_NAMES = ("temperature", "top_p", "top_k", "seed", "frequency_penalty", "presence_penalty")
 _OPTIONS = {
-    **{name: name for name in _SAME_NAMES},
+    **{name: name for name in ("temperature", "top_p", "top_k", "seed", "frequency_penalty", "presence_penalty")},
     **dict.fromkeys(("max_tokens", "max_completion_tokens", "max_output_tokens"), "num_predict"),
     "stop_sequences": "stop",
 }
 
 
 def options(fields: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the sampling options of a request under Ollama's names.
-
-    If the request has several fields that limit the tokens, the last of these fields applies.
-    """
+    """Return the sampling options of a request under Ollama's names. The last field that limits the tokens applies."""
     found = {_OPTIONS.get(snake_case(name), ""): value for name, value in fields.items()}
     if stop := fields.get("stop"):
         found["stop"] = [stop] if isinstance(stop, str) else stop
@@ -150,9 +334,9 @@ def argument_pieces(call: ToolCall) -> list[str]:
     return [encoded[start : start + ARGUMENT_PIECE] for start in range(0, len(encoded), ARGUMENT_PIECE)]
 
 
-def embed_text(stub: Stub, model: Model, name: str, text: str) -> tuple[list[float], int]:
+def embed_text(stub: Stub, model: Model, text: str, name: str = "") -> tuple[list[float], int]:
     """Return the embedding of a text and its token count. Raises HttpError if the configured reply is a failure."""
-    reply = stub.resolve(Prompt(name, "embed", (Message("user", text),)))
+    reply = stub.resolve(Prompt(name or model.name, "embed", (Message("user", text),)))
     for part in reply.parts:
         if isinstance(part, Failure):
             raise HttpError(part.status, part.message, part.headers)
@@ -161,39 +345,38 @@ def embed_text(stub: Stub, model: Model, name: str, text: str) -> tuple[list[flo
     return vector, tokens
 
 
-def shorten_vector(vector: list[float], dimensions: int | None) -> list[float]:
-    """Return the first `dimensions` values of a vector (default: all values), scaled to unit length."""
-    return normalised(vector[:dimensions] if dimensions else vector)
-
-
-def choose_tools(tools: Sequence[Tool], required: bool, names: Iterable[str] | None = None) -> tuple[Tools, Tools]:
-    """Return the tools that the model may call, and the tools of which it must call one if `required` is true.
+def choose_tools(
+    tools: Iterable[Mapping[str, Any]], mode: str, names: Iterable[str] | None = None
+) -> tuple[Tools, Tools]:
+    """Return the tools that the model may call, and the tools of which it must call one. Both can be empty.
 
     `names` limits the required tools. Raises HttpError if the request does not offer a tool that it requires.
     """
+    tools = () if mode == "none" else tuple(tools)
+    if mode not in ("any", "tool", "required", "function"):
+        return tools, ()
     by_name = {tool["function"]["name"]: tool for tool in tools if tool["type"] == "function"}
-    if not required:
-        return tuple(tools), ()
     names = list(by_name if names is None else names)
     missing = [name for name in names if name not in by_name]
     if missing or not names:
         unknown = f"it offers no function {missing[0]}" if missing else "it offers no functions"
         raise HttpError(400, f"the request requires a tool call, but {unknown}", param="tool_choice")
-    return tuple(tools), tuple(by_name[name] for name in names)
+    return tools, tuple(by_name[name] for name in names)
 
 
-def function_tool(**fields: Any) -> dict[str, Any]:
+def function_tool(name: str, description: str | None, parameters: Any, strict: bool | None = None) -> dict[str, Any]:
     """Return a tool in the format of chat completions. Fields that are None are omitted."""
+    fields = {"name": name, "description": description, "parameters": parameters, "strict": strict}
     return {"type": "function", "function": {name: value for name, value in fields.items() if value is not None}}
 
 
 def headers_of(failure: Failure) -> Headers:
     """Return the response headers for a failure. Status 429 always includes the header `retry-after`."""
-    headers = {name.lower(): value for name, value in failure.headers}
+    headers = {name.lower(): text for name, text in failure.headers}
     if failure.status == 429:
-        headers.setdefault("retry-after", RETRY_AFTER)
+        headers.setdefault("retry-after", "1")
     return tuple(
-        (name.encode("latin-1", "replace"), value.encode("latin-1", "replace")) for name, value in headers.items()
+        (name.encode("latin-1", "replace"), text.encode("latin-1", "replace")) for name, text in headers.items()
     )
 
 

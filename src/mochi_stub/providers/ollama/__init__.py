@@ -1,154 +1,156 @@
-"""Ollama's API with the bytes of the real server: routes, and the handlers that list and describe models."""
+"""Ollama's API with the bytes of the real server: routes, and the handlers of the endpoints that run a model.
+
+The checks of a request have the same order as in Ollama.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from dataclasses import replace
+from functools import partial
 from typing import Any
 
-from mochi_stub.handlers import ANY, Handler, Result, Routes, Stub
+from mochi_stub.handlers import ANY, Generation, Handler, Result, Routes, ScheduledResult, Stub
 from mochi_stub.http import HttpResponse, Request
-from mochi_stub.json_encoding import go_dumps, quoted, timestamp
+from mochi_stub.json_encoding import dumps, go_dumps, go_text, number, numbers32, quoted, timestamp
 from mochi_stub.models import Model
-from mochi_stub.providers.ollama import models as management
+from mochi_stub.models.scheduler import Lease, LoadRequest
+from mochi_stub.prompt import Operation, Prompt, render
+from mochi_stub.providers.ollama import models
 from mochi_stub.providers.ollama import request_schema as schema
-from mochi_stub.providers.ollama.generation import chat, embed, embeddings, generate
-from mochi_stub.providers.ollama.models import (
-    blob_path,
-    local_model,
-    no_remote_details,
-    not_found,
-    parse_name,
-    requested_name,
-    routed,
-    short_name,
-)
-from mochi_stub.providers.ollama.request_schema import checked
-from mochi_stub.providers.ollama.response_encoding import json_response
-from mochi_stub.providers.provider_pipeline import list_models
+from mochi_stub.providers.ollama.models import local_model, not_found, split_name
+from mochi_stub.providers.ollama.request_schema import checked, effective_options, to_prompt
+from mochi_stub.providers.ollama.response_encoding import JSON, STREAM_ERROR, ChatLines, GenerateLines, json_response
+from mochi_stub.providers.provider_pipeline import TooLong, always, embed_text, evaluate_prompt
+from mochi_stub.replies import NANOSECONDS_PER_PROMPT_TOKEN, normalised
+from mochi_stub.reply import Failure, HttpError, Reasoning, Reply, Text
 
-NEVER = 292 * 365.25 * 24 * 3600
-"""Seconds until `expires_at` in `/api/ps` for a model that stays loaded forever."""
+INPUT_TOO_LONG = "the input length exceeds the context length"
 
 
-def tags(stub: Stub, _request: Request) -> Result:
-    """List the models (`GET /api/tags`), newest first. Models modified in the same second keep the configured order."""
-    ordered = sorted(list_models(stub.models), key=lambda model: model.modified_at[:19], reverse=True)
-    return json_response({"models": [_list_entry(model) for model in ordered]})
+def generate(operation: Operation, stub: Stub, request: Request, body: dict[str, Any]) -> Result:
+    """Handle `POST /api/chat` (operation `chat`) or `POST /api/generate` (operation `generate`)."""
+    is_chat = operation == "chat"
+    if not 0 <= body.get("top_logprobs", 0) <= 20:
+        raise HttpError(400, "top_logprobs must be between 0 and 20")
+    model = local_model(stub, body.get("model", ""), if_empty=None if is_chat else not_found(""))
+    if body.get("raw") and any(body.get(key) for key in ("template", "system", "context")):
+        raise HttpError(400, "raw mode does not support template, system, or context")
+    ids = stub.seeded_ids(request.body)
+    head = {"model": body["model"], "created_at": timestamp(ids.start)}
+    is_empty = not body.get("messages" if is_chat else "prompt")
+    loaded = {**head, **_empty_content("assistant", operation), "done": True, "done_reason": "load"}
+    if is_empty and body.get("keep_alive") == 0:
+        stub.scheduler.unload(model)
+        return json_response({**loaded, "done_reason": "unload"})
+    _check_capabilities(body, model, operation)
+    options = effective_options(model, body.get("options", {}))
+    load = LoadRequest(model, options, body.get("keep_alive"), body.get("shift", model.shifts_context))
+    if is_empty:
+        return ScheduledResult(load, lambda _: json_response(loaded))
+    format_error = _format_error(body.get("format"))
+    prompt = to_prompt({**body, "format": None} if format_error else body, operation, model, options, request.body)
+
+    def build_result(lease: Lease) -> HttpResponse | Generation:
+        if body.get("_debug_render_only"):
+            debug = {"done": False, "_debug_info": {"rendered_template": render(prompt)}}
+            return json_response({**head, **_empty_content("", operation), **debug})
+        truncate, context_tokens = body.get("truncate", True), len(body.get("context", ()))
+        try:
+            done = evaluate_prompt(stub, load, lease, prompt, truncate=truncate, context_tokens=context_tokens)
+        except TooLong as error:
+            if not prompt.stream:
+                raise
+            # llama-server refuses the prompt after Ollama has started the stream.
+            message = go_dumps({"error": error.failure.message}).encode()
+            return HttpResponse(400, message, STREAM_ERROR, has_length=False)
+        if format_error:
+            done = replace(done, reply=_with_format_error(done.reply, format_error, model, prompt))
+        encoder_class = ChatLines if is_chat else GenerateLines
+        generation = done.generation(encoder_class(done, ids, body, lease.load_duration))
+        return generation._replace(error_content_type=STREAM_ERROR) if prompt.stream else generation
+
+    return ScheduledResult(load, build_result)
 
 
-def ps(stub: Stub, _request: Request) -> Result:
-    """List the loaded models (`GET /api/ps`), latest expiry first."""
-    now = stub.scheduler.now()
-    models = [
-        {
-            "name": short_name(loaded.model),
-            "model": short_name(loaded.model),
-            "size": loaded.model.size,
-            "digest": loaded.model.digest,
-            "details": _details(loaded.model, loaded.model.quantization),
-            "expires_at": timestamp(int(min(loaded.expires_at(now), now + NEVER) * 1e9)),
-            "size_vram": loaded.model.size,
-            "context_length": loaded.settings.context,
-        }
-        for loaded in stub.scheduler.loaded()
-    ]
-    return json_response({"models": models})
+def _check_capabilities(body: Mapping[str, Any], model: Model, operation: Operation) -> None:
+    name = body["model"]
+    if body.get("think") and not model.has_capability("thinking"):
+        raise HttpError(400, f"{quoted(name)} does not support thinking")
+    if not model.has_capability("completion"):
+        raise HttpError(400, f"{quoted(name)} does not support {operation}")
+    for field, capability in (("tools", "tools"), ("suffix", "insert")):
+        if body.get(field) and not model.has_capability(capability):
+            raise HttpError(400, f"{split_name(model.name).full} does not support {capability}")
 
 
-def _list_entry(model: Model) -> dict[str, Any]:
-    # Ollama lists models without their pooling and chat template, so it reports embedding models as chat models.
-    name = short_name(model)
-    remote = {"remote_model": model.remote.model, "remote_host": model.remote.host} if model.remote else {}
-    lengths = {"context_length": model.context_length, "embedding_length": model.embedding_length}
-    has_listed_capabilities = model.has_capability("completion") and model.template_style != "native"
-    return {
-        "name": name,
-        "model": name,
-        **remote,
-        "modified_at": model.modified_at,
-        "size": model.size,
-        "digest": model.digest,
-        "details": {
-            **_details(model, model.listed_quantization or model.quantization),
-            **{key: value for key, value in lengths.items() if value},
-        },
-        "capabilities": model.capabilities if has_listed_capabilities else ("completion",),
-    }
+def _format_error(format_: Any) -> Failure | None:
+    if format_ in (None, "", "json") or isinstance(format_, dict):
+        return None
+    found = quoted(dumps(format_))
+    return Failure(f'invalid format: {found}; expected "json" or a valid JSON Schema object')
 
 
-def show(stub: Stub, _request: Request, body: dict[str, Any]) -> Result:
-    """Handle `POST /api/show`. If the field `verbose` is false, null replaces the arrays in `model_info`."""
-    name = requested_name(body)
-    base_name, location = routed(name)
-    if location == "cloud":
-        raise no_remote_details()
-    parsed = parse_name(base_name)
-    model = local_model(stub, name, error_if_missing=not_found(parsed.short) if parsed else None)
-    if model.remote:
-        raise no_remote_details()
-    return json_response(_model_object(model, verbose=body.get("verbose", False)))
+def _with_format_error(reply: Reply, problem: Failure, model: Model, prompt: Prompt) -> Reply:
+    """Return the reply to a request with an invalid `format`. In a chat, the thinking precedes the error."""
+    if prompt.operation == "chat" and model.template_style == "native":  # Ollama then sends no thinking
+        raise HttpError(problem.status, problem.message)
+    thinking = [part for part in reply.parts if isinstance(part, Reasoning) and part.content and prompt.thinks]
+    return Reply([*thinking, Text(("",)), problem] if thinking and prompt.operation == "chat" else [problem])
 
 
-def _details(model: Model, quantization: str) -> dict[str, Any]:
-    return {
-        "parent_model": model.parent,
-        "format": model.format,
-        "family": model.family,
-        "families": [model.family],
-        "parameter_size": model.parameter_size,
-        "quantization_level": quantization,
-    }
+def _empty_content(role: str, operation: Operation) -> dict[str, Any]:
+    return {"message": {"role": role, "content": ""}} if operation == "chat" else {"response": ""}
 
 
-def _model_object(model: Model, *, verbose: bool) -> dict[str, Any]:
-    parameters = ((name, quoted(value) if isinstance(value, str) else go_dumps(value)) for name, value in _pairs(model))
-    info = {
-        name: None if isinstance(value, (list, tuple)) and not verbose else value
-        for name, value in model.model_info.items()
-    }
-    fields = {
-        "license": model.license,
-        "modelfile": _modelfile(model),
-        "parameters": "\n".join(f"{name:<30} {value}" for name, value in parameters),
-        "template": model.rendered_template,
-        "system": model.system,
-        "details": _details(model, model.quantization),
-        "model_info": info,
-        "tensors": model.tensors,
-        "capabilities": model.capabilities,
-        "modified_at": model.modified_at,
-    }
-    required = ("model_info", "capabilities", "modified_at")
-    return {name: value for name, value in fields.items() if value or name in required}
+def embed(stub: Stub, _request: Request, body: dict[str, Any]) -> Result:
+    """Handle `POST /api/embed`: return a vector of unit length for each input."""
+    field = body.get("input")
+    inputs = field if isinstance(field, list) else [] if field in (None, "") else [field]
+    if not all(isinstance(item, str) for item in inputs):
+        raise HttpError(400, "invalid input type")
+    name = body.get("model", "")
+    load = _load_request(stub, body, if_empty=not_found(""))
+
+    def build_response(lease: Lease) -> HttpResponse:
+        model = load.model
+        room = int(lease.context * model.chars_per_token)
+        if not body.get("truncate", True) and any(len(item) > room for item in inputs):
+            raise HttpError(400, INPUT_TOO_LONG)
+        vectors, tokens, dimensions = [], 0, max(0, body.get("dimensions", 0)) or None
+        for item in inputs:
+            vector, count = embed_text(stub, model, item[:room], name)
+            vectors.append(",".join(numbers32(normalised(vector[:dimensions]))))
+            tokens += max(count, 1)
+        arrays = ",".join(f"[{vector}]" for vector in vectors)
+        total = lease.load_duration + tokens * NANOSECONDS_PER_PROMPT_TOKEN
+        counters = f',"total_duration":{total},"load_duration":{lease.load_duration},"prompt_eval_count":{tokens}'
+        return HttpResponse(
+            200, f'{{"model":{go_text(name)},"embeddings":[{arrays}]{counters if vectors else ""}}}'.encode(), JSON
+        )
+
+    return ScheduledResult(load, build_response)
 
 
-def _modelfile(model: Model) -> str:
-    lines = [
-        '# Modelfile generated by "ollama show"',
-        "# To build a new Modelfile based on this, replace FROM with:",
-        f"# FROM {short_name(model)}",
-        "",
-        f"FROM {blob_path(model.blob_digest)}",
-        f"TEMPLATE {_quoted(model.modelfile_template)}",
-        *([f"SYSTEM {_quoted(model.system)}"] if model.system else []),
-        *(
-            f"PARAMETER {name} {_quoted(value if isinstance(value, str) else go_dumps(value))}"
-            for name, value in _pairs(model)
-        ),
-        *([f"LICENSE {_quoted(model.license)}"] if model.license else []),
-    ]
-    return "\n".join(lines) + "\n"
+def embeddings(stub: Stub, _request: Request, body: dict[str, Any]) -> Result:
+    """Handle `POST /api/embeddings`: return one vector without normalising it."""
+    name, prompt = body.get("model", ""), body.get("prompt", "")
+    load = _load_request(stub, body)
+
+    def build_response(lease: Lease) -> HttpResponse:
+        if len(prompt) > lease.context * load.model.chars_per_token:
+            raise HttpError(500, INPUT_TOO_LONG)
+        vector = embed_text(stub, load.model, prompt, name)[0] if prompt else []
+        return HttpResponse(200, f'{{"embedding":[{",".join(map(number, vector))}]}}'.encode(), JSON)
+
+    return ScheduledResult(load, build_response)
 
 
-def _pairs(model: Model) -> list[tuple[str, Any]]:
-    """Return the parameters of the Modelfile as pairs of name and value, with a pair for each stop sequence."""
-    values = {name: value if isinstance(value, (list, tuple)) else [value] for name, value in model.parameters.items()}
-    return [(name, item) for name, items in values.items() for item in items]
-
-
-def _quoted(value: str) -> str:
-    if "\n" not in value and value == value.strip(" "):
-        return value
-    return f'"""{value}"""' if '"' in value else f'"{value}"'
+def _load_request(stub: Stub, body: Mapping[str, Any], if_empty: HttpError | None = None) -> LoadRequest:
+    name = body.get("model", "")
+    not_pulled = HttpError(404, f"model {quoted(name)} not found, try pulling it first")
+    model = local_model(stub, name, if_empty=if_empty, if_missing=not_pulled)
+    return LoadRequest(model, effective_options(model, body.get("options", {})), body.get("keep_alive"))
 
 
 VERSION = "0.33.0"
@@ -156,12 +158,8 @@ NO_CLOUD = {"cloud": {"disabled": True, "source": "env"}}
 NO_WEB = "ollama cloud is disabled:"
 
 
-def _always(answer: HttpResponse) -> Handler:
-    return lambda *_: answer
-
-
 def _error(status: int, message: str) -> Handler:
-    return _always(json_response({"error": message}, status))
+    return always(json_response({"error": message}, status))
 
 
 def _get_and_head(handler: Handler) -> dict[str, Handler]:
@@ -170,26 +168,26 @@ def _get_and_head(handler: Handler) -> dict[str, Handler]:
 
 _SIGN_OUT = _error(500, "there was an error signing out")
 ROUTES: Routes = {
-    "/": _get_and_head(_always(HttpResponse(200, b"Ollama is running", b"text/plain; charset=utf-8"))),
-    "/api/version": _get_and_head(_always(json_response({"version": VERSION}))),
-    "/api/status": {"GET": _always(json_response(NO_CLOUD))},
-    "/api/tags": _get_and_head(tags),
-    "/api/ps": {"GET": ps},
-    "/api/show": {"POST": checked("ShowRequest", schema.SHOW, show)},
-    "/api/chat": {"POST": checked("ChatRequest", schema.CHAT, chat)},
-    "/api/generate": {"POST": checked("GenerateRequest", schema.GENERATE, generate)},
+    "/": _get_and_head(always(HttpResponse(200, b"Ollama is running", b"text/plain; charset=utf-8"))),
+    "/api/version": _get_and_head(always(json_response({"version": VERSION}))),
+    "/api/status": {"GET": always(json_response(NO_CLOUD))},
+    "/api/tags": _get_and_head(models.tags),
+    "/api/ps": {"GET": models.ps},
+    "/api/show": {"POST": checked("ShowRequest", schema.SHOW, models.show)},
+    "/api/chat": {"POST": checked("ChatRequest", schema.CHAT, partial(generate, "chat"))},
+    "/api/generate": {"POST": checked("GenerateRequest", schema.GENERATE, partial(generate, "generate"))},
     "/api/embed": {"POST": checked("EmbedRequest", schema.EMBED, embed)},
     "/api/embeddings": {"POST": checked("EmbeddingRequest", schema.EMBEDDINGS, embeddings)},
-    "/api/pull": {"POST": checked("PullRequest", schema.PULL, management.pull)},
-    "/api/push": {"POST": _error(400, management.NO_FILES)},
-    "/api/create": {"POST": checked("CreateRequest", schema.create_fields, management.create)},
-    "/api/copy": {"POST": checked("CopyRequest", schema.COPY, management.copy)},
-    "/api/delete": {"DELETE": checked("DeleteRequest", schema.DELETE, management.delete)},
-    "/api/blobs/*": {ANY: _error(400, management.NO_FILES)},
+    "/api/pull": {"POST": checked("PullRequest", schema.PULL, models.pull)},
+    "/api/push": {"POST": _error(400, models.NO_FILES)},
+    "/api/create": {"POST": checked("CreateRequest", schema.create_fields, models.create)},
+    "/api/copy": {"POST": checked("CopyRequest", schema.COPY, models.copy)},
+    "/api/delete": {"DELETE": checked("DeleteRequest", schema.DELETE, models.delete)},
+    "/api/blobs/*": {ANY: _error(400, models.NO_FILES)},
     "/api/me": {"POST": _error(503, "account unavailable")},
     "/api/signout": {"POST": _SIGN_OUT},
     "/api/user/keys/*": {"DELETE": _SIGN_OUT},
     "/api/experimental/web_search": {"POST": _error(403, f"{NO_WEB} web search is unavailable")},
     "/api/experimental/web_fetch": {"POST": _error(403, f"{NO_WEB} web fetch is unavailable")},
-    "/api/experimental/model-recommendations": {"GET": _always(json_response({"recommendations": []}))},
+    "/api/experimental/model-recommendations": {"GET": always(json_response({"recommendations": []}))},
 }

@@ -1,27 +1,27 @@
-"""Names of models on Ollama's API, and the handlers of `pull`, `create`, `copy` and `delete`."""
+"""Names of models on Ollama's API, and the handlers that list, describe, pull, create, copy and delete models."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
-from functools import lru_cache, partial
-from typing import Any
+from dataclasses import replace
+from functools import lru_cache
+from typing import Any, NamedTuple, TypeAlias
 
 from mochi_stub.handlers import Generation, Result, Stub
 from mochi_stub.http import HttpResponse, Request
 from mochi_stub.json_encoding import go_dumps, quoted, timestamp
 from mochi_stub.models import Model, sha256
 from mochi_stub.providers.ollama.request_schema import effective_options
-from mochi_stub.providers.provider_pipeline import JSON
+from mochi_stub.providers.ollama.response_encoding import error_line, json_response
+from mochi_stub.providers.provider_pipeline import JSON, EventEncoder, list_models
 from mochi_stub.replies.chunks import Piece
 from mochi_stub.reply import Failure, HttpError, Part, Reply, Text
 
 _NAME = re.compile(r"\w[\w.:-]{0,349}/\w[\w-]{0,79}/\w[\w.-]{0,79}:\w[\w.-]{0,79}", re.ASCII)
 
 
-@dataclass(frozen=True)
-class Name:
+class Name(NamedTuple):
     """Parsed model name. Missing parts have their default values."""
 
     host: str
@@ -56,20 +56,14 @@ def split_name(text: str) -> Name:
     return Name(host.partition("://")[2] or host, prefixes[-1] if prefixes else "library", model, tag)
 
 
-@lru_cache(maxsize=4096)
 def routed(text: str) -> tuple[str, str]:
     """Remove the location suffix of a name. Return the name and "cloud", "local" or "". Raises HttpError."""
     base, _, tag = text.rpartition(":")
-    if not base:
-        return text, ""
-    inner = base.rpartition(":")[2] if ":" in base else ""
-    if {tag, inner} == {"cloud", "local"}:
+    if re.search(".:(cloud:local|local:cloud)$", text):
         raise HttpError(400, f"use either :local or :cloud, not both: {quoted(text)}")
-    if tag in ("cloud", "local"):
+    if base and tag in ("cloud", "local"):
         return base, tag
-    if tag.endswith("-cloud"):
-        return text.removesuffix("-cloud"), "cloud"
-    return text, ""
+    return (text.removesuffix("-cloud"), "cloud") if base and tag.endswith("-cloud") else (text, "")
 
 
 def find(models: Iterable[Model], name: Name) -> Model | None:
@@ -84,28 +78,22 @@ def short_name(model: Model) -> str:
     return name.short if name else model.name
 
 
-no_remote = partial(HttpError, 403, "ollama cloud is disabled: remote model is unavailable")
-no_remote_details = partial(HttpError, 403, "ollama cloud is disabled: remote model details are unavailable")
-invalid_name = partial(HttpError, 400, "invalid model name")
-model_required = partial(HttpError, 400, "model is required")
-
-
 def local_model(
-    stub: Stub, name: str, *, error_if_empty: HttpError | None = None, error_if_missing: HttpError | None = None
+    stub: Stub,
+    name: str,
+    if_empty: HttpError | None = None,
+    if_missing: HttpError | None = None,
+    unavailable: str = "is unavailable",
 ) -> Model:
-    """Return the model with this name.
-
-    Raises `error_if_empty` (default: 400) for an empty name, `error_if_missing` (default: 404) for an unknown name, and
-    other HttpErrors for an invalid name (400) and a cloud model (403).
-    """
+    """Return the model with this name. Raises HttpError for an empty, unknown or invalid name, or a cloud model."""
     if not name:
-        raise error_if_empty or model_required()
+        raise if_empty or HttpError(400, "model is required")
     base_name, location = routed(name)
-    if location == "cloud":
-        raise no_remote()
-    model = find(stub.models, valid_name(base_name))
+    model = None if location == "cloud" else find(stub.models, valid_name(base_name))
+    if location == "cloud" or (model and model.remote):
+        raise HttpError(403, f"ollama cloud is disabled: remote model {unavailable}")
     if model is None:
-        raise error_if_missing or not_found(name)
+        raise if_missing or not_found(name)
     return model
 
 
@@ -118,7 +106,7 @@ def valid_name(text: str, field: str = "") -> Name:
     """Parse a model name. Raises HttpError for an invalid name. The error message begins with `field`, if set."""
     name = parse_name(text)
     if name is None:
-        raise HttpError(400, f"{field} {quoted(text)} is invalid") if field else invalid_name()
+        raise HttpError(400, f"{field} {quoted(text)} is invalid" if field else "invalid model name")
     return name
 
 
@@ -126,12 +114,133 @@ def not_found(name: str) -> HttpError:
     return HttpError(404, f"model '{name}' not found")
 
 
-MODELS = "/usr/share/ollama/.ollama/models"
+NEVER = 292 * 365.25 * 24 * 3600  # seconds until `expires_at` in `/api/ps` for a model that stays loaded forever
+REGISTRY = "registry.ollama.ai"
+PARTS = 4  # number of parts in which the download of a layer is reported
+CREATE_FIELDS = ("from", "system", "parameters", "template")
+NO_FILES = "mochi-stub stores no files and pushes no models"
+BLOBS = "/usr/share/ollama/.ollama/models/blobs"
+Step: TypeAlias = "Mapping[str, Any]"
 
-Step = Mapping[str, Any]
+
+def tags(stub: Stub, _request: Request) -> Result:
+    """List the models (`GET /api/tags`), newest first. Models modified in the same second keep the configured order."""
+    ordered = sorted(list_models(stub), key=lambda model: model.modified_at[:19], reverse=True)
+    return json_response({"models": list(map(_list_entry, ordered))})
 
 
-class ProgressLines:
+def ps(stub: Stub, _request: Request) -> Result:
+    """List the loaded models (`GET /api/ps`), latest expiry first."""
+    now = stub.scheduler.now()
+    models = [
+        {
+            "name": short_name(loaded.model),
+            "model": short_name(loaded.model),
+            "size": loaded.model.size,
+            "digest": loaded.model.digest,
+            "details": _details(loaded.model, loaded.model.quantization),
+            "expires_at": timestamp(int(min(loaded.expires_at(now), now + NEVER) * 1e9)),
+            "size_vram": loaded.model.size,
+            "context_length": loaded.settings.context,
+        }
+        for loaded in stub.scheduler.loaded()
+    ]
+    return json_response({"models": models})
+
+
+def _list_entry(model: Model) -> dict[str, Any]:
+    # Ollama lists models without their pooling and chat template, so it reports embedding models as chat models.
+    name = short_name(model)
+    remote = {"remote_model": model.remote.model, "remote_host": model.remote.host} if model.remote else {}
+    lengths = {"context_length": model.context_length, "embedding_length": model.embedding_length}
+    has_listed_capabilities = model.has_capability("completion") and model.template_style != "native"
+    return {
+        "name": name,
+        "model": name,
+        **remote,
+        "modified_at": model.modified_at,
+        "size": model.size,
+        "digest": model.digest,
+        "details": {
+            **_details(model, model.listed_quantization or model.quantization),
+            **{key: value for key, value in lengths.items() if value},
+        },
+        "capabilities": model.capabilities if has_listed_capabilities else ("completion",),
+    }
+
+
+def show(stub: Stub, _request: Request, body: dict[str, Any]) -> Result:
+    """Handle `POST /api/show`. If the field `verbose` is false, null replaces the arrays in `model_info`."""
+    name = requested_name(body)
+    missing = not_found(split_name(routed(name)[0]).short)
+    model = local_model(stub, name, if_missing=missing, unavailable="details are unavailable")
+    return json_response(_model_object(model, verbose=body.get("verbose", False)))
+
+
+def _details(model: Model, quantization: str) -> dict[str, Any]:
+    return {
+        "parent_model": model.parent,
+        "format": model.format,
+        "family": model.family,
+        "families": [model.family],
+        "parameter_size": model.parameter_size,
+        "quantization_level": quantization,
+    }
+
+
+def _model_object(model: Model, *, verbose: bool) -> dict[str, Any]:
+    parameters = ((name, quoted(value) if isinstance(value, str) else go_dumps(value)) for name, value in _pairs(model))
+    info = {
+        name: None if isinstance(value, (list, tuple)) and not verbose else value
+        for name, value in model.model_info.items()
+    }
+    fields = {
+        "license": model.license,
+        "modelfile": _modelfile(model),
+        "parameters": "\n".join(f"{name:<30} {value}" for name, value in parameters),
+        "template": model.rendered_template,
+        "system": model.system,
+        "details": _details(model, model.quantization),
+        "model_info": info,
+        "tensors": model.tensors,
+        "capabilities": model.capabilities,
+        "modified_at": model.modified_at,
+    }
+    required = ("model_info", "capabilities", "modified_at")
+    return {name: value for name, value in fields.items() if value or name in required}
+
+
+def _modelfile(model: Model) -> str:
+    lines = [
+        '# Modelfile generated by "ollama show"',
+        "# To build a new Modelfile based on this, replace FROM with:",
+        f"# FROM {short_name(model)}",
+        "",
+        f"FROM {BLOBS}/sha256-{model.blob_digest}",
+        f"TEMPLATE {_quoted(model.modelfile_template)}",
+        *([f"SYSTEM {_quoted(model.system)}"] if model.system else []),
+        *(
+            f"PARAMETER {name} {_quoted(value if isinstance(value, str) else go_dumps(value))}"
+            for name, value in _pairs(model)
+        ),
+        *([f"LICENSE {_quoted(model.license)}"] if model.license else []),
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def _pairs(model: Model) -> list[tuple[str, Any]]:
+    """Return the parameters of the Modelfile as pairs of name and value, with a pair for each stop sequence."""
+    values = {name: value if isinstance(value, (list, tuple)) else [value] for name, value in model.parameters.items()}
+    return [(name, item) for name, items in values.items() for item in items]
+
+
+def _quoted(value: str) -> str:
+    if "\n" not in value and value == value.strip(" "):
+        return value
+    return f'"""{value}"""' if '"' in value else f'"{value}"'
+
+
+class ProgressLines(EventEncoder):
     """Encoder of progress steps as lines. `finish` is called after the last step, unless the client disconnects."""
 
     content_type = b"application/x-ndjson"
@@ -139,14 +248,14 @@ class ProgressLines:
     def __init__(self, finish: Callable[[], None]) -> None:
         self.finish = finish
 
-    def chunk(self, pieces: list[Piece]) -> bytes:
-        return "".join([piece.value for piece in pieces]).encode()
+    def piece(self, piece: Piece) -> str:
+        return str(piece.value)
 
     def end(self) -> bytes:
         return self.complete_response().body + b"\n"
 
     def error(self, failure: Failure) -> bytes:
-        return f"{go_dumps({'error': failure.message})}\n".encode()
+        return error_line(failure)
 
     def complete_response(self) -> HttpResponse:
         self.finish()
@@ -159,10 +268,7 @@ def progress(
     failure: Failure | None = None,
     finish: Callable[[], None] = lambda: None,
 ) -> Generation:
-    """Return a response that sends `steps` as progress lines and then the error `failure`.
-
-    If `failure` is None, `finish` is called after the steps, and the response ends with the status `success`.
-    """
+    """Return a response that sends `steps` as lines, and then `failure` or the result of `finish` as `success`."""
     parts: list[Part] = [Text([f"{go_dumps(step)}\n" for step in steps])] if steps else []
     parts += [failure] if failure else []
     return Generation(Reply(parts), ProgressLines(finish), body.get("stream", True), error_content_type=JSON)
@@ -192,26 +298,15 @@ def stored_digests(stub: Stub) -> set[str]:
     return {digest for model in stub.models for digest, _ in layers(model)}
 
 
-def blob_path(digest: str) -> str:
-    """Return the path at which a real Ollama server stores a blob."""
-    return f"{MODELS}/blobs/sha256-{digest}"
-
-
-REGISTRY = "registry.ollama.ai"
-PARTS = 4
-"""Number of parts in which the download of a layer is reported."""
-OK = HttpResponse(200)
-CREATE_FIELDS = ("from", "system", "parameters", "template")
-NO_FILES = "mochi-stub stores no files and pushes no models"
-
-
 def pull(stub: Stub, _request: Request, body: dict[str, Any]) -> Result:
     scheme, separator, text = requested_name(body).partition("://")
     scheme, text = (scheme, text) if separator else ("https", scheme)
     name = valid_name(text)
     steps: list[Step] = [{"status": "pulling manifest"}]
     if name.host != REGISTRY:
-        return progress(body, steps, Failure(_connection_error(scheme, name)))
+        url = f"{scheme}://{name.host}/v2/{name.namespace}/{name.model}/manifests/{name.tag}"
+        problem = f"Get {quoted(url)}: dial tcp {name.host}: connect: connection refused"
+        return progress(body, steps, Failure(f"pull model manifest: {problem}"))
     model = find(stub.models, name) or find(stub.registry.declared, name)
     if model is None:
         return progress(body, steps, Failure("pull model manifest: file does not exist"))
@@ -222,11 +317,6 @@ def pull(stub: Stub, _request: Request, body: dict[str, Any]) -> Result:
         steps += [{**step, "completed": count} if count else step for count in completed]
     steps += [{"status": "verifying sha256 digest"}, {"status": "writing manifest"}]
     return progress(body, steps, finish=lambda: stub.registry.add(model))
-
-
-def _connection_error(scheme: str, name: Name) -> str:
-    url = f"{scheme}://{name.host}/v2/{name.namespace}/{name.model}/manifests/{name.tag}"
-    return f"pull model manifest: Get {quoted(url)}: dial tcp {name.host}: connect: connection refused"
 
 
 def create(stub: Stub, request: Request, body: dict[str, Any]) -> Result:
@@ -240,15 +330,6 @@ def create(stub: Stub, request: Request, body: dict[str, Any]) -> Result:
     source = find(stub.models, valid_name(body["from"]))
     if source is None:
         return progress(body, [{"status": "pulling manifest"}], Failure("pull model manifest: file does not exist"))
-    stored = stored_digests(stub)
-    model = replace(_created(source, body), modified_at=timestamp(stub.seeded_ids(request.body).start))
-    kinds = {True: "using existing", False: "creating new"}
-    steps: list[Step] = [{"status": f"{kinds[digest in stored]} layer sha256:{digest}"} for digest, _ in layers(model)]
-    return progress(body, [*steps, {"status": "writing manifest"}], finish=lambda: store(stub, model, name))
-
-
-def _created(source: Model, body: Mapping[str, Any]) -> Model:
-    """Return the model that a request describes. Raises HttpError for parameters of a wrong type."""
     effective_options(Model(""), body.get("parameters", {}))  # checks the types
     model = replace(
         source,
@@ -257,8 +338,13 @@ def _created(source: Model, body: Mapping[str, Any]) -> Model:
         system=body.get("system") or source.system,
         template=body.get("template") or source.template,
         parameters={**source.parameters, **body.get("parameters", {})},
+        modified_at=timestamp(stub.seeded_ids(request.body).start),
     )
-    return replace(model, manifest=sha256(" ".join(digest for digest, _ in layers(model)).encode()))
+    digests, stored = [digest for digest, _ in layers(model)], stored_digests(stub)
+    model = replace(model, manifest=sha256(" ".join(digests).encode()))
+    kinds = {True: "using existing", False: "creating new"}
+    steps: list[Step] = [{"status": f"{kinds[digest in stored]} layer sha256:{digest}"} for digest in digests]
+    return progress(body, [*steps, {"status": "writing manifest"}], finish=lambda: store(stub, model, name))
 
 
 def copy(stub: Stub, _request: Request, body: dict[str, Any]) -> Result:
@@ -268,15 +354,15 @@ def copy(stub: Stub, _request: Request, body: dict[str, Any]) -> Result:
     if model is None:
         raise HttpError(404, f"model {quoted(body['source'])} not found")
     store(stub, replace(model, weights=model.blob_digest, manifest=model.digest), destination)
-    return OK
+    return HttpResponse(200)
 
 
 def delete(stub: Stub, _request: Request, body: dict[str, Any]) -> Result:
     name = requested_name(body)
     if not name:
-        raise model_required()
+        raise HttpError(400, "model is required")
     model = find(stub.models, valid_name(name, "name"))
     if model is None:
         raise not_found(name)
     stub.registry.remove(model)
-    return OK
+    return HttpResponse(200)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping
-from functools import partial
 from math import inf
 from typing import Any
 
@@ -13,53 +12,33 @@ from mochi_stub.http import Request
 from mochi_stub.json_encoding import quoted
 from mochi_stub.models import Model
 from mochi_stub.prompt import Message, Operation, Prompt, ToolCall
-from mochi_stub.providers.body_validation import (
-    Check,
-    Location,
-    Schema,
-    SyntaxProblem,
-    ValidationError,
-    integer,
-    kind_of,
-    read,
-    schema,
-)
+from mochi_stub.providers.body_validation import Check, Location, ValidationError, integer, kind_of, read, schema
 from mochi_stub.providers.provider_pipeline import with_defaults
 from mochi_stub.reply import HttpError
 
-_DURATION = re.compile(r"(?P<number>\d+\.?\d*|\.\d+)(?P<unit>[^\d.]*)", re.ASCII)
-_LONGEST = 2**63 / 1e9
-"""Longest duration in seconds: Go counts nanoseconds as a signed 64-bit integer."""
+_DURATION = re.compile(r"(\d+\.?\d*|\.\d+)([^\d.]*)", re.ASCII)
+_LONGEST = 2**63 / 1e9  # seconds: Go counts nanoseconds as a signed 64-bit integer
 _UNITS = {"ns": 1e-9, "us": 1e-6, "µs": 1e-6, "μs": 1e-6, "ms": 1e-3, "s": 1.0, "m": 60.0, "h": 3600.0}
 
 
-def duration(value: Any) -> float:
+def _duration(value: Any, _location: Location) -> float:
     """Convert a number or a text such as "1h30m" to seconds. Negative durations become infinite. Raises HttpError."""
     if isinstance(value, bool) or not isinstance(value, (int, float, str)):
         found = {bool: "bool", dict: "map[string]interface {}"}.get(type(value), "[]interface {}")
         raise HttpError(400, f"Unsupported type: '{found}'")
-    seconds = _parse_duration(value) if isinstance(value, str) else float(value)
-    return inf if seconds < 0 else seconds
-
-
-def _parse_duration(text: str) -> float:
-    rest = text[1:] if text[:1] in ("-", "+") else text
-    if rest == "0":
-        return 0.0
-    seconds = 0.0
-    while True:
-        found = _DURATION.match(rest)
-        seconds += float(found["number"]) * _UNITS.get(found["unit"], _UNITS["ns"]) if found else inf
-        if found is None or seconds > _LONGEST:
-            raise HttpError(400, f"time: invalid duration {quoted(text)}")
-        if not found["unit"]:
-            raise HttpError(400, f"time: missing unit in duration {quoted(text)}")
-        if found["unit"] not in _UNITS:
-            unit = quoted(found["unit"])
-            raise HttpError(400, f"time: unknown unit {unit} in duration {quoted(text)}")
-        rest = rest[found.end() :]
-        if not rest:
-            return -seconds if text.startswith("-") else seconds
+    if not isinstance(value, str) or value in ("0", "+0", "-0"):
+        return inf if float(value) < 0 else float(value)
+    unsigned = value[1:] if value[:1] in ("-", "+") else value
+    parts = _DURATION.findall(unsigned)
+    seconds = sum(float(number) * _UNITS.get(unit, _UNITS["ns"]) for number, unit in parts)
+    wrong = [unit for _, unit in parts if unit not in _UNITS]
+    if not parts or "".join(map("".join, parts)) != unsigned or seconds > _LONGEST:
+        problem = "invalid duration"
+    elif wrong:
+        problem = f"unknown unit {quoted(wrong[0])} in duration" if wrong[0] else "missing unit in duration"
+    else:
+        return inf if value.startswith("-") and seconds else seconds
+    raise HttpError(400, f"time: {problem} {quoted(value)}")
 
 
 THINK_VALUES = '"high", "medium", "low", "max", true, or false'
@@ -78,35 +57,33 @@ _OWNERS = {
 
 
 def checked(request_type: str, check: Check, handler: Callable[[Stub, Request, dict[str, Any]], Result]) -> Handler:
-    """Return a handler that validates the request body and passes it to `handler`.
-
-    `request_type` is Ollama's name for the type of the body, which error messages contain.
-    """
+    """Return a handler that validates the request body. `request_type` is Ollama's name for the type of the body."""
 
     def handle(stub: Stub, request: Request) -> Result:
         if not request.body.strip():
             raise HttpError(400, "missing request body")
-        return handler(stub, request, read(request.body, check, partial(format_error, request_type)))
+        try:
+            body = read(request.body, check)
+        except ValidationError as error:
+            raise HttpError(400, f"json: cannot unmarshal {_mismatch(request_type, error)}") from error
+        return handler(stub, request, body)
 
     return handle
 
 
-def format_error(request_type: str, error: ValidationError) -> HttpError:
-    """Return the HTTP error for an invalid body, in Ollama's wording. Malformed JSON has a wording of the stub."""
-    if isinstance(error, SyntaxProblem):
-        return HttpError(400, str(error))
+def _mismatch(request_type: str, error: ValidationError) -> str:
+    """Return the found type, the path and the expected type of an invalid value, in Ollama's wording."""
     kind, expected = kind_of(error.found), _TYPES.get(error.type_name, error.type_name)
     found = f"number {error.found}" if expected == "int" and kind in ("integer", "decimal") else _KINDS.get(kind, kind)
     steps = [step for step in error.location if isinstance(step, str)]
     if not steps:
-        return HttpError(400, f"json: cannot unmarshal {found} into Go value of type api.{request_type}")
+        return f"{found} into Go value of type api.{request_type}"
     paths = (".".join(steps[:length]) for length in range(len(steps) - 1, 0, -1))
     owner = next((_OWNERS[path] for path in paths if path in _OWNERS), request_type)
-    place = f"struct field {owner}.{'.'.join(steps)} of type {expected}"
-    return HttpError(400, f"json: cannot unmarshal {found} into Go {place}")
+    return f"{found} into Go struct field {owner}.{'.'.join(steps)} of type {expected}"
 
 
-def _named(type_name: str, literal: Schema) -> Check:
+def _named(type_name: str, literal: Any) -> Check:
     """Build a check whose errors name the type of the value as Ollama does."""
     check = schema(literal)
 
@@ -150,10 +127,6 @@ def _think(value: Any, _location: Location) -> bool | str:
     raise HttpError(400, f"think must be a boolean or string ({THINK_VALUES})")
 
 
-def _property_types(value: Any, location: Location) -> Any:
-    return value if isinstance(value, str) else _STRINGS(value, location)
-
-
 def _property(value: Any, location: Location) -> Any:
     return _PROPERTY(value, location)
 
@@ -164,9 +137,10 @@ def _parameters(value: Any, location: Location) -> Any:
     return value
 
 
+_INTEGER = integer(-(2**63))
 _STRINGS = _named("[]string", [str])
 _IMAGES = _named("[]api.ImageData", [_image])
-_FUNCTION_CALL = {"index": integer(-(2**63)), "name": str, "arguments": _mapping(schema(object))}
+_FUNCTION_CALL = {"name": str, "arguments": _mapping(schema(object))}
 _TOOL_CALL = _named("api.ToolCall", {"id": str, "function": _named("api.ToolCallFunction", _FUNCTION_CALL)})
 _MESSAGE = {
     **{"role": str, "content": str, "thinking": str, "images": _IMAGES, "tool_name": str, "tool_call_id": str},
@@ -176,37 +150,36 @@ MESSAGES = _named("[]api.Message", [_named("api.Alias", _MESSAGE)])
 _PROPERTY = _named(
     "api.ToolProperty",
     {
-        **{"anyOf": _named("[]api.ToolProperty", [_property]), "type": _property_types, "description": str},
+        **{"anyOf": _named("[]api.ToolProperty", [_property]), "description": str},
+        "type": lambda value, location: value if isinstance(value, str) else _STRINGS(value, location),
         **{"enum": _named("[]interface {}", [object]), "properties": _mapping(_property), "required": _STRINGS},
     },
 )
-_PARAMETERS = _named(
-    "api.ToolFunctionParameters", {"type": str, "required": _STRINGS, "properties": _mapping(_property)}
-)
+_PARAMETER_FIELDS = {"type": str, "required": _STRINGS, "properties": _mapping(_property)}
+_PARAMETERS = _named("api.ToolFunctionParameters", _PARAMETER_FIELDS)
 _FUNCTION = _named("api.ToolFunction", {"name": str, "description": str, "parameters": _parameters})
 _TOOL = _named("api.Tool", {"type": str, "items": object, "function": _FUNCTION})
-_LOAD_FIELDS = {"model": str, "keep_alive": lambda value, _location: duration(value), "options": dict}
+_LOAD_FIELDS = {"model": str, "keep_alive": _duration, "options": dict}
 _COMMON_FIELDS = {
     **_LOAD_FIELDS,
     **{"stream": bool, "format": object, "think": _think, "truncate": bool, "shift": bool},
-    **{"_debug_render_only": bool, "logprobs": bool, "top_logprobs": integer(-(2**63))},
+    **{"_debug_render_only": bool, "logprobs": bool, "top_logprobs": _INTEGER},
 }
 CHAT = schema({**_COMMON_FIELDS, "messages": MESSAGES, "tools": _named("api.Tools", [_TOOL])})
 GENERATE = schema(
     {
         **_COMMON_FIELDS,
         **{"prompt": str, "suffix": str, "system": str, "template": str},
-        **{"context": _named("[]int", [integer(-(2**63))]), "raw": bool, "images": _IMAGES},
+        **{"context": _named("[]int", [_INTEGER]), "raw": bool, "images": _IMAGES},
     }
 )
-SHOW = schema({"model": str, "name": str, "system": str, "verbose": bool, "options": dict})
-EMBED = schema({**_LOAD_FIELDS, "input": object, "truncate": bool, "dimensions": integer(-(2**63))})
+SHOW = schema({"model": str, "name": str, "verbose": bool})
+EMBED = schema({**_LOAD_FIELDS, "input": object, "truncate": bool, "dimensions": _INTEGER})
 EMBEDDINGS = schema({**_LOAD_FIELDS, "prompt": str})
-PULL = schema({"model": str, "name": str, "insecure": bool, "stream": bool})
+DELETE = PULL = schema({"model": str, "name": str, "stream": bool})
 COPY = schema({"source": str, "destination": str})
-DELETE = schema({"model": str, "name": str})
 _CREATE = schema(
-    {"model": str, "name": str, "from": str, "stream": bool, "template": str, "system": str, "parameters": dict}
+    {**dict.fromkeys(("model", "name", "from", "template", "system"), str), "stream": bool, "parameters": dict}
 )
 
 
@@ -229,10 +202,7 @@ _OPTION_TYPES: dict[str, tuple[str, set[type]]] = {
 
 
 def effective_options(model: Model, requested: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the model's parameters, overridden by `requested`. Raises HttpError (500) for a wrong option type.
-
-    A `num_predict` of 0 becomes -1, because both mean no limit.
-    """
+    """Return the model's parameters, overridden by `requested`. Raises HttpError (500) for a wrong option type."""
     overrides = {key: value for key, value in requested.items() if value is not None}
     for key, value in overrides.items():
         type_name, types = _OPTION_TYPES.get(key, ("", {type(value)}))
@@ -242,18 +212,20 @@ def effective_options(model: Model, requested: Mapping[str, Any]) -> dict[str, A
             raise HttpError(500, 'option "stop" must be of an array of strings')
     integers = {key: int(overrides[key]) for key in _INTEGERS if key in overrides}
     options = {**model.parameters, **overrides, **integers}
-    return {**options, "num_predict": -1} if options.get("num_predict") == 0 else options
+    return {**options, "num_predict": -1} if options.get("num_predict") == 0 else options  # both mean no limit
 
 
 def to_prompt(
     body: Mapping[str, Any], operation: Operation, model: Model, options: Mapping[str, Any], request: bytes
 ) -> Prompt:
     """Convert the body of a request to a prompt for this model."""
+    system = [Message("system", body["system"])] if body.get("system") else []
+    generated = [*system, Message("user", body.get("prompt", ""), images=len(body.get("images", ())))]
     think = body.get("think")
     prompt = Prompt(
         model=body.get("model", ""),
         operation=operation,
-        messages=_chat_messages(body) if operation == "chat" else _generate_messages(body),
+        messages=tuple(map(_message, body.get("messages", ())) if operation == "chat" else generated),
         tools=tuple(body.get("tools", ())),
         think=think,
         thinks=model.has_capability("thinking") and think is not False,
@@ -266,25 +238,10 @@ def to_prompt(
     return prompt if prompt.raw else with_defaults(prompt, model, request)
 
 
-def _chat_messages(body: Mapping[str, Any]) -> tuple[Message, ...]:
-    return tuple(
-        Message(
-            **{
-                **message,
-                "role": message.get("role", "").lower(),
-                "images": len(message.get("images", ())),
-                "tool_calls": tuple(map(_call, message.get("tool_calls", ()))),
-            }
-        )
-        for message in body.get("messages", ())
-    )
-
-
-def _call(call: Mapping[str, Any]) -> ToolCall:
-    function = call.get("function", {})
-    return ToolCall(function.get("name", ""), function.get("arguments", {}), call.get("id") or None)
-
-
-def _generate_messages(body: Mapping[str, Any]) -> tuple[Message, ...]:
-    system = (Message("system", body["system"]),) if body.get("system") else ()
-    return (*system, Message("user", body.get("prompt", ""), images=len(body.get("images", ()))))
+def _message(message: Mapping[str, Any]) -> Message:
+    calls = []
+    for call in message.get("tool_calls", ()):
+        function = call.get("function", {})
+        calls.append(ToolCall(function.get("name", ""), function.get("arguments", {}), call.get("id") or None))
+    changed = {"role": message.get("role", "").lower(), "images": len(message.get("images", ()))}
+    return Message(**{**message, **changed, "tool_calls": tuple(calls)})

@@ -1,7 +1,6 @@
 """Encoders of JSON responses, and of replies for `/api/chat` and `/api/generate` as a stream or as one object.
 
-The template style of a model (see `catalogue.Model`) determines which line contains tool calls and how thinking is
-returned.
+The template style of a model determines which line contains tool calls and how thinking is returned.
 """
 
 from __future__ import annotations
@@ -16,11 +15,10 @@ from typing import Any
 from mochi_stub.http import Headers, HttpResponse
 from mochi_stub.json_encoding import go_dumps, go_text, timestamp
 from mochi_stub.prompt import ToolCall, count_tokens, counted_text
-from mochi_stub.providers.prompt_evaluation import EvaluatedPrompt, generated_characters
-from mochi_stub.providers.provider_pipeline import headers_of
+from mochi_stub.providers.provider_pipeline import EvaluatedPrompt, generated_characters, headers_of
 from mochi_stub.replies import NANOSECONDS_PER_PROMPT_TOKEN, WORDS, SeededIds, stable_hash
 from mochi_stub.replies.chunks import Piece, pieces, planned_end
-from mochi_stub.reply import Failure, Logprob, Reasoning, Reply, Text
+from mochi_stub.reply import Failure, Logprob, Reasoning, Text
 
 JSON = b"application/json; charset=utf-8"
 STREAM_ERROR = b"application/json"
@@ -31,8 +29,12 @@ def json_response(value: object, status: int = 200, headers: Headers = ()) -> Ht
     return HttpResponse(status, go_dumps(value).encode(), JSON, headers)
 
 
-def error_response(failure: Failure, *_: object) -> HttpResponse:
+def error_response(failure: Failure, *_: object, **_details: object) -> HttpResponse:
     return json_response({"error": failure.message}, failure.status, headers_of(failure))
+
+
+def error_line(failure: Failure) -> bytes:
+    return f'{{"error":{go_text(failure.message)}}}\n'.encode()
 
 
 @dataclass
@@ -40,7 +42,6 @@ class ChatLines:
     """Encoder of replies for `/api/chat`. `load_duration` is in nanoseconds."""
 
     evaluated: EvaluatedPrompt
-    reply: Reply
     ids: SeededIds
     body: Mapping[str, Any]
     load_duration: int
@@ -48,7 +49,8 @@ class ChatLines:
     content_type = NDJSON
 
     def __post_init__(self) -> None:
-        self.prompt, self.model, self.start = self.evaluated.prompt, self.evaluated.model, self.ids.start
+        self.prompt, self.model, self.reply = self.evaluated.prompt, self.evaluated.model, self.evaluated.reply
+        self.start = self.ids.start
         self.top_logprobs = self.body.get("top_logprobs", 0) if self.body.get("logprobs") else None
         self.head = f'{{"model":{go_text(self.prompt.model)},"created_at":"'
         self.native = self.model.template_style == "native"
@@ -66,13 +68,9 @@ class ChatLines:
         return (transition + self._final("", "", self.pending_calls, [])).encode()
 
     def error(self, failure: Failure) -> bytes:
-        return f'{{"error":{go_text(failure.message)}}}\n'.encode()
+        return error_line(failure)
 
     def complete_response(self) -> HttpResponse:
-        """Return the reply as one object.
-
-        If the request has no tools, tool calls are included only if scripted or if the template style is `native`.
-        """
         reply = self.reply
         calls = reply.tool_calls if self.prompt.tools or self.native or reply.sends_unoffered_calls else []
         has_logprobs = self.top_logprobs is not None
@@ -86,12 +84,11 @@ class ChatLines:
     def _lines(self, kind: type, group: list[Piece]) -> str:
         transition = self._transition(kind is Reasoning, group[0].due)
         if kind is ToolCall:
-            return transition + "".join([self._call(piece.value, piece.due) for piece in group])
+            return transition + "".join([self._call(piece) for piece in group])
         before, after = self._frame(thinking=kind is Reasoning)
         if self.top_logprobs is not None:
-            lines = [
-                self._line(piece.due, before + go_text(piece.value), after + self._logprobs([piece])) for piece in group
-            ]
+            texts = [(piece, before + go_text(piece.value)) for piece in group]
+            lines = [self._line(piece.due, text, after + self._logprobs([piece])) for piece, text in texts]
         else:  # hot path, therefore without `_line`
             head, start = self.head, self.start
             lines = [f"{head}{timestamp(start + due)}{before}{go_text(value)}{after}}}\n" for _, value, due, _ in group]
@@ -106,33 +103,27 @@ class ChatLines:
             return ""
         self.thinking = thinking
         before, after = self._frame(thinking=False)
-        return "".join(
-            self._line(due, before, go_text(part), after) for part in self._boundary_contents(opens=thinking)
-        )
+        contents = self._boundary_contents(opens=thinking)
+        return "".join(self._line(due, before, go_text(part), after) for part in contents)
 
-    def _call(self, call: ToolCall, due: int) -> str:
+    def _call(self, piece: Piece) -> str:
         if self.native:
-            self.pending_calls.append(call)
+            self.pending_calls.append(piece.value)
             return ""
-        line = self._line(due, self._call_fields([call]))
         self.calls += 1
-        return line
+        return self._line(piece.due, self._call_fields(self._calls([piece.value], self.calls - 1)))
 
-    def _calls(self, calls: list[ToolCall]) -> str:
+    def _calls(self, calls: list[ToolCall], start: int = 0) -> str:
         """Return the field `tool_calls`, or an empty string if there are no calls. Missing IDs are generated."""
-        if not calls:
-            return ""
         items = []
-        for index, call in enumerate(calls, start=self.calls):
+        for index, call in enumerate(calls, start):
             generated_id = self.ids.id(index, 32) if self.native else f"call_{self.ids.id(index, 8)}"
             function = {"index": index, "name": call.name, "arguments": call.arguments}
             items.append(f'{{"id":{go_text(call.id or generated_id)},"function":{go_dumps(function)}}}')
-        return f',"tool_calls":[{",".join(items)}]'
+        return f',"tool_calls":[{",".join(items)}]' if items else ""
 
     def _logprobs(self, pieces: list[Piece]) -> str:
-        top = self.top_logprobs
-        if top is None or not pieces:
-            return ""
+        top = self.top_logprobs or 0
         entries = [_logprob(entry, top) for piece in pieces for entry in self._entries(piece)]
         return f',"logprobs":[{",".join(entries)}]' if entries else ""
 
@@ -149,7 +140,7 @@ class ChatLines:
     def _counters(self) -> str:
         usage, times, seconds = self.reply.usage, self.reply.durations, self.evaluated.seconds
         length = generated_characters(self.reply, go_dumps)
-        prompt_tokens = max(self.evaluated.fit.tokens, 1) if usage.input is None else usage.input
+        prompt_tokens = max(self.evaluated.tokens, 1) if usage.input is None else usage.input
         eval_time = self.planned_end if times.eval is None else times.eval
         planned = prompt_tokens * NANOSECONDS_PER_PROMPT_TOKEN if seconds is None else round(seconds * 1e9)
         prompt_time = planned if times.prompt_eval is None else times.prompt_eval
@@ -173,8 +164,8 @@ class ChatLines:
         # With `format`, Ollama starts a second generation after the thinking, unless the template style is `native`.
         return () if opens or self.native or self.prompt.format is None else ("",)
 
-    def _call_fields(self, calls: list[ToolCall]) -> str:
-        return f'","message":{{"role":"assistant","content":""{self._calls(calls)}}},"done":false'
+    def _call_fields(self, calls: str) -> str:
+        return f'","message":{{"role":"assistant","content":""{calls}}},"done":false'
 
     def _final(self, content: str, thinking: str, calls: list[ToolCall], logprobs: list[Piece]) -> str:
         thinking_field = f',"thinking":{go_text(thinking)}' if thinking else ""
@@ -194,8 +185,8 @@ class GenerateLines(ChatLines):
         tags = ("<think>",) if opens else ("</think>", "\n\n")
         return {"native": tags, "template": ("",) * len(tags), "builtin": ()}[self.model.template_style]
 
-    def _call_fields(self, calls: list[ToolCall]) -> str:
-        return f'","response":"","done":false{self._calls(calls)}'
+    def _call_fields(self, calls: str) -> str:
+        return f'","response":"","done":false{calls}'
 
     def _final(self, content: str, thinking: str, calls: list[ToolCall], logprobs: list[Piece]) -> str:
         if thinking and self.native:

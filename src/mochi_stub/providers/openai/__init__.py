@@ -1,31 +1,35 @@
-"""OpenAI's API below `/v1`, as OpenAI's specification describes it: routes, models and embeddings."""
+"""OpenAI's API below `/v1`, as OpenAI's specification describes it: routes, models, embeddings and completions."""
 
 from __future__ import annotations
 
 import base64
 import struct
-from datetime import datetime, timezone
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from datetime import datetime
 from functools import partial
 from typing import Any
 
-from mochi_stub.handlers import ANY, Result, Routes, ScheduledResult, Stub
+from mochi_stub.handlers import ANY, Generation, Result, Routes, ScheduledResult, Stub
 from mochi_stub.http import HttpResponse, Request
+from mochi_stub.json_encoding import dumps, event
 from mochi_stub.models import Model
 from mochi_stub.models.scheduler import Lease
+from mochi_stub.prompt import Message, Prompt, ToolCall
 from mochi_stub.providers import provider_pipeline as pipeline
+from mochi_stub.providers.body_validation import checked
 from mochi_stub.providers.openai import request_schema as schema
-from mochi_stub.providers.openai.completions import chat, completions
-from mochi_stub.providers.openai.request_schema import error_response, find_model, format_error
 from mochi_stub.providers.openai.responses import RESPONSE, responses
-from mochi_stub.reply import HttpError
-
-OWNER = "mochi-stub"
+from mochi_stub.providers.provider_pipeline import Counts, EvaluatedPrompt, evaluate_prompt
+from mochi_stub.replies import normalised
+from mochi_stub.replies.chunks import Piece
+from mochi_stub.reply import Choice, Failure, HttpError, Part, Reasoning, Reply, Text, ToolCalls
 
 
 def models(stub: Stub, _request: Request) -> Result:
-    return pipeline.json_response(
-        {"object": "list", "data": [_model_object(model) for model in pipeline.list_models(stub.models)]}
-    )
+    data = [_model_object(model) for model in pipeline.list_models(stub)]
+    return pipeline.json_response({"object": "list", "data": data})
 
 
 def model(stub: Stub, request: Request) -> Result:
@@ -35,13 +39,13 @@ def model(stub: Stub, request: Request) -> Result:
 
 
 def embeddings(stub: Stub, _request: Request, body: dict[str, Any]) -> Result:
-    model = find_model(stub, body.get("model"), "embedding")
+    model = schema.find_model(stub, body.get("model"), "embedding")
 
     def build_response(_lease: Lease) -> HttpResponse:
         is_base64, data, tokens = body.get("encoding_format") == "base64", [], 0
         for index, text in enumerate(schema.texts(body["input"])):
-            vector, count = pipeline.embed_text(stub, model, model.name, text)
-            vector = pipeline.shorten_vector(vector, body.get("dimensions"))
+            vector, count = pipeline.embed_text(stub, model, text)
+            vector = normalised(vector[: body.get("dimensions")])
             tokens += count
             encoded = base64.b64encode(struct.pack(f"<{len(vector)}f", *vector)).decode() if is_base64 else vector
             data.append({"object": "embedding", "index": index, "embedding": encoded})
@@ -53,19 +57,232 @@ def embeddings(stub: Stub, _request: Request, body: dict[str, Any]) -> Result:
 
 
 def _model_object(model: Model) -> dict[str, Any]:
-    created = datetime.strptime(model.modified_at[:19], "%Y-%m-%dT%H:%M:%S").replace(tzinfo=timezone.utc)
-    return {"id": model.name, "object": "model", "created": int(created.timestamp()), "owned_by": OWNER}
+    created = int(datetime.fromisoformat(f"{model.modified_at[:19]}+00:00").timestamp())
+    return {"id": model.name, "object": "model", "created": created, "owned_by": "mochi-stub"}
 
 
-_checked = partial(pipeline.with_checked_body, format_error=format_error)
+class ChunkEncoder(pipeline.EventEncoder):
+    """Base class of the encoders of chat and text completions. Every chunk begins with `common_fields`.
+
+    `replies` has the reply of each choice. `reasons` has the finish reason of each choice that ends in a stream.
+    """
+
+    replies: Mapping[int, Reply]
+    reasons: Mapping[int, str]
+
+    def __init__(self, common_fields: dict[str, Any], counts: Counts, body: Mapping[str, Any]) -> None:
+        self.common_fields = common_fields
+        self.usage = {
+            "prompt_tokens": counts.input,
+            "completion_tokens": counts.output,
+            "total_tokens": counts.input + counts.output,
+            "prompt_tokens_details": {"cached_tokens": counts.cache_read, "audio_tokens": 0},
+            "completion_tokens_details": {
+                "reasoning_tokens": counts.reasoning,
+                **dict.fromkeys(("audio_tokens", "accepted_prediction_tokens", "rejected_prediction_tokens"), 0),
+            },
+        }
+        self.wants_usage = body.get("stream_options", {}).get("include_usage", False)
+        self.head = f'data: {dumps(common_fields)[:-1]},"choices":'
+        self.tail = ',"usage":null}\n\n' if self.wants_usage else "}\n\n"
+
+    def end(self) -> bytes:
+        last = [self.line(index, "", f'"{reason}"') for index, reason in self.reasons.items()]
+        usage = f'{self.head}[],"usage":{dumps(self.usage)}}}\n\n' if self.wants_usage else ""
+        return f"{''.join(last)}{usage}data: [DONE]\n\n".encode()
+
+    def error(self, failure: Failure) -> bytes:
+        return event({"error": schema.failure_error(failure)}).encode()
+
+    def complete_response(self) -> HttpResponse:
+        choices = [
+            {**self.choice(index, reply), "logprobs": None, "finish_reason": self.reasons.get(index, self.reasons[0])}
+            for index, reply in self.replies.items()
+        ]
+        fields = {**self.common_fields, "object": self.common_fields["object"].removesuffix(".chunk")}
+        return pipeline.json_response({**fields, "choices": choices, "usage": self.usage})
+
+    def line(self, index: int, content: str, reason: str = "null") -> str:
+        """Return a chunk of one choice. The content is JSON, or "" for the last chunk."""
+        raise NotImplementedError
+
+    def choice(self, index: int, reply: Reply) -> dict[str, Any]:
+        raise NotImplementedError
+
+
+def chat(stub: Stub, request: Request, body: dict[str, Any]) -> Result:
+    """Handle `POST /v1/chat/completions`."""
+    model = schema.chat_model(stub, body, "v1/chat/completions")
+    response_format = body.get("response_format", {})
+    tools, required_tools = schema.select_tools(body.get("tool_choice"), body.get("tools", ()))
+    prompt = Prompt(
+        model=body.get("model", model.name),
+        messages=tuple(map(schema.to_message, body["messages"])),
+        tools=tools,
+        required_tools=required_tools,
+        think=schema.thinking(body.get("reasoning_effort")),
+        format=schema.reply_format(response_format.get("type"), response_format.get("json_schema", {})),
+        options=pipeline.options(body),
+        stream=body.get("stream", False),
+        choices=True,
+    )
+    return pipeline.generate(stub, model, prompt, request, partial(ChatChunks, body))
+
+
+class ChatChunks(ChunkEncoder):
+    """Encoder of a chat completion. All `n` choices have the same content, unless the reply has scripted choices."""
+
+    def __init__(self, body: Mapping[str, Any], evaluated: EvaluatedPrompt) -> None:
+        reply, self.ids, counts = evaluated.reply, evaluated.ids, evaluated.usage
+        scripted = _by_choice(reply.parts) if Choice in map(type, reply.parts) else {}
+        self.replies = scripted or dict.fromkeys(range(body.get("n", 1)), reply)
+        calls_tools = reply.finish == "stop" and reply.tool_calls and not scripted
+        self.choices = (0,) if scripted else tuple(self.replies)
+        self.reasons = dict.fromkeys(self.choices, "tool_calls" if calls_tools else reply.finish)
+        created, count = self.ids.start // 10**9, len(self.choices)
+        common_fields = {
+            "id": f"gen-{created}-{self.ids.id(0, 20)}",
+            "object": "chat.completion.chunk",
+            "model": evaluated.prompt.model,
+            "created": created,
+        }
+        counts = counts._replace(output=counts.output * count, reasoning=counts.reasoning * count)
+        super().__init__(common_fields, counts, body)
+        self.content_head: str | None = None
+        """Cached start of content chunks. None if several choices are active, or before the first text of a choice."""
+        self.content_tail = f'}},"finish_reason":null}}]{self.tail}'
+        self.roles_sent: set[int] = set()
+        self.calls = self.calls_of_choice = 0
+
+    def piece(self, piece: Piece) -> str:
+        kind = piece.kind
+        if kind is Text and self.content_head is not None:
+            return f"{self.content_head}{dumps(piece.value)}{self.content_tail}"
+        if kind is Choice:
+            self.choices, self.calls_of_choice, self.content_head = (piece.value.index,), 0, None
+            return ""
+        if kind is ToolCall:
+            return self._call(piece.value)
+        encoded = dumps(piece.value)
+        delta = f'"reasoning":{encoded},"reasoning_content":{encoded}' if kind is Reasoning else f'"content":{encoded}'
+        chunks = "".join([self.line(index, delta) for index in self.choices])
+        if len(self.choices) == 1:
+            self.content_head = f'{self.head}[{{"index":{self.choices[0]},"delta":{{"content":'
+        return chunks
+
+    def line(self, index: int, content: str, reason: str = "null") -> str:
+        """Return a chunk of one choice. The first chunk of a choice has the field `role`."""
+        role = '"role":"assistant",' if content and index not in self.roles_sent else ""
+        self.roles_sent.add(index)
+        return f'{self.head}[{{"index":{index},"delta":{{{role}{content}}},"finish_reason":{reason}}}]{self.tail}'
+
+    def _call(self, call: ToolCall) -> str:
+        index = self.calls_of_choice
+        entry = {"index": index, "id": self._call_id(call), "type": "function"}
+        first = {**entry, "function": {"name": call.name, "arguments": ""}}
+        rest = [{"index": index, "function": {"arguments": piece}} for piece in pipeline.argument_pieces(call)]
+        deltas = [f'"tool_calls":{dumps([part])}' for part in (first, *rest)]
+        self.calls_of_choice += 1
+        return "".join([self.line(choice, delta) for choice in self.choices for delta in deltas])
+
+    def choice(self, index: int, reply: Reply) -> dict[str, Any]:
+        calls = []
+        for call in reply.tool_calls:
+            function = {"name": call.name, "arguments": dumps(call.arguments)}
+            calls.append({"id": self._call_id(call), "type": "function", "function": function})
+        message = {
+            "role": "assistant",
+            "content": reply.text or (None if calls else ""),
+            "refusal": None,
+            **(dict.fromkeys(("reasoning", "reasoning_content"), reply.reasoning) if reply.reasoning else {}),
+            **({"tool_calls": calls} if calls else {}),
+        }
+        return {"index": index, "message": message}
+
+    def _call_id(self, call: ToolCall) -> str:
+        self.calls += 1
+        return call.id or f"call_{self.ids.id(self.calls, 24)}"
+
+
+def _by_choice(parts: Sequence[Part]) -> dict[int, Reply]:
+    """Return the choices of a reply by index. Parts before the first `Choice` belong to the choice 0."""
+    index, found = 0, defaultdict[int, list[Part]](list)
+    for part in parts:
+        index = part.index if isinstance(part, Choice) else index
+        found[index].append(part)
+    return {index: Reply(parts) for index, parts in found.items()}
+
+
+def completions(stub: Stub, request: Request, body: dict[str, Any]) -> Result:
+    """Handle `POST /v1/completions`."""
+    model = schema.chat_model(stub, body, "v1/completions")
+    template = Prompt(
+        model=body.get("model", model.name),
+        operation="generate",
+        options=pipeline.options(body),
+        stream=body.get("stream", False),
+    )
+    prompts = [
+        pipeline.with_defaults(replace(template, messages=(Message("user", text),)), model, request.body)
+        for text in schema.texts(body.get("prompt", "<|endoftext|>"))
+        for _ in range(body.get("n", 1))
+    ]
+    load = pipeline.usual_load(model)
+
+    def build_result(lease: Lease) -> Generation:
+        evaluated = [evaluate_prompt(stub, load, lease, prompt) for prompt in prompts]
+        encoder = CompletionChunks(evaluated, body)
+        parts = [part for index, reply in encoder.replies.items() for part in (Choice(index), *reply.parts)]
+        all_choices = replace(evaluated[0], reply=replace(evaluated[0].reply, parts=parts[1:]))
+        return all_choices.generation(encoder, prompt_tokens=encoder.usage["prompt_tokens"])
+
+    return ScheduledResult(load, build_result)
+
+
+class CompletionChunks(ChunkEncoder):
+    """Encoder of text completions. It sends one choice after the other, without reasoning and tool calls."""
+
+    def __init__(self, evaluated: list[EvaluatedPrompt], body: Mapping[str, Any]) -> None:
+        ids, usages, self.index = evaluated[0].ids, [choice.usage for choice in evaluated], 0
+        self.reasons = {index: choice.reply.finish for index, choice in enumerate(evaluated)}
+        self.replies = {}
+        for index, choice in enumerate(evaluated):
+            echoed = [Text(choice.prompt.user_text)] if body.get("echo") else []
+            parts = [part for part in choice.reply.parts if not isinstance(part, (Reasoning, ToolCalls))]
+            self.replies[index] = Reply([*echoed, *parts])
+        common_fields = {
+            "id": f"cmpl-{ids.id(0, 24)}",
+            "object": "text_completion",
+            "created": ids.start // 10**9,
+            "model": evaluated[0].prompt.model,
+        }
+        per_prompt = Counts(*map(sum, zip(*usages[:: body.get("n", 1)], strict=True)))
+        output, reasoning = (sum(getattr(usage, name) for usage in usages) for name in ("output", "reasoning"))
+        super().__init__(common_fields, per_prompt._replace(output=output, reasoning=reasoning), body)
+
+    def piece(self, piece: Piece) -> str:
+        if piece.kind is Choice:
+            self.index = piece.value.index
+            return ""
+        return self.line(self.index, dumps(piece.value))
+
+    def line(self, index: int, content: str, reason: str = "null") -> str:
+        text = content or '""'
+        choice = f'{{"text":{text},"index":{index},"logprobs":null,"finish_reason":{reason}}}'
+        return f"{self.head}[{choice}]{self.tail}"
+
+    def choice(self, index: int, reply: Reply) -> dict[str, Any]:
+        return {"text": reply.text, "index": index}
+
+
 _ROUTES: Routes = {
-    "/chat/completions": {"POST": _checked(schema.CHAT, chat)},
-    "/completions": {"POST": _checked(schema.COMPLETION, completions)},
-    "/responses": {"POST": _checked(RESPONSE, responses)},
-    "/embeddings": {"POST": _checked(schema.EMBEDDING, embeddings)},
+    "/chat/completions": {"POST": checked(schema.CHAT, chat)},
+    "/completions": {"POST": checked(schema.COMPLETION, completions)},
+    "/responses": {"POST": checked(RESPONSE, responses)},
+    "/embeddings": {"POST": checked(schema.EMBEDDING, embeddings)},
     "/models": {"GET": models},
     "/models/*": {"GET": model},
     "/*": {ANY: pipeline.refuse(404, "Invalid URL ({method} {path})", code=None)},
 }
 _WRONG_METHOD = pipeline.refuse(405, "Not allowed to {method} on {path}.", code="method_not_supported")
-API = pipeline.Api(("/v1",), _ROUTES, error_response, _WRONG_METHOD)
+API = pipeline.Api(("/v1",), _ROUTES, schema.error_response, _WRONG_METHOD)

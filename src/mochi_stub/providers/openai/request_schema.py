@@ -8,38 +8,27 @@ from typing import Any
 import orjson
 
 from mochi_stub.handlers import Stub
-from mochi_stub.http import Headers, HttpResponse
+from mochi_stub.http import HttpResponse
 from mochi_stub.models import Model
 from mochi_stub.prompt import Message, ToolCall
-from mochi_stub.providers.body_validation import (
-    Check,
-    Location,
-    Schema,
-    ValidationError,
-    array,
-    integer,
-    number,
-    schema,
-    string_or,
-    tagged,
-)
-from mochi_stub.providers.provider_pipeline import (
-    Tool,
-    Tools,
-    choose_tools,
-    find_declared,
-    headers_of,
-    json_response,
-    list_models,
-)
+from mochi_stub.providers import provider_pipeline as pipeline
+from mochi_stub.providers.body_validation import Check, Location, integer, schema, string_or, tagged
+from mochi_stub.providers.provider_pipeline import Tools, choose_tools
 from mochi_stub.reply import Failure, HttpError
 
+_RATE_LIMITS = (
+    (b"x-ratelimit-limit-requests", b"60"),
+    (b"x-ratelimit-remaining-requests", b"0"),
+    (b"x-ratelimit-reset-requests", b"1s"),
+)
 _CODES = {401: "invalid_api_key", 404: "model_not_found", 429: "rate_limit_exceeded"}
 
 
 def error_response(failure: Failure, *_: object, **details: Any) -> HttpResponse:
-    headers = (*_rate_limit_headers(failure), *headers_of(failure))
-    return json_response({"error": failure_error(failure, **details)}, failure.status, headers)
+    headers = pipeline.headers_of(failure)
+    if failure.status == 429 and not any(name.startswith(b"x-ratelimit-") for name, _ in headers):
+        headers = (*_RATE_LIMITS, *headers)
+    return pipeline.json_response({"error": failure_error(failure, **details)}, failure.status, headers)
 
 
 def failure_error(failure: Failure, **details: Any) -> dict[str, Any]:
@@ -55,31 +44,14 @@ def failure_error(failure: Failure, **details: Any) -> dict[str, Any]:
 
 
 def find_model(stub: Stub, name: str | None, capability: str) -> Model:
-    """Return the model with this name. Without a name, return the first listed model that has the capability.
-
-    Raises HttpError if there is no such model.
-    """
+    """Return the model with this name, or the first listed model with the capability. Raises HttpError for no model."""
     if name is None:
-        capable = [model for model in list_models(stub.models) if model.has_capability(capability)]
-        if not capable:
-            raise HttpError(400, "you must provide a model parameter")
-        return capable[0]
+        for model in pipeline.list_models(stub):
+            if model.has_capability(capability):
+                return model
+        raise HttpError(400, "you must provide a model parameter")
     missing = HttpError(404, f"The model `{name}` does not exist or you do not have access to it.")
-    return find_declared(stub.models, name, missing)
-
-
-def format_error(error: ValidationError) -> HttpError:
-    return HttpError(400, str(error), param=error.path or None)
-
-
-def _rate_limit_headers(failure: Failure) -> Headers:
-    if failure.status != 429 or any(name.lower().startswith("x-ratelimit-") for name, _ in failure.headers):
-        return ()
-    return (
-        (b"x-ratelimit-limit-requests", b"60"),
-        (b"x-ratelimit-remaining-requests", b"0"),
-        (b"x-ratelimit-reset-requests", b"1s"),
-    )
+    return pipeline.find_declared(stub.models, name, missing)
 
 
 TEXT = {"text!": str}
@@ -92,7 +64,7 @@ _PARTS = {
 }
 _CONTENT = string_or([tagged("type", _PARTS)])
 _FUNCTION = {"name!": str, "description": str, "parameters": dict, "strict": bool}
-_CALL = {"id": str, "type": str, "function!": {"name!": str, "arguments": str}}
+_CALL = {"id": str, "function!": {"name!": str, "arguments": str}}
 _MESSAGE = {
     "system": {"content!": _CONTENT},
     "assistant": {"content": _CONTENT, "reasoning": str, "reasoning_content": str, "tool_calls": [_CALL]},
@@ -108,30 +80,23 @@ EFFORT = ("none", "minimal", "low", "medium", "high", "xhigh", "max")
 _COMMON = {
     "stream": bool,
     "stream_options": {"include_usage": bool},
-    **dict.fromkeys(("temperature", "top_p", "frequency_penalty", "presence_penalty", "seed"), number()),
+    **dict.fromkeys(("temperature", "top_p", "frequency_penalty", "presence_penalty", "seed"), float),
     "stop": string_or([str]),
     "n": integer(1, 128),
 }
 
 
-def tool_choice(function: Schema, allowed: Schema) -> Check:
-    """Build the check of the field `tool_choice` from the schemas for one function and for several allowed tools."""
-    mode, check_kind = schema(("none", "auto", "required")), schema({"type!": str})
-    checks = {"function": schema(function), "allowed_tools": schema(allowed)}
-
-    def check(value: Any, location: Location) -> Any:
-        if isinstance(value, str):
-            return mode(value, location)
-        kind = check_kind(value, location)["type"]  # choices of tools that OpenAI runs itself are not checked
-        return {"type": kind, **checks[kind](value, location)} if kind in checks else value
-
-    return check
+def tool_choice(function: Any, allowed: Any) -> Check:
+    """Build the check of the field `tool_choice`. Choices of tools that OpenAI runs itself are not checked."""
+    mode = schema(("none", "auto", "required"))
+    details = tagged("type", {"function": function, "allowed_tools": allowed}, others=True)
+    return lambda value, location: (mode if isinstance(value, str) else details)(value, location)
 
 
 CHAT = schema(
     {
         "model": str,
-        "messages!": array(tagged("role", _MESSAGE), least=1),
+        "messages!": [tagged("role", _MESSAGE), ...],
         "tools": [tagged("type", {"function": {"function!": _FUNCTION}, "custom": dict})],
         "tool_choice": tool_choice({"function!": NAMED}, {"allowed_tools!": ALLOWED}),
         "max_tokens": integer(1),
@@ -146,8 +111,8 @@ CHAT = schema(
 def _prompts(value: Any, location: Location) -> Any:
     """Validate a prompt: a text, an array of token ids, an array of texts, or an array of token arrays."""
     first = value[0] if isinstance(value, list) and value else None
-    tokens = array(integer(0))
-    items = tokens if isinstance(first, int) else array(tokens if isinstance(first, list) else str, least=1)
+    tokens = [integer(0)]
+    items = tokens if isinstance(first, int) else [tokens if isinstance(first, list) else str, ...]
     return string_or(items)(value, location)
 
 
@@ -163,15 +128,13 @@ def texts(value: Any) -> list[str]:
 
 def to_message(message: Mapping[str, Any]) -> Message:
     content, images = text_and_images(message.get("content", ""))
+    functions = [(call.get("id"), call["function"]) for call in message.get("tool_calls", ())]
     return Message(
         role={"developer": "system", "function": "tool"}.get(message["role"], message["role"]),
         content=content,
         thinking=message.get("reasoning_content") or message.get("reasoning", ""),
         images=images,
-        tool_calls=tuple(
-            ToolCall(call["function"]["name"], arguments(call["function"].get("arguments", "")), call.get("id"))
-            for call in message.get("tool_calls", ())
-        ),
+        tool_calls=tuple(ToolCall(call["name"], arguments(call.get("arguments", "")), id_) for id_, call in functions),
         tool_name=message.get("name", ""),
         tool_call_id=message.get("tool_call_id", ""),
     )
@@ -200,10 +163,7 @@ def reply_format(kind: str | None, json_schema: Mapping[str, Any]) -> Any:
 
 
 def thinking(effort: str | None, summary: str | None = None) -> bool | str | None:
-    """Return the value of `Prompt.think` for a request with the reasoning effort `effort`.
-
-    If the request sets no effort but requests a summary of the reasoning, thinking is enabled.
-    """
+    """Return the value of `Prompt.think`. A request without an effort enables thinking if it wants a summary of it."""
     return False if effort == "none" else effort or (True if summary else None)
 
 
@@ -219,19 +179,15 @@ def chat_model(stub: Stub, body: Mapping[str, Any], endpoint: str) -> Model:
     return model
 
 
-def select_tools(choice: Any, tools: Sequence[Tool]) -> tuple[Tools, Tools]:
+def select_tools(choice: Any, tools: Sequence[Mapping[str, Any]]) -> tuple[Tools, Tools]:
     """Return the tools that the model may call, and the tools of which it must call one. Raises HttpError."""
-    if choice == "none":
-        return (), ()
-    kind = choice["type"] if isinstance(choice, Mapping) else choice
-    if kind not in ("required", "function", "allowed_tools"):
-        return tuple(tools), ()
-    if kind == "required":
-        return choose_tools(tools, True)
+    kind = choice["type"] if isinstance(choice, Mapping) else choice or "auto"
+    if kind not in ("function", "allowed_tools"):
+        return choose_tools(tools, kind)
     details = {**choice, **choice.get(kind, {})}  # only chat completions nest the details
     if kind == "function":
-        return choose_tools(tools, True, [details["name"]])
+        return choose_tools(tools, kind, [details["name"]])
     listed = [tool for tool in details["tools"] if tool["type"] == "function"]
     names = [tool.get("function", tool).get("name") for tool in listed]
-    allowed = choose_tools(tools, True, names)[1]
+    allowed = choose_tools(tools, "required", names)[1]
     return allowed, allowed if details["mode"] == "required" else ()

@@ -12,11 +12,10 @@ from mochi_stub.json_encoding import dumps, event
 from mochi_stub.models import Model
 from mochi_stub.prompt import Message, Prompt, ToolCall
 from mochi_stub.providers import provider_pipeline as pipeline
-from mochi_stub.providers.body_validation import integer, number, schema, string_or, tagged
+from mochi_stub.providers.body_validation import integer, schema, string_or, tagged
 from mochi_stub.providers.openai import request_schema as requests
-from mochi_stub.providers.prompt_evaluation import EvaluatedPrompt
 from mochi_stub.replies.chunks import Piece
-from mochi_stub.reply import Failure, HttpError, Reasoning
+from mochi_stub.reply import Failure, HttpError, Reasoning, Text
 
 _PARTS = {
     "input_text": requests.TEXT,
@@ -45,7 +44,7 @@ RESPONSE = schema(
         "tool_choice": requests.tool_choice(requests.NAMED, requests.ALLOWED),
         "parallel_tool_calls": bool,
         "max_output_tokens": integer(1),
-        **{"temperature": number(), "top_p": number()},
+        **{"temperature": float, "top_p": float},
         "reasoning": {"effort": requests.EFFORT, "summary": str},
         "text": {"format": tagged("type", _FORMAT), "verbosity": str},
         "metadata": dict,
@@ -80,7 +79,7 @@ def _prompt(body: Mapping[str, Any], model: Model) -> Prompt:
     think = requests.thinking(reasoning.get("effort"), reasoning.get("summary"))
     text_format = body.get("text", {}).get("format", {})
     functions = [
-        pipeline.function_tool(**{name: tool.get(name) for name in ("name", "description", "parameters", "strict")})
+        pipeline.function_tool(*map(tool.get, ("name", "description", "parameters", "strict")))
         for tool in body.get("tools", ())
         if tool["type"] == "function"
     ]
@@ -130,15 +129,17 @@ def _message(item: Mapping[str, Any]) -> Message | None:
     return None
 
 
-class ResponseEvents:
-    """Encoder of a response.
+_EVENTS = {
+    Reasoning: ("rs", "summary_index", "response.reasoning_summary_text", "response.reasoning_summary_part"),
+    Text: ("msg", "content_index", "response.output_text", "response.content_part"),
+}
+"""For each kind of item: the prefix of its ID, its index field, and the events of its text and its part."""
 
-    `open` is the kind of the current item, `target` has the fields that identify it, and `text` lists its text pieces.
-    """
 
-    content_type = pipeline.EVENTS
+class ResponseEvents(pipeline.EventEncoder):
+    """Encoder of a response. For the item of the kind `open`, `target` has its place and `text` its pieces of text."""
 
-    def __init__(self, body: Mapping[str, Any], evaluated: EvaluatedPrompt) -> None:
+    def __init__(self, body: Mapping[str, Any], evaluated: pipeline.EvaluatedPrompt) -> None:
         self.evaluated, self.body, self.ids = evaluated, body, evaluated.ids
         self.status = "incomplete" if evaluated.reply.finish in _INCOMPLETE else "completed"
         self.items: list[dict[str, Any]] = []
@@ -146,37 +147,41 @@ class ResponseEvents:
         self.target: dict[str, Any] = {}
         self.text: list[str] = []
         self.sequence = 0
-
-    def chunk(self, pieces: list[Piece]) -> bytes:
-        return (self._start() + "".join([self._piece(piece) for piece in pieces])).encode()
+        counts = evaluated.usage
+        self.usage = {
+            "input_tokens": counts.input,
+            "input_tokens_details": {"cached_tokens": counts.cache_read},
+            "output_tokens": counts.output,
+            "output_tokens_details": {"reasoning_tokens": counts.reasoning},
+            "total_tokens": counts.input + counts.output,
+        }
 
     def end(self) -> bytes:
-        last = self._start() + self._close(self.status)
+        last = self.start() + self._close(self.status)
         return (last + self._event(f"response.{self.status}", response=self._response(self.status))).encode()
 
     def error(self, failure: Failure) -> bytes:
         code = "rate_limit_exceeded" if failure.status == 429 else "server_error"
         response = {**self._response("failed"), "error": {"code": code, "message": failure.message}, "usage": None}
-        return (self._start() + self._event("response.failed", response=response)).encode()
+        return (self.start() + self._event("response.failed", response=response)).encode()
 
     def complete_response(self) -> HttpResponse:
         for piece in pipeline.blocks(self.evaluated.reply):
-            self._piece(piece)
+            self.piece(piece)
         self._close(self.status)
         return pipeline.json_response(self._response(self.status))
 
     def _event(self, name: str, **fields: Any) -> str:
-        number = self.sequence
         self.sequence += 1
-        return event({"type": name, "sequence_number": number, **fields}, name)
+        return event({"type": name, "sequence_number": self.sequence - 1, **fields}, name)
 
-    def _start(self) -> str:
+    def start(self) -> str:
         if self.sequence:
             return ""
         state = self._response("in_progress")
         return self._event("response.created", response=state) + self._event("response.in_progress", response=state)
 
-    def _piece(self, piece: Piece) -> str:
+    def piece(self, piece: Piece) -> str:
         if piece.kind is ToolCall:
             return self._close() + self._call(piece.value)
         opening = "" if self.open is piece.kind else self._close() + self._begin(piece.kind)
@@ -184,10 +189,11 @@ class ResponseEvents:
         return opening + self._text_event("delta", delta=piece.value)
 
     def _begin(self, kind: type) -> str:
-        prefix, index = ("rs", "summary_index") if kind is Reasoning else ("msg", "content_index")
+        prefix, index, self.text_event, self.part_event = _EVENTS[kind]
         self.open = kind
         self.target = {"item_id": self._id(prefix), "output_index": len(self.items), index: 0}
-        return self._item_event("added", self._item("", "in_progress")) + self._part_event("added", "")
+        added = self._item_event("added", self._item("", "in_progress"))
+        return added + self._event(f"{self.part_event}.added", **self.target, part=self._part(""))
 
     def _close(self, status: str = "completed") -> str:
         """Return the events that end the current item, or an empty string if no item is open."""
@@ -195,7 +201,9 @@ class ResponseEvents:
             return ""
         text = "".join(self.text)
         item = self._item(text, status)
-        ending = self._text_event("done", text=text) + self._part_event("done", text) + self._item_event("done", item)
+        ending = self._text_event("done", text=text)
+        ending += self._event(f"{self.part_event}.done", **self.target, part=self._part(text))
+        ending += self._item_event("done", item)
         self.items.append(item)
         self.open = None
         self.text.clear()
@@ -205,13 +213,8 @@ class ResponseEvents:
         return self._event(f"response.output_item.{name}", output_index=len(self.items), item=item)
 
     def _text_event(self, name: str, **fields: str) -> str:
-        if self.open is Reasoning:
-            return self._event(f"response.reasoning_summary_text.{name}", **self.target, **fields)
-        return self._event(f"response.output_text.{name}", **self.target, **fields, logprobs=[])
-
-    def _part_event(self, name: str, text: str) -> str:
-        kind = "reasoning_summary_part" if self.open is Reasoning else "content_part"
-        return self._event(f"response.{kind}.{name}", **self.target, part=self._part(text))
+        logprobs: dict[str, Any] = {"logprobs": []} if self.open is Text else {}
+        return self._event(f"{self.text_event}.{name}", **self.target, **fields, **logprobs)
 
     def _part(self, text: str) -> dict[str, Any]:
         if self.open is Reasoning:
@@ -257,16 +260,6 @@ class ResponseEvents:
             "output": list(self.items),
             "reasoning": {"effort": None, "summary": None, **body.get("reasoning", {})},
             "text": {"format": {"type": "text"}, **body.get("text", {})},
-            "usage": None if status == "in_progress" else self._usage(),
+            "usage": None if status == "in_progress" else self.usage,
             **{name: body.get(name, default) for name, default in _DEFAULTS.items()},
-        }
-
-    def _usage(self) -> dict[str, Any]:
-        counts = self.evaluated.usage
-        return {
-            "input_tokens": counts.input,
-            "input_tokens_details": {"cached_tokens": counts.cache_read},
-            "output_tokens": counts.output,
-            "output_tokens_details": {"reasoning_tokens": counts.reasoning},
-            "total_tokens": counts.input + counts.output,
         }
