@@ -86,25 +86,23 @@ def write_new(path: Path, data: bytes) -> Signature:
         os.close(descriptor)
 
 
-def append(path: Path, line: bytes, *, durably: bool = True) -> Signature:
-    """Append a line to a file, creating a missing file. After an OSError, the file is unchanged.
+def append(path: Path, line: bytes, size: int = 0, *, durably: bool = True) -> Signature:
+    """Append a line to a file of ``size`` bytes. If the size is 0, create a missing file. After an OSError, undo this.
 
     If ``durably`` is false, the line survives a crash of the process, but not of the machine.
     """
     descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | OPEN_SAFELY, 0o600)
     try:
-        size = os.fstat(descriptor).st_size
-        try:
-            _write_all(descriptor, line)
-            if durably:
-                os.fsync(descriptor)
-                if not size:
-                    sync_directory(path.parent)
-        except BaseException:
-            with suppress(OSError):
-                os.ftruncate(descriptor, size)
-            raise
+        _write_all(descriptor, line)
+        if durably:
+            os.fsync(descriptor)
+            if not size:
+                sync_directory(path.parent)
         return Signature.of(os.fstat(descriptor))
+    except BaseException:
+        with suppress(OSError):
+            os.ftruncate(descriptor, size)
+        raise
     finally:
         os.close(descriptor)
 

@@ -338,7 +338,7 @@ class PostgresSessionStore(rules.SessionStore):
                 history = (cached or CachedHistory(head.key)).updated_to(head, positions or [], bodies or [])
                 if history is None:
                     continue
-                self._histories.put(session_id, history)
+                self._histories.put(session_id, history, history.memory)
                 if partial is None:
                     return head, history, with_missing_results(history.messages) is not history.messages
                 return head, history, await self._is_abandoned(connection, session_id)
