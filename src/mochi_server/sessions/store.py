@@ -10,10 +10,9 @@ from typing import Any, Protocol
 
 from pydantic import BaseModel
 
-from mochi_server.sessions.images import Image
 from mochi_server.sessions.serialization import decode, normalize, sanitize
 from mochi_server.sessions.session import ChatSession, SessionMetadata, complete_message
-from mochi_server.sessions.types import APPROVED, Message, SessionQuery, ToolSettings
+from mochi_server.sessions.types import APPROVED, Image, Message, SessionQuery, ToolSettings
 from mochi_server.util.clock import now
 
 FieldChanges = Mapping[str, Any] | Callable[[SessionMetadata], Mapping[str, Any]]

@@ -19,10 +19,9 @@ from weakref import finalize
 
 from mochi_server.errors import SessionConflict, SessionNotFound, SessionTooNew, StorageBusy, StorageFailed
 from mochi_server.sessions import store as rules
-from mochi_server.sessions.images import Image, images_in
 from mochi_server.sessions.serialization import decode_file
 from mochi_server.sessions.session import ChatSession, is_session_id
-from mochi_server.sessions.types import Message, SessionQuery
+from mochi_server.sessions.types import Image, Message, SessionQuery, images_in
 from mochi_server.storage.files import atomic_files
 from mochi_server.storage.files.atomic_files import Signature
 from mochi_server.storage.files.directory_lock import DirectoryLock, import_all

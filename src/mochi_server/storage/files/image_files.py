@@ -12,8 +12,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from mochi_server.errors import BlobNotFound
-from mochi_server.sessions.images import Image, images_in, is_sha256
-from mochi_server.sessions.types import Message
+from mochi_server.sessions.types import Image, Message, images_in, is_sha256
 from mochi_server.storage.files import atomic_files
 from mochi_server.util.platform import sync_directory
 

@@ -11,10 +11,9 @@ from typing import Any, NamedTuple, ParamSpec, TypeVar
 from mochi_server import errors
 from mochi_server.sessions import store as rules
 from mochi_server.sessions.history import History, close_partial, with_missing_results
-from mochi_server.sessions.images import Image, is_sha256
 from mochi_server.sessions.serialization import decode, encode
 from mochi_server.sessions.session import ChatSession, SessionMetadata, is_session_id, revision_at
-from mochi_server.sessions.types import Message, SessionQuery
+from mochi_server.sessions.types import Image, Message, SessionQuery, is_sha256
 from mochi_server.storage.postgres import row_mapping
 from mochi_server.storage.postgres.database import Connection, Database, fetch_all, fetch_one
 from mochi_server.storage.postgres.processes import IS_SILENT, ServerProcess, lock_key, locked_names
