@@ -115,6 +115,8 @@ class SessionStore(Protocol):
         self, sessions: Sequence[NewSession], *, check: Callable[[], None] = lambda: None
     ) -> Sequence[ChatSession]:
         """Store all new sessions, or none of them after an error, an exception of ``check`` or a crash."""
+        check()
+        return [await self.create(session, images=images) for session, images in sessions]
 
     async def put(self, session: ChatSession, *, images: Sequence[Image] = ()) -> ChatSession:
         """Create or replace a session without changing its id and times, and store its images."""

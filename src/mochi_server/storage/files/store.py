@@ -103,21 +103,20 @@ class FileSessionStore(SessionStore):
         if not is_session_id(session_id):
             raise SessionNotFound(session_id)
         directory = self.directory
-        await directory.locks.acquire(session_id, run_id=run_id, wait=wait)
-        try:
-            await self._begin(session_id, is_turn=run_id is not None)
-            yield
-        finally:
+        async with directory.locks.holding(session_id, run_id=run_id, wait=wait):
             try:
-                if (turn := directory.turns.get(session_id)) and turn.stored.log:
-                    await self._save_logged(session_id)
-            except SessionNotFound:
-                logger.debug("session deleted during its turn session_id=%s", session_id)
-            except (StorageBusy, StorageFailed) as error:  # the log is durable
-                logger.warning("turn saved only in the turn log session_id=%s: %s", session_id, error.message)
+                await self._begin(session_id, is_turn=run_id is not None)
+                yield
             finally:
-                directory.turns.pop(session_id, None)
-                directory.locks.release(session_id)
+                try:
+                    if (turn := directory.turns.get(session_id)) and turn.stored.log:
+                        await self._save_logged(session_id)
+                except SessionNotFound:
+                    logger.debug("session deleted during its turn session_id=%s", session_id)
+                except (StorageBusy, StorageFailed) as error:  # the log is durable
+                    logger.warning("turn saved only in the turn log session_id=%s: %s", session_id, error.message)
+                finally:
+                    directory.turns.pop(session_id, None)
 
     async def aclose(self) -> None:
         """Wait for pending work. The last store of a directory unlocks it."""

@@ -215,17 +215,14 @@ class PostgresSessionStore(rules.SessionStore):
     @asynccontextmanager
     async def hold(self, session_id: str, *, run_id: str | None = None, wait: bool = False) -> AsyncIterator[None]:
         _require_id(session_id)
-        await self._locks.acquire(session_id, run_id=run_id, wait=wait)
-        try:
-            while not await self._try_lock(session_id, run_id):
-                await self._wait_until_released(session_id, wait=wait)
-            yield
-        finally:
+        async with self._locks.holding(session_id, run_id=run_id, wait=wait):
             try:
+                while not await self._try_lock(session_id, run_id):
+                    await self._wait_until_released(session_id, wait=wait)
+                yield
+            finally:
                 if session_id in self.locked_sessions:  # also if the caller was cancelled while locking
                     await self._release(session_id)
-            finally:
-                self._locks.release(session_id)
 
     async def lost_sessions(self, connection: Connection) -> set[str]:
         """Return the ids of sessions that this process had locked, but another process has since locked or deleted."""
