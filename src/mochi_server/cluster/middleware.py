@@ -263,7 +263,7 @@ class ClusterMiddleware:
 
     async def _reload(self, scope: Scope, receive: Receive, send: Send) -> None:
         with suppress(MochiError):
-            await self._request_all(await self._peers().serving_peers(), scope)
+            await self._request_all(await self._peers().live_peers(), scope)
         await self._app(scope, receive, send)
 
     async def _delete(self, session_id: str, scope: Scope, receive: Receive, send: Send) -> None:
