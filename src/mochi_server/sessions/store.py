@@ -182,15 +182,13 @@ class SessionStore(Protocol):
 class Stores(Protocol):
     """Protocol of the session stores of a server for the sessions of users and of agents."""
 
-    @property
-    def chats(self) -> SessionStore: ...
-
-    @property
-    def agents(self) -> SessionStore: ...
+    chats: SessionStore
+    agents: SessionStore
 
     @property
     def connected(self) -> bool:
         """Whether the storage was reachable at the last access."""
+        return True
 
     async def open(self) -> None:
         """Open the stores and register this process. Raises ``MochiError`` if the storage is unusable."""

@@ -2,15 +2,15 @@
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Callable, Collection, Coroutine, Sequence
+from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import asynccontextmanager
 from functools import partial, wraps
 from pathlib import Path
 from typing import Any, Concatenate, ParamSpec, TypeVar
 
 from mochi_server.errors import DirectoryInUse, SessionNotFound, StorageBusy, StorageFailed
-from mochi_server.sessions.session import ChatSession, is_session_id
-from mochi_server.sessions.store import NewSession, SessionPage, SessionStore
+from mochi_server.sessions.session import is_session_id
+from mochi_server.sessions.store import SessionPage, SessionStore, Stores
 from mochi_server.sessions.types import SessionQuery
 from mochi_server.storage.files.backend import DirectoryUse, SessionDirectory
 from mochi_server.util.shielding import run_shielded
@@ -52,8 +52,7 @@ class FileSessionStore(SessionStore):
     def __init__(self, sessions_dir: str | Path) -> None:
         self.path = Path(sessions_dir)
         self._use = DirectoryUse(self.path)
-        # These locks limit lists and imports to one thread each, so that threads remain for turns.
-        self._list_lock, self._import_lock = asyncio.Lock(), asyncio.Lock()
+        self._list_lock = asyncio.Lock()  # limits lists to one thread, so that threads remain for turns
         self._sweep: asyncio.Future[None] | None = None
 
     @property
@@ -75,6 +74,7 @@ class FileSessionStore(SessionStore):
 
     check = _in_thread(SessionDirectory.check)
     create = _in_thread(SessionDirectory.create)
+    create_all = _in_thread(SessionDirectory.create_all)
     put = _in_thread(SessionDirectory.put)
     load = _in_thread(SessionDirectory.load)
     load_image = _in_thread(SessionDirectory.load_image)
@@ -83,15 +83,8 @@ class FileSessionStore(SessionStore):
     flush = _in_thread(SessionDirectory.flush)
     delete = _in_thread(SessionDirectory.delete)
     _list = _in_thread(SessionDirectory.list)
-    _create_all = _in_thread(SessionDirectory.create_all)
     _begin = _in_thread(SessionDirectory.begin)
     _save_logged = _in_thread(SessionDirectory.save_logged)
-
-    async def create_all(
-        self, sessions: Sequence[NewSession], *, check: Callable[[], None] = lambda: None
-    ) -> Sequence[ChatSession]:
-        async with self._import_lock:
-            return await self._create_all(sessions, check=check)
 
     async def list(self, query: SessionQuery) -> SessionPage:
         async with self._list_lock:
@@ -125,14 +118,12 @@ class FileSessionStore(SessionStore):
         self._use.close()
 
 
-class FileStores:
+class FileStores(Stores):
     """``Stores`` in two directories: one for the sessions of users, one for the sessions of agents."""
 
-    connected = True
-
     def __init__(self, sessions_dir: str | Path, agent_chats_dir: str | Path) -> None:
-        self.chats = FileSessionStore(sessions_dir)
-        self.agents = FileSessionStore(agent_chats_dir)
+        self.chats: FileSessionStore = FileSessionStore(sessions_dir)
+        self.agents: FileSessionStore = FileSessionStore(agent_chats_dir)
 
     def lock(self) -> None:
         """Lock both directories. A missing directory of agent sessions is created and locked by its first session."""
@@ -147,9 +138,6 @@ class FileStores:
 
     async def check(self) -> None:
         await self.chats.check()
-
-    def on_sessions_lost(self, _: Callable[[Collection[str]], None]) -> None:
-        """Do nothing, because another process never takes over a session that is stored in files."""
 
     async def aclose(self) -> None:
         await self.chats.aclose()
