@@ -39,11 +39,7 @@ _LATEST_RUN = {("GET", "stream"), ("GET", "run"), ("POST", "stop")}
 """Methods and last path segments of the requests about the latest turn of a session."""
 _RUN_ID = re.compile(r"([0-9a-f]{10}):\d+")
 PEER_HEADER = "x-mochi-peer"
-"""Header of messages between servers.
-
-In a request, the header contains the token that authenticates the sender to the receiving process. In a response, the
-header contains the name of the process that responds.
-"""
+"""Header between servers: in a request the token of the sender, in a response the name of the process that responds."""
 CONNECT_SECONDS = 5.0
 IDLE_SECONDS = 30.0  # default timeout for each chunk of a peer's response
 _CHECK_SECONDS = 1.0
@@ -211,7 +207,9 @@ class ClusterMiddleware:
         method, path, named_session = scope["method"], scope["path"], header(scope, b"x-mochi-session")
         try:
             if method == "POST" and path.rstrip("/") in _RELOADS:
-                await self._reload(scope, receive, send)
+                with suppress(MochiError):
+                    await self._request_all(await self._peers().live_peers(), scope)
+                await self._app(scope, receive, send)
             elif method == "DELETE" and (match := _SESSION.fullmatch(path)):
                 await self._delete(match[1], scope, receive, send)
             elif (match := _CHAT.fullmatch(path)) and (method, match[2]) == ("POST", "/confirm-tool"):
@@ -261,11 +259,6 @@ class ClusterMiddleware:
                 raise
             return None
 
-    async def _reload(self, scope: Scope, receive: Receive, send: Send) -> None:
-        with suppress(MochiError):
-            await self._request_all(await self._peers().live_peers(), scope)
-        await self._app(scope, receive, send)
-
     async def _delete(self, session_id: str, scope: Scope, receive: Receive, send: Send) -> None:
         responses: list[list[Message]] = []
         with suppress(MochiError):
@@ -278,8 +271,7 @@ class ClusterMiddleware:
 
     async def _resolve_confirmation(self, session_id: str, scope: Scope, receive: Receive, send: Send) -> None:
         content = await read_body(Request(scope, receive))
-        own: list[Message] = []
-        found: list[list[Message]] = []
+        own, found = list[Message](), list[list[Message]]()
         own_scope = {**scope}
         await self._app(own_scope, _replaying(content, receive), _into(own))
         if _is_unknown(own):
@@ -304,10 +296,9 @@ class ClusterMiddleware:
         return PeerRequest(self._http, self._peers(), session_id, scope, send)
 
     def _signed(self, send: Send) -> Send:
-        name = (PEER_HEADER.encode(), self._peers().name.encode())
-
         async def send_signed(message: Message) -> None:
             if message["type"] == "http.response.start":
+                name = (PEER_HEADER.encode(), self._peers().name.encode())
                 message = {**message, "headers": [*message.get("headers", ()), name]}
             await send(message)
 

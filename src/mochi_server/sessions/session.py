@@ -141,9 +141,11 @@ class ChatSession:
         return History.of(self._messages)
 
     def __eq__(self, other: object) -> bool:
-        if not isinstance(other, ChatSession):
-            return NotImplemented
-        return (self.metadata, self.history, self.extra) == (other.metadata, other.history, other.extra)
+        return isinstance(other, ChatSession) and (self.metadata, self.history, self.extra) == (
+            other.metadata,
+            other.history,
+            other.extra,
+        )
 
     __hash__ = None  # type: ignore[assignment]  # it is mutable
 

@@ -88,7 +88,8 @@ class SessionRecord:
     def with_partial_line(self, partial: Message) -> tuple["SessionRecord", bytes]:
         """Return a copy with a partial answer, and the line of the turn log for this change."""
         message = complete_message(partial.copy(), len(self.messages), now())
-        return self.with_partial(message), encode({"at": self.digest, "partial": message}) + b"\n"
+        line = encode({"at": self.digest, "partial": message}) + b"\n"  # caches the digest for the copy, too
+        return self.with_partial(message), line
 
     def tail_line(self, from_index: int, after: "SessionRecord") -> bytes:
         """Return the line of the turn log for the change to ``after``, which differs from position ``from_index``."""

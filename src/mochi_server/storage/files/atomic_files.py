@@ -56,10 +56,7 @@ def read(path: str | Path) -> tuple[bytes, Signature] | None:
 
 
 def write(path: Path, data: bytes) -> Signature:
-    """Create or replace a file atomically and durably, with mode 0600.
-
-    After an OSError, the file has its old content, or its new content if only the sync of its directory failed.
-    """
+    """Create or replace a file atomically and durably, with mode 0600. Raises OSError."""
     temporary = path.with_name(f".{path.stem}.{new_id(32)}{TEMPORARY}")
     try:
         written = write_new(temporary, data)

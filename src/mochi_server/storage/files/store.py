@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any, Concatenate, ParamSpec, TypeVar
 
 from mochi_server.errors import DirectoryInUse, SessionNotFound, StorageBusy, StorageFailed
-from mochi_server.sessions.session import is_session_id
 from mochi_server.sessions.store import SessionPage, SessionStore, Stores
 from mochi_server.sessions.types import SessionQuery
 from mochi_server.storage.files.backend import DirectoryUse, SessionDirectory
@@ -93,8 +92,6 @@ class FileSessionStore(SessionStore):
     @asynccontextmanager
     async def hold(self, session_id: str, *, run_id: str | None = None, wait: bool = False) -> AsyncIterator[None]:
         """Lock the session and repair it after a crash. At the end, store changes that are only in the turn log."""
-        if not is_session_id(session_id):
-            raise SessionNotFound(session_id)
         directory = self.directory
         async with directory.locks.holding(session_id, run_id=run_id, wait=wait):
             try:

@@ -21,7 +21,7 @@ class PostgresStores(Stores):
     """``Stores`` in one PostgreSQL database."""
 
     def __init__(self, url: str, own_url: str = "") -> None:
-        """``own_url`` is the address at which other servers reach this process, or "" if it serves no requests."""
+        """``own_url`` is the address at which other servers reach this process (see ``ServerProcess``)."""
         self._database = Database(url)
         self._process = ServerProcess(self._database, own_url)
         self.chats: PostgresSessionStore = PostgresSessionStore(self._database, self._process, "chats")
