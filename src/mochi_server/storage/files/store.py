@@ -2,7 +2,7 @@
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Callable, Coroutine
+from collections.abc import AsyncIterator, Callable, Collection, Coroutine
 from contextlib import asynccontextmanager
 from functools import partial, wraps
 from pathlib import Path
@@ -135,6 +135,9 @@ class FileStores(Stores):
 
     async def check(self) -> None:
         await self.chats.check()
+
+    def on_sessions_lost(self, _: Callable[[Collection[str]], None]) -> None:
+        """Do nothing, because another process never takes over a session that is stored in files."""
 
     async def aclose(self) -> None:
         await self.chats.aclose()
