@@ -184,15 +184,6 @@ def test_longest_durations_are_accepted(api: Api, keep_alive: str | float) -> No
     assert api.send_message(session_id, "Hello!")["state"] == "completed"
 
 
-@pytest.mark.parametrize("keep_alive", ["2562048h", "-2562048h", 1e10])
-def test_too_long_durations_are_refused(api: Api, keep_alive: str | float) -> None:
-    session_id = api.create_session("mochi")["session_id"]
-    response = api.http.patch(f"/sessions/{session_id}", json={"keep_alive": keep_alive})
-    assert error_of(response) == (422, "VALIDATION_ERROR")
-    message = "keep_alive: must be at most 2562047h; a negative value keeps the model loaded"
-    assert response.json()["error"]["message"] == message
-
-
 @pytest.mark.parametrize("window", ["8192", True, 8192.5, 0, [8192]])
 def test_window_must_be_a_whole_number(api: Api, window: object) -> None:
     path = f"/sessions/{api.create_session('mochi')['session_id']}"

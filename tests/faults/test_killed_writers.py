@@ -8,7 +8,7 @@ from pathlib import Path
 
 from mochi_server.errors import SessionNotFound
 from mochi_server.sessions import SessionManager, SessionQuery
-from mochi_server.sessions.images import images_in
+from mochi_server.sessions.types import images_in
 from mochi_server.storage.files.backend import DirectoryUse
 from tests.faults.killed_writer import Change, State, write_until_killed
 from tests.faults.rounds import repeated

@@ -11,7 +11,7 @@ import httpx
 import psycopg
 import pytest
 
-from mochi_server.cluster.peer_request import CONNECT_SECONDS
+from mochi_server.cluster.middleware import CONNECT_SECONDS
 from tests.servers.conftest import Start
 from tests.support.api import Api, error_of, read_events
 from tests.support.cluster import Member

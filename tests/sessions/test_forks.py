@@ -3,7 +3,7 @@
 import pytest
 
 from mochi_server.errors import InvalidMessageIndex
-from mochi_server.sessions.history_edits import forked, index_of
+from mochi_server.sessions.session import forked, index_of
 from tests.sessions.samples import assistant, contents, new_session, user
 
 

@@ -10,7 +10,7 @@ import pytest
 from mochi_server.errors import SessionNotFound, StorageBusy
 from mochi_server.sessions import FileSessionStore, SessionManager, SessionQuery
 from mochi_server.storage.files import store as file_store
-from mochi_server.storage.files.session_files import EDIT_SECONDS
+from mochi_server.storage.files.backend import EDIT_SECONDS
 from tests.sessions.samples import appended, file_of, stored_session, user
 
 

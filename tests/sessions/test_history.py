@@ -30,8 +30,8 @@ def test_history_is_a_list_of_its_messages(turn: int) -> None:
     chance = random.Random(turn)
     for _ in range(100):
         index = slice(*(chance.choice([None, chance.randint(-410, 410)]) for _ in range(2)))
-        assert history[index] == messages[index]
-    assert history[5:300:7] == messages[5:300:7]
+        assert list(history[index]) == messages[index]
+    assert list(history[5:300:7]) == messages[5:300:7]
     for outside in (400, -401):
         with pytest.raises(IndexError):
             history[outside]

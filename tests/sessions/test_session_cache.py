@@ -10,7 +10,7 @@ from mochi_server.chat.prompt_messages import encode_messages
 from mochi_server.errors import SessionNotFound
 from mochi_server.sessions import FileSessionStore, Message, SessionManager
 from mochi_server.storage.files.atomic_files import Signature
-from mochi_server.storage.files.session_files import FileSnapshot, SessionFiles
+from mochi_server.storage.files.backend import FileSnapshot, SessionDirectory
 from mochi_server.storage.session_record import MAX_BYTES, SessionCache, SessionRecord
 from tests.sessions.samples import (
     appended,
@@ -91,15 +91,10 @@ async def test_turn_on_a_large_session_writes_its_file_once(
     assert contents(SessionManager(sessions_dir).load_session(session_id))[1:] == ["y", "question", "answer"]
 
 
-def stored(file_size: int, log_size: int = 0) -> FileSnapshot:
-    log = Signature(1, 1, log_size) if log_size else None
-    return FileSnapshot(SessionRecord.of(new_session()), Signature(1, 1, file_size), log)
-
-
 def test_cache_keeps_the_most_recently_used_sessions() -> None:
-    recent = SessionCache[FileSnapshot](max_bytes=MEBIBYTE)
+    recent = SessionCache[str](max_bytes=MEBIBYTE)
     for number in range(1000):
-        recent.put(str(number), stored(1000))
+        recent.put(str(number), "value", 20_000)
         recent.get("0")
     cached = [number for number in range(1000) if recent.get(str(number))]
     assert cached == [0, *range(1001 - len(cached), 1000)]
@@ -107,31 +102,31 @@ def test_cache_keeps_the_most_recently_used_sessions() -> None:
 
 
 def test_too_large_session_is_not_cached() -> None:
-    recent = SessionCache[FileSnapshot](max_bytes=MEBIBYTE)
-    recent.put("small", stored(1000))
-    recent.put("large", stored(1000))
-    recent.put("large", stored(1000, log_size=MEBIBYTE))
+    recent = SessionCache[str](max_bytes=MEBIBYTE)
+    recent.put("small", "value", 20_000)
+    recent.put("large", "value", 20_000)
+    recent.put("large", "larger", MEBIBYTE + 1)
     assert recent.get("small")
     assert recent.get("large") is None
 
 
 def test_session_of_ten_thousand_messages_is_cached() -> None:
-    recent = SessionCache[FileSnapshot]()
-    recent.put("long", stored(10_000 * 350))
+    recent = SessionCache[str]()
+    session = FileSnapshot(SessionRecord.of(new_session()), Signature(1, 1, 10_000 * 350))
+    recent.put("long", "value", session.memory)
     assert recent.get("long")
 
 
 @pytest.mark.parametrize("text", ["hi", "word " * 40, "\u4e2d" * 100, "word " * 40 + "\U0001f600"])
-def test_cached_sessions_use_at_most_the_estimated_memory(sessions_dir: Path, text: str) -> None:
-    folder, number = SessionFiles(sessions_dir), 2000
-    folder.create_directory()
+def test_cached_sessions_use_at_most_the_estimated_memory(locked_directory: SessionDirectory, text: str) -> None:
+    number = 2000
     session = new_session()
     turn: list[Message] = [user(text), {**assistant(text), "eval_count": 20, "prompt_eval_count": 20}]
     session.messages = turn * (number // 2)
-    folder.create(session.session_id, SessionRecord.of(session))
+    locked_directory.create(session)
     tracemalloc.start()
     try:
-        found = folder.read(session.session_id)
+        found = locked_directory.read(session.session_id)
         found.record.file()
         told_of = [block.cached(encode_messages) for block in found.record.messages.blocks]
         used, _ = tracemalloc.get_traced_memory()
@@ -139,6 +134,6 @@ def test_cached_sessions_use_at_most_the_estimated_memory(sessions_dir: Path, te
         tracemalloc.stop()
     assert told_of
     recent = SessionCache[FileSnapshot](max_bytes=used - 1)
-    recent.put(session.session_id, found)
+    recent.put(session.session_id, found, found.memory)
     assert recent.get(session.session_id) is None, "it would be kept where it does not fit"
     assert used < MAX_BYTES

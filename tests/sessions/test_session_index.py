@@ -1,7 +1,6 @@
 """Index of the session list: correct even if it is outdated, damaged or deleted."""
 
 import asyncio
-import os
 import shutil
 import sqlite3
 from contextlib import closing
@@ -55,14 +54,6 @@ def test_damaged_index_is_rebuilt(manager: SessionManager, ids: list[str], index
     with sqlite3.connect(index) as database:
         assert database.execute("SELECT count(*) FROM sessions").fetchone() == (3,)
     database.close()
-
-
-@pytest.mark.skipif(os.name == "nt", reason="there are no such pipes")
-def test_pipe_in_place_of_the_index_does_not_block(manager: SessionManager, ids: list[str], index: Path) -> None:
-    index.unlink()
-    os.mkfifo(index)
-    assert listed(manager) == ids
-    assert index.is_file()
 
 
 def test_index_damaged_in_the_middle_is_rebuilt(manager: SessionManager, ids: list[str], index: Path) -> None:

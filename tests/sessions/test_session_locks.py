@@ -1,8 +1,6 @@
 """Session locks: one holder at a time, fair waiting, refusal and cancellation."""
 
 import asyncio
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 
 import anyio
 import pytest
@@ -15,17 +13,6 @@ from mochi_server.storage.session_locks import SessionLocks
 from tests.sessions.samples import contents, stored_session, user
 
 ID = "0123456789"
-
-
-@asynccontextmanager
-async def locked(
-    locks: SessionLocks, session_id: str, *, run_id: str | None, wait: bool = False
-) -> AsyncIterator[None]:
-    await locks.acquire(session_id, run_id=run_id, wait=wait)
-    try:
-        yield
-    finally:
-        locks.release(session_id)
 
 
 class Holder:
@@ -42,7 +29,7 @@ class Holder:
         self.requested.set()
         with self.scope:
             try:
-                async with locked(self.holds, ID, run_id=self.name if self.is_turn else None, wait=self.wait):
+                async with self.holds.holding(ID, run_id=self.name if self.is_turn else None, wait=self.wait):
                     self.log.append(self.name)
                     await self.released.wait()
             except SessionBusy as busy:
@@ -113,11 +100,11 @@ async def test_waiter_cancelled_on_wakeup_passes_the_lock_on() -> None:
     holds, log = SessionLocks(), list[str]()
 
     async def take(name: str) -> None:
-        async with locked(holds, ID, run_id=name, wait=True):
+        async with holds.holding(ID, run_id=name, wait=True):
             log.append(name)
 
     with anyio.fail_after(5):
-        async with locked(holds, ID, run_id="first"):
+        async with holds.holding(ID, run_id="first"):
             second, third = asyncio.create_task(take("second")), asyncio.create_task(take("third"))
             await checkpoint()
         second.cancel()
@@ -133,7 +120,7 @@ async def test_waiter_cancelled_before_the_release_is_skipped() -> None:
     with anyio.fail_after(5):
         async with anyio.create_task_group() as tasks:
             second, third = Holder(holds, log, "second"), Holder(holds, log, "third")
-            async with locked(holds, ID, run_id="first"):
+            async with holds.holding(ID, run_id="first"):
                 await second.start(tasks)
                 await third.start(tasks)
                 second.scope.cancel()
@@ -145,7 +132,7 @@ async def test_waiter_cancelled_before_the_release_is_skipped() -> None:
 async def test_different_sessions_do_not_wait_for_each_other() -> None:
     holds = SessionLocks()
     with anyio.fail_after(5):
-        async with locked(holds, ID, run_id="a"), locked(holds, "9876543210", run_id="b"):
+        async with holds.holding(ID, run_id="a"), holds.holding("9876543210", run_id="b"):
             assert len(holds) == 2
     assert len(holds) == 0
 

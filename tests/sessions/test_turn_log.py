@@ -17,7 +17,6 @@ from mochi_server.errors import SessionNotFound
 from mochi_server.sessions import ChatSession, FileSessionStore, Message, SessionManager
 from mochi_server.sessions.serialization import encode
 from mochi_server.sessions.types import ToolCall
-from mochi_server.storage.files.session_files import apply_log, tail_line
 from mochi_server.storage.session_record import SessionRecord
 from mochi_server.util.clock import timestamp
 from tests.sessions.samples import (
@@ -233,11 +232,15 @@ async def test_patch_by_another_process_keeps_the_running_turn(files: FileSessio
 async def test_torn_last_line_of_a_log_is_ignored(files: FileSessionStore, crash: Crash, fraction: float) -> None:
     directory, session = await crashed(files, crash)
     log, found = log_of(directory, session.session_id), load(directory, session)
-    torn = tail_line(
-        SessionRecord.of(found).with_tail(3, [], ""),
-        3,
-        SessionRecord.of(found).with_tail(3, [user("never acknowledged")], ""),
-    ).rstrip(b"\n")
+    torn = (
+        SessionRecord.of(found)
+        .with_tail(3, [], "")
+        .tail_line(
+            3,
+            SessionRecord.of(found).with_tail(3, [user("never acknowledged")], ""),
+        )
+        .rstrip(b"\n")
+    )
     log.write_bytes(log.read_bytes() + torn[: int(len(torn) * fraction)])
     assert load(directory, session) == found
     patched = SessionManager(directory).update_session(session.session_id, title="after")
@@ -318,17 +321,17 @@ def test_applying_a_log_twice_changes_nothing() -> None:
     log, record = b"", before
     for tail in ([assistant("b")], [user("c"), assistant("d")]):
         after = record.with_tail(len(record.messages), tail, "2026-01-02T00:00:00+00:00")
-        log, record = log + tail_line(record, len(record.messages), after), after
-    once = apply_log(before, log)
+        log, record = log + record.tail_line(len(record.messages), after), after
+    once = before.with_log(log)
     assert once.messages == record.messages
-    assert apply_log(once, log) == once
+    assert once.with_log(log) == once
 
 
 @pytest.mark.parametrize("line", [b"[]", b"{}", b"null", b'{"at": 1}', b'{"fields": 1}', b'{"fields": {}}', b"\xff"])
 def test_unknown_lines_in_a_log_are_ignored(line: bytes) -> None:
     record = SessionRecord.of(new_session())
     after = record.with_tail(0, [user("a")], "2026-01-02T00:00:00+00:00")
-    found = apply_log(record, line + b"\n" + tail_line(record, 0, after))
+    found = record.with_log(line + b"\n" + record.tail_line(0, after))
     assert found.messages == after.messages
 
 

@@ -8,9 +8,8 @@ import pytest
 from mochi_server.chat.turn_input import ToolSelection, TurnInput
 from mochi_server.errors import ValidationFailed
 from mochi_server.protocols.conversation import Action, SentMessages, repeats, to_turn
-from mochi_server.sessions.images import Image
 from mochi_server.sessions.session import ChatSession
-from mochi_server.sessions.types import Message, SessionCreationOptions
+from mochi_server.sessions.types import Image, Message, SessionCreationOptions
 
 IMAGE, OTHER_IMAGE = Image("a" * 64, "image/png"), Image("b" * 64, "image/png")
 NO_POSITION = "the session does not have this user message at this position"

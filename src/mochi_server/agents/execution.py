@@ -23,8 +23,14 @@ from mochi_server.events import Publish, TurnWarning
 from mochi_server.inference.gateway import ModelGateway
 from mochi_server.inference.windows import WindowDecision
 from mochi_server.ollama.types import ModelInfo
-from mochi_server.sessions.history_edits import with_system_prompt, without_system_prompt
-from mochi_server.sessions.session import OWNER, ChatSession, is_session_id, user_message
+from mochi_server.sessions.session import (
+    OWNER,
+    ChatSession,
+    is_session_id,
+    user_message,
+    with_system_prompt,
+    without_system_prompt,
+)
 from mochi_server.sessions.store import SessionStore
 from mochi_server.sessions.types import Message, SessionCreationOptions
 from mochi_server.tools.execution import ToolExecutionService

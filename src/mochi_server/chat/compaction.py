@@ -19,8 +19,7 @@ from mochi_server.ollama.payloads import chat_payload
 from mochi_server.ollama.transport import Line
 from mochi_server.ollama.types import ChatMessage
 from mochi_server.sessions.history import History
-from mochi_server.sessions.images import images_of
-from mochi_server.sessions.types import Message
+from mochi_server.sessions.types import Message, images_of
 
 _INSTRUCTION = (
     "Write a summary of the conversation so far that lets you go on with it as if you had read it all. Keep facts, "

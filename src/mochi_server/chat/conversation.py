@@ -8,9 +8,9 @@ from typing import Literal, TypeVar
 import anyio
 
 from mochi_server.errors import StorageUnavailable
-from mochi_server.sessions.images import Image
 from mochi_server.sessions.session import ChatSession
 from mochi_server.sessions.store import FieldChanges, SessionStore
+from mochi_server.sessions.types import Image
 from mochi_server.storage.memory import MemorySessionStore
 
 ConversationKind = Literal["session", "agent_chat", "in_memory"]

@@ -8,7 +8,7 @@ import anyio.to_thread
 
 from mochi_server.errors import BlobNotFound, ValidationFailed
 from mochi_server.ollama.types import ChatMessage, Encoded
-from mochi_server.sessions.images import Image
+from mochi_server.sessions.types import Image
 
 _DATA_URL = re.compile(r"data:[^,;]{0,100}(?:;[^,;]{1,100}){0,4};base64,", re.IGNORECASE)
 _LINE_ENDS = str.maketrans("", "", "\r\n")

@@ -18,8 +18,7 @@ from mochi_server.inference.windows import WindowDecision
 from mochi_server.ollama.payloads import qualified_name
 from mochi_server.ollama.types import ModelInfo
 from mochi_server.services.sessions import SelectionChecker, SessionService
-from mochi_server.sessions.history_edits import edited
-from mochi_server.sessions.session import ChatSession
+from mochi_server.sessions.session import ChatSession, edited
 from mochi_server.sessions.types import Message, ToolSettings
 from mochi_server.tools.discovery import Tool
 from mochi_server.tools.execution import ToolExecutionService

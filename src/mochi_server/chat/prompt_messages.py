@@ -9,9 +9,8 @@ from mochi_server.chat.turn_input import HistoryChange
 from mochi_server.inference.estimate import PromptSize
 from mochi_server.ollama.types import ChatMessage, Encoded
 from mochi_server.sessions.history import History
-from mochi_server.sessions.images import images_in, images_of
 from mochi_server.sessions.session import system_message
-from mochi_server.sessions.types import Message
+from mochi_server.sessions.types import Message, images_in, images_of
 
 _SENT_FIELDS = ("role", "content", "tool_calls", "tool_name", "tool_call_id")
 _NO_RESULT = "The call was interrupted and has no result."

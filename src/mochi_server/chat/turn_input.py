@@ -5,8 +5,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 from mochi_server.ollama.payloads import qualified_name
-from mochi_server.sessions.images import Image
-from mochi_server.sessions.types import Message, ToolExecutionPolicy
+from mochi_server.sessions.types import Image, Message, ToolExecutionPolicy
 
 HistoryChange = Literal["none", "regenerate", "continue", "edit"]
 """What a turn does to the history before the model answers.

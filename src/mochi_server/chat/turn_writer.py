@@ -12,9 +12,8 @@ from mochi_server.chat.response_builder import ResponseBuilder
 from mochi_server.chat.turn_input import TurnInput
 from mochi_server.errors import MochiError
 from mochi_server.sessions.history import INTERRUPTED
-from mochi_server.sessions.images import Image
 from mochi_server.sessions.session import ChatSession, key_digest, user_message
-from mochi_server.sessions.types import Message, ToolCall
+from mochi_server.sessions.types import Image, Message, ToolCall
 from mochi_server.tools.toolbox import ToolInvocation, ToolOutcome, failed
 from mochi_server.util.clock import new_id, now
 from mochi_server.util.shielding import run_shielded

@@ -14,11 +14,10 @@ from typing import Any
 from mochi_server.config import MochiServerSettings, without_credentials
 from mochi_server.container import build_stores
 from mochi_server.errors import BlobNotFound, SessionNotFound
-from mochi_server.sessions.images import Image, images_in
 from mochi_server.sessions.serialization import sanitize
 from mochi_server.sessions.session import ChatSession
 from mochi_server.sessions.store import SessionStore, Stores
-from mochi_server.sessions.types import SessionQuery
+from mochi_server.sessions.types import Image, SessionQuery, images_in
 from mochi_server.util.clock import timestamp
 
 logger = logging.getLogger(__name__)

@@ -14,8 +14,8 @@ from pydantic_core import to_json
 
 from mochi_server.constants import MAX_IMAGES
 from mochi_server.mcp.schema_checks import CHECK_SECONDS, LISTING_SECONDS, CheckFailed, SchemaChecks
-from mochi_server.sessions.images import Image
 from mochi_server.sessions.serialization import has_more_values
+from mochi_server.sessions.types import Image
 from mochi_server.tools.execution import ToolContent, shorten
 from mochi_server.tools.schema import (
     Bind,

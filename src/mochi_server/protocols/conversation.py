@@ -40,10 +40,9 @@ from mochi_server.chat.prompt_messages import follows_result, last_user_index
 from mochi_server.chat.turn_input import TurnInput
 from mochi_server.constants import MAX_ARGUMENT_LEVELS, MAX_IMAGES, MAX_MESSAGE_CHARS
 from mochi_server.errors import ValidationFailed
-from mochi_server.sessions.images import Image, images_of
 from mochi_server.sessions.serialization import is_nested_deeper
 from mochi_server.sessions.session import ChatSession, key_digest
-from mochi_server.sessions.types import Message, Role, ToolCall
+from mochi_server.sessions.types import Image, Message, Role, ToolCall, images_of
 from mochi_server.util.clock import new_id, now
 
 Action = Literal["add", "regenerate", "edit", "compare", "compare_all"]

@@ -11,8 +11,7 @@ from mochi_server.errors import InvalidMessageIndex, PromptNotFound, SessionNotF
 from mochi_server.models import sessions as schemas
 from mochi_server.models.sessions import ExportFormat, SessionChanged, SessionDetail, SessionFork, SessionsImported
 from mochi_server.services.summarization import SummaryResult
-from mochi_server.sessions.images import MEDIA_TYPES
-from mochi_server.sessions.types import SessionQuery
+from mochi_server.sessions.types import MEDIA_TYPES, SessionQuery
 from mochi_server.web.requests import read_body, until_disconnect
 from mochi_server.web.routes import MODEL_ERRORS, STORAGE_ERRORS, PrefixRouter, Responses, responses
 

@@ -15,12 +15,10 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_valida
 
 from mochi_server.constants import FORMAT_VERSION, MAX_TITLE_CHARS
 from mochi_server.errors import BlobNotFound, SessionTooNew, ShuttingDown, ValidationFailed
-from mochi_server.sessions.history_edits import forked, index_of
-from mochi_server.sessions.images import Image, images_in
 from mochi_server.sessions.serialization import MAX_LEVELS, as_markdown, encode, encode_file, is_nested_deeper, parse
-from mochi_server.sessions.session import ChatSession, SessionMetadata, collapse_whitespace
+from mochi_server.sessions.session import ChatSession, SessionMetadata, collapse_whitespace, forked, index_of
 from mochi_server.sessions.store import SessionPage, SessionStore
-from mochi_server.sessions.types import Format, KeepAlive, Message, Role, StoredOptions, Think
+from mochi_server.sessions.types import Format, Image, KeepAlive, Message, Role, StoredOptions, Think, images_in
 from mochi_server.util.clock import new_id, now
 from mochi_server.util.validation import MAX_REPORTED, Entries, Items, describe, field_path, to_entry
 

@@ -14,11 +14,23 @@ from mochi_server.inference.windows import WindowDecision, manual_window
 from mochi_server.ollama.payloads import qualified_name
 from mochi_server.ollama.types import ModelInfo
 from mochi_server.services.system_prompts import SystemPromptService
-from mochi_server.sessions.history_edits import edited, has_stale_checkpoint, with_system_prompt, without_system_prompt
-from mochi_server.sessions.images import Image, images_in, media_type_of
-from mochi_server.sessions.session import ChatSession
+from mochi_server.sessions.session import (
+    ChatSession,
+    edited,
+    has_stale_checkpoint,
+    with_system_prompt,
+    without_system_prompt,
+)
 from mochi_server.sessions.store import SessionStore
-from mochi_server.sessions.types import AgentSettings, SessionCreationOptions, ToolSettings, window_config
+from mochi_server.sessions.types import (
+    AgentSettings,
+    Image,
+    SessionCreationOptions,
+    ToolSettings,
+    images_in,
+    media_type_of,
+    window_config,
+)
 from mochi_server.tools.discovery import ToolCatalogue
 from mochi_server.tools.registry import ToolRegistry
 from mochi_server.util.clock import now

@@ -3,13 +3,18 @@
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from mochi_server.sessions.history_edits import edited, with_system_prompt, without_system_prompt
-from mochi_server.sessions.images import Image
-from mochi_server.sessions.session import ChatSession, SessionMetadata
+from mochi_server.sessions.session import (
+    ChatSession,
+    SessionMetadata,
+    edited,
+    with_system_prompt,
+    without_system_prompt,
+)
 from mochi_server.sessions.store import SessionPage, SessionStore
 from mochi_server.sessions.types import (
     AgentSettings,
     AssistantMessage,
+    Image,
     ImageReference,
     Message,
     SessionCreationOptions,

@@ -4,13 +4,11 @@ A history is divided into blocks. A longer history of the same session shares th
 such as encoded lines or prompts are cached per block, so that old messages are processed only once.
 """
 
-from bisect import bisect_right
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from copy import deepcopy
 from hashlib import blake2b
-from itertools import chain, islice
-from operator import attrgetter
-from typing import Any, TypeVar, cast, overload
+from itertools import chain
+from typing import Any, TypeVar, cast
 
 from mochi_server.errors import ToolExecutionFailed
 from mochi_server.sessions.types import Message
@@ -40,13 +38,16 @@ class Block:
         return cast("_Result", self.results[function])
 
 
-class History(Sequence[Message]):
+class History(tuple[Message, ...]):
     """Immutable sequence of messages: ``blocks``, then a ``tail`` of later messages that are in no block."""
 
-    def __init__(self, blocks: tuple[Block, ...] = (), tail: tuple[Message, ...] = ()) -> None:
-        self.blocks = blocks
-        self.tail = tail
-        self.tail_start = blocks[-1].end if blocks else 0
+    blocks: tuple[Block, ...]
+    tail: tuple[Message, ...]
+
+    def __new__(cls, blocks: tuple[Block, ...] = (), tail: tuple[Message, ...] = ()) -> "History":
+        history = super().__new__(cls, chain(*(block.messages for block in blocks), tail))
+        history.blocks, history.tail = blocks, tail
+        return history
 
     @classmethod
     def of(cls, messages: Iterable[Message]) -> "History":
@@ -68,52 +69,21 @@ class History(Sequence[Message]):
         if length >= len(self):
             return self
         # A block that ends at ``length`` becomes the tail, because the next message may not be a user message.
-        blocks = self.blocks[: self._block_at(length - 1)]
-        return History(blocks, tuple(self[blocks[-1].end if blocks else 0 : length]))
+        blocks = tuple(block for block in self.blocks if block.end < length)
+        return History(blocks, self[blocks[-1].end if blocks else 0 : length])
 
     def copies(self) -> list[Message]:
         """Return copies of the messages, which the caller may change."""
         nested = (dict, list)
         return [deepcopy(m) if any(type(value) in nested for value in m.values()) else m.copy() for m in self]
 
-    def __len__(self) -> int:
-        return self.tail_start + len(self.tail)
-
-    def __iter__(self) -> Iterator[Message]:
-        return chain(*(block.messages for block in self.blocks), self.tail)
-
-    @overload
-    def __getitem__(self, index: int) -> Message: ...
-
-    @overload
-    def __getitem__(self, index: slice) -> Sequence[Message]: ...
-
-    def __getitem__(self, index: int | slice) -> Message | Sequence[Message]:
-        if isinstance(index, slice):
-            start, stop, step = index.indices(len(self))
-            return self._between(start, stop) if step == 1 else list(self)[index]
-        position = index + len(self) if index < 0 else index
-        if position >= self.tail_start:
-            return self.tail[position - self.tail_start]
-        if position < 0:
-            raise IndexError(index)
-        block = self.blocks[self._block_at(position)]
-        return block.messages[position - block.end]
-
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Sequence) and list(self) == list(other)
 
+    def __ne__(self, other: object) -> bool:
+        return not self == other
+
     __hash__ = None  # type: ignore[assignment]  # like list
-
-    def _between(self, start: int, stop: int) -> list[Message]:
-        first = self._block_at(start)
-        before = self.blocks[first - 1].end if first else 0
-        parts = [*(block.messages for block in self.blocks[first:]), self.tail]
-        return list(islice(chain(*parts), start - before, max(stop - before, 0)))
-
-    def _block_at(self, position: int) -> int:
-        """Return the number of the block that contains ``position``, or the number of all blocks for the tail."""
-        return bisect_right(self.blocks, position, key=attrgetter("end"))
 
 
 INTERRUPTED = "The turn was interrupted before this call had a result."

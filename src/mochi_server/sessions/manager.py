@@ -4,14 +4,14 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from mochi_server.sessions.history_edits import (
+from mochi_server.sessions.session import (
+    ChatSession,
     Tail,
     edited,
     has_stale_checkpoint,
     with_system_prompt,
     without_system_prompt,
 )
-from mochi_server.sessions.session import ChatSession
 from mochi_server.sessions.types import Message, SessionCreationOptions, SessionQuery
 from mochi_server.storage.files.backend import DirectoryUse
 

@@ -9,9 +9,8 @@ from typing import Any
 
 import orjson
 
-from mochi_server.sessions.images import images_of
 from mochi_server.sessions.session import ChatSession, SessionMetadata
-from mochi_server.sessions.types import Message
+from mochi_server.sessions.types import Message, images_of
 from mochi_server.util.clock import as_datetime, as_text
 
 MESSAGE_SEPARATOR = b",\n    "

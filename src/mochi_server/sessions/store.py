@@ -10,10 +10,9 @@ from typing import Any, Protocol
 
 from pydantic import BaseModel
 
-from mochi_server.sessions.images import Image
 from mochi_server.sessions.serialization import decode, normalize, sanitize
 from mochi_server.sessions.session import ChatSession, SessionMetadata, complete_message
-from mochi_server.sessions.types import APPROVED, Message, SessionQuery, ToolSettings
+from mochi_server.sessions.types import APPROVED, Image, Message, SessionQuery, ToolSettings
 from mochi_server.util.clock import now
 
 FieldChanges = Mapping[str, Any] | Callable[[SessionMetadata], Mapping[str, Any]]
@@ -116,6 +115,8 @@ class SessionStore(Protocol):
         self, sessions: Sequence[NewSession], *, check: Callable[[], None] = lambda: None
     ) -> Sequence[ChatSession]:
         """Store all new sessions, or none of them after an error, an exception of ``check`` or a crash."""
+        check()
+        return [await self.create(session, images=images) for session, images in sessions]
 
     async def put(self, session: ChatSession, *, images: Sequence[Image] = ()) -> ChatSession:
         """Create or replace a session without changing its id and times, and store its images."""
@@ -181,15 +182,13 @@ class SessionStore(Protocol):
 class Stores(Protocol):
     """Protocol of the session stores of a server for the sessions of users and of agents."""
 
-    @property
-    def chats(self) -> SessionStore: ...
-
-    @property
-    def agents(self) -> SessionStore: ...
+    chats: SessionStore
+    agents: SessionStore
 
     @property
     def connected(self) -> bool:
         """Whether the storage was reachable at the last access."""
+        return True
 
     async def open(self) -> None:
         """Open the stores and register this process. Raises ``MochiError`` if the storage is unusable."""

@@ -1,10 +1,11 @@
-"""Types of the data that is stored with a session: generation options, settings and messages."""
+"""Types of the data that is stored with a session: generation options, settings, messages and images."""
 
 import json
 import re
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field, replace
 from enum import Enum
+from hashlib import sha256
 from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, TypeAdapter, ValidationError, model_validator
@@ -22,13 +23,7 @@ OPTION_PROPERTIES: JsonDict = {
 }
 """JSON schemas of Ollama's options, by name."""
 
-_NUMBER = r"([0-9]+(\.[0-9]*)?|\.[0-9]+)"
-_UNITS = {"ns": 1e-9, "us": 1e-6, "µs": 1e-6, "ms": 1e-3, "s": 1, "m": 60, "h": 3600}
-"""Units of durations, in seconds."""
-_DURATION_PART = rf"{_NUMBER}({'|'.join(_UNITS)})"
-_DURATION = rf"[-+]?({_DURATION_PART})+|[-+]?0"
-_MAX_SECONDS = 2**63 / 1e9
-"""Longest duration of Go, which counts nanoseconds as a signed 64-bit integer."""
+_DURATION = r"[-+]?(([0-9]+(\.[0-9]*)?|\.[0-9]+)(ns|us|µs|ms|s|m|h))+|[-+]?0"
 
 
 def _checked_values(options: dict[str, Any]) -> dict[str, Any]:
@@ -50,13 +45,8 @@ def _finite(value: dict[str, Any]) -> dict[str, Any]:
 
 
 def _duration(value: str | float) -> str | float:
-    seconds = value
-    if isinstance(value, str):
-        if not re.fullmatch(_DURATION, value):
-            raise ValueError('must be seconds, or a duration such as "5m" or "1h30m"')
-        seconds = sum(float(number) * _UNITS[unit] for number, _, unit in re.findall(_DURATION_PART, value))
-    if float(seconds) > _MAX_SECONDS:
-        raise ValueError("must be at most 2562047h; a negative value keeps the model loaded")
+    if isinstance(value, str) and not re.fullmatch(_DURATION, value):
+        raise ValueError('must be seconds, or a duration such as "5m" or "1h30m"')
     return value
 
 
@@ -291,3 +281,60 @@ class SessionQuery:
     limit: int | None = None
     offset: int = 0
     text: str | None = None
+
+
+_SHA256 = re.compile(r"[0-9a-f]{64}")
+_SIGNATURES = {
+    "image/png": rb"\x89PNG\r\n\x1a\n",
+    "image/jpeg": rb"\xff\xd8\xff",
+    "image/webp": rb"(?s)RIFF.{4}WEBP",
+    "image/gif": rb"GIF8[79]a",
+    "image/bmp": rb"(?s)BM.{12}[\x0c\x10\x28\x34\x38\x40\x6c\x7c]\0{3}",  # texts can also start with BM
+}
+MEDIA_TYPES = tuple(_SIGNATURES)
+
+
+@dataclass(frozen=True, slots=True)
+class Image:
+    """An image, identified by the SHA-256 of its bytes in hex."""
+
+    sha256: str
+    media_type: str
+    data: bytes = field(default=b"", compare=False, repr=False)
+
+    @classmethod
+    def of(cls, data: bytes) -> "Image":
+        """Create an image from PNG, JPEG, WebP, GIF or BMP data. Raises ValueError for other data."""
+        media_type = media_type_of(data)
+        if media_type is None:
+            raise ValueError("not an image in a supported format: use PNG, JPEG, WebP, GIF or BMP")
+        return cls(sha256(data).hexdigest(), media_type, data)
+
+    @property
+    def reference(self) -> ImageReference:
+        """Value by which a message references this image."""
+        return {"sha256": self.sha256, "media_type": self.media_type}
+
+    def without_data(self) -> "Image":
+        return replace(self, data=b"")
+
+
+def media_type_of(data: bytes) -> str | None:
+    """Detect the media type of ``data`` from its first bytes. Return None if it is not one of ``MEDIA_TYPES``."""
+    return next((kind for kind, signature in _SIGNATURES.items() if re.match(signature, data)), None)
+
+
+def is_sha256(value: object) -> bool:
+    """Return whether a value is a SHA-256 in hex. Other values must not be used as file names."""
+    return isinstance(value, str) and _SHA256.fullmatch(value) is not None
+
+
+def images_of(message: Message) -> list[str]:
+    """Return the hashes of a message's images in order, ignoring invalid references."""
+    images = message.get("images") or ()
+    return [image["sha256"] for image in images if isinstance(image, dict) and is_sha256(image.get("sha256"))]
+
+
+def images_in(messages: Iterable[Message]) -> set[str]:
+    """Return the hashes of the images that the messages reference."""
+    return {name for message in messages if "images" in message for name in images_of(message)}

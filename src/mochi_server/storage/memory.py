@@ -1,21 +1,21 @@
 """Session store in memory, for conversations that are not saved."""
 
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
+from typing import Any
 
 from mochi_server.errors import BlobNotFound, SessionConflict, SessionNotFound
 from mochi_server.sessions import store as rules
-from mochi_server.sessions.images import Image, images_in
 from mochi_server.sessions.serialization import encode
 from mochi_server.sessions.session import ChatSession
-from mochi_server.sessions.types import Message, SessionQuery
+from mochi_server.sessions.types import Image, Message, SessionQuery, images_in
 from mochi_server.storage.session_locks import SessionLocks
 from mochi_server.storage.session_record import SessionRecord
 from mochi_server.util.clock import new_id, now, timestamp
 
 
 class MemorySessionStore(rules.SessionStore):
-    """``SessionStore`` in memory. Use it from one event loop only."""
+    """``SessionStore`` in memory. Use it from one event loop only. There is no crash recovery."""
 
     def __init__(self) -> None:
         self._records: dict[str, SessionRecord] = {}
@@ -27,12 +27,6 @@ class MemorySessionStore(rules.SessionStore):
         while fresh.session_id in self._records:
             fresh.metadata.session_id = new_id()
         return self._put(SessionRecord.of(fresh), images)
-
-    async def create_all(
-        self, sessions: Sequence[rules.NewSession], *, check: Callable[[], None] = lambda: None
-    ) -> Sequence[ChatSession]:
-        check()
-        return [await self.create(session, images=images) for session, images in sessions]
 
     async def put(self, session: ChatSession, *, images: Sequence[Image] = ()) -> ChatSession:
         return self._put(SessionRecord.of(rules.normalized(session)), images)
@@ -47,16 +41,15 @@ class MemorySessionStore(rules.SessionStore):
         *,
         from_index: int | None = None,
         revision: str | None = None,
-        ends_turn: bool = False,  # noqa: ARG002 - there is no crash recovery
-        unfinished: Message | None = None,  # noqa: ARG002
         images: Sequence[Image] = (),
+        **_: Any,
     ) -> None:
         record = self._find(session_id, revision)
         start = record.position(from_index)
         self._put(record.with_tail(start, rules.normalized_messages(messages, start), now()), images)
 
     async def load_image(self, sha256: str) -> bytes:
-        if sha256 not in self._images:
+        if not any(sha256 in images_in(record.messages) for record in self._records.values()):
             raise BlobNotFound(sha256)
         return self._images[sha256]
 
@@ -69,32 +62,23 @@ class MemorySessionStore(rules.SessionStore):
 
     async def delete(self, session_id: str) -> None:
         self._find(session_id)
-        self.discard(session_id)
-
-    def discard(self, session_id: str) -> None:
-        """Remove a session if it exists."""
-        self._records.pop(session_id, None)
-        self._sweep()
+        del self._records[session_id]
 
     async def list(self, query: SessionQuery) -> rules.SessionPage:
-        search_words, records = rules.words(query.text), list(self._records.values())
-        if search_words:
-            texts = [rules.searchable_text(record.view) for record in records]
-            records = [r for r, text in zip(records, texts, strict=True) if all(word in text for word in search_words)]
-        records.sort(key=lambda record: timestamp(record.metadata.updated_at), reverse=True)
+        found = [record.view for record in self._records.values()]
+        for word in rules.words(query.text):
+            found = [session for session in found if word in rules.searchable_text(session)]
+        found.sort(key=lambda session: timestamp(session.metadata.updated_at), reverse=True)
         end = None if query.limit is None else query.offset + query.limit
-        entries = [encode(record.view.summary_object()) for record in records[query.offset : end]]
-        return rules.SessionPage.of(entries, len(records))
+        entries = [encode(session.summary_object()) for session in found[query.offset : end]]
+        return rules.SessionPage.of(entries, len(found))
 
     @asynccontextmanager
     async def hold(self, session_id: str, *, run_id: str | None = None, wait: bool = False) -> AsyncIterator[None]:
         self._find(session_id)
-        await self._locks.acquire(session_id, run_id=run_id, wait=wait)
-        try:
+        async with self._locks.holding(session_id, run_id=run_id, wait=wait):
             self._find(session_id)
             yield
-        finally:
-            self._locks.release(session_id)
 
     def _find(self, session_id: str, revision: str | None = None) -> SessionRecord:
         record = self._records.get(session_id)
@@ -107,10 +91,4 @@ class MemorySessionStore(rules.SessionStore):
     def _put(self, record: SessionRecord, images: Sequence[Image] = ()) -> ChatSession:
         self._images.update({image.sha256: image.data for image in images})
         self._records[record.metadata.session_id] = record
-        self._sweep()
         return record.session()
-
-    def _sweep(self) -> None:
-        if self._images:
-            referenced = {name for record in self._records.values() for name in images_in(record.messages)}
-            self._images = {name: data for name, data in self._images.items() if name in referenced}

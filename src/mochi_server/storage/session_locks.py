@@ -1,61 +1,60 @@
 """Session locks within one process, which allow one turn or edit of a session at a time."""
 
 import asyncio
-from dataclasses import dataclass, field
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from typing import NamedTuple
 
 from mochi_server.errors import SessionBusy
 
 
-class _Waiter(NamedTuple):
+class _Request(NamedTuple):
     run_id: str | None
     wait: bool
     granted: "asyncio.Future[None]"
-
-
-@dataclass
-class _Lock:
-    run_id: str | None
-    waiting: list[_Waiter] = field(default_factory=list)
 
 
 class SessionLocks:
     """Exclusive locks, one per session, granted in the order of the requests. Use them in one event loop."""
 
     def __init__(self) -> None:
-        self._locks: dict[str, _Lock] = {}
+        self._queues: dict[str, list[_Request]] = {}
+        """Requests by session. The first one has the lock."""
 
     def __len__(self) -> int:
-        return len(self._locks)
+        return len(self._queues)
 
-    async def acquire(self, session_id: str, *, run_id: str | None = None, wait: bool = False) -> None:
-        """Lock a session. Raises SessionBusy if a turn has the lock and ``wait`` is false."""
-        lock = self._locks.get(session_id)
-        if lock is None:
-            self._locks[session_id] = _Lock(run_id)
-            return
-        if lock.run_id is not None and not wait:
-            raise SessionBusy(session_id, lock.run_id)
-        granted = asyncio.get_running_loop().create_future()
-        lock.waiting.append(_Waiter(run_id, wait, granted))
+    @asynccontextmanager
+    async def holding(self, session_id: str, *, run_id: str | None = None, wait: bool = False) -> AsyncIterator[None]:
+        """Lock a session. Raises SessionBusy if a turn has the lock, or gets it first, and ``wait`` is false."""
+        queue = self._queues.get(session_id, [])
+        if queue and queue[0].run_id is not None and not wait:
+            raise SessionBusy(session_id, queue[0].run_id)
+        request = _Request(run_id, wait, asyncio.get_running_loop().create_future())
+        queue.append(request)
+        if len(queue) == 1:
+            self._grant_first(session_id, queue)
         try:
-            await granted
-        except asyncio.CancelledError:
-            if granted.done() and not granted.cancelled() and granted.exception() is None:
-                self.release(session_id)
-            raise
+            await request.granted
+            yield
+        finally:
+            if request in queue:
+                had_lock = queue[0] is request
+                queue.remove(request)
+                if had_lock:
+                    self._grant_first(session_id, queue)
 
-    def release(self, session_id: str) -> None:
-        """Unlock a session for the next waiter. If that is a turn, other waiters without ``wait`` are refused."""
-        waiting = [waiter for waiter in self._locks[session_id].waiting if not waiter.granted.done()]
-        if not waiting:
-            del self._locks[session_id]
+    def _grant_first(self, session_id: str, queue: list[_Request]) -> None:
+        """Grant the first request that is not cancelled. If it is a turn, refuse others without ``wait``."""
+        queue[:] = [request for request in queue if not request.granted.done()]
+        if not queue:
+            del self._queues[session_id]
             return
-        first, *others = waiting
-        lock = self._locks[session_id] = _Lock(first.run_id)
+        first, *others = queue
+        self._queues[session_id] = queue
         first.granted.set_result(None)
-        for waiter in others:
-            if first.run_id is not None and not waiter.wait:
-                waiter.granted.set_exception(SessionBusy(session_id, first.run_id))
-            else:
-                lock.waiting.append(waiter)
+        if first.run_id is not None:
+            queue[1:] = [request for request in others if request.wait]
+            for request in others:
+                if not request.wait:
+                    request.granted.set_exception(SessionBusy(session_id, first.run_id))

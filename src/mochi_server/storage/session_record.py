@@ -1,19 +1,24 @@
-"""State of a stored session, including the partial answer of a running turn, and a cache of such states."""
+"""State of a stored session, including the partial answer of a running turn, and a cache of such states.
+
+A turn log contains the changes since the session's file was written. Each line contains one change and the digest of
+the history before the change, so that changes are never applied twice.
+"""
 
 import threading
 from collections import OrderedDict
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from copy import copy, deepcopy
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from hashlib import blake2b
-from typing import Any, Generic, Protocol, TypeVar
+from typing import Any, Generic, TypeVar
 
 from mochi_server.sessions.history import History, close_partial, with_missing_results
-from mochi_server.sessions.serialization import MESSAGE_SEPARATOR, encode, encode_file
-from mochi_server.sessions.session import ChatSession, SessionMetadata, revision_at
+from mochi_server.sessions.serialization import MESSAGE_SEPARATOR, decode, encode, encode_file
+from mochi_server.sessions.session import ChatSession, SessionMetadata, complete_message, revision_at
 from mochi_server.sessions.types import Message
-from mochi_server.util.clock import timestamp
+from mochi_server.util.clock import now, timestamp
 
 
 @dataclass(frozen=True)
@@ -80,6 +85,38 @@ class SessionRecord:
     def with_partial(self, partial: Message | None) -> "SessionRecord":
         return self._same_history(partial=partial)
 
+    def with_partial_line(self, partial: Message) -> tuple["SessionRecord", bytes]:
+        """Return a copy with a partial answer, and the line of the turn log for this change."""
+        message = complete_message(partial.copy(), len(self.messages), now())
+        line = encode({"at": self.digest, "partial": message}) + b"\n"  # caches the digest for the copy, too
+        return self.with_partial(message), line
+
+    def tail_line(self, from_index: int, after: "SessionRecord") -> bytes:
+        """Return the line of the turn log for the change to ``after``, which differs from position ``from_index``."""
+        head = {"at": self.digest, "from": from_index, "updated_at": after.metadata.updated_at}
+        new = map(encode, after.messages[from_index:])
+        return encode(head)[:-1] + b',"messages":[' + b",".join(new) + b"]}\n"
+
+    def fields_line(self, fields: Mapping[str, Any], updated_at: str) -> bytes:
+        """Return the line of the turn log for a change of metadata fields."""
+        return encode({"at": self.digest, "fields": fields, "updated_at": updated_at}) + b"\n"
+
+    def with_log(self, log: bytes) -> "SessionRecord":
+        """Return a copy with the changes of a turn log. Lines for another history are ignored."""
+        record = self
+        for encoded in log.split(b"\n")[:-1]:
+            with suppress(ValueError, TypeError, KeyError, AttributeError):
+                line = decode(encoded)
+                if line["at"] != record.digest:
+                    continue
+                if "fields" in line:
+                    record = record.with_fields(line["fields"], line["updated_at"])
+                elif "partial" in line:
+                    record = record.with_partial(line["partial"])
+                else:
+                    record = record.with_tail(line["from"], line["messages"], line["updated_at"])
+        return record
+
     def after_crash(self) -> "SessionRecord":
         """Return a copy after crash recovery: the partial answer is stored, and each tool call has a result."""
         recovered = [] if self.partial is None else close_partial(self.partial)
@@ -106,13 +143,7 @@ def _encode_block(messages: Sequence[Message]) -> bytes:
 MAX_BYTES = 64 * 1024 * 1024
 
 
-class _Sized(Protocol):
-    @property
-    def memory(self) -> int:
-        """Approximate memory use in bytes."""
-
-
-_T = TypeVar("_T", bound=_Sized)
+_T = TypeVar("_T")
 
 
 class SessionCache(Generic[_T]):
@@ -121,26 +152,26 @@ class SessionCache(Generic[_T]):
     def __init__(self, max_bytes: int = MAX_BYTES) -> None:
         self._max_bytes = max_bytes
         self._used = 0
-        self._entries: OrderedDict[str, _T] = OrderedDict()
+        self._entries: OrderedDict[str, tuple[_T, int]] = OrderedDict()
         self._lock = threading.RLock()
 
     def get(self, session_id: str) -> _T | None:
         with self._lock:
-            if session_id in self._entries:
-                self._entries.move_to_end(session_id)
-            return self._entries.get(session_id)
+            if session_id not in self._entries:
+                return None
+            self._entries.move_to_end(session_id)
+            return self._entries[session_id][0]
 
-    def put(self, session_id: str, stored: _T) -> None:
-        """Cache a session, unless this session alone exceeds the memory limit."""
+    def put(self, session_id: str, stored: _T, size: int) -> None:
+        """Cache a session of about ``size`` bytes, unless it alone exceeds the memory limit."""
         with self._lock:
             self.remove(session_id)
-            if stored.memory <= self._max_bytes:
-                self._entries[session_id] = stored
-                self._used += stored.memory
+            if size <= self._max_bytes:
+                self._entries[session_id] = stored, size
+                self._used += size
             while self._used > self._max_bytes:
                 self.remove(next(iter(self._entries)))
 
     def remove(self, session_id: str) -> None:
         with self._lock:
-            if removed := self._entries.pop(session_id, None):
-                self._used -= removed.memory
+            self._used -= self._entries.pop(session_id, (None, 0))[1]

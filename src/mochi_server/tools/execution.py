@@ -18,7 +18,7 @@ from typing import Any, TypeVar
 import anyio
 from pydantic_core import PydanticSerializationError, to_json
 
-from mochi_server.sessions.images import Image
+from mochi_server.sessions.types import Image
 from mochi_server.tools.discovery import Tool
 from mochi_server.tools.schema import InvalidArguments
 from mochi_server.util.clock import now

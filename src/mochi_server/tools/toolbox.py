@@ -11,9 +11,8 @@ import orjson
 from mochi_server.constants import MAX_ARGUMENT_LEVELS, MAX_ARGUMENT_VALUES
 from mochi_server.errors import ConfirmationTimeout, ToolExecutionDenied, ToolExecutionFailed, ToolNotFound
 from mochi_server.events import Publish, ToolCalled, ToolConfirmationRequired, ToolResult, TurnWarning
-from mochi_server.sessions.images import Image
 from mochi_server.sessions.serialization import has_more_values, is_nested_deeper
-from mochi_server.sessions.types import ToolExecutionPolicy
+from mochi_server.sessions.types import Image, ToolExecutionPolicy
 from mochi_server.tools.discovery import Tool
 from mochi_server.tools.execution import ToolExecutionService
 from mochi_server.tools.schema import TOO_DEEP, TOO_MANY, InvalidArguments, ToolSchema

@@ -13,7 +13,7 @@ from mochi_server.protocols.openai_chat.schemas import (
     UserMessage,
 )
 from mochi_server.protocols.schemas import MochiHeaders, tool_selection
-from mochi_server.sessions.images import Image
+from mochi_server.sessions.types import Image
 
 TEXT_PARAMETERS = {"messages": "prompt"}
 """Mapping of field names in chat completion requests to the names of the same fields in text completion requests."""

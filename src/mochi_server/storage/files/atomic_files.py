@@ -56,10 +56,7 @@ def read(path: str | Path) -> tuple[bytes, Signature] | None:
 
 
 def write(path: Path, data: bytes) -> Signature:
-    """Create or replace a file atomically and durably, with mode 0600.
-
-    After an OSError, the file has its old content, or its new content if only the sync of its directory failed.
-    """
+    """Create or replace a file atomically and durably, with mode 0600. Raises OSError."""
     temporary = path.with_name(f".{path.stem}.{new_id(32)}{TEMPORARY}")
     try:
         written = write_new(temporary, data)
@@ -86,25 +83,23 @@ def write_new(path: Path, data: bytes) -> Signature:
         os.close(descriptor)
 
 
-def append(path: Path, line: bytes, *, durably: bool = True) -> Signature:
-    """Append a line to a file, creating a missing file. After an OSError, the file is unchanged.
+def append(path: Path, line: bytes, size: int = 0, *, durably: bool = True) -> Signature:
+    """Append a line to a file of ``size`` bytes. If the size is 0, create a missing file. After an OSError, undo this.
 
     If ``durably`` is false, the line survives a crash of the process, but not of the machine.
     """
     descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | OPEN_SAFELY, 0o600)
     try:
-        size = os.fstat(descriptor).st_size
-        try:
-            _write_all(descriptor, line)
-            if durably:
-                os.fsync(descriptor)
-                if not size:
-                    sync_directory(path.parent)
-        except BaseException:
-            with suppress(OSError):
-                os.ftruncate(descriptor, size)
-            raise
+        _write_all(descriptor, line)
+        if durably:
+            os.fsync(descriptor)
+            if not size:
+                sync_directory(path.parent)
         return Signature.of(os.fstat(descriptor))
+    except BaseException:
+        with suppress(OSError):
+            os.ftruncate(descriptor, size)
+        raise
     finally:
         os.close(descriptor)
 

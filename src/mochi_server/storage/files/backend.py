@@ -1,11 +1,14 @@
 """Blocking session storage in a directory of files, for worker threads.
 
-A change outside a turn rewrites the session's file. A turn rewrites the file at its first change and at its end, and
-appends the changes in between to the turn log. A turn of a large session rewrites the file only at its end.
+A session is ``<id>.json``. A change outside a turn rewrites this file. A turn rewrites the file at its first change and
+at its end, and appends the changes in between to the turn log ``.<id>.turn.jsonl``. A turn of a large session rewrites
+the file only at its end.
 """
 
 import logging
+import os
 import threading
+import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext, suppress
@@ -14,24 +17,44 @@ from pathlib import Path
 from tempfile import NamedTemporaryFile
 from weakref import finalize
 
-from mochi_server.errors import SessionConflict, SessionNotFound, SessionTooNew
+from mochi_server.errors import SessionConflict, SessionNotFound, SessionTooNew, StorageBusy, StorageFailed
 from mochi_server.sessions import store as rules
-from mochi_server.sessions.images import Image, images_in
-from mochi_server.sessions.session import ChatSession
-from mochi_server.sessions.types import Message, SessionQuery
-from mochi_server.storage.files import session_files
-from mochi_server.storage.files.atomic_files import TEMPORARY, Signature
-from mochi_server.storage.files.import_staging import import_all
-from mochi_server.storage.files.session_files import FileSnapshot, SessionFiles, storage_errors
+from mochi_server.sessions.serialization import decode_file
+from mochi_server.sessions.session import ChatSession, is_session_id
+from mochi_server.sessions.types import Image, Message, SessionQuery, images_in
+from mochi_server.storage.files import atomic_files
+from mochi_server.storage.files.atomic_files import Signature
+from mochi_server.storage.files.directory_lock import DirectoryLock, import_all
+from mochi_server.storage.files.image_files import ImageFiles
 from mochi_server.storage.files.session_index import SessionIndex
 from mochi_server.storage.session_locks import SessionLocks
 from mochi_server.storage.session_record import SessionCache, SessionRecord
 from mochi_server.util.clock import new_id, now
+from mochi_server.util.platform import sync_directory
 
+EDIT_SECONDS = 2.0
+"""Age in seconds from which an unreadable file counts as damaged. An editor may still be writing a younger file."""
 _LARGE_BYTES = 1024 * 1024
 """File size in bytes above which a turn writes the file only once, because writing the file is the slowest step."""
+_THREAD_LOCKS = 64
+# Decoded messages and encoded lines are both cached, and Python strings use up to four bytes per character.
+_BYTES_PER_STORED_BYTE = 8
+_SESSION_BYTES = 16 * 1024
 
 logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class FileSnapshot:
+    """Content of a session's files, and the file signatures that show whether this content is current."""
+
+    record: SessionRecord
+    file: Signature
+    log: Signature | None = None
+
+    @property
+    def memory(self) -> int:
+        return _SESSION_BYTES + _BYTES_PER_STORED_BYTE * (self.file.size + (self.log.size if self.log else 0))
 
 
 @dataclass
@@ -43,6 +66,14 @@ class _RunningTurn:
     """Whether the turn has changed the history. Later changes are appended to the turn log."""
 
 
+@contextmanager
+def _storage_errors(operation: str) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        raise StorageFailed(operation, error) from error
+
+
 class SessionDirectory:
     """Store for the sessions in one directory. Its methods block, and implement those of ``SessionStore``.
 
@@ -51,66 +82,69 @@ class SessionDirectory:
     """
 
     def __init__(self, path: Path) -> None:
-        self._files = SessionFiles(path)
-        self._index = SessionIndex(self._files, self._read_for_index)
-        self._recent = SessionCache[FileSnapshot]()
+        self.path = path
         self.turns: dict[str, _RunningTurn] = {}
         self.locks = SessionLocks()
-
-    @property
-    def is_locked(self) -> bool:
-        """Whether this process has locked the directory."""
-        return self._files.lock.is_held
+        self._lock = DirectoryLock(path)
+        self._images = ImageFiles(path)
+        self._index = SessionIndex(path, self._read_for_index)
+        self._recent = SessionCache[FileSnapshot]()
+        self._thread_locks = [threading.RLock() for _ in range(_THREAD_LOCKS)]
+        self._warned: set[Signature] = set()
 
     def open(self) -> None:
-        """Create and lock the directory."""
-        with storage_errors("lock the sessions directory"):
-            self._files.create_directory()
+        """Create the directory with mode 0700 unless it exists, and lock it for this process."""
+        with _storage_errors("lock the sessions directory"):
+            self._open()
 
     def close(self) -> None:
-        self._files.lock.release()
+        self._lock.release()
 
     def check(self) -> None:
         """Raise StorageFailed if a small file cannot be written to the directory."""
-        with storage_errors("write the sessions directory"):
-            self._files.create_directory()
-            with NamedTemporaryFile(buffering=0, dir=self._files.path, prefix=".check.", suffix=TEMPORARY) as file:
+        with _storage_errors("write the sessions directory"):
+            self._open()
+            suffix = atomic_files.TEMPORARY
+            with NamedTemporaryFile(buffering=0, dir=self.path, prefix=".check.", suffix=suffix) as file:
                 file.write(b"can be written")
 
     def create(self, session: ChatSession, *, images: Sequence[Image] = ()) -> ChatSession:
         fresh = rules.normalized(session)
-        with storage_errors("create a session"):
-            self._files.create_directory()
-            while (stored := self._files.create(fresh.session_id, SessionRecord.of(fresh), images)) is None:
+        with _storage_errors("create a session"):
+            self._open()
+            while not (created := self._create_file(fresh, images)):
                 fresh.metadata.session_id = new_id()
-            return self._cache_written(fresh.session_id, stored)
+            return created
 
     def create_all(
         self, sessions: Sequence[rules.NewSession], *, check: Callable[[], None] = lambda: None
     ) -> Sequence[ChatSession]:
+        messages = (message for session, _ in sessions for message in session.messages)
+        images = [image for _, images in sessions for image in images]
         try:
-            with storage_errors("store the sessions"):
-                self._files.create_directory()
-                return import_all(self._files.path, self._files.blobs, sessions, check)
+            with _storage_errors("store the sessions"):
+                self._open()
+                with self._images.storing(messages, images):
+                    return import_all(self.path, sessions, check)
         except BaseException:
             self.sweep()
             raise
 
     def put(self, session: ChatSession, *, images: Sequence[Image] = ()) -> ChatSession:
-        record = SessionRecord.of(rules.normalized(session))
-        with storage_errors(f"save session {session.session_id}"):
-            self._files.create_directory()
-            if stored := self._files.create(session.session_id, record, images):
-                return self._cache_written(session.session_id, stored)
-        with self._writing(session.session_id) as stored, self._files.blobs.storing(session.messages, images):
-            put = self._cache_written(session.session_id, self._files.save(session.session_id, stored, record))
+        fresh, session_id = rules.normalized(session), session.session_id
+        with _storage_errors(f"save session {session_id}"):
+            self._open()
+            if created := self._create_file(fresh, images):
+                return created
+        with self._writing(session_id) as stored, self._images.storing(fresh.messages, images):
+            put = self._cache_written(session_id, self._save(session_id, stored, SessionRecord.of(fresh)))
         self.sweep()
         return put
 
     def load(self, session_id: str) -> ChatSession:
-        with storage_errors(f"read session {session_id}"):
+        with _storage_errors(f"read session {session_id}"):
             stored, visible = self._read(session_id)
-        self._recent.put(session_id, stored)
+        self._recent.put(session_id, stored, stored.memory)
         return visible.session()
 
     def append(
@@ -135,16 +169,15 @@ class SessionDirectory:
                 turn.has_changes or unfinished is not None or stored.file.size > _LARGE_BYTES
             )
             if is_logged and unfinished is not None:
-                after, line = _with_partial(after, unfinished)
-            with self._files.blobs.storing(new, images):
+                after, line = after.with_partial_line(unfinished)
+            with self._images.storing(new, images):
                 written = None
                 if ends_turn or not is_logged:
                     # If the file cannot be written, the turn log stores the change instead.
                     with suppress(OSError) if is_logged else nullcontext():
-                        written = self._files.save(session_id, stored, after)
+                        written = self._save(session_id, stored, after)
                 if written is None:
-                    line = session_files.tail_line(before, start, after) + line
-                    written = self._files.append_to_log(session_id, stored, after, line)
+                    written = self._append_to_log(session_id, stored, after, before.tail_line(start, after) + line)
             if turn:
                 turn.has_changes = True
             self._cache(session_id, written)
@@ -158,47 +191,46 @@ class SessionDirectory:
             values = rules.normalized_fields(fields, stored.record.metadata)
             turn = self.turns.get(session_id)
             if turn and (stored.log or turn.has_changes):
-                line = session_files.fields_line(stored.record, values, moment)
-                written = self._files.append_to_log(session_id, stored, stored.record.with_fields(values, moment), line)
+                after, line = stored.record.with_fields(values, moment), stored.record.fields_line(values, moment)
+                written = self._append_to_log(session_id, stored, after, line)
             else:
-                written = self._files.save(session_id, stored, visible.with_fields(values, moment))
+                written = self._save(session_id, stored, visible.with_fields(values, moment))
             return self._cache_written(session_id, written)
 
     def flush(self, session_id: str, partial: Message) -> None:
         """Append a partial answer to the turn log. The line survives a crash of the process, but not of the machine."""
         with self._writing(session_id) as stored:
-            after, line = _with_partial(stored.record, partial)
-            self._cache(session_id, self._files.append_to_log(session_id, stored, after, line, durably=False))
+            after, line = stored.record.with_partial_line(partial)
+            self._cache(session_id, self._append_to_log(session_id, stored, after, line, durably=False))
 
     def delete(self, session_id: str) -> None:
         """Delete a session. Raises the errors of ``load`` for a file that is not a session, and keeps the file."""
-        with storage_errors(f"delete session {session_id}"), self._files.locked(session_id):
-            stored = self._current(session_id) or self._files.read(session_id)
-            self._files.delete(session_id)
+        with self._writing(session_id, "delete") as stored:
+            atomic_files.remove_durably(self._file(session_id), self._log(session_id))
             self._recent.remove(session_id)
         if images_in(stored.record.messages):
             self.sweep()
 
     def load_image(self, sha256: str) -> bytes:
-        with storage_errors("read an image"):
-            return self._files.blobs.read(sha256)
+        with _storage_errors("read an image"):
+            return self._images.read(sha256)
 
     def sweep(self) -> None:
         """Remove the images that no session references, if this process has locked the directory."""
-        if self.is_locked:
-            self._files.blobs.sweep()
+        if self._lock.is_held:
+            self._images.sweep()
 
     def list(self, query: SessionQuery) -> rules.SessionPage:
         """Return one page of the session list, most recently changed first. Unreadable sessions are omitted."""
-        with storage_errors("list the sessions"):
-            return self._index.list(query)
+        with _storage_errors("list the sessions"):
+            return self._index.list(query, use_file=self._lock.is_held)
 
     def begin(self, session_id: str, *, is_turn: bool) -> None:
         """Repair a locked session if its last turn crashed. If ``is_turn`` is true, begin a turn."""
         with self._writing(session_id) as stored:
             current, recovered = stored, stored.record.after_crash()
             if stored.log or recovered is not stored.record:
-                current = self._files.save(session_id, stored, recovered)
+                current = self._save(session_id, stored, recovered)
             if is_turn:
                 self.turns[session_id] = _RunningTurn(current)
 
@@ -206,22 +238,90 @@ class SessionDirectory:
         """Write the changes in the session's turn log to the session's file."""
         with self._writing(session_id) as stored:
             if stored.log:
-                self._cache(session_id, self._files.save(session_id, stored, stored.record.with_partial(None)))
+                self._cache(session_id, self._save(session_id, stored, stored.record.with_partial(None)))
+
+    def read(self, session_id: str) -> FileSnapshot:
+        """Read the files of a session without the cache.
+
+        Raises SessionNotFound for a damaged file and renames it, StorageBusy if it has just changed, and OSError.
+        """
+        if not is_session_id(session_id):
+            raise SessionNotFound(session_id)
+        # Read the log first: if its changes are then moved to the file, applying them again has no effect.
+        log, file = atomic_files.read(self._log(session_id)), atomic_files.read(self._file(session_id))
+        if file is None:
+            raise SessionNotFound(session_id)
+        data, signature = file
+        try:
+            record = SessionRecord.of(decode_file(session_id, data, signature.modified_ns / 1e9))
+        except ValueError as error:
+            if 0 <= time.time() - signature.modified_ns / 1e9 < EDIT_SECONDS:
+                text = f"The file of session {session_id!r} is incomplete: another program is writing it. Try again."
+                raise StorageBusy(text) from error
+            self._set_aside(session_id, signature, error)
+            raise SessionNotFound(session_id) from error
+        return FileSnapshot(record.with_log(log[0]), signature, log[1]) if log else FileSnapshot(record, signature)
+
+    def _open(self) -> None:
+        if not self.path.exists():
+            self.path.mkdir(mode=0o700, parents=True, exist_ok=True)
+            sync_directory(self.path.parent)
+            self._lock.release()  # a lock in a deleted directory has no effect
+        self._lock.acquire()
 
     @contextmanager
-    def _writing(self, session_id: str) -> Iterator[FileSnapshot]:
-        with storage_errors(f"save session {session_id}"), self._files.locked(session_id):
-            yield self._current(session_id) or self._files.read(session_id)
+    def _writing(self, session_id: str, operation: str = "save") -> Iterator[FileSnapshot]:
+        """Lock the directory for this process, and an existing session for this thread. Provide its snapshot."""
+        with _storage_errors(f"{operation} session {session_id}"):
+            if not is_session_id(session_id):
+                raise SessionNotFound(session_id)
+            if not self._lock.is_held:
+                if atomic_files.signature(self._file(session_id)) is None:
+                    raise SessionNotFound(session_id)
+                self._lock.acquire()
+            with self._thread_lock(session_id):
+                yield self._current(session_id) or self.read(session_id)
+
+    def _create_file(self, session: ChatSession, images: Sequence[Image]) -> ChatSession | None:
+        """Write the file of a new session. Return None if the session id is in use."""
+        session_id, record = session.session_id, SessionRecord.of(session)
+        with self._thread_lock(session_id):
+            if os.path.lexists(self._file(session_id)):
+                return None
+            with self._images.storing(record.messages, images):
+                self._log(session_id).unlink(missing_ok=True)
+                return self._cache_written(session_id, self._save(session_id, None, record))
+
+    def _save(self, session_id: str, before: FileSnapshot | None, record: SessionRecord) -> FileSnapshot:
+        """Write the whole session file, then remove the turn log. A log that remains after a crash has no effect."""
+        written = atomic_files.write(self._file(session_id), record.file())
+        if before and before.log:
+            self._log(session_id).unlink(missing_ok=True)
+        return FileSnapshot(record, written)
+
+    def _append_to_log(
+        self, session_id: str, before: FileSnapshot, record: SessionRecord, line: bytes, *, durably: bool = True
+    ) -> FileSnapshot:
+        size = before.log.size if before.log else 0
+        return FileSnapshot(
+            record, before.file, atomic_files.append(self._log(session_id), line, size, durably=durably)
+        )
 
     def _current(self, session_id: str) -> FileSnapshot | None:
+        """Return the cached snapshot if the files have its signatures."""
         turn = self.turns.get(session_id)
         cached = turn.stored if turn else self._recent.get(session_id)
-        return cached if cached and self._files.is_current(session_id, cached) else None
+        if cached is None:
+            return None
+        with suppress(OSError):
+            file, log = atomic_files.signature(self._file(session_id)), atomic_files.signature(self._log(session_id))
+            return cached if (file, log) == (cached.file, cached.log) else None
+        return None
 
     def _cache(self, session_id: str, stored: FileSnapshot) -> None:
         if turn := self.turns.get(session_id):
             turn.stored = stored
-        self._recent.put(session_id, stored)
+        self._recent.put(session_id, stored, stored.memory)
 
     def _cache_written(self, session_id: str, stored: FileSnapshot) -> ChatSession:
         self._cache(session_id, stored)
@@ -235,7 +335,7 @@ class SessionDirectory:
     def _read(self, session_id: str) -> tuple[FileSnapshot, SessionRecord]:
         """Read a session's files without a lock. Return the snapshot and the visible record."""
         was_running = session_id in self.turns
-        stored = self._current(session_id) or self._files.read(session_id)
+        stored = self._current(session_id) or self.read(session_id)
         # A turn that began or ended during the read has not crashed, so its partial answer is not recovered.
         return stored, stored.record.with_partial(None) if was_running else self._visible(session_id, stored)
 
@@ -259,11 +359,25 @@ class SessionDirectory:
             pass
         return None
 
+    def _set_aside(self, session_id: str, damaged: Signature, error: ValueError) -> None:
+        result = "it cannot be renamed"
+        with self._thread_lock(session_id), suppress(OSError):
+            if self._lock.is_held and atomic_files.signature(self._file(session_id)) == damaged:
+                result = f"renamed to {atomic_files.quarantine(self._file(session_id)).name}"
+                if atomic_files.signature(self._log(session_id)):
+                    atomic_files.quarantine(self._log(session_id))
+        if damaged not in self._warned:
+            self._warned.add(damaged)
+            logger.warning("session file cannot be read session_id=%s: %s; %s", session_id, error, result)
 
-def _with_partial(record: SessionRecord, unfinished: Message) -> tuple[SessionRecord, bytes]:
-    (message,) = rules.normalized_messages([unfinished], len(record.messages))
-    after = record.with_partial(message)
-    return after, session_files.partial_line(after)
+    def _thread_lock(self, session_id: str) -> threading.RLock:
+        return self._thread_locks[int(session_id, 16) % _THREAD_LOCKS]
+
+    def _file(self, session_id: str) -> Path:
+        return self.path / f"{session_id}.json"
+
+    def _log(self, session_id: str) -> Path:
+        return self.path / f".{session_id}.turn.jsonl"
 
 
 _mutex = threading.RLock()  # reentrant, because garbage collection can run a finalizer at any time

@@ -12,14 +12,12 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from mochi_server.errors import BlobNotFound
-from mochi_server.sessions.images import Image, images_in, is_sha256
-from mochi_server.sessions.types import Message
+from mochi_server.sessions.types import Image, Message, images_in, is_sha256
 from mochi_server.storage.files import atomic_files
 from mochi_server.util.platform import sync_directory
 
 _REFERENCE = re.compile(rb'"sha256"\s*:\s*"([0-9a-f]{64})"')
 _SESSION = ".json"  # part of the name of every file that may reference images: sessions, turn logs and damaged sessions
-_Reference = tuple[atomic_files.Signature, frozenset[str]]
 
 logger = logging.getLogger(__name__)
 
@@ -31,7 +29,7 @@ class ImageFiles:
         self._sessions = sessions
         self._path = sessions / "blobs"
         self._lock = threading.RLock()
-        self._references: dict[str, _Reference] = {}
+        self._references: dict[str, tuple[atomic_files.Signature, set[bytes]]] = {}
         """Cache of the images that each session file references, by file name. A sweep reads only changed files."""
 
     def read(self, name: str) -> bytes:
@@ -64,7 +62,7 @@ class ImageFiles:
             self._read_references()  # reads most files before the lock delays turns with images
             with self._lock:
                 referenced = self._read_references()
-                if unused := [path for path in self._stored_files() if path.name not in referenced]:
+                if unused := [path for path in self._stored_files() if path.name.encode() not in referenced]:
                     atomic_files.remove_durably(*unused)
         except OSError as error:
             logger.warning("unused images not removed, will retry: %s", error.strerror or type(error).__name__)
@@ -73,18 +71,17 @@ class ImageFiles:
         files = self._path.iterdir() if self._path.is_dir() else ()
         return [path for path in files if is_sha256(path.name) or path.suffix == atomic_files.TEMPORARY]
 
-    def _read_references(self) -> set[str]:
-        """Return the names of all referenced images. Raises OSError if a file cannot be read."""
-        references: dict[str, _Reference] = {}
+    def _read_references(self) -> set[bytes]:
+        references = {}
         # Data moves from logs to files. The names of logs begin with a dot, so that they are read first.
         for name in sorted(path.name for path in self._sessions.iterdir() if _SESSION in path.name):
-            if (current := atomic_files.signature(self._sessions / name)) is not None:
-                cached = self._references.get(name)
-                is_current = cached and cached[0] == current
-                references[name] = cached if cached and is_current else (current, self._references_in(name))
+            path = self._sessions / name
+            if (current := atomic_files.signature(path)) is None:
+                continue
+            cached = self._references.get(name)
+            if cached is None or cached[0] != current:
+                content, _ = atomic_files.read(path) or (b"", None)
+                cached = current, set(_REFERENCE.findall(content))
+            references[name] = cached
         self._references = references
         return {image for _, images in references.values() for image in images}
-
-    def _references_in(self, name: str) -> frozenset[str]:
-        file = atomic_files.read(self._sessions / name)
-        return frozenset() if file is None else frozenset(found.decode() for found in _REFERENCE.findall(file[0]))

@@ -14,17 +14,18 @@ import os
 import sqlite3
 import stat
 import threading
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import closing, contextmanager, suppress
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import closing, suppress
+from pathlib import Path
 
 from mochi_server.errors import StorageBusy
 from mochi_server.sessions.serialization import encode
-from mochi_server.sessions.session import ChatSession
+from mochi_server.sessions.session import ChatSession, is_session_id
 from mochi_server.sessions.store import SessionPage, searchable_text, words
 from mochi_server.sessions.types import SessionQuery
 from mochi_server.storage.files.atomic_files import Signature
-from mochi_server.storage.files.session_files import SessionFiles
 from mochi_server.util.clock import timestamp
+from mochi_server.util.platform import scan_directory
 
 _VERSION = 6
 _BUSY_SECONDS = 0.5
@@ -58,27 +59,34 @@ logger = logging.getLogger(__name__)
 class SessionIndex:
     """Index of the sessions of a directory, for lists and full-text searches. Thread-safe."""
 
-    def __init__(self, files: SessionFiles, read: Callable[[str], tuple[ChatSession, Signature | None] | None]) -> None:
+    def __init__(self, directory: Path, read: Callable[[str], tuple[ChatSession, Signature | None] | None]) -> None:
         """``read`` returns a session and its signature (None if it has a turn log), or None if unreadable."""
-        self._path = files.path / ".index.sqlite"
-        self._files = files
+        self._directory = directory
+        self._path = directory / ".index.sqlite"
         self._read = read
         self._memory: sqlite3.Connection | None = None
         self._lock = threading.Lock()
 
-    def list(self, query: SessionQuery) -> SessionPage:
-        """Return one page of the sessions that match ``query``, most recently changed first. Raises OSError."""
+    def list(self, query: SessionQuery, *, use_file: bool) -> SessionPage:
+        """Return one page of the sessions that match ``query``, most recently changed first. Raises OSError.
+
+        If ``use_file`` is false, use a database in memory.
+        """
         with self._lock:
-            for _ in range(2 if self._files.lock.is_held else 0):
+            for _ in range(2 if use_file else 0):
                 try:
-                    with self._opened() as database:
-                        page = self._query(database, query)
+                    with suppress(OSError):
+                        os.close(os.open(self._path, os.O_CREAT | os.O_WRONLY, 0o600))
+                    with closing(sqlite3.connect(self._path, timeout=_BUSY_SECONDS)) as database:
+                        page = self._query(_prepared(database), query)
                 except sqlite3.OperationalError as error:
                     logger.debug("session index file is unusable; using an index in memory: %s", error)
                     break
                 except sqlite3.DatabaseError as error:
                     logger.warning("session index is outdated or damaged; rebuilding it: %s", error)
-                    self._discard()
+                    with suppress(OSError):
+                        for path in self._directory.glob(f"{self._path.name}*"):
+                            path.unlink()
                 else:
                     self._memory = None
                     return page
@@ -88,11 +96,11 @@ class SessionIndex:
 
     def _query(self, database: sqlite3.Connection, query: SessionQuery) -> SessionPage:
         rows = database.execute("SELECT session_id, inode, modified_ns, size FROM sessions")
-        self._update(database, *self._files.scan({row[0]: row[1:] for row in rows}))
-        if search_words := words(query.text):
+        self._update(database, *_scan(self._directory, {row[0]: row[1:] for row in rows}))
+        search_words = words(query.text)
+        if search_words:
             self._add_texts(database)
-            return _page(database, query, _matching(database, search_words))
-        return _page(database, query, None)
+        return _page(database, query, _matching(database, search_words) if search_words else None)
 
     def _update(self, database: sqlite3.Connection, changed: set[str], removed: set[str]) -> None:
         rows = []
@@ -122,21 +130,25 @@ class SessionIndex:
                         row = session_id, searchable_text(found[0])
                         database.execute("INSERT INTO texts (session_id, text) VALUES (?, ?)", row)
 
-    @contextmanager
-    def _opened(self) -> Iterator[sqlite3.Connection]:
-        with suppress(OSError):
-            mode = os.lstat(self._path).st_mode
-            if not (stat.S_ISREG(mode) or stat.S_ISDIR(mode)):  # SQLite follows links and blocks on pipes
-                raise sqlite3.DatabaseError("it is not a file")
-        with suppress(OSError):
-            os.close(os.open(self._path, os.O_CREAT | os.O_WRONLY, 0o600))
-        with closing(sqlite3.connect(self._path, timeout=_BUSY_SECONDS)) as database:
-            yield _prepared(database)
 
-    def _discard(self) -> None:
-        for suffix in ("", "-journal", "-wal", "-shm"):
-            with suppress(OSError):
-                self._path.with_name(self._path.name + suffix).unlink()
+def _scan(directory: Path, known: Mapping[str, tuple[int | None, ...]]) -> tuple[set[str], set[str]]:
+    """Return the ids of the sessions that differ from ``known`` or have a turn log, and of removed sessions."""
+    unchanged, changed, logs = set[str](), set[str](), set[str]()
+    with suppress(FileNotFoundError), scan_directory(directory) as entries:
+        for entry in entries:
+            name = entry.name
+            if name.endswith(".turn.jsonl"):
+                logs.add(name[1 : -len(".turn.jsonl")])
+            elif name.endswith(".json"):
+                session_id = name[: -len(".json")]
+                with suppress(FileNotFoundError):
+                    status = entry.stat(follow_symlinks=False)
+                    if known.get(session_id) == (status.st_ino, status.st_mtime_ns, status.st_size):
+                        unchanged.add(session_id)
+                    elif is_session_id(session_id) and stat.S_ISREG(status.st_mode):
+                        changed.add(session_id)
+    existing = unchanged | changed
+    return changed | (logs & existing), known.keys() - existing
 
 
 def _prepared(database: sqlite3.Connection) -> sqlite3.Connection:

@@ -2,15 +2,14 @@
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Callable, Collection, Coroutine, Sequence
+from collections.abc import AsyncIterator, Callable, Collection, Coroutine
 from contextlib import asynccontextmanager
 from functools import partial, wraps
 from pathlib import Path
 from typing import Any, Concatenate, ParamSpec, TypeVar
 
 from mochi_server.errors import DirectoryInUse, SessionNotFound, StorageBusy, StorageFailed
-from mochi_server.sessions.session import ChatSession, is_session_id
-from mochi_server.sessions.store import NewSession, SessionPage, SessionStore
+from mochi_server.sessions.store import SessionPage, SessionStore, Stores
 from mochi_server.sessions.types import SessionQuery
 from mochi_server.storage.files.backend import DirectoryUse, SessionDirectory
 from mochi_server.util.shielding import run_shielded
@@ -52,8 +51,7 @@ class FileSessionStore(SessionStore):
     def __init__(self, sessions_dir: str | Path) -> None:
         self.path = Path(sessions_dir)
         self._use = DirectoryUse(self.path)
-        # These locks limit lists and imports to one thread each, so that threads remain for turns.
-        self._list_lock, self._import_lock = asyncio.Lock(), asyncio.Lock()
+        self._list_lock = asyncio.Lock()  # limits lists to one thread, so that threads remain for turns
         self._sweep: asyncio.Future[None] | None = None
 
     @property
@@ -75,6 +73,7 @@ class FileSessionStore(SessionStore):
 
     check = _in_thread(SessionDirectory.check)
     create = _in_thread(SessionDirectory.create)
+    create_all = _in_thread(SessionDirectory.create_all)
     put = _in_thread(SessionDirectory.put)
     load = _in_thread(SessionDirectory.load)
     load_image = _in_thread(SessionDirectory.load_image)
@@ -83,15 +82,8 @@ class FileSessionStore(SessionStore):
     flush = _in_thread(SessionDirectory.flush)
     delete = _in_thread(SessionDirectory.delete)
     _list = _in_thread(SessionDirectory.list)
-    _create_all = _in_thread(SessionDirectory.create_all)
     _begin = _in_thread(SessionDirectory.begin)
     _save_logged = _in_thread(SessionDirectory.save_logged)
-
-    async def create_all(
-        self, sessions: Sequence[NewSession], *, check: Callable[[], None] = lambda: None
-    ) -> Sequence[ChatSession]:
-        async with self._import_lock:
-            return await self._create_all(sessions, check=check)
 
     async def list(self, query: SessionQuery) -> SessionPage:
         async with self._list_lock:
@@ -100,24 +92,21 @@ class FileSessionStore(SessionStore):
     @asynccontextmanager
     async def hold(self, session_id: str, *, run_id: str | None = None, wait: bool = False) -> AsyncIterator[None]:
         """Lock the session and repair it after a crash. At the end, store changes that are only in the turn log."""
-        if not is_session_id(session_id):
-            raise SessionNotFound(session_id)
         directory = self.directory
-        await directory.locks.acquire(session_id, run_id=run_id, wait=wait)
-        try:
-            await self._begin(session_id, is_turn=run_id is not None)
-            yield
-        finally:
+        async with directory.locks.holding(session_id, run_id=run_id, wait=wait):
             try:
-                if (turn := directory.turns.get(session_id)) and turn.stored.log:
-                    await self._save_logged(session_id)
-            except SessionNotFound:
-                logger.debug("session deleted during its turn session_id=%s", session_id)
-            except (StorageBusy, StorageFailed) as error:  # the log is durable
-                logger.warning("turn saved only in the turn log session_id=%s: %s", session_id, error.message)
+                await self._begin(session_id, is_turn=run_id is not None)
+                yield
             finally:
-                directory.turns.pop(session_id, None)
-                directory.locks.release(session_id)
+                try:
+                    if (turn := directory.turns.get(session_id)) and turn.stored.log:
+                        await self._save_logged(session_id)
+                except SessionNotFound:
+                    logger.debug("session deleted during its turn session_id=%s", session_id)
+                except (StorageBusy, StorageFailed) as error:  # the log is durable
+                    logger.warning("turn saved only in the turn log session_id=%s: %s", session_id, error.message)
+                finally:
+                    directory.turns.pop(session_id, None)
 
     async def aclose(self) -> None:
         """Wait for pending work. The last store of a directory unlocks it."""
@@ -126,14 +115,12 @@ class FileSessionStore(SessionStore):
         self._use.close()
 
 
-class FileStores:
+class FileStores(Stores):
     """``Stores`` in two directories: one for the sessions of users, one for the sessions of agents."""
 
-    connected = True
-
     def __init__(self, sessions_dir: str | Path, agent_chats_dir: str | Path) -> None:
-        self.chats = FileSessionStore(sessions_dir)
-        self.agents = FileSessionStore(agent_chats_dir)
+        self.chats: FileSessionStore = FileSessionStore(sessions_dir)
+        self.agents: FileSessionStore = FileSessionStore(agent_chats_dir)
 
     def lock(self) -> None:
         """Lock both directories. A missing directory of agent sessions is created and locked by its first session."""

@@ -20,7 +20,7 @@ from psycopg.abc import PQGen
 from psycopg_pool import AsyncConnectionPool, PoolClosed, PoolTimeout
 
 from mochi_server.config import without_credentials
-from mochi_server.errors import MochiError, StorageFailed, StorageUnavailable
+from mochi_server.errors import StorageFailed, StorageUnavailable
 
 Row = tuple[Any, ...]
 Parameters = Mapping[str, Any] | Sequence[Any] | None
@@ -60,20 +60,19 @@ _READ_ONLY = "the database is read-only"
 _TRANSIENT = {_UNREACHABLE, _TOO_SLOW, _NO_ANSWER, _CROWDED, _READ_ONLY}
 """Reasons of errors that may be temporary, for example because the database restarts or fails over."""
 _REFUSED = "the database refuses the user or the password"
-_REASONS: tuple[tuple[type[Exception] | tuple[type[Exception], ...], str], ...] = (
-    (errors.DiskFull, "the database's disk is full"),
-    (errors.OutOfMemory, "the database is out of memory"),
-    (errors.TooManyConnections, _CROWDED),
-    ((errors.QueryCanceled, errors.LockNotAvailable), _TOO_SLOW),
-    (errors.ReadOnlySqlTransaction, _READ_ONLY),
-    ((errors.InvalidPassword, errors.InvalidAuthorizationSpecification), _REFUSED),
-    (errors.InvalidCatalogName, "there is no database with that name"),
-    (errors.InsufficientPrivilege, "the database user lacks a privilege"),
-    ((errors.UndefinedTable, errors.UndefinedColumn), "the database has another schema; run `mochi-server migrate`"),
-    ((PoolTimeout, TimeoutError), _NO_ANSWER),
-    (PoolClosed, "the connections to the database are closed"),
-    ((psycopg.OperationalError, psycopg.InterfaceError), _UNREACHABLE),
-)
+_REASONS: dict[type[Exception], str] = {
+    errors.DiskFull: "the database's disk is full",
+    errors.TooManyConnections: _CROWDED,
+    errors.QueryCanceled: _TOO_SLOW,
+    errors.LockNotAvailable: _TOO_SLOW,
+    errors.ReadOnlySqlTransaction: _READ_ONLY,
+    errors.InsufficientPrivilege: "the database user lacks a privilege",
+    PoolClosed: "the connections to the database are closed",
+    PoolTimeout: _NO_ANSWER,
+    TimeoutError: _NO_ANSWER,
+    psycopg.OperationalError: _UNREACHABLE,
+    psycopg.InterfaceError: _UNREACHABLE,
+}
 _CONNECT_REASONS = {
     "invalid (URI|connection option|integer value|port)": "its URL is not a valid PostgreSQL URL",
     'password authentication failed|no password supplied|role ".*" does not exist|no pg_hba.conf entry': _REFUSED,
@@ -89,24 +88,13 @@ logger = logging.getLogger(__name__)
 logging.getLogger("psycopg.pool").setLevel(logging.ERROR)  # psycopg repeats its warnings on every attempt to connect
 
 
-class SchemaTooNew(StorageFailed):
-    """Error at startup: a newer mochi-server has migrated the database. No HTTP route returns this error."""
-
-    def __init__(self, found: int, known: int) -> None:
-        MochiError.__init__(
-            self,
-            f"The database schema has version {found}, but this mochi-server supports only versions up to {known}. "
-            "Install a newer mochi-server.",
-        )
-
-
 def unreachable(operation: str) -> StorageUnavailable:
     return StorageUnavailable(operation, OSError(errno.EIO, _UNREACHABLE))
 
 
 def failure(operation: str, error: Exception) -> StorageFailed:
     """Convert a database exception to ``StorageUnavailable`` if it may be temporary, otherwise to ``StorageFailed``."""
-    known = next((text for kind, text in _REASONS if isinstance(error, kind)), None)
+    known = next((text for kind, text in _REASONS.items() if isinstance(error, kind)), None)
     state = getattr(error, "sqlstate", None)
     if not state:  # errors while connecting have no SQLSTATE
         known = next((text for pattern, text in _CONNECT_REASONS.items() if re.search(pattern, str(error))), known)
@@ -134,7 +122,7 @@ class Connection(AsyncConnection[Row]):
             timer.cancel()
 
     def _disconnect(self) -> None:
-        """Shut down the socket, so that the pending read ends. A cancellation would need a response of the database."""
+        """Shut down the socket, so that the pending read ends."""
         connected = socket.socket(fileno=self.pgconn.socket)
         with suppress(OSError):
             connected.shutdown(socket.SHUT_RDWR)
@@ -226,10 +214,7 @@ async def _configure(connection: Connection) -> None:
 
 
 async def migrate(database: Database) -> int:
-    """Run the missing SQL files of ``schema/``, and return the new version. Raises ``SchemaTooNew``, ``StorageFailed``.
-
-    The name of each file begins with the version of the schema.
-    """
+    """Run the missing files ``schema/<version>*.sql``, and return the new version. Raises ``StorageFailed``."""
     folder = files("mochi_server.storage.postgres") / "schema"
     known = {int(path.name[:4]): path.read_text() for path in folder.iterdir() if path.name.endswith(".sql")}
     async with database.transaction("migrate the database schema") as connection:
@@ -238,7 +223,8 @@ async def migrate(database: Database) -> int:
         row = await fetch_one(connection, "SELECT coalesce(max(version), 0) FROM mochi_schema")
         version, latest = row[0] if row else 0, max(known)
         if version > latest:
-            raise SchemaTooNew(version, latest)
+            text = f"its schema has version {version}, but this mochi-server supports only versions up to {latest}"
+            raise StorageFailed("use the database", OSError(errno.EINVAL, text))
         for number in range(version + 1, latest + 1):
             await connection.execute(sql.SQL(known[number]))
             await connection.execute("INSERT INTO mochi_schema VALUES (%s, clock_timestamp())", [number])

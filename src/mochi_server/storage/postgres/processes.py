@@ -14,30 +14,20 @@ from typing import NamedTuple
 import psycopg
 
 from mochi_server.errors import StorageFailed, StorageUnavailable
-from mochi_server.storage.postgres.database import (
-    Connection,
-    Database,
-    Row,
-    failure,
-    fetch_all,
-    fetch_one,
-    unreachable,
-)
+from mochi_server.storage.postgres import database as db
+from mochi_server.storage.postgres.database import Connection, Database, fetch_all
 from mochi_server.util.clock import new_id
 from mochi_server.util.shielding import cancel_and_wait
 
 NAMESPACES = {"chats": 0x6D01, "agents": 0x6D02, "processes": 0x6D03}
 """Upper bits of the 64-bit numbers of advisory locks. The lower 40 bits are the id of the session or process."""
 SILENT_SECONDS = 5
-"""Maximum time in seconds between the heartbeat of a process and the newest heartbeat of any process.
-
-A process with an older heartbeat counts as frozen.
-"""
+"""Age of a heartbeat, relative to the newest one of any process, from which the process counts as frozen."""
 IS_SILENT = f"seen < (SELECT max(seen) FROM processes) - interval '{SILENT_SECONDS} s'"
 _IS_RECENT = "greatest(seen, pg_postmaster_start_time()) > clock_timestamp() - interval '3 s'"
 """Condition for processes that were connected in the last 3 s, or may reconnect because the database has restarted."""
 _HEARTBEAT_SECONDS = 1.0
-_HEARTBEAT_TIMEOUT_SECONDS = 10.0
+_TIMEOUT_SECONDS = 10.0
 _RETRY_SECONDS = 0.5
 _RECONNECT_SECONDS = 2.0
 _CLOSE_SECONDS = 1.0
@@ -98,7 +88,6 @@ class ServerProcess:
 
     @property
     def connected(self) -> bool:
-        """Whether the connection that holds the locks is open."""
         return self._connection is not None
 
     async def open(self) -> None:
@@ -106,7 +95,7 @@ class ServerProcess:
         try:
             await self._connect()
         except psycopg.Error as error:
-            raise failure("register this process in the database", error) from error
+            raise db.failure("register this process in the database", error) from error
         self._heartbeat = asyncio.get_running_loop().create_task(self._run_heartbeat())
 
     async def try_lock(self, key: int) -> bool:
@@ -163,12 +152,12 @@ class ServerProcess:
     async def _lock(self, function: str, key: int) -> bool:
         async with self._connection_lock:
             if self._connection is None:
-                raise unreachable("lock a session")
+                raise db.unreachable("lock a session")
             try:
-                row = await fetch_one(self._connection, f"SELECT {function}(%(key)s)", {"key": key})
+                row = await db.fetch_one(self._connection, f"SELECT {function}(%(key)s)", {"key": key})
             except psycopg.Error as error:
                 self._connection_lost(self._connection)
-                raise failure("lock a session", error) from error
+                raise db.failure("lock a session", error) from error
         return bool(row and row[0])
 
     async def _run_heartbeat(self) -> None:
@@ -176,19 +165,17 @@ class ServerProcess:
         while True:
             await asyncio.sleep(_HEARTBEAT_SECONDS if self.connected else _RETRY_SECONDS)
             async with self._connection_lock:
-                if (connection := self._connection) is None:
-                    with suppress(psycopg.Error, TimeoutError, asyncio.TimeoutError):
-                        await asyncio.wait_for(self._connect(), _HEARTBEAT_TIMEOUT_SECONDS)
-                        logger.warning("database connection restored")
-                    continue
+                connection = self._connection
                 try:
-                    heartbeat = connection.execute(_HEARTBEAT, [self.name, self._url])
-                    await asyncio.wait_for(heartbeat, _HEARTBEAT_TIMEOUT_SECONDS)
-                except psycopg.Error:
-                    if connection.closed:
+                    if connection is None:
+                        await asyncio.wait_for(self._connect(), _TIMEOUT_SECONDS)
+                        logger.warning("database connection restored")
+                    else:
+                        heartbeat = connection.execute(_HEARTBEAT, [self.name, self._url])
+                        await asyncio.wait_for(heartbeat, _TIMEOUT_SECONDS)
+                except (psycopg.Error, TimeoutError, asyncio.TimeoutError) as error:
+                    if connection is not None and (connection.closed or not isinstance(error, psycopg.Error)):
                         self._connection_lost(connection)
-                except (TimeoutError, asyncio.TimeoutError):
-                    self._connection_lost(connection)
 
     def _connection_lost(self, connection: Connection) -> None:
         logger.error("database connection lost; running turns continue and store their answers after reconnecting")
@@ -198,7 +185,7 @@ class ServerProcess:
 
 
 class PeerGone(Exception):
-    """Exception for a request that must be forwarded to a server process that is dead."""
+    """The process to which a request must be forwarded is dead."""
 
 
 class Peer(NamedTuple):
@@ -214,8 +201,8 @@ class PeerDirectory:
 
     def __init__(self, database: Database, process: ServerProcess, locked_sessions: Container[str]) -> None:
         """``locked_sessions`` contains the ids of the sessions that this process has locked."""
+        self.name = process.name
         self._database = database
-        self._process = process
         self._locked_sessions = locked_sessions
         self._secret = b""
 
@@ -223,11 +210,6 @@ class PeerDirectory:
         """Read the secret with which the servers of the database authenticate their requests to each other."""
         rows = await self._fetch("SELECT secret FROM peer_secret")
         self._secret = rows[0][0].encode() if rows else b""
-
-    @property
-    def name(self) -> str:
-        """Name of this process."""
-        return self._process.name
 
     def token(self, process: str) -> str:
         """Return the token that authenticates a request to ``process`` from a server of the same database."""
@@ -264,25 +246,22 @@ class PeerDirectory:
             await self._fetch(_TAKE_OVER, **values, dead=process)
         return None
 
-    async def serving_peers(self) -> list[Peer]:
-        """Return all other live processes that serve requests."""
-        return await self._live_peers("url <> ''")
-
     async def peers_with_runs(self, session_id: str) -> list[Peer]:
         """Return the other live processes that execute, or have executed, runs of a session."""
-        return await self._live_peers("name IN (SELECT process FROM runs WHERE session_id = %(id)s)", id=session_id)
+        return await self.live_peers("name IN (SELECT process FROM runs WHERE session_id = %(id)s)", id=session_id)
 
     async def find(self, process: str) -> Peer | None:
         """Return the other process with the name ``process``, or None if that process is dead."""
-        peers = await self._live_peers("name = %(name)s", name=process)
+        peers = await self.live_peers("name = %(name)s", name=process)
         return peers[0] if peers else None
 
-    async def _live_peers(self, condition: str, **values: str) -> list[Peer]:
+    async def live_peers(self, condition: str = "url <> ''", **values: str) -> list[Peer]:
+        """Return the other live processes that meet an SQL condition. By default, they serve requests."""
         async with self._database.connection("find other servers") as connection:
             rows = await fetch_all(connection, _PEERS + condition, {"own": self.name, **values})
             live = await locked_names(connection, "processes", [row[0] for row in rows])
         return [Peer(*row) for *row, is_recent in rows if row[0] in live or is_recent]
 
-    async def _fetch(self, statement: str, **values: str) -> list[Row]:
+    async def _fetch(self, statement: str, **values: str) -> list[db.Row]:
         async with self._database.connection("find other servers") as connection:
             return await fetch_all(connection, statement, values)

@@ -6,11 +6,10 @@ from datetime import datetime
 from typing import Any, NamedTuple
 
 from mochi_server.sessions.history import History
-from mochi_server.sessions.images import Image, images_of
 from mochi_server.sessions.serialization import decode, encode
 from mochi_server.sessions.session import ChatSession, SessionMetadata, automatic_title
 from mochi_server.sessions.store import normalized_text
-from mochi_server.sessions.types import Message
+from mochi_server.sessions.types import Image, Message, images_of
 from mochi_server.storage.postgres.database import Connection, fetch_all
 from mochi_server.util.clock import as_text
 

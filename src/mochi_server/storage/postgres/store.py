@@ -11,17 +11,16 @@ from typing import Any, NamedTuple, ParamSpec, TypeVar
 from mochi_server import errors
 from mochi_server.sessions import store as rules
 from mochi_server.sessions.history import History, close_partial, with_missing_results
-from mochi_server.sessions.images import Image, is_sha256
 from mochi_server.sessions.serialization import decode, encode
-from mochi_server.sessions.session import ChatSession, SessionMetadata, is_session_id, revision_at
-from mochi_server.sessions.types import Message, SessionQuery
+from mochi_server.sessions.session import ChatSession, SessionMetadata, complete_message, is_session_id, revision_at
+from mochi_server.sessions.types import Image, Message, SessionQuery, is_sha256
 from mochi_server.storage.postgres import row_mapping
 from mochi_server.storage.postgres.database import Connection, Database, fetch_all, fetch_one
 from mochi_server.storage.postgres.processes import IS_SILENT, ServerProcess, lock_key, locked_names
 from mochi_server.storage.postgres.row_mapping import CachedHistory, SessionRow, text_of
 from mochi_server.storage.session_locks import SessionLocks
 from mochi_server.storage.session_record import SessionCache
-from mochi_server.util.clock import as_datetime, as_text, new_id, timestamp
+from mochi_server.util.clock import as_datetime, as_text, new_id, now, timestamp
 from mochi_server.util.shielding import run_shielded
 
 _POLL_SECONDS = 0.25
@@ -53,10 +52,15 @@ INSERT INTO partials (session, body, position)
 SELECT s.key, %(body)s, coalesce(%(position)s::integer, s.message_count) FROM sessions s
 WHERE {_BY_ID} AND s.key = coalesce(%(key)s::bigint, s.key) AND s.fence = coalesce(%(fence)s::bigint, s.fence)
 ON CONFLICT (session) DO UPDATE SET body = excluded.body, position = excluded.position"""
+_LIST = f"""
+SELECT {_COLUMNS} FROM sessions s WHERE {{}}
+ORDER BY s.updated_at DESC, s.session_id LIMIT %(limit)s OFFSET %(offset)s"""
 _WITH_WORD = """
 AND (s.searched LIKE %(word{0})s OR s.key IN (SELECT m.session FROM messages m WHERE m.searched LIKE %(word{0})s))"""
 _NEXT_FENCE = "UPDATE sessions SET fence = fence + 1, run_id = %s WHERE key = %s"
 _BEGIN_RUN = "INSERT INTO runs (run_id, session_id, process) VALUES (%s, %s, %s)"
+_CLEAR_RUN = "UPDATE sessions SET run_id = NULL WHERE key = %s AND fence = %s"
+_END_RUN = "UPDATE runs SET ended = clock_timestamp() WHERE run_id = %s"
 _OWNER = f"""
 SELECT s.run_id, p.{IS_SILENT} FROM sessions s LEFT JOIN runs r ON r.run_id = s.run_id
 LEFT JOIN processes p ON p.name = r.process WHERE {_BY_ID}"""
@@ -122,9 +126,9 @@ class PostgresSessionStore(rules.SessionStore):
         return await self.load(session.session_id)
 
     async def load_image(self, sha256: str) -> bytes:
-        statement = "SELECT data FROM images WHERE sha256 = %(sha256)s"
         async with self._database.connection("read an image") as connection:
-            row = await fetch_one(connection, statement, {"sha256": sha256}) if is_sha256(sha256) else None
+            statement = "SELECT data FROM images WHERE sha256 = %s"
+            row = await fetch_one(connection, statement, [sha256]) if is_sha256(sha256) else None
         if row is None:
             raise errors.BlobNotFound(sha256)
         return bytes(row[0])
@@ -149,7 +153,7 @@ class PostgresSessionStore(rules.SessionStore):
         images: Sequence[Image] = (),
     ) -> None:
         del ends_turn
-        async with self._row_for_update(session_id, f"save session {session_id}") as (connection, head):
+        async with self._row_for_update(session_id) as (connection, head):
             lock = self.locked_sessions.get(session_id)
             # Messages after `end` are from a committed first attempt of this write, or from a premature recovery.
             end = lock.end if lock else head.message_count
@@ -165,7 +169,7 @@ class PostgresSessionStore(rules.SessionStore):
 
     @_shielded
     async def patch(self, session_id: str, fields: rules.FieldChanges, *, revision: str | None = None) -> ChatSession:
-        async with self._row_for_update(session_id, f"save session {session_id}") as (connection, head):
+        async with self._row_for_update(session_id) as (connection, head):
             await _require_revision(connection, head, revision)
             stored = head.metadata()
             metadata = SessionMetadata.from_dict({**stored.to_dict(), **rules.normalized_fields(fields, stored)})
@@ -200,11 +204,9 @@ class PostgresSessionStore(rules.SessionStore):
         condition = "s.collection = %(collection)s" + "".join(_WITH_WORD.format(i) for i in range(len(search_words)))
         values = {f"word{i}": row_mapping.like_pattern(word) for i, word in enumerate(search_words)}
         page = {**values, "collection": self._collection, "limit": query.limit, "offset": query.offset}
-        matching = f"FROM sessions s WHERE {condition}"
-        newest = "ORDER BY s.updated_at DESC, s.session_id LIMIT %(limit)s OFFSET %(offset)s"
         async with self._database.connection("list the sessions") as connection:
-            rows = await fetch_all(connection, f"SELECT {_COLUMNS} {matching} {newest}", page)
-            count = await fetch_one(connection, f"SELECT count(*) {matching}", page)
+            rows = await fetch_all(connection, _LIST.format(condition), page)
+            count = await fetch_one(connection, f"SELECT count(*) FROM sessions s WHERE {condition}", page)
         entries = []
         for row in rows:
             try:
@@ -215,18 +217,15 @@ class PostgresSessionStore(rules.SessionStore):
 
     @asynccontextmanager
     async def hold(self, session_id: str, *, run_id: str | None = None, wait: bool = False) -> AsyncIterator[None]:
-        _require_id(session_id)
-        await self._locks.acquire(session_id, run_id=run_id, wait=wait)
-        try:
-            while not await self._try_lock(session_id, run_id):
-                await self._wait_until_released(session_id, wait=wait)
-            yield
-        finally:
+        self._parameters(session_id)  # raises SessionNotFound
+        async with self._locks.holding(session_id, run_id=run_id, wait=wait):
             try:
+                while not await self._try_lock(session_id, run_id):
+                    await self._wait_until_released(session_id, wait=wait)
+                yield
+            finally:
                 if session_id in self.locked_sessions:  # also if the caller was cancelled while locking
                     await self._release(session_id)
-            finally:
-                self._locks.release(session_id)
 
     async def lost_sessions(self, connection: Connection) -> set[str]:
         """Return the ids of sessions that this process had locked, but another process has since locked or deleted."""
@@ -237,7 +236,7 @@ class PostgresSessionStore(rules.SessionStore):
     async def recover_crashed(self, session_id: str) -> None:
         """Store the partial answer and missing tool results as messages, unless a live server runs the turn."""
         with suppress(errors.SessionNotFound):
-            async with self._row_for_update(session_id, f"save session {session_id}") as (connection, head):
+            async with self._row_for_update(session_id) as (connection, head):
                 row = await fetch_one(connection, _READ, self._parameters(session_id, change=0))
                 if row is None or row[-3] is not None:
                     return
@@ -297,20 +296,21 @@ class PostgresSessionStore(rules.SessionStore):
     ) -> bool:
         """Store a partial answer. Return False if the session was deleted, or if a newer lock than ``lock`` exists."""
         expected = {"key": lock and lock.key, "fence": lock and lock.fence, "position": lock and lock.end}
-        (message,) = rules.normalized_messages([partial], 0)
-        values = self._parameters(session_id, body=text_of(message), **expected)
-        return (await connection.execute(_CHECKPOINT, values)).rowcount == 1
+        body = text_of(complete_message(partial.copy(), 0, now()))
+        return (
+            await connection.execute(_CHECKPOINT, self._parameters(session_id, body=body, **expected))
+        ).rowcount == 1
 
     @asynccontextmanager
     async def _row_for_update(
-        self, session_id: str, operation: str, *, is_new_lock: bool = False
+        self, session_id: str, operation: str = "save", *, is_new_lock: bool = False
     ) -> AsyncIterator[tuple[Connection, SessionRow]]:
         """Provide a transaction and the locked row of a session, after storing a dead server's partial answer.
 
         If ``is_new_lock`` is true, this process has just locked the session, so any partial answer is from a dead
         server. Raises ``SessionTaken`` if another process has locked the session since this process locked it.
         """
-        async with self._database.transaction(operation) as connection:
+        async with self._database.transaction(f"{operation} session {session_id}") as connection:
             row = await fetch_one(connection, _LOCK, self._parameters(session_id))
             if row is None:
                 raise errors.SessionNotFound(session_id)
@@ -338,7 +338,7 @@ class PostgresSessionStore(rules.SessionStore):
                 history = (cached or CachedHistory(head.key)).updated_to(head, positions or [], bodies or [])
                 if history is None:
                     continue
-                self._histories.put(session_id, history)
+                self._histories.put(session_id, history, history.memory)
                 if partial is None:
                     return head, history, with_missing_results(history.messages) is not history.messages
                 return head, history, await self._is_abandoned(connection, session_id)
@@ -354,9 +354,8 @@ class PostgresSessionStore(rules.SessionStore):
     async def _try_lock(self, session_id: str, run_id: str | None) -> bool:
         if not await self._process.try_lock(self._key(session_id)):
             return False
-        operation = f"lock session {session_id}"
         try:
-            async with self._row_for_update(session_id, operation, is_new_lock=True) as (connection, head):
+            async with self._row_for_update(session_id, "lock", is_new_lock=True) as (connection, head):
                 await connection.execute(_NEXT_FENCE, [run_id, head.key])
                 if run_id is not None and self._collection == "chats":
                     await connection.execute(_BEGIN_RUN, [run_id, session_id, self._process.name])
@@ -370,13 +369,11 @@ class PostgresSessionStore(rules.SessionStore):
     async def _release(self, session_id: str) -> None:
         """Unlock a session. A database outage is no error, because the lost connection has released the lock."""
         lock = self.locked_sessions.pop(session_id)
-        clear_run = "UPDATE sessions SET run_id = NULL WHERE key = %s AND fence = %s"
-        end_run = "UPDATE runs SET ended = clock_timestamp() WHERE run_id = %s"
         try:
             if self._process.connected:
                 async with self._database.transaction(f"unlock session {session_id}") as connection:
-                    await connection.execute(clear_run, [lock.key, lock.fence])
-                    await connection.execute(end_run, [lock.run_id])
+                    await connection.execute(_CLEAR_RUN, [lock.key, lock.fence])
+                    await connection.execute(_END_RUN, [lock.run_id])
         except errors.StorageFailed as error:
             logger.warning("%s", error.message)
         finally:
@@ -393,7 +390,8 @@ class PostgresSessionStore(rules.SessionStore):
         await asyncio.sleep(_POLL_SECONDS)
 
     def _parameters(self, session_id: str, **values: Any) -> dict[str, Any]:
-        _require_id(session_id)
+        if not is_session_id(session_id):
+            raise errors.SessionNotFound(session_id)
         return {"collection": self._collection, "session_id": session_id, **values}
 
     def _key(self, session_id: str) -> int:
@@ -410,8 +408,3 @@ async def _require_revision(
     row = await fetch_one(connection, statement, {"key": head.key, "last": head.message_count - 1})
     if revision_at(head.message_count, decode(row[0].encode()) if row else None) not in (expected, written):
         raise errors.SessionConflict(head.metadata().session_id)
-
-
-def _require_id(session_id: str) -> None:
-    if not is_session_id(session_id):
-        raise errors.SessionNotFound(session_id)

@@ -7,6 +7,7 @@ from contextlib import suppress
 from psycopg.errors import ReadOnlySqlTransaction
 
 from mochi_server.errors import MochiError
+from mochi_server.sessions.store import Stores
 from mochi_server.storage.postgres.database import Connection, Database, fetch_one, migrate, unreachable
 from mochi_server.storage.postgres.processes import PeerDirectory, ServerProcess
 from mochi_server.storage.postgres.store import PostgresSessionStore
@@ -16,15 +17,15 @@ _CHECK_SECONDS = 3
 _CLEAN_UP_SECONDS = 2.0
 
 
-class PostgresStores:
+class PostgresStores(Stores):
     """``Stores`` in one PostgreSQL database."""
 
     def __init__(self, url: str, own_url: str = "") -> None:
-        """``own_url`` is the address at which other servers reach this process, or "" if it serves no requests."""
+        """``own_url`` is the address at which other servers reach this process (see ``ServerProcess``)."""
         self._database = Database(url)
         self._process = ServerProcess(self._database, own_url)
-        self.chats = PostgresSessionStore(self._database, self._process, "chats")
-        self.agents = PostgresSessionStore(self._database, self._process, "agents")
+        self.chats: PostgresSessionStore = PostgresSessionStore(self._database, self._process, "chats")
+        self.agents: PostgresSessionStore = PostgresSessionStore(self._database, self._process, "agents")
         self.peers = PeerDirectory(self._database, self._process, self.chats.locked_sessions)
         self._tasks: list[asyncio.Future[None]] = []
 
