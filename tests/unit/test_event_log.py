@@ -5,7 +5,7 @@ from typing import get_args
 import pytest
 
 from mochi_server.chat import event_log
-from mochi_server.chat.event_log import EventLog, decode, encode
+from mochi_server.chat.run import EventLog, decode, encode
 from mochi_server.events import (
     AgentStart,
     ChatEvent,

@@ -9,7 +9,7 @@ from pydantic import TypeAdapter
 
 from mochi_server import events
 from mochi_server.chat import event_log
-from mochi_server.chat.event_log import Batch
+from mochi_server.chat.run import Batch
 from mochi_server.chat.turn import TurnResult
 from mochi_server.errors import OllamaError
 from mochi_server.protocols.ag_ui.encoder import AgUiEncoder

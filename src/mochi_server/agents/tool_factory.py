@@ -8,8 +8,7 @@ from typing import Any
 
 from mochi_server.agents.config import AgentDefinition
 from mochi_server.agents.discovery import AgentRegistry
-from mochi_server.agents.execution import AgentExecutionService
-from mochi_server.agents.task import AgentCaller, AgentEvents, AgentResult
+from mochi_server.agents.execution import AgentCaller, AgentEvents, AgentExecutionService, AgentResult
 from mochi_server.chat.approvals import SessionApprover
 from mochi_server.chat.turn_input import GenerationOptions, TurnInput
 from mochi_server.constants import AGENT_TOOL

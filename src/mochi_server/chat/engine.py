@@ -7,10 +7,9 @@ from dataclasses import dataclass, field, replace
 
 from mochi_server import errors
 from mochi_server.chat.conversation import Conversation
-from mochi_server.chat.idempotency import resolve_idempotent
-from mochi_server.chat.prompt_messages import last_user_index
+from mochi_server.chat.prompt import last_user_index
 from mochi_server.chat.run import Run
-from mochi_server.chat.turn import AnswererFactory, Turn, TurnResult
+from mochi_server.chat.turn import AnswererFactory, Turn, TurnResult, resolve_idempotent
 from mochi_server.chat.turn_input import TurnInput
 from mochi_server.chat.turn_writer import TurnWriter
 from mochi_server.events import ChatEvent

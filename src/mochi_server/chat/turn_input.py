@@ -1,12 +1,23 @@
-"""Input of a turn: the request of any protocol as pure data."""
+"""Input of a turn: the request of any protocol as pure data, and the images that a request contains."""
 
-from collections.abc import Sequence
+import re
+from base64 import b64decode
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
+import anyio.to_thread
+
+from mochi_server.errors import ValidationFailed
 from mochi_server.ollama.payloads import qualified_name
 from mochi_server.sessions.images import Image
 from mochi_server.sessions.types import Message, ToolExecutionPolicy
+
+_DATA_URL = re.compile(r"data:[^,;]{0,100}(?:;[^,;]{1,100}){0,4};base64,", re.IGNORECASE)
+_LINE_ENDS = str.maketrans("", "", "\r\n")
+
+Location = tuple[str | int, ...]
+"""Path of a field in a request body."""
 
 HistoryChange = Literal["none", "regenerate", "continue", "edit"]
 """What a turn does to the history before the model answers.
@@ -103,3 +114,32 @@ class TurnInput:
         """Return the input without the bytes of its images."""
         images = tuple(image.without_data() for image in self.images)
         return replace(self, images=images) if images else self
+
+
+async def read_images(encoded: Mapping[Location, str]) -> tuple[Image, ...]:
+    """Decode base64 texts or data URLs into images. ``encoded`` maps their paths in the request body to the texts.
+
+    Raise ``ValidationFailed`` with the path of the first invalid image.
+    """
+    return await anyio.to_thread.run_sync(_decode_all, encoded) if encoded else ()
+
+
+def _decode_all(encoded: Mapping[Location, str]) -> tuple[Image, ...]:
+    images = []
+    for location, text in encoded.items():
+        try:
+            images.append(Image.of(_decode(text)))
+        except ValueError as error:
+            raise ValidationFailed.at(location, str(error)) from error
+    return tuple(images)
+
+
+def _decode(text: str) -> bytes:
+    prefix = _DATA_URL.match(text)
+    try:
+        data = b64decode(text[prefix.end() if prefix else 0 :].translate(_LINE_ENDS), validate=True)
+    except ValueError as error:
+        raise ValueError("not an image: invalid base64") from error
+    if not data:
+        raise ValueError("not an image: it is empty")
+    return data

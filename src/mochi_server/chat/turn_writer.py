@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 from mochi_server.chat.conversation import Conversation
-from mochi_server.chat.prompt_messages import answer_index, last_user_index, with_instructions
+from mochi_server.chat.prompt import answer_index, last_user_index, with_instructions
 from mochi_server.chat.response_builder import ResponseBuilder
 from mochi_server.chat.turn_input import TurnInput
 from mochi_server.errors import MochiError

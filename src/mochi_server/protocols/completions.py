@@ -9,9 +9,9 @@ from fastapi import Depends
 
 from mochi_server import errors
 from mochi_server.agents.config import AgentDefinition
-from mochi_server.chat.idempotency import keyed_indexes
-from mochi_server.chat.prompt_messages import to_ollama_messages
+from mochi_server.chat.prompt import to_ollama_messages
 from mochi_server.chat.run import Run
+from mochi_server.chat.turn import keyed_indexes
 from mochi_server.chat.turn_input import ToolSelection, TurnInput
 from mochi_server.container import Services
 from mochi_server.dependencies import ServicesDep

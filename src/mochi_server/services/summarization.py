@@ -11,8 +11,7 @@ from pydantic import BaseModel, Field, StringConstraints, ValidationError
 
 from mochi_server.errors import MochiError, NothingToSummarize, OllamaBusy, OllamaError, SessionConflict
 from mochi_server.inference.estimate import PromptSize
-from mochi_server.inference.gateway import ModelGateway
-from mochi_server.inference.request import FixedPrompt, ModelRequest
+from mochi_server.inference.gateway import FixedPrompt, ModelGateway, ModelRequest
 from mochi_server.inference.slots import Exchange
 from mochi_server.inference.windows import Allocation, manual_window
 from mochi_server.ollama.payloads import chat_payload, qualified_name
