@@ -136,7 +136,7 @@ class ModelAnswerer(Answerer):
 
     @property
     def window(self) -> WindowDecision | None:
-        return None if self._call is None else self._call.window
+        return None if self._call is None else self._call.allocation.decision
 
     async def begin(self, session: ChatSession) -> ChatSession:
         if self.input.edit_index is not None:

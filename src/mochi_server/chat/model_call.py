@@ -19,7 +19,7 @@ from mochi_server.events import ChatEvent, ContextCompacted, Publish, Status, Tu
 from mochi_server.inference.estimate import PromptSize
 from mochi_server.inference.gateway import FixedPrompt, ModelGateway, ModelRequest
 from mochi_server.inference.slots import Exchange
-from mochi_server.inference.windows import Allocation, WindowDecision, manual_window
+from mochi_server.inference.windows import Allocation, manual_window
 from mochi_server.ollama.payloads import chat_payload
 from mochi_server.ollama.transport import Line, OnLines
 from mochi_server.ollama.types import ChatMessage, Encoded, ModelInfo
@@ -30,6 +30,15 @@ from mochi_server.sessions.store import SessionStore
 from mochi_server.sessions.types import Message
 from mochi_server.util.clock import now
 
+_INSTRUCTION = (
+    "Write a summary of the conversation so far that lets you go on with it as if you had read it all. Keep facts, "
+    "names, numbers, decisions, open questions and what the user wants, each in a short sentence. Leave out small "
+    "talk. Answer with the summary alone."
+)
+_RELOAD = (
+    "Ollama reloads the model, because a session has a context window that was set by hand and differs from the window "
+    "of other sessions with this model."
+)
 _TRUNCATED = "Ollama truncated the prompt, because its version ignores `truncate`. Update Ollama."
 _PROMPT_TRUNCATED = TurnWarning("PROMPT_TRUNCATED", _TRUNCATED)
 _ANSWER_CUT = TurnWarning("ANSWER_CUT", "The answer was cut at the end of the context window.")
@@ -69,7 +78,7 @@ async def save_window(allocation: Allocation, session: ChatSession, store: Sessi
 
 @dataclass(eq=False)
 class ModelCall:
-    """Sender of one turn's requests to the model."""
+    """Sender of one turn's requests to the model. It publishes warnings, and what the prompts omit."""
 
     gateway: ModelGateway
     writer: TurnWriter
@@ -89,27 +98,14 @@ class ModelCall:
         self._format = None if answer_format == "" else answer_format
         self._keep_alive = generation.keep_alive if generation.keep_alive is not None else defaults.keep_alive
         self._began = time.monotonic()
-        self._window = allocate_window(self.gateway, self.model, self.session, self.writer.history)
-        self._fitter = PromptFitter(
-            self.gateway,
-            self._window,
-            self.writer,
-            self.publish,
-            self._report,
-            self.session.session_id,
-            self.name,
-            self._keep_alive,
-            Checkpoint.from_dict(defaults.compaction),
-        )
-
-    @property
-    def window(self) -> WindowDecision | None:
-        """Context window of the turn, or None before the first request."""
-        return self._window.decision
+        self.allocation = allocate_window(self.gateway, self.model, self.session, self.writer.history)
+        self._checkpoint = Checkpoint.from_dict(defaults.compaction)
+        self._last_compaction = (0, 0)  # numbers of dropped messages and trimmed tool results in the latest event
+        self._warned: set[str] = set()
 
     async def save_window(self, store: SessionStore) -> None:
         """Store the context window with the session."""
-        await save_window(self._window, self.session, store)
+        await save_window(self.allocation, self.session, store)
 
     def warnings(self, tools: Sequence[Any]) -> list[ChatEvent]:
         """Return a warning event for each requested feature that the model does not support."""
@@ -141,12 +137,22 @@ class ModelCall:
         and ``OllamaUnreachable``.
         """
         tools = tools if self.model.has_capability("tools") else []
-        prompt = self._fitter.prompt(history, turn_start, tools)
+        shows = self.model.has_capability("vision")
+        prompt = TurnPrompt(self, Prompt(history, turn_start, self._checkpoint, shows_images=shows), tools)
+        if largest := self.allocation.context_length:
+            budget = prompt.budget(largest)
+            if budget.is_exceeded_by(prompt.prompt):
+                budget.check(prompt.prompt.shortest)  # neither a larger window nor a summary would help
+        think = self._think
+        if not self.model.has_capability("thinking"):
+            think = None
+        elif think is None and not self.generation.thinks_by_default:
+            think = False
         payload = chat_payload(
             self.name,
             (),
             tools=tools,
-            think=self._think_value(),
+            think=think,
             options=self._options,
             format=self._format if format is None else format,
             keep_alive=self._keep_alive,
@@ -157,93 +163,42 @@ class ModelCall:
             sent, first = prompt.prompt.history, self.writer.history[0]
             return Exchange(self.session.session_id, body, sent, first, answer_id, prompt.size, tokens)
 
-        request = ModelRequest(
-            allocation=self._window, payload=payload, prompt=prompt, exchange=exchange, report=self._report
+        answer = await self.gateway.send(
+            ModelRequest(
+                allocation=self.allocation, payload=payload, prompt=prompt, exchange=exchange, report=self._report
+            ),
+            on_lines,
         )
-        answer = await self.gateway.send(request, on_lines)
         if answer.is_prompt_truncated:
             self.publish([_PROMPT_TRUNCATED])
         if answer.is_cut:
             self.publish([_ANSWER_CUT])
 
-    def _report(self, status: str) -> None:
-        self.publish([Status(status, round(time.monotonic() - self._began, 3))])
-
-    def _think_value(self) -> bool | str | None:
-        if not self.model.has_capability("thinking"):
-            return None
-        if self._think is None and not self.generation.thinks_by_default:
-            return False
-        return self._think
-
-
-_INSTRUCTION = (
-    "Write a summary of the conversation so far that lets you go on with it as if you had read it all. Keep facts, "
-    "names, numbers, decisions, open questions and what the user wants, each in a short sentence. Leave out small "
-    "talk. Answer with the summary alone."
-)
-_RELOAD = (
-    "Ollama reloads the model, because a session has a context window that was set by hand and differs from the window "
-    "of other sessions with this model."
-)
-
-
-@dataclass(eq=False)
-class PromptFitter:
-    """Fitter of the prompts of one turn. It publishes what the prompts omit."""
-
-    gateway: ModelGateway
-    window: Allocation
-    writer: TurnWriter
-    publish: Publish
-    report: Callable[[str], None]
-    """Callback that receives the status ``compacting``."""
-    session_id: str
-    model: str
-    keep_alive: str | float | None
-    checkpoint: Checkpoint | None
-    _last_compaction: tuple[int, int] = field(default=(0, 0), init=False)
-    """Number of dropped messages and number of trimmed tool results in the latest compaction event."""
-    _warned: set[str] = field(default_factory=set, init=False)
-
-    def prompt(self, history: History, turn_start: int, tools: Sequence[dict[str, Any]]) -> "TurnPrompt":
-        """Return the prompt that answers message ``turn_start``. Raises ``ContextOverflow`` if it cannot fit."""
-        shows_images = self.window.model.has_capability("vision")
-        prompt = TurnPrompt(self, Prompt(history, turn_start, self.checkpoint, shows_images=shows_images), tools)
-        if largest := self.window.context_length:
-            budget = prompt.budget(largest)
-            if budget.is_exceeded_by(prompt.prompt):
-                budget.check(prompt.prompt.shortest)  # neither a larger window nor a summary would help
-        return prompt
-
-    async def compact(self, prompt: Prompt, budget: Budget) -> Checkpoint:
+    async def compact(self, prompt: Prompt, budget: Budget) -> Prompt:
         """Replace the oldest turns of a prompt by a summary, and store the summary in the session.
 
         Raises ``ContextOverflow`` if no summary shortens the prompt enough, and ``OllamaError``.
         """
-        self.report("compacting")
-        part = _SummaryPrompt(self.window, prompt, budget)
+        self._report("compacting")
+        part = _SummaryPrompt(self.allocation, prompt, budget)
+        payload = chat_payload(
+            self.name,
+            (),
+            think=False if self.model.has_capability("thinking") else None,
+            options={"num_predict": part.length},
+            keep_alive=self._keep_alive,
+        )
+        request = ModelRequest(allocation=self.allocation.fixed(budget.window), payload=payload, prompt=part)
         while part.end < part.limit:
-            part.summary = await self._request_summary(part)
+            lines: list[Line] = []
+            await self.gateway.send(request, lines.extend)
+            part.summary = "".join(str((line.get("message") or {}).get("content") or "") for line in lines).strip()
             part.start = part.end
         last = prompt.history[part.end - 1]["message_id"]
-        self.checkpoint = Checkpoint(part.summary or "-", last, self.model)
-        await self.writer.conversation.patch({"compaction": asdict(self.checkpoint)})
+        self._checkpoint = Checkpoint(part.summary or "-", last, self.name)
+        await self.writer.conversation.patch({"compaction": asdict(self._checkpoint)})
         self.gateway.observer.context_compacted()
-        return self.checkpoint
-
-    async def _request_summary(self, part: "_SummaryPrompt") -> str:
-        payload = chat_payload(
-            self.model,
-            (),
-            think=False if self.window.model.has_capability("thinking") else None,
-            options={"num_predict": part.length},
-            keep_alive=self.keep_alive,
-        )
-        lines: list[Line] = []
-        allocation = self.window.fixed(part.budget.window)
-        await self.gateway.send(ModelRequest(allocation=allocation, payload=payload, prompt=part), lines.extend)
-        return "".join(str((line.get("message") or {}).get("content") or "") for line in lines).strip()
+        return replace(prompt, checkpoint=self._checkpoint)
 
     def publish_compaction(self, prompt: Prompt) -> None:
         """Publish the numbers of dropped messages and trimmed tool results, if they have changed."""
@@ -258,12 +213,15 @@ class PromptFitter:
             self._warned.add(code)
             self.publish([TurnWarning(code, text)])
 
+    def _report(self, status: str) -> None:
+        self.publish([Status(status, round(time.monotonic() - self._began, 3))])
+
 
 @dataclass(eq=False)
 class TurnPrompt:
     """Prompt of one request of a turn."""
 
-    fitter: PromptFitter
+    call: ModelCall
     prompt: Prompt
     tools: Sequence[dict[str, Any]]
     _is_new: bool = field(default=True, init=False)
@@ -274,27 +232,28 @@ class TurnPrompt:
 
     async def fit(self, window: int | None, refused: int | None) -> FixedPrompt:
         """Shorten the prompt if it is too long or has been refused. Raise ``ContextOverflow`` if that is impossible."""
-        fitter, slots, history = self.fitter, self.fitter.gateway.slots, self.prompt.history
+        call, slots, history = self.call, self.call.gateway.slots, self.prompt.history
+        session_id = call.session.session_id
         if window is None and refused is not None:
             raise ContextOverflow(None, refused)
         if self._is_new:
             self._is_new = False
-            if fitter.window.differs:
-                fitter.warn("WINDOW_DIFFERS", _RELOAD)
-            if trim_end := slots.trim_end(fitter.session_id, window, history):
+            if call.allocation.differs:
+                call.warn("WINDOW_DIFFERS", _RELOAD)
+            if trim_end := slots.trim_end(session_id, window, history):
                 self.prompt = replace(self.prompt, trim_end=trim_end)
         if window is not None:
             self.prompt = await self._shorten(self.budget(window), forced=refused is not None)
-        slots.record_trim(fitter.session_id, window, history, self.prompt.trim_limit)
-        fitter.publish_compaction(self.prompt)
-        messages, missing = await with_images(self.prompt.messages, fitter.writer.load_image)
+        slots.record_trim(session_id, window, history, self.prompt.trim_limit)
+        call.publish_compaction(self.prompt)
+        messages, missing = await with_images(self.prompt.messages, call.writer.load_image)
         if missing:
-            fitter.warn("IMAGE_NOT_FOUND", f"The prompt omits images that are no longer stored: {missing}.")
+            call.warn("IMAGE_NOT_FOUND", f"The prompt omits images that are no longer stored: {missing}.")
         return FixedPrompt(messages, self.size)
 
     def budget(self, window: int) -> Budget:
         """Return the budget of the prompt in a window of ``window`` tokens."""
-        estimate = self.fitter.window.estimate
+        estimate = self.call.allocation.estimate
         return Budget(window, lambda prompt: estimate.tokens(prompt.size_with(self.tools)))
 
     async def _shorten(self, budget: Budget, *, forced: bool) -> Prompt:
@@ -304,7 +263,7 @@ class TurnPrompt:
             return prompt
         prompt = replace(prompt, trim_end=max(prompt.trim_end, prompt.turn_start))
         if (forced or budget.is_exceeded_by(prompt)) and budget.boundary(prompt) is not None:
-            prompt, forced = replace(prompt, checkpoint=await self.fitter.compact(prompt, budget)), False
+            prompt, forced = await self.call.compact(prompt, budget), False
         return budget.fit(prompt, forced=forced)
 
 
