@@ -28,8 +28,7 @@ class AgentDefinition:
     """The usable tools of the agent, and the problems of its unusable tools."""
     valid: bool = True
     error_message: str | None = None
-    modified: int = 0
-    """Time of the last change of ``SKILL.md``, in seconds since 1970."""
+    modified: int = 0  # time of the last change of `SKILL.md`, in seconds since 1970
 
     @property
     def tools(self) -> dict[str, Callable[..., Any]]:

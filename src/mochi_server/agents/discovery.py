@@ -139,7 +139,6 @@ class AgentRegistry:
     discovery: AgentDiscoveryService
     tools: ToolRegistry
     import_seconds: float = IMPORT_SECONDS
-    """Import timeout for each agent."""
     _agents: dict[str, AgentDefinition] | None = field(default=None, init=False)
     _importing: asyncio.Lock = field(default_factory=asyncio.Lock, init=False)
 

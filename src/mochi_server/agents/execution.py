@@ -59,8 +59,7 @@ class AgentCaller:
     approver: Approver
     current_tools: Callable[[], Awaitable[Mapping[str, Tool]]] | None = None
     """Function that returns the tools that the agent has now, or None if its tools do not change while it runs."""
-    call_id: str = ""
-    """ID of the tool call that started the agent; the events of the agent contain it."""
+    call_id: str = ""  # ID of the tool call that started the agent; the events of the agent contain it
     progress: CallProgress = field(default_factory=CallProgress)
     """Progress of that tool call. Its partial output names the session, so that the session can be continued."""
 
@@ -77,8 +76,7 @@ class AgentResult:
     output: str
     session_id: str | None = None
     error_code: str | None = None
-    messages: Sequence[Message] = ()
-    """The messages that the agent added to its session."""
+    messages: Sequence[Message] = ()  # the messages that the agent added to its session
 
     @classmethod
     def of(

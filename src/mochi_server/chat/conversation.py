@@ -63,7 +63,6 @@ class Conversation:
     store: SessionStore
     kind: ConversationKind = "session"
     retry: StorageRetry = field(default_factory=StorageRetry)
-    """Retry policy for reads and writes of ``store``."""
 
     @property
     def run_key(self) -> str:

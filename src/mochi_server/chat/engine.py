@@ -22,9 +22,7 @@ class ChatEngine:
     """Executor of turns. ``prepare`` validates an input without writing; ``run`` executes the turn and stores it."""
 
     models: AnswererFactory
-    """Factory of the answers of a session's model."""
     agents: AnswererFactory
-    """Factory of the answers of agents."""
 
     async def prepare(self, conversation: Conversation, turn_input: TurnInput) -> Turn:
         """Validate the input of a turn against its session and choose its answerer.
@@ -83,8 +81,7 @@ class _EventGate:
     """Gate that buffers events until the user message is stored. If that write fails, the gate cancels the turn."""
 
     run: Run
-    error: BaseException | None = None
-    """Error of the write of the user message."""
+    error: BaseException | None = None  # error of the write of the user message
     buffered: list[ChatEvent] | None = field(default_factory=list)
     """Events that are not published yet, or None after the user message is stored."""
 

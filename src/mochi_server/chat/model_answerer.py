@@ -90,7 +90,6 @@ class ModelAnswers:
     limits: ToolLoopLimits
     sessions: SessionService
     selections: SelectionChecker
-    """Checker of the tools and agents that a session enables."""
 
     async def prepare(self, conversation: Conversation, session: ChatSession, turn_input: TurnInput) -> "ModelAnswerer":
         """Check the model, the tools and the edited message of a turn. Raises ``MochiError`` for invalid ones.
@@ -124,13 +123,10 @@ class ModelAnswerer(Answerer):
 
     services: ModelAnswers
     conversation: Conversation
-    input: TurnInput
-    """Input of the turn, without the bytes of its images."""
+    input: TurnInput  # input of the turn, without the bytes of its images
     toolbox: Toolbox
-    model: ModelInfo | errors.MochiError
-    """Model that answers, or the error of its lookup."""
-    warnings: Sequence[TurnWarning]
-    """A warning for each enabled tool, tool group and agent that cannot be used."""
+    model: ModelInfo | errors.MochiError  # model that answers, or the error of its lookup
+    warnings: Sequence[TurnWarning]  # a warning for each enabled tool, tool group and agent that cannot be used
     repeated: Sequence[Message] = ()
     _call: ModelCall | None = field(default=None, init=False)
 

@@ -280,9 +280,7 @@ class _SummaryPrompt:
         self.summary = prompt.checkpoint.text if prompt.checkpoint and prompt.covered else None
         self.start = self.end = max(prompt.covered, prompt.system_count)
         self.length = checkpoint_tokens(budget.window)
-        """Maximum length of the summary in tokens."""
         self.size = PromptSize()
-        """Size of the latest prompt."""
         self.limit = 0
         self._set_limit()
 

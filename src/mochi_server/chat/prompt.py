@@ -146,8 +146,7 @@ class Prompt:
     """Messages for the model: a history in which old parts may be trimmed or replaced by a checkpoint."""
 
     history: History
-    turn_start: int
-    """Index of the user message to answer."""
+    turn_start: int  # index of the user message to answer
     checkpoint: Checkpoint | None = None
     trim_end: int = 0
     """Number of messages at the start of the history whose long tool results and result images are trimmed."""

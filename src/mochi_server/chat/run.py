@@ -76,18 +76,14 @@ class EventLog:
     """Event log of limited size. When the log is full, a snapshot of the text replaces the older half of the events."""
 
     last: int = 0
-    """Number of the latest event."""
-    size: int = 0
-    """Memory of the stored events in bytes."""
-    warnings: list[TurnWarning] = field(default_factory=list)
-    """All warnings of the run, oldest first."""
+    size: int = 0  # memory of the stored events in bytes
+    warnings: list[TurnWarning] = field(default_factory=list)  # all warnings of the run, oldest first
     confirmations: dict[str, int] = field(default_factory=dict)
     """For each confirmation ID, the number of the event that requests this approval."""
     _lines: list[bytes] = field(default_factory=list)
     _recent: deque[Batch] = field(default_factory=lambda: deque(maxlen=_RECENT_BATCHES))
     """Latest batches as they were published, so that a subscriber that is a little slow needs no decoding."""
-    _dropped: int = 0
-    """Number of the last event that the snapshot replaces, or 0 if there is no snapshot."""
+    _dropped: int = 0  # number of the last event that the snapshot replaces, or 0 if there is no snapshot
     _snapshot: Snapshot | None = None
 
     def add(self, events: list[ChatEvent]) -> Batch:
@@ -158,29 +154,21 @@ class Run:
     """Turn that is being executed or has ended."""
 
     conversation: Conversation
-    input: TurnInput
-    """Input without the bytes of its images."""
+    input: TurnInput  # input without the bytes of its images
     run_id: str = field(default_factory=new_id)
-    position: int = 0
-    """Number of messages in the session before the messages of the turn."""
-    disconnect_grace: float = 0
-    """Time in seconds that the run continues without subscribers."""
+    position: int = 0  # number of messages in the session before the messages of the turn
+    disconnect_grace: float = 0  # time in seconds that the run continues without subscribers
     state: RunState = "running"
     result: TurnResult = field(default_factory=TurnResult)
     log: EventLog = field(default_factory=EventLog)
     began: float = field(default_factory=time.monotonic)
-    subscribers: int = 0
-    """Number of clients that receive the events of the run or wait for its result."""
+    subscribers: int = 0  # number of clients that receive the events of the run or wait for its result
     suspended: bool = False
     """Whether the run waits without a subscriber, until the client sends its decision on a tool call."""
-    cancel_timer: asyncio.TimerHandle | None = None
-    """Timer that cancels the run after its last client has disconnected."""
+    cancel_timer: asyncio.TimerHandle | None = None  # timer that cancels the run after its last client has disconnected
     stopped: bool = False
-    """Whether a client has stopped the run."""
-    abort_error: MochiError | None = None
-    """Error to report if the server cancels the run, else None."""
-    task: "asyncio.Task[None] | None" = None
-    """Task that executes the run, or None before the start and after the end."""
+    abort_error: MochiError | None = None  # error to report if the server cancels the run, else None
+    task: "asyncio.Task[None] | None" = None  # task that executes the run, or None before the start and after the end
     _forwarders: "set[_Forwarder]" = field(default_factory=set)
 
     @property

@@ -40,8 +40,7 @@ class RunCache:
         """Runs by the run key of their conversation, then by run ID. The latest run is last."""
         self._keys: dict[tuple[str, str], Run] = {}
         self._starting: WeakValueDictionary[tuple[str, str], asyncio.Lock] = WeakValueDictionary()
-        self._ended: dict[str, Run] = {}
-        """Ended runs by run ID, oldest first."""
+        self._ended: dict[str, Run] = {}  # ended runs by run ID, oldest first
         self._bytes = 0
 
     def add(self, run: Run) -> None:
@@ -118,11 +117,9 @@ class RunCache:
 class RunRegistry:
     """Registry of this process's runs. A session has at most one running turn. All times are in seconds."""
 
-    store: SessionStore
-    """Store of the sessions whose runs clients can find."""
+    store: SessionStore  # store of the sessions whose runs clients can find
     engine: ChatEngine
-    retry: StorageRetry
-    """Retries of storage operations, which end at a shutdown."""
+    retry: StorageRetry  # retries of storage operations, which end at a shutdown
     summaries: SummarizationService
     prefetch: Callable[[], object] = lambda: None
     """Function that a turn calls when it starts, to request what the server will soon need."""

@@ -25,8 +25,7 @@ class ToolLoopLimits:
     identical_calls: int = 3
     calls_per_round: int = 128
     """Maximum number of distinct calls in a round. Further calls are skipped."""
-    rounds_setting: str = "MOCHI_MAX_TOOL_ITERATIONS"
-    """Environment variable that sets ``rounds``."""
+    rounds_setting: str = "MOCHI_MAX_TOOL_ITERATIONS"  # environment variable that sets `rounds`
 
 
 @dataclass

@@ -66,13 +66,10 @@ class Turn:
 class TurnResult:
     """Result of a turn that has completed, failed or been cancelled."""
 
-    stored: Sequence[Message] = ()
-    """Messages that the turn added, oldest first."""
-    repeated: Sequence[Message] = ()
-    """Messages of an earlier turn that this turn sends to the client again."""
+    stored: Sequence[Message] = ()  # messages that the turn added, oldest first
+    repeated: Sequence[Message] = ()  # messages of an earlier turn that this turn sends to the client again
     outcomes: Sequence[ToolOutcome] = ()
-    client_tool_calls: Sequence[ToolInvocation] = ()
-    """Calls that the client must run after the turn."""
+    client_tool_calls: Sequence[ToolInvocation] = ()  # calls that the client must run after the turn
     window: WindowDecision | None = None
     failure: MochiError | None = None
     cancelled: bool = False

@@ -38,8 +38,7 @@ class GenerationOptions:
     format: str | dict[str, Any] | None = None
     """Format of the answer. An empty string is plain text, even if the session has a format."""
     keep_alive: str | float | None = None
-    thinks_by_default: bool = False
-    """Whether the model may think if neither the request nor the session sets ``think``."""
+    thinks_by_default: bool = False  # whether the model may think if neither the request nor the session sets `think`
     logprobs: int | None = None
     """Number of alternative tokens with log probabilities for each token of the answer, or None for none."""
 
@@ -49,13 +48,10 @@ class ToolSelection:
     """Tools that the model may call in a turn. ``names`` replaces the session's enabled tools."""
 
     names: Sequence[str] | None = None
-    client_tools: Sequence[dict[str, Any]] = ()
-    """Schemas of the tools that the client runs, in Ollama's format."""
+    client_tools: Sequence[dict[str, Any]] = ()  # schemas of the tools that the client runs, in Ollama's format
     may_call: bool = True
-    must_call: bool = False
-    """Whether the first answer must call a tool."""
-    only: str | None = None
-    """Name of the only tool to offer, or None to offer all tools."""
+    must_call: bool = False  # whether the first answer must call a tool
+    only: str | None = None  # name of the only tool to offer, or None to offer all tools
     parallel: bool = True
     """Whether an answer may call several tools. Otherwise the server drops all calls except the first."""
 
@@ -76,8 +72,7 @@ class TurnInput:
     results: Sequence[Message] = ()
     """Results of tool calls that the client ran after an earlier turn. The turn stores them before the user message."""
     change: HistoryChange = "none"
-    edit_index: int | None = None
-    """Index of the user message to edit, if ``change`` is ``edit``."""
+    edit_index: int | None = None  # index of the user message to edit, if `change` is `edit`
     generation: GenerationOptions = field(default_factory=GenerationOptions)
     """Options that override the session's defaults."""
     tools: ToolSelection = field(default_factory=ToolSelection)
@@ -87,14 +82,11 @@ class TurnInput:
     """Model that the client requests. A stored session switches to it. If it is None, the session's model answers."""
     agent: str | None = None
     """Name of the agent that answers in its own session. None if the session's model answers."""
-    instructions: str | None = None
-    """Text that is added to the system prompt for this turn and never stored."""
+    instructions: str | None = None  # text that is added to the system prompt for this turn and never stored
     if_busy: Literal["reject", "wait"] = "reject"
     on_disconnect: Literal["cancel", "continue"] = "cancel"
-    interactive: bool = True
-    """Whether clients can approve tool calls."""
+    interactive: bool = True  # whether clients can approve tool calls
     key: str | None = None
-    """Idempotency key."""
     revision: str | None = None
     """Expected revision. If the session has a different revision, the request fails with ``SessionConflict``."""
 

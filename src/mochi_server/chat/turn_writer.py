@@ -37,24 +37,19 @@ class TurnWriter:
         self._store = conversation.store
         self._session_id = session.session_id
         self._client_tools = turn_input.tools.offered_client_tools
-        self.answer: ResponseBuilder | None = None
-        """Answer that the model writes now, or None."""
+        self.answer: ResponseBuilder | None = None  # answer that the model writes now, or None
         self._open_calls: dict[int, tuple[ToolInvocation, ToolOutcome | None]] = {}
         """Tool calls without a stored result, by index. The outcome is set when the call has run."""
         self._initial_write: asyncio.Future[None] | None = None
-        """Write of the user message, or None if the turn has no new message."""
         self._flush_timer: asyncio.TimerHandle | None = None
         self._flush: asyncio.Future[None] | None = None
         """Latest write of the partial answer, or None before the first one."""
         self.is_complete = False
         """Whether the answer that ends the turn is stored. A cancellation of the turn then comes too late."""
-        self.stored: list[Message] = []
-        """Messages that the turn has added, oldest first."""
+        self.stored: list[Message] = []  # messages that the turn has added, oldest first
         self.outcomes: list[ToolOutcome] = []
-        self.unstored_images: dict[str, Image] = {}
-        """Images of tool results that are not stored yet, by SHA-256 hash."""
-        self.client_tool_calls: list[ToolInvocation] = []
-        """Tool calls that the client must run."""
+        self.unstored_images: dict[str, Image] = {}  # images of tool results that are not stored yet, by SHA-256 hash
+        self.client_tool_calls: list[ToolInvocation] = []  # tool calls that the client must run
         self._new_messages = list(turn_input.results)
         if (text := turn_input.new_message) is not None:
             digest = None if turn_input.key is None else key_digest(self._session_id, turn_input.key)

@@ -58,8 +58,7 @@ class ModelRequest:
     payload: Mapping[str, Any]
     """Body of the request. The gateway adds the prompt and the window."""
     prompt: PromptSource
-    limits_answer: bool = True
-    """Whether the answer must end where the window ends."""
+    limits_answer: bool = True  # whether the answer must end where the window ends
     exchange: Callable[[Mapping[str, Any], int], Exchange] | None = None
     """Function that describes the content of the slot after the answer, given the body and the number of tokens."""
     report: Callable[[str], None] | None = None
@@ -81,12 +80,9 @@ class Answer:
     """Figures of a complete answer."""
 
     prompt: FixedPrompt
-    """The prompt that was sent."""
-    tokens: int
-    """Number of tokens of the prompt and the answer: the estimate or Ollama's count, whichever is larger."""
+    tokens: int  # number of tokens of the prompt and the answer: the estimate or Ollama's count, whichever is larger
     is_prompt_truncated: bool
     is_cut: bool
-    """Whether the answer was cut at the end of the context window."""
 
 
 _MAX_ATTEMPTS = 8

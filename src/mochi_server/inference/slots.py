@@ -21,15 +21,12 @@ class Exchange:
 
     session_id: str
     payload: Mapping[str, Any]
-    """Body of the request to ``/api/chat``."""
     history: Sequence[Any]
     """Messages from which the prompt was built. The system message includes the instructions of the request."""
     first_stored: Any
-    """First stored message of the session."""
     answer_id: str
     size: PromptSize
-    tokens: int
-    """Number of tokens of the prompt and the answer: the estimate or Ollama's count, whichever is larger."""
+    tokens: int  # number of tokens of the prompt and the answer: the estimate or Ollama's count, whichever is larger
 
 
 class Slots:

@@ -29,8 +29,7 @@ class WindowDecision:
 
     window: int | None
     reason: str
-    loaded: int | None = None
-    """Window of the loaded model, or None if the model is not loaded or its state is unknown."""
+    loaded: int | None = None  # window of the loaded model, or None if the model is not loaded or its state is unknown
     differs: bool = False
     """Whether Ollama reloads the model because a session has a manual window that other sessions do not have."""
 
@@ -43,10 +42,8 @@ class WindowDecision:
 @dataclass
 class _ModelWindow:
     window: int | None = None
-    ceiling: int | None = None
-    """Upper limit of the window after Ollama has run out of memory, or None."""
-    before_reduction: "_ModelWindow | None" = None
-    """Copy from the time before ``step_down`` halved the window."""
+    ceiling: int | None = None  # upper limit of the window after Ollama has run out of memory, or None
+    before_reduction: "_ModelWindow | None" = None  # copy from the time before `step_down` halved the window
     estimate: TokenEstimate = field(default_factory=TokenEstimate)
     manual: set[int] = field(default_factory=set)
     """Manual windows of sessions. If Ollama has loaded the model with one of them, other sessions do not adopt it."""
@@ -208,12 +205,9 @@ class Allocation:
     config: Mapping[str, Any] | None = None
     """The session's ``context_window_config``, or None for requests without a session."""
     previous_model: str | None = None
-    usage: int = 0
-    """Ollama's latest token count of the conversation, or 0 if that count no longer applies."""
-    counted: int = 0
-    """The part of ``usage`` that the next prompt contains."""
-    is_fixed: bool = False
-    """Whether the requests always use the window of ``decision``."""
+    usage: int = 0  # Ollama's latest token count of the conversation, or 0 if that count no longer applies
+    counted: int = 0  # the part of `usage` that the next prompt contains
+    is_fixed: bool = False  # whether the requests always use the window of `decision`
     decision: WindowDecision | None = None
     differs: bool = False  # as in `WindowDecision`, for the latest request
     is_loaded: bool = False  # whether the model was loaded with this window before the latest request

@@ -36,8 +36,7 @@ class Selection:
     missing_tools: list[str] = field(default_factory=list)
     """Names of enabled tools that do not exist or are reserved, and the name of a tool group that does not exist."""
     active_agents: list[str] = field(default_factory=list)
-    missing_agents: list[str] = field(default_factory=list)
-    """Names of enabled agents that do not exist or are invalid."""
+    missing_agents: list[str] = field(default_factory=list)  # names of enabled agents that do not exist or are invalid
     warnings: list[TurnWarning] = field(default_factory=list)
 
 

@@ -70,12 +70,10 @@ class SummaryResult:
 @dataclass
 class _SummaryState:
     task: "asyncio.Task[None] | None" = None
-    is_requesting: bool = False
-    """Whether the summary has been requested from the model."""
+    is_requesting: bool = False  # whether the summary has been requested from the model
     answer_id: str | None = None
     """Message ID of the last answer of this process. If another server has answered since, it writes the summary."""
-    covered: str | None = None
-    """ID of the last message that the stored summary covers."""
+    covered: str | None = None  # ID of the last message that the stored summary covers
     failed: set[str] = field(default_factory=set)
     """Names of models that failed to summarize. Background summaries do not use these models again."""
     postponements: int = 0
@@ -93,7 +91,6 @@ class SummarizationService:
     interval: float = 3
     _states: dict[str, _SummaryState] = field(default_factory=dict, init=False)
     _turns: set[str] = field(default_factory=set, init=False)
-    """IDs of the sessions whose turn is running."""
 
     def turn_starting(self, session_id: str) -> None:
         """Cancel the session's summary and postpone the summaries of other sessions, so that the turn need not wait."""
@@ -272,11 +269,9 @@ class _SummaryPrompt:
 
     allocation: Allocation
     session: ChatSession
-    covered: str | None
-    """ID of the last message that the previous summary covers."""
+    covered: str | None  # ID of the last message that the previous summary covers
     window: int
     size: PromptSize = field(default_factory=PromptSize)
-    """Size of the latest prompt."""
 
     async def fit(self, _: int | None, refused: int | None) -> FixedPrompt | None:
         """Return a prompt that fits. A refusal has improved the estimate, so the next prompt is shorter."""
