@@ -170,15 +170,16 @@ class AgentRegistry:
 
     async def current(self, agent: AgentDefinition) -> AgentDefinition:
         """Read ``SKILL.md`` again and return the agent with the MCP tools that it names. Raises ``AgentInvalid``."""
-        imported = (self._agents or {}).get(agent.name, agent)
-        updated = await anyio.to_thread.run_sync(self.discovery.refresh, imported)
+        updated = await anyio.to_thread.run_sync(self.discovery.refresh, self._with_imported_tools(agent))
         return (await self._with_mcp_tools({agent.name: updated}))[agent.name]
 
     async def current_tools(self, agent: AgentDefinition) -> Mapping[str, Tool]:
         """Return the tools of ``agent`` by name, with the tools that its MCP servers offer now."""
-        imported = (self._agents or {}).get(agent.name, agent)
-        of_python = replace(agent, catalogue=imported.catalogue)
-        return (await self._with_mcp_tools({agent.name: of_python}))[agent.name].catalogue.tools
+        agents = await self._with_mcp_tools({agent.name: self._with_imported_tools(agent)})
+        return agents[agent.name].catalogue.tools
+
+    def _with_imported_tools(self, agent: AgentDefinition) -> AgentDefinition:
+        return replace(agent, catalogue=(self._agents or {}).get(agent.name, agent).catalogue)
 
     async def _discover(self) -> dict[str, AgentDefinition]:
         names = await anyio.to_thread.run_sync(self.discovery.names)

@@ -5,7 +5,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mappin
 from contextlib import asynccontextmanager
 from dataclasses import asdict, dataclass, field, replace
 from functools import partial
-from typing import Any, Literal
+from typing import Literal
 
 import anyio.to_thread
 import orjson
@@ -33,6 +33,10 @@ from mochi_server.tools.discovery import Tool
 from mochi_server.tools.execution import ToolExecutionService
 from mochi_server.tools.toolbox import Approver, BoundCall, CallProgress, FunctionToolbox, needs_approval
 from mochi_server.util.clock import new_id
+
+Phase = Literal["planning", "execution"]
+
+logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -78,31 +82,14 @@ class AgentResult:
     error_code: str | None = None
     messages: Sequence[Message] = ()  # the messages that the agent added to its session
 
-    @classmethod
-    def of(
-        cls, agent: str, session_id: str | None, messages: Sequence[Message], failure: MochiError | None
-    ) -> "AgentResult":
-        """Return the result of an agent that added ``messages`` to its session. ``failure`` is None on success."""
-        parts = [] if session_id is None else [session_line(session_id), *_texts(messages)]
-        if failure is not None:
-            parts.append(_explain(agent, failure))
-        return cls("\n\n".join(filter(None, parts)), session_id, failure.code if failure else None, messages)
-
-
-def session_line(session_id: str) -> str:
-    """Return the first line of an agent's output."""
-    return f"Session ID: {session_id}"
-
 
 def _texts(messages: Sequence[Message]) -> Iterator[str]:
-    """Yield the texts of messages, tool calls and tool results."""
     for message in messages:
         if message["role"] == "tool":
             yield f"Result of {message['tool_name']}: {message['content']}"
-            continue
-        yield message["content"].strip()
-        for call in message.get("tool_calls", ()):
-            function = call["function"]
+        else:
+            yield message["content"].strip()
+        for function in (call["function"] for call in message.get("tool_calls", ())):
             yield f"Calls {function['name']}({orjson.dumps(function['arguments']).decode()})"
 
 
@@ -113,9 +100,6 @@ def _explain(agent: str, failure: MochiError) -> str:
     if isinstance(failure, SessionBusy):
         return f"Session {session_id!r} of agent {agent!r} is in use. Omit session_id to start a new session."
     return f"The agent failed: {failure.message}"
-
-
-Phase = Literal["planning", "execution"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,11 +115,18 @@ class AgentEvents:
     def start(self) -> None:
         self.publish([events.AgentStart(self.agent_name, self.instruction, self.session_id, self.call_id)])
 
-    def complete(self, output: str, error_code: str | None) -> None:
-        """Publish the end of the agent. ``error_code`` is None on success."""
-        name, session_id, success = self.agent_name, self.session_id, error_code is None
-        complete = events.AgentComplete(name, session_id, output, success, error_code, session_id, self.call_id)
-        self.publish([complete])
+    def complete(self, output: str, code: str | None, messages: Sequence[Message] = ()) -> AgentResult:
+        """Publish the end of the agent and return its result. ``code`` is the code of the error, or None."""
+        name, session_id = self.agent_name, self.session_id
+        self.publish([events.AgentComplete(name, session_id, output, code is None, code, session_id, self.call_id)])
+        return AgentResult(output, session_id, code, messages)
+
+    def complete_with(self, messages: Sequence[Message], failure: MochiError | None) -> AgentResult:
+        """Complete an agent that added ``messages`` to its session. ``failure`` is None on success."""
+        parts = [] if self.session_id is None else [f"Session ID: {self.session_id}", *_texts(messages)]
+        if failure is not None:
+            parts.append(_explain(self.agent_name, failure))
+        return self.complete("\n\n".join(filter(None, parts)), failure.code if failure else None, messages)
 
     def publisher(self, phase: Phase) -> events.Publish:
         """Return a function that converts the events of ``phase`` and publishes the results."""
@@ -148,27 +139,19 @@ class AgentEvents:
 
     def _map(self, event: events.ChatEvent, phase: Phase) -> events.ChatEvent | None:
         """Convert an event of the agent's turn. Return None if clients do not receive the event."""
+        name, session_id, call_id = self.agent_name, self.session_id or "", self.call_id
         match event:
             case events.ContentDelta():
                 kind = events.AgentPlanning if phase == "planning" else events.AgentExecution
-                return kind(event.content, self.agent_name, self.session_id or "", self.call_id)
-            case events.ToolCalled():
-                return events.AgentToolCalled(**asdict(event), **self._ids)
-            case events.ToolResult():
-                return events.AgentToolResult(**asdict(event), **self._ids)
+                return kind(event.content, name, session_id, call_id)
+            case events.ToolCalled() | events.ToolResult():
+                new = events.AgentToolCalled if isinstance(event, events.ToolCalled) else events.AgentToolResult
+                return new(name, **asdict(event), agent_session_id=session_id, parent_call_id=call_id)
             case events.ToolConfirmationRequired():
-                return replace(event, agent_name=self.agent_name)
+                return replace(event, agent_name=name)
             case events.TurnWarning():
-                return replace(event, message=f"Agent {self.agent_name!r}: {event.message}")
+                return replace(event, message=f"Agent {name!r}: {event.message}")
         return None if isinstance(event, events.ThinkingDelta | events.ToolContinuationStart) else event
-
-    @property
-    def _ids(self) -> dict[str, Any]:
-        session_id = self.session_id or ""
-        return {"agent_name": self.agent_name, "agent_session_id": session_id, "parent_call_id": self.call_id}
-
-
-logger = logging.getLogger(__name__)
 
 
 @dataclass
@@ -209,7 +192,7 @@ class AgentExecutionService:
             async with self._open_session(agent, session_id, name, model) as session:
                 events = replace(events, session_id=session.session_id)
                 events.start()
-                caller.progress.partial_output = session_line(session.session_id)
+                caller.progress.partial_output = f"Session ID: {session.session_id}"
                 conversation = Conversation(session.session_id, self.store, "agent_chat", self.retry)
                 writer = TurnWriter(conversation, session, turn_input)
                 messages = writer.stored
@@ -222,9 +205,7 @@ class AgentExecutionService:
         self.on_tool_calls(messages)
         if events.session_id is None:
             events.start()
-        result = AgentResult.of(agent.name, events.session_id, messages, failure)
-        events.complete(result.output, result.error_code)
-        return result
+        return events.complete_with(messages, failure)
 
     @asynccontextmanager
     async def _open_session(
@@ -233,9 +214,8 @@ class AgentExecutionService:
         """Lock a session of an agent, update its model and system prompt, and yield it."""
         if session_id is None:
             window, prompt = self.gateway.windows.initial_config(info), agent.system_prompt or None
-            created = ChatSession.create(
-                SessionCreationOptions(model, system_prompt=prompt, context_window_config=window)
-            )
+            options = SessionCreationOptions(model, system_prompt=prompt, context_window_config=window)
+            created = ChatSession.create(options)
             created.metadata.extra[OWNER] = agent.name
             session_id = (await self.store.create(created)).session_id
         elif not is_session_id(session_id):
@@ -334,18 +314,20 @@ class AgentAnswers:
         """Find the agent of a turn. Raises ``AgentNotFound``, ``AgentInvalid`` or ``SessionNotFound``."""
         agent = await self.registry.current(await self.registry.get(turn_input.agent or ""))
         check_owner(session, agent)
-        return AgentAnswerer(self.registry, self.service, agent, conversation, turn_input)
+        caller = AgentCaller.without_user(turn_input.policy)
+        caller = replace(caller, current_tools=partial(self.registry.current_tools, agent))
+        return AgentAnswerer(self.service, agent, conversation, turn_input, caller)
 
 
 @dataclass(eq=False)
 class AgentAnswerer(Answerer):
     """Answerer that runs the two phases of an agent."""
 
-    registry: AgentRegistry
     service: AgentExecutionService
     agent: AgentDefinition
     conversation: Conversation
     input: TurnInput
+    caller: AgentCaller
     repeated: Sequence[Message] = ()
     window: WindowDecision | None = None
 
@@ -354,19 +336,16 @@ class AgentAnswerer(Answerer):
 
     async def answer(self, session: ChatSession, writer: TurnWriter, publish: Publish) -> None:
         service, agent, failure = self.service, self.agent, None
-        current_tools = partial(self.registry.current_tools, agent)
-        caller = replace(AgentCaller.without_user(self.input.policy), current_tools=current_tools)
         events = AgentEvents(publish, agent.name, self.input.text or "", "", session.session_id)
         events.start()
         try:
             name, model = await service.find_model(agent, self.input.model or "")
             session = await with_model(self.conversation.store, session, name)
             await service.run_phases(
-                agent, self.input, model, session=session, writer=writer, events=events, caller=caller
+                agent, self.input, model, session=session, writer=writer, events=events, caller=self.caller
             )
         except MochiError as error:
             failure = error
-        result = AgentResult.of(agent.name, session.session_id, writer.stored, failure)
-        events.complete(result.output, result.error_code)
+        events.complete_with(writer.stored, failure)
         if failure is not None:
             raise failure

@@ -119,5 +119,4 @@ def _rejected(call: ToolInvocation, publish: Publish, reason: str, code: str = T
     name, instruction = (str(call.arguments.get(key) or "") for key in ("agent", "instruction"))
     events = AgentEvents(publish, name, instruction, call.id)
     events.start()
-    events.complete(reason, code)
-    return AgentResult(reason, error_code=code)
+    return events.complete(reason, code)

@@ -24,13 +24,7 @@ from mochi_server.sessions.types import Message, ToolSettings
 from mochi_server.tools.discovery import Tool
 from mochi_server.tools.execution import ToolExecutionService
 from mochi_server.tools.registry import ToolRegistry
-from mochi_server.tools.toolbox import (
-    ClientToolbox,
-    FunctionToolbox,
-    JoinedToolbox,
-    LimitedToolbox,
-    Toolbox,
-)
+from mochi_server.tools.toolbox import ClientToolbox, FunctionToolbox, JoinedToolbox, LimitedToolbox, Toolbox
 
 ToolboxSource = Callable[[ChatSession, SessionApprover], Awaitable[Toolbox | None]]
 """Function that returns a toolbox with additional tools, or None. Those tools request approval from the approver."""

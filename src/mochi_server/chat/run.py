@@ -14,14 +14,7 @@ from mochi_server.chat.conversation import Conversation
 from mochi_server.chat.turn import TurnResult
 from mochi_server.chat.turn_input import TurnInput
 from mochi_server.errors import MochiError
-from mochi_server.events import (
-    ChatEvent,
-    ContentDelta,
-    Snapshot,
-    ThinkingDelta,
-    ToolConfirmationRequired,
-    TurnWarning,
-)
+from mochi_server.events import ChatEvent, ContentDelta, Snapshot, ThinkingDelta, ToolConfirmationRequired, TurnWarning
 from mochi_server.util.clock import new_id
 from mochi_server.util.eager import EagerCall
 

@@ -43,7 +43,6 @@ class WindowDecision:
 class _ModelWindow:
     window: int | None = None
     ceiling: int | None = None  # upper limit of the window after Ollama has run out of memory, or None
-    before_reduction: "_ModelWindow | None" = None  # copy from the time before `step_down` halved the window
     estimate: TokenEstimate = field(default_factory=TokenEstimate)
     manual: set[int] = field(default_factory=set)
     """Manual windows of sessions. If Ollama has loaded the model with one of them, other sessions do not adopt it."""
@@ -125,23 +124,18 @@ class WindowRegistry:
             return True
         if (halved := _half(entry.window)) is None:
             return False
-        entry.before_reduction = replace(entry)
         entry.ceiling = entry.window = halved
         return True
 
     def undo_step_down(self, model: ModelInfo) -> None:
-        """Restore the window that ``step_down`` halved, because the model did not load with the halved window either.
+        """Return to the initial window, because the model did not load with the halved window either.
 
-        A halved window above the initial window becomes the upper limit, so that later requests try smaller windows.
+        A halved window above the initial window stays the upper limit, so that later requests try smaller windows.
         """
         entry = self._entry(model.name)
-        before = entry.before_reduction
-        if before is None:
-            return
-        restored = replace(before, before_reduction=None)
-        if entry.window is not None and entry.window > self._initial_window(before, model):
-            restored = replace(restored, window=None, ceiling=entry.window)
-        self._entries[qualified_name(model.name)] = restored
+        entry.window = None
+        if entry.ceiling is not None and entry.ceiling <= self._initial_window(_ModelWindow(), model):
+            entry.ceiling = None
 
     def current(self, model: ModelInfo, reason: str) -> WindowDecision:
         """Return the model's current window as a decision with the given reason."""
