@@ -32,7 +32,6 @@ class AgentDefinition:
 
     @property
     def tools(self) -> dict[str, Callable[..., Any]]:
-        """The functions that the agent may call, by name."""
         return {name: tool.function for name, tool in self.catalogue.tools.items()}
 
 

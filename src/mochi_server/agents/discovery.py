@@ -48,11 +48,9 @@ class AgentDiscoveryService:
         return self._agents
 
     def get(self, name: str) -> AgentDefinition:
-        """Return the valid agent ``name``. Raises ``AgentNotFound`` or ``AgentInvalid``."""
         return require_valid(self.discover(), name)
 
     def names(self) -> list[str]:
-        """Return the names of all agent folders, sorted."""
         if self._is_empty:
             return []
         try:
@@ -94,7 +92,6 @@ class AgentDiscoveryService:
 
 
 def require_valid(agents: dict[str, AgentDefinition], name: str) -> AgentDefinition:
-    """Return the valid agent ``name``. Raises ``AgentNotFound`` or ``AgentInvalid``."""
     if name not in agents:
         raise AgentNotFound(name)
     if not agents[name].valid:
@@ -154,13 +151,11 @@ class AgentRegistry:
             return self._agents or await self._discover()
 
     async def reload(self) -> dict[str, AgentDefinition]:
-        """Discover the agents again and return them by name."""
         async with self._importing:
             agents = await self._discover()
         return await self._with_mcp_tools(agents)
 
     async def get(self, name: str) -> AgentDefinition:
-        """Return the valid agent ``name``. Raises ``AgentNotFound`` or ``AgentInvalid``."""
         return require_valid(await self.agents(), name)
 
     async def enabled(self, names: list[str]) -> dict[str, AgentDefinition]:

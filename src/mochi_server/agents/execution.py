@@ -211,7 +211,6 @@ class AgentExecutionService:
     async def _open_session(
         self, agent: AgentDefinition, session_id: str | None, model: str, info: ModelInfo
     ) -> AsyncIterator[ChatSession]:
-        """Lock a session of an agent, update its model and system prompt, and yield it."""
         if session_id is None:
             window, prompt = self.gateway.windows.initial_config(info), agent.system_prompt or None
             options = SessionCreationOptions(model, system_prompt=prompt, context_window_config=window)
@@ -271,7 +270,6 @@ class AgentExecutionService:
 
 
 def check_owner(session: ChatSession, agent: AgentDefinition) -> None:
-    """Raise ``SessionNotFound`` if a session does not belong to the agent."""
     if session.metadata.extra.get(OWNER) != agent.name:
         raise SessionNotFound(session.session_id)
 
@@ -305,8 +303,6 @@ def _warnings(agent: AgentDefinition, model: str) -> Iterator[TurnWarning]:
 
 @dataclass(frozen=True)
 class AgentAnswers:
-    """Factory of the answers of agents."""
-
     registry: AgentRegistry
     service: AgentExecutionService
 
@@ -321,8 +317,6 @@ class AgentAnswers:
 
 @dataclass(eq=False)
 class AgentAnswerer(Answerer):
-    """Answerer that runs the two phases of an agent."""
-
     service: AgentExecutionService
     agent: AgentDefinition
     conversation: Conversation

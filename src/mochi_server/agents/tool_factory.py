@@ -115,7 +115,6 @@ class AgentToolbox:
 
 
 def _rejected(call: ToolInvocation, publish: Publish, reason: str, code: str = ToolExecutionFailed.code) -> AgentResult:
-    """Publish the events of a call that cannot start an agent, and return its result."""
     name, instruction = (str(call.arguments.get(key) or "") for key in ("agent", "instruction"))
     events = AgentEvents(publish, name, instruction, call.id)
     events.start()

@@ -21,8 +21,6 @@ logger = logging.getLogger(__name__)
 
 @dataclass(eq=False)
 class Confirmation:
-    """Approval request for one tool call."""
-
     session_id: str
     bound: BoundCall
     """Tool call to run. The client's decision may replace the arguments of the call."""
@@ -32,7 +30,6 @@ class Confirmation:
     """Decision of the client. The future is cancelled if the timeout passes first."""
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the approval request as a JSON object."""
         call = self.bound.call
         return {
             "confirmation_id": self.confirmation_id,
@@ -104,7 +101,6 @@ class ApprovalService:
         return confirmation
 
     def close(self, confirmation: Confirmation) -> None:
-        """End a request, also if it has no decision."""
         self._waiting.pop(confirmation.confirmation_id, None)
         if confirmation.decision.done():
             self._ended[confirmation.confirmation_id] = confirmation

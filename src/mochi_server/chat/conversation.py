@@ -33,7 +33,6 @@ class StorageRetry:
         self._closed = asyncio.Event()
 
     def close(self) -> None:
-        """Stop all retries for a shutdown."""
         self._closed.set()
 
     async def run(self, operation: Callable[[], Awaitable[_Result]]) -> _Result:
@@ -74,7 +73,6 @@ class Conversation:
         return await self.retry.run(lambda: self.store.load(self.session_id))
 
     async def patch(self, fields: FieldChanges) -> None:
-        """Change metadata of the session."""
         await self.retry.run(lambda: self.store.patch(self.session_id, fields))
 
 
@@ -87,11 +85,9 @@ class Conversations:
     retry: StorageRetry = field(default_factory=StorageRetry)
 
     def stored(self, session_id: str) -> Conversation:
-        """Return the conversation of a user's session. The session need not exist."""
         return Conversation(session_id, self.chats, "session", self.retry)
 
     def agent_chat(self, session_id: str) -> Conversation:
-        """Return the conversation of an agent's stored session. The session need not exist."""
         return Conversation(session_id, self.agent_chats, "agent_chat", self.retry)
 
     async def in_memory(self, session: ChatSession, images: Sequence[Image] = ()) -> Conversation:

@@ -109,14 +109,12 @@ class _EventGate:
 
 
 async def _discard_approval(conversation: Conversation) -> None:
-    """Remove the approval request of an interrupted turn from its session. If this fails, do nothing."""
     with suppress(errors.MochiError):
         if (await conversation.store.load(conversation.session_id)).metadata.pending_approval is not None:
             await conversation.store.patch(conversation.session_id, {"pending_approval": None})
 
 
 def _result(turn: Turn, writer: TurnWriter) -> TurnResult:
-    """Return the messages, the tool outcomes and the context window of the turn so far."""
     return TurnResult(
         stored=writer.stored,
         repeated=turn.answerer.repeated,

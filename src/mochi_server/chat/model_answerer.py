@@ -77,8 +77,6 @@ def _select(own: Toolbox, selected: ToolSelection) -> Toolbox:
 
 @dataclass(frozen=True)
 class ModelAnswers:
-    """Factory of the answers of models."""
-
     gateway: ModelGateway
     toolboxes: ToolboxFactory
     limits: ToolLoopLimits
@@ -113,8 +111,6 @@ class ModelAnswers:
 
 @dataclass(eq=False)
 class ModelAnswerer(Answerer):
-    """Answerer that calls the model of the session and runs its tool calls."""
-
     services: ModelAnswers
     conversation: Conversation
     input: TurnInput  # input of the turn, without the bytes of its images

@@ -104,7 +104,6 @@ class ModelCall:
         self._warned: set[str] = set()
 
     async def save_window(self, store: SessionStore) -> None:
-        """Store the context window with the session."""
         await save_window(self.allocation, self.session, store)
 
     def warnings(self, tools: Sequence[Any]) -> list[ChatEvent]:
@@ -201,14 +200,12 @@ class ModelCall:
         return replace(prompt, checkpoint=self._checkpoint)
 
     def publish_compaction(self, prompt: Prompt) -> None:
-        """Publish the numbers of dropped messages and trimmed tool results, if they have changed."""
         compaction = (prompt.dropped, prompt.trimmed)
         if compaction != self._last_compaction:
             self._last_compaction = compaction
             self.publish([ContextCompacted(*compaction, summary_used=prompt.dropped > 0)])
 
     def warn(self, code: str, text: str) -> None:
-        """Publish a warning, once in each turn."""
         if code not in self._warned:
             self._warned.add(code)
             self.publish([TurnWarning(code, text)])
@@ -219,8 +216,6 @@ class ModelCall:
 
 @dataclass(eq=False)
 class TurnPrompt:
-    """Prompt of one request of a turn."""
-
     call: ModelCall
     prompt: Prompt
     tools: Sequence[dict[str, Any]]
@@ -252,7 +247,6 @@ class TurnPrompt:
         return FixedPrompt(messages, self.size)
 
     def budget(self, window: int) -> Budget:
-        """Return the budget of the prompt in a window of ``window`` tokens."""
         estimate = self.call.allocation.estimate
         return Budget(window, lambda prompt: estimate.tokens(prompt.size_with(self.tools)))
 

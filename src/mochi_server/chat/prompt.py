@@ -58,7 +58,6 @@ def answer_index(messages: Sequence[Message], change: HistoryChange) -> int:
 
 
 def follows_result(messages: Sequence[Message]) -> bool:
-    """Return whether the last complete message is the result of a tool call."""
     index = answer_index(messages, "continue")
     return index > 0 and messages[index - 1]["role"] == "tool"
 
@@ -86,7 +85,6 @@ def _to_ollama(message: Message, *, with_thinking: bool) -> ChatMessage:
 
 
 def _missing_results(names: Mapping[str, str]) -> list[ChatMessage]:
-    """Return placeholder results for tool calls that have no result. ``names`` maps call IDs to tool names."""
     return [
         {"role": "tool", "content": _NO_RESULT, "tool_name": name, "tool_call_id": call_id}
         for call_id, name in names.items()
@@ -164,7 +162,6 @@ class Prompt:
 
     @property
     def trimmed(self) -> int:
-        """Number of trimmed tool results."""
         return sum(self._is_trimmed(i) for i in range(self.covered, self.trim_limit))
 
     @property
@@ -190,7 +187,6 @@ class Prompt:
         return self._sent[0]
 
     def size_with(self, tools: Sequence[dict[str, Any]]) -> PromptSize:
-        """Return the size of the prompt including the tool definitions in ``tools``."""
         return self._sent[1] + PromptSize.of((), tools)
 
     @cached_property
@@ -237,7 +233,6 @@ class Prompt:
 
     @property
     def system_count(self) -> int:
-        """Number of system messages at the start of the history, 0 or 1."""
         return 1 if self.history and self.history[0]["role"] == "system" else 0
 
     def _is_trimmed(self, index: int) -> bool:

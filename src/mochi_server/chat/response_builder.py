@@ -86,7 +86,6 @@ class ResponseBuilder:
             self._last = lines[-1]
 
     def message(self, *, interrupted: bool = False) -> Message:
-        """Return the answer received so far as a message that the session can store."""
         message: Message = {
             "role": "assistant",
             "content": self._content.getvalue(),

@@ -40,7 +40,6 @@ def encode(event: ChatEvent) -> bytes:
 
 
 def decode(line: bytes) -> ChatEvent:
-    """Return the event that ``encode`` has converted to a line."""
     name, _, payload = line.partition(b" ")
     event: ChatEvent = _CLASSES[name](**orjson.loads(payload))
     return event
@@ -60,7 +59,6 @@ class Batch(NamedTuple):
 
     @property
     def events(self) -> Sequence[ChatEvent]:
-        """Return the events. The events of a batch from the log are decoded."""
         return [decode(line) for line in self.lines] if self.published is None else self.published
 
 
@@ -80,7 +78,6 @@ class EventLog:
     _snapshot: Snapshot | None = None
 
     def add(self, events: list[ChatEvent]) -> Batch:
-        """Append events and return them as a batch."""
         lines = [encode(event) for event in events]
         batch = Batch(self.last + 1, lines, events)
         self._recent.append(batch)
@@ -144,8 +141,6 @@ RunState = Literal["running", "completed", "failed", "stopped", "cancelled"]
 
 @dataclass(eq=False)
 class Run:
-    """Turn that is being executed or has ended."""
-
     conversation: Conversation
     input: TurnInput  # input without the bytes of its images
     run_id: str = field(default_factory=new_id)
@@ -174,7 +169,6 @@ class Run:
 
     @property
     def failure(self) -> MochiError | None:
-        """Error that ended the run, or None."""
         return self.result.failure or (self.abort_error if self.result.cancelled else None)
 
     def cancel(self) -> None:
@@ -183,7 +177,6 @@ class Run:
             self.task.get_loop().call_soon(self.task.cancel)
 
     def publish(self, events: list[ChatEvent]) -> None:
-        """Append events to the log and forward them."""
         batch = self.log.add(events)
         for forwarder in self._forwarders:
             forwarder.notify(batch)
@@ -292,6 +285,5 @@ class _Forwarder:
         return True
 
     def close(self) -> None:
-        """Close the coroutine of a call that has not finished."""
         if self._call is not None:
             self._call.close()

@@ -76,7 +76,6 @@ class RunCache:
             self._drop(next(iter(self._ended)))
 
     def drop_session(self, session_id: str) -> None:
-        """Drop the ended runs of a deleted session."""
         for run_id in list(self._runs.get(session_id, {})):
             self._drop(run_id)
 
@@ -253,7 +252,6 @@ class RunRegistry:
 
 
 async def _stop(run: Run | None) -> None:
-    """Stop a run for a client, and wait until it has ended."""
     if run is not None and run.task is not None:
         run.stopped = True
         run.cancel()

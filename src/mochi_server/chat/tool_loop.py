@@ -79,7 +79,6 @@ class ToolLoop:
         return TurnWarning("TOOL_LIMIT_REACHED", text)
 
     async def _call_model(self, reminders: Sequence[Message], *, offers_tools: bool = True) -> list[ToolInvocation]:
-        """Call the model once, store its message and return the tool calls to run."""
         answer = await self._request(reminders, self.toolbox.schemas() if offers_tools else [])
         if not offers_tools:
             answer.tool_calls.clear()

@@ -44,8 +44,6 @@ class AnswererFactory(Protocol):
 
 @dataclass(frozen=True)
 class Turn:
-    """Validated turn that is ready to run."""
-
     conversation: Conversation
     session: ChatSession
     input: TurnInput
@@ -95,7 +93,6 @@ class TurnResult:
         }
 
     def completed(self) -> MessageComplete:
-        """Return the event that reports the complete answer."""
         message = self.answer
         assert message is not None  # noqa: S101 - without an answer, the turn has failed
         return MessageComplete(
@@ -173,7 +170,6 @@ def resolve_idempotent(session: ChatSession, turn_input: TurnInput) -> tuple[Tur
 
 
 def _contains(turn_input: TurnInput, stored: Message) -> bool:
-    """Return whether an input contains the stored message of a user or the stored result of a tool call."""
     if stored["role"] == "user":
         references = [image.reference for image in turn_input.images]
         return (stored["content"], stored.get("images", [])) == (turn_input.text, references)

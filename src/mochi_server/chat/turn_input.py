@@ -57,7 +57,6 @@ class ToolSelection:
 
     @property
     def offered_client_tools(self) -> frozenset[str]:
-        """Names of the client's tools that the model may call."""
         names = (tool["function"]["name"] for tool in self.client_tools)
         return frozenset(name for name in names if self.may_call and self.only in (None, name))
 
@@ -92,7 +91,6 @@ class TurnInput:
 
     @property
     def new_message(self) -> str | None:
-        """Text of the user message that the turn appends, or None."""
         return self.text if self.change == "none" else None
 
     def is_same_request(self, other: "TurnInput") -> bool:
@@ -103,7 +101,6 @@ class TurnInput:
         return mine == others
 
     def without_data(self) -> "TurnInput":
-        """Return the input without the bytes of its images."""
         images = tuple(image.without_data() for image in self.images)
         return replace(self, images=images) if images else self
 

@@ -110,7 +110,6 @@ class TurnWriter:
         await run_shielded(self._add(tool_message(call, outcome), result_of=call))
 
     def return_to_client(self, call: ToolInvocation) -> None:
-        """Register that the client must run a tool call. The client sends the result in a later turn."""
         self.client_tool_calls.append(call)
         del self._open_calls[call.index]
 
@@ -193,7 +192,6 @@ class TurnWriter:
             logger.warning("Partial answer not stored session_id=%s: %s", self._session_id, error)
 
     async def _finish_writes(self) -> None:
-        """Cancel the scheduled flush and wait for running writes."""
         if self._flush_timer is not None:
             self._flush_timer.cancel()
             self._flush_timer = None
@@ -224,7 +222,6 @@ def interrupted_outcome(call: ToolInvocation) -> ToolOutcome:
 
 
 def tool_message(call: ToolInvocation, outcome: ToolOutcome) -> Message:
-    """Return the message that stores the result of a tool call."""
     message: Message = {
         "role": "tool",
         "content": outcome.content,

@@ -47,7 +47,6 @@ class TokenEstimate:
     tokens_per_char: float | None = None
 
     def tokens(self, size: PromptSize) -> int:
-        """Return the estimated number of tokens of a prompt."""
         text = int(size.characters * (self.tokens_per_char or _TOKENS_PER_CHAR))
         return text + IMAGE_TOKENS * size.images + 1
 

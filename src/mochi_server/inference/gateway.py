@@ -46,14 +46,11 @@ class FixedPrompt:
         return self if refused is None else None
 
     def extended(self, messages: Sequence[ChatMessage]) -> "FixedPrompt":
-        """Return this prompt followed by more messages."""
         return replace(self, messages=[*self.messages, *messages], size=self.size + PromptSize.of(messages))
 
 
 @dataclass(frozen=True, kw_only=True)
 class ModelRequest:
-    """Request to a model."""
-
     allocation: Allocation
     payload: Mapping[str, Any]
     """Body of the request. The gateway adds the prompt and the window."""
@@ -77,8 +74,6 @@ class ModelRequest:
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """Figures of a complete answer."""
-
     prompt: FixedPrompt
     tokens: int  # number of tokens of the prompt and the answer: the estimate or Ollama's count, whichever is larger
     is_prompt_truncated: bool
@@ -148,7 +143,6 @@ class ModelGateway:
         usage: int = 0,
         counted: int = 0,
     ) -> Allocation:
-        """Return an allocation for requests to a model. The arguments are fields of ``Allocation``."""
         return Allocation(self.windows, model, config, previous_model, usage, counted)
 
     async def send(self, request: ModelRequest, on_lines: OnLines) -> Answer:

@@ -17,8 +17,6 @@ _POLL_SECONDS, _REPEAT_SECONDS = 1.0, 5.0
 
 @dataclass(frozen=True, slots=True)
 class Exchange:
-    """A request to a model, with its answer."""
-
     session_id: str
     payload: Mapping[str, Any]
     history: Sequence[Any]
@@ -52,7 +50,6 @@ class Slots:
             self._exchanges[name] = exchange
 
     def get(self, model: str) -> Exchange | None:
-        """Return the exchange that Ollama still has in the slot of ``model``, or None."""
         return self._exchanges.get(qualified_name(model))
 
     def discard_session(self, session_id: str) -> None:
@@ -93,7 +90,6 @@ class RequestTracker:
 
     @contextmanager
     def request(self, model: str) -> Iterator[TrackedRequest]:
-        """Track a request to ``model`` until the ``with`` block ends."""
         request = TrackedRequest(qualified_name(model))
         self._running[request] = None
         try:
@@ -102,7 +98,6 @@ class RequestTracker:
             del self._running[request]
 
     def first_token(self, request: TrackedRequest) -> None:
-        """Record the first token of a request."""
         request.answering = True
         self._on_first_token(request.model, time.monotonic() - request.started)
         parallel = sum(other.answering and other.model == request.model for other in self._running)

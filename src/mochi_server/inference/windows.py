@@ -5,7 +5,7 @@ starts while the model is not loaded. A manual window applies only to its own se
 """
 
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any
 
 from mochi_server.constants import DEFAULT_WINDOW, MIN_ANSWER_TOKENS, SAFE_WINDOW_RATIO
@@ -138,7 +138,6 @@ class WindowRegistry:
             entry.ceiling = None
 
     def current(self, model: ModelInfo, reason: str) -> WindowDecision:
-        """Return the model's current window as a decision with the given reason."""
         return WindowDecision(self.size(model.name) or self._initial_window(self._entry(model.name), model), reason)
 
     def size(self, model: str) -> int | None:
@@ -146,7 +145,6 @@ class WindowRegistry:
         return self._entry(model).window
 
     def estimate(self, model: str) -> TokenEstimate:
-        """Return the token estimate of a model."""
         return self._entry(model).estimate
 
     def initial_config(self, model: ModelInfo) -> dict[str, Any]:
@@ -237,7 +235,6 @@ class Allocation:
         return Allocation(self.windows, self.model, is_fixed=True, decision=decision, is_loaded=self.is_loaded)
 
     async def decide(self, required_tokens: int = 0) -> WindowDecision | None:
-        """Choose the window for a prompt of ``required_tokens`` tokens."""
         if self.is_fixed:
             return self.decision
         required = max(required_tokens, self.usage)
@@ -334,7 +331,6 @@ def _half(window: int) -> int | None:
 
 
 def _max_window(model: ModelInfo) -> int:
-    """Return the largest window to which the server grows."""
     return _DEFAULT_LIMIT if model.context_length is None else max(int(model.context_length * SAFE_WINDOW_RATIO), 1)
 
 

@@ -130,7 +130,6 @@ class SessionService:
         return TurnWarning("WINDOW_DIFFERS", text)
 
     async def delete(self, session_id: str) -> None:
-        """Delete a session, even if a process holds its lock."""
         await self.store.delete(session_id)
 
     async def edit_message(self, session_id: str, index: int, content: str) -> ChatSession:
@@ -196,7 +195,6 @@ class SessionService:
     async def _window_config(
         self, session: ChatSession, model: ModelInfo, chosen: int | None, *, has_window: bool
     ) -> dict[str, Any]:
-        """Return the window configuration after a change of the model or of the manual window ``chosen``."""
         windows, before = self.gateway.windows, session.metadata.context_window_config
         name, previous = qualified_name(model.name), qualified_name(session.model)
         of_model, was_manual = before, before["manual_override"]

@@ -105,7 +105,6 @@ class SummarizationService:
                 self._schedule(other, state)
 
     def turn_ended(self, session_id: str, answer_id: str | None) -> None:
-        """Schedule a background summary of the session."""
         self._turns.discard(session_id)
         if self.enabled:
             state = self._states.setdefault(session_id, _SummaryState())
@@ -123,7 +122,6 @@ class SummarizationService:
         state.task = asyncio.get_running_loop().create_task(self._run_in_background(session_id, state))
 
     def session_deleting(self, session_id: str) -> None:
-        """Cancel the summary of a session and drop its state."""
         self._turns.discard(session_id)
         self._cancel(session_id)
         self._states.pop(session_id, None)
