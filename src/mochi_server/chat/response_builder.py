@@ -1,5 +1,6 @@
 """Builder of an answer from the lines that Ollama streams."""
 
+from collections.abc import Collection
 from io import StringIO
 from typing import Any
 
@@ -51,20 +52,30 @@ class ResponseBuilder:
         return bool(self._content.tell() or self._thinking.tell())
 
     @property
-    def content(self) -> str:
-        return self._content.getvalue()
-
-    @property
     def done_reason(self) -> object:
         return self._last.get("done_reason")
 
-    def replace_text_by_call(self, function: dict[str, Any]) -> None:
-        """Replace the text and the tool calls of the answer by one call. ``function`` has its name and arguments."""
+    def calls_any(self, names: Collection[str]) -> bool:
+        """Return whether the answer calls one of the tools ``names``."""
+        return any(call["function"]["name"] in names for call in self.tool_calls)
+
+    def replace_text_by_call(self, names: Collection[str]) -> bool:
+        """Replace the text of the answer by the tool call that it contains as JSON.
+
+        Return False if the text is not a call of one of the tools ``names``.
+        """
+        try:
+            call = orjson.loads(self._content.getvalue())
+        except orjson.JSONDecodeError:
+            return False
+        if not isinstance(call, dict) or call.get("name") not in names:
+            return False
         self._content = StringIO()
         self.tool_calls.clear()
         self._defects.clear()
         self._distinct_calls.clear()
-        self._add_call({"function": function})
+        self._add_call({"function": call})
+        return True
 
     def feed(self, lines: list[Line]) -> None:
         """Add response lines from Ollama, and publish one event for each piece of text.

@@ -18,17 +18,10 @@ from mochi_server.events import ChatEvent, ContentDelta, Snapshot, ThinkingDelta
 from mochi_server.util.clock import new_id
 from mochi_server.util.eager import EagerCall
 
-MAX_BYTES = 8 * 1024 * 1024
-"""Memory limit for the events of one run, in bytes."""
-
-_MAX_BATCH_EVENTS = 1000
-"""Number of events in a batch from the log, so that a slow client does not fill the send buffer."""
-
+MAX_BYTES = 8 * 1024 * 1024  # for the events of one run
+_MAX_BATCH_EVENTS = 1000  # in a batch from the log, so that a slow client does not fill the send buffer
 _RECENT_BATCHES = 4
-
-_LINE_BYTES = 48
-"""Memory that each line needs in addition to its characters, in bytes."""
-
+_LINE_BYTES = 48  # memory that each line needs in addition to its characters
 _CLASSES = {event_class.type.encode(): event_class for event_class in get_args(ChatEvent)}
 _TYPE_PREFIXES: dict[type, bytes] = {event_class: name + b" " for name, event_class in _CLASSES.items()}
 
@@ -171,8 +164,9 @@ class Run:
     def failure(self) -> MochiError | None:
         return self.result.failure or (self.abort_error if self.result.cancelled else None)
 
-    def cancel(self) -> None:
+    def cancel(self, abort_error: MochiError | None = None) -> None:
         """Cancel the run after its task has started, so that the task executes its cleanup code."""
+        self.abort_error = abort_error or self.abort_error
         if self.task is not None:
             self.task.get_loop().call_soon(self.task.cancel)
 

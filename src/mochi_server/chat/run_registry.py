@@ -12,7 +12,7 @@ import anyio
 
 from mochi_server.chat.conversation import Conversation, StorageRetry
 from mochi_server.chat.engine import ChatEngine
-from mochi_server.chat.run import Run, RunState
+from mochi_server.chat.run import Run
 from mochi_server.chat.turn import Turn, TurnResult
 from mochi_server.chat.turn_input import TurnInput
 from mochi_server.errors import IdempotencyKeyReused, InternalError, MochiError, SessionTaken, ShuttingDown
@@ -21,11 +21,8 @@ from mochi_server.services.summarization import SummarizationService
 from mochi_server.sessions.store import SessionStore
 from mochi_server.util.clock import new_id
 
-RETENTION_SECONDS = 300
-"""Time in seconds for which the events of an ended run can be read."""
-
-MAX_BYTES = 64 * 1024 * 1024
-"""Memory limit for the events of all ended runs, in bytes. The oldest runs are dropped first."""
+RETENTION_SECONDS = 300  # time for which the events of an ended run can be read
+MAX_BYTES = 64 * 1024 * 1024  # for the events of all ended runs; the oldest runs are dropped first
 _RUN_BYTES = 4096
 
 logger = logging.getLogger(__name__)
@@ -85,8 +82,7 @@ class RunCache:
         if key is None:
             return await start()
         session_key = (session_id, key)
-        lock = self._starting.setdefault(session_key, asyncio.Lock())
-        async with lock:
+        async with self._starting.setdefault(session_key, asyncio.Lock()):
             run = self._keys.get(session_key)
             if run is None:
                 run = self._keys[session_key] = await start()
@@ -105,11 +101,10 @@ class RunCache:
             del self._keys[session_key]
 
     def _remove(self, run: Run) -> None:
-        run_key = run.conversation.run_key
-        runs = self._runs[run_key]
+        runs = self._runs[run.conversation.run_key]
         del runs[run.run_id]
         if not runs:
-            del self._runs[run_key]
+            del self._runs[run.conversation.run_key]
 
 
 @dataclass(eq=False)
@@ -128,7 +123,6 @@ class RunRegistry:
     cache: RunCache = field(default_factory=RunCache)
     shutdown: anyio.Event = field(default_factory=anyio.Event)
     """Event that begins the shutdown. After it is set, ``start`` raises ``ShuttingDown``."""
-    _shutdown_task: "asyncio.Task[None] | None" = field(default=None, init=False)
 
     async def start(self, conversation: Conversation, turn_input: TurnInput) -> Run:
         """Start a turn and return its run. If a run with the same idempotency key exists, return that run.
@@ -139,8 +133,6 @@ class RunRegistry:
         return await self.cache.get_or_start(conversation.session_id, turn_input, start)
 
     async def _start(self, conversation: Conversation, turn_input: TurnInput) -> Run:
-        if self._shutdown_task is None:
-            self._shutdown_task = asyncio.get_running_loop().create_task(self._wait_for_shutdown())
         self.prefetch()  # in the background, so that the turn need not wait for it
         self._refuse_at_shutdown()
         run_id, session_id = new_id(), conversation.session_id
@@ -187,8 +179,7 @@ class RunRegistry:
         self.retry.close()
         running = self.cache.running()
         for run in running:
-            run.abort_error = ShuttingDown(was_running=True)
-            run.cancel()
+            run.cancel(ShuttingDown(was_running=True))
         if running:
             await asyncio.wait([run.task for run in running if run.task])
 
@@ -196,14 +187,11 @@ class RunRegistry:
         """Cancel the running turns of the given sessions, because other servers have taken these sessions over."""
         for run in self.cache.running():
             if run.session_id in session_ids:
-                run.abort_error = SessionTaken(run.session_id)
-                run.cancel()
+                run.cancel(SessionTaken(run.session_id))
 
     async def aclose(self) -> None:
         """Refuse new turns, cancel the running turns and store their partial answers."""
         self.shutdown.set()
-        if self._shutdown_task is not None:
-            self._shutdown_task.cancel()
         await self.end_all()
 
     async def _execute(self, run: Run, turn: Turn, lock: AsyncExitStack) -> None:
@@ -223,16 +211,13 @@ class RunRegistry:
         if (ended_by := run.failure) is not None:
             ended_by.__traceback__ = ended_by.__cause__ = ended_by.__context__ = None  # they refer to all data
             run.publish([TurnError.of(ended_by)])
-        if result.cancelled:
-            self._end(run, "stopped" if run.stopped else "cancelled")
-        else:
-            self._end(run, "failed" if run.failure else "completed")
-
-    def _end(self, run: Run, state: RunState) -> None:
         # The session lock is released before `done`, because a client may start its next turn on `done`.
-        run.state = state
+        if result.cancelled:
+            run.state = "stopped" if run.stopped else "cancelled"
+        else:
+            run.state = "failed" if run.failure else "completed"
         self.on_ended(run)
-        if state == "stopped" and run.failure is None:
+        if run.state == "stopped" and run.failure is None:
             run.publish([Stopped(run.result.partial_id)])
         run.publish([Done(run.session_id)])
         if run.conversation.kind != "session":
@@ -241,10 +226,6 @@ class RunRegistry:
             answer = run.result.answer
             self.summaries.turn_ended(run.session_id, answer["message_id"] if answer else None)
         self.cache.retain(run)
-
-    async def _wait_for_shutdown(self) -> None:
-        await self.shutdown.wait()
-        await self.drain()
 
     def _refuse_at_shutdown(self) -> None:
         if self.shutdown.is_set():

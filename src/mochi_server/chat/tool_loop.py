@@ -64,19 +64,16 @@ class ToolLoop:
                 self.publish([ToolContinuationStart()])
             if self._identical_calls >= self.limits.identical_calls:
                 break
-        self.publish([self._limit_warning()])
+        reason, setting = f"made {self.limits.rounds} rounds of tool calls", self.limits.rounds_setting
+        if self._identical_calls >= self.limits.identical_calls:
+            reason, setting = f"made the same tool call {self._identical_calls} times", "MOCHI_MAX_IDENTICAL_TOOL_CALLS"
+        text = f"The model {reason} and now answers without tools. Change the limit with {setting}."
+        self.publish([TurnWarning("TOOL_LIMIT_REACHED", text)])
         await self.answer_without_tools(reminders)  # so that the user gets an answer
 
     async def answer_without_tools(self, reminders: Sequence[Message] = ()) -> None:
         """Request one answer without offering tools. Tool calls in that answer are ignored."""
         await self._call_model(reminders, offers_tools=False)
-
-    def _limit_warning(self) -> TurnWarning:
-        reason, setting = f"made {self.limits.rounds} rounds of tool calls", self.limits.rounds_setting
-        if self._identical_calls >= self.limits.identical_calls:
-            reason, setting = f"made the same tool call {self._identical_calls} times", "MOCHI_MAX_IDENTICAL_TOOL_CALLS"
-        text = f"The model {reason} and now answers without tools. Change the limit with {setting}."
-        return TurnWarning("TOOL_LIMIT_REACHED", text)
 
     async def _call_model(self, reminders: Sequence[Message], *, offers_tools: bool = True) -> list[ToolInvocation]:
         answer = await self._request(reminders, self.toolbox.schemas() if offers_tools else [])
@@ -165,8 +162,9 @@ class ForcedCallLoop(ToolLoop):
         if not self._is_first:
             return await super()._request(reminders, schemas, format)
         self._is_first, self._held_events = False, []
+        names = [schema["function"]["name"] for schema in schemas]
         answer = await super()._request(reminders, schemas, format)
-        if _calls_tool(answer, schemas):
+        if answer.calls_any(names):
             held, self._held_events = self._held_events, None
             if held:
                 self.publish(held)
@@ -174,12 +172,10 @@ class ForcedCallLoop(ToolLoop):
         instruction = f"{_INSTRUCTION}\n\n{orjson.dumps([schema['function'] for schema in schemas]).decode()}"
         answer = await super()._request([*reminders, user_message(instruction)], [], call_format(schemas))
         self._held_events = None
-        if not _calls_tool(answer, schemas):  # some models call the tool in spite of the format
-            call = _parse_call(answer.content)
-            if call is None or call["name"] not in _names(schemas):
-                self.writer.answer = None  # the text is not stored
-                raise ToolNotCalled(self.model.name, is_cut=answer.done_reason == "length")
-            answer.replace_text_by_call(call)
+        # Some models call the tool in spite of the format.
+        if not answer.calls_any(names) and not answer.replace_text_by_call(names):
+            self.writer.answer = None  # the text is not stored
+            raise ToolNotCalled(self.model.name, is_cut=answer.done_reason == "length")
         return answer
 
     def _receive(self, events: list[ChatEvent]) -> None:
@@ -216,19 +212,3 @@ def _renamed(schema: Any, prefix: str) -> Any:
     if isinstance(reference := copy.get("$ref"), str) and reference.startswith(("#/$defs/", "#/definitions/")):
         copy["$ref"] = f"#/$defs/{prefix}{reference.split('/', 2)[2]}"
     return copy
-
-
-def _calls_tool(answer: ResponseBuilder, schemas: Sequence[dict[str, Any]]) -> bool:
-    return any(call["function"]["name"] in _names(schemas) for call in answer.tool_calls)
-
-
-def _names(schemas: Sequence[dict[str, Any]]) -> set[str]:
-    return {schema["function"]["name"] for schema in schemas}
-
-
-def _parse_call(text: str) -> dict[str, Any] | None:
-    try:
-        call = orjson.loads(text)
-    except orjson.JSONDecodeError:
-        return None
-    return call if isinstance(call, dict) and isinstance(call.get("name"), str) else None
