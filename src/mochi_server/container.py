@@ -12,10 +12,8 @@ from mochi_server.agents.prompt_loader import PromptLoader
 from mochi_server.agents.tool_factory import AgentToolboxProvider
 from mochi_server.chat.approvals import ApprovalService
 from mochi_server.chat.conversation import Conversations, StorageRetry
-from mochi_server.chat.engine import ChatEngine
-from mochi_server.chat.model_answerer import ModelAnswers, ToolboxFactory
-from mochi_server.chat.run_registry import RunRegistry
-from mochi_server.chat.tool_loop import ToolLoopLimits
+from mochi_server.chat.engine import ChatEngine, RunRegistry
+from mochi_server.chat.model_answerer import ModelAnswers, ToolboxFactory, ToolLoopLimits
 from mochi_server.config import MochiServerSettings
 from mochi_server.constants import AGENT_TOOL
 from mochi_server.errors import NotReady, ShuttingDown, StorageFailed

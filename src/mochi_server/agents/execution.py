@@ -15,8 +15,8 @@ from mochi_server.agents.config import AgentDefinition
 from mochi_server.agents.discovery import AgentRegistry
 from mochi_server.agents.prompt_loader import PromptLoader
 from mochi_server.chat.conversation import Conversation, StorageRetry
+from mochi_server.chat.model_answerer import ToolLoop, ToolLoopLimits
 from mochi_server.chat.model_call import ModelCall
-from mochi_server.chat.tool_loop import ToolLoop, ToolLoopLimits
 from mochi_server.chat.turn import Answerer
 from mochi_server.chat.turn_input import GenerationOptions, TurnInput
 from mochi_server.chat.turn_writer import TurnWriter
