@@ -13,7 +13,7 @@ from mochi_server.agents.tool_factory import AgentToolboxProvider
 from mochi_server.chat.approvals import ApprovalService
 from mochi_server.chat.conversation import Conversations, StorageRetry
 from mochi_server.chat.engine import ChatEngine, RunRegistry
-from mochi_server.chat.model_answerer import ModelAnswers, ToolboxFactory, ToolLoopLimits
+from mochi_server.chat.model_answerer import ModelAnswers, ToolLoopLimits
 from mochi_server.config import MochiServerSettings
 from mochi_server.constants import AGENT_TOOL
 from mochi_server.errors import NotReady, ShuttingDown, StorageFailed
@@ -85,11 +85,12 @@ class Services:
             retry=retry,
         )
         agent_tool = AgentToolboxProvider(self.agents, agent_execution, settings.tool_output_limit_chars)
-        toolboxes = ToolboxFactory(self.tools, self.execution, self.approvals, agent_tool.create)
-        models = ModelAnswers(gateway, toolboxes, limits, self.sessions, selections)
+        models = ModelAnswers(
+            gateway, self.tools, self.execution, self.approvals, agent_tool.create, limits, self.sessions
+        )
         self.runs = RunRegistry(
             self.store,
-            ChatEngine(models, AgentAnswers(self.agents, agent_execution)),
+            ChatEngine(models.prepare, AgentAnswers(self.agents, agent_execution).prepare),
             retry,
             self.summaries,
             gateway.prefetch_loaded,

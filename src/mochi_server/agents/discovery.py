@@ -201,7 +201,10 @@ def _with_named_tools(agent: AgentDefinition, catalogue: ToolCatalogue) -> Agent
     available = {name: tool for name, tool in catalogue.tools.items() if tool.source is not None}
     tools, problems = dict(agent.catalogue.tools), list(agent.catalogue.problems)
     for named in agent.mcp_tools:
-        found = _tools_named(named, available)
+        of_server = f"mcp:{quote(named, safe='')}/"
+        found = {name: tool for name, tool in available.items() if name == named} or {
+            name: tool for name, tool in available.items() if str(tool.source).startswith(of_server)
+        }
         if not found:
             names = ", ".join(available) or "none"
             text = f"{SKILL_FILE}: mcp_tools names {named!r}, but no MCP tool or server has this name"
@@ -210,11 +213,3 @@ def _with_named_tools(agent: AgentDefinition, catalogue: ToolCatalogue) -> Agent
             if tools.setdefault(name, tool) is not tool:
                 problems.append(Problem(named, f"a tool in __init__.py has the same name as the MCP tool {name!r}"))
     return replace(agent, catalogue=ToolCatalogue(tools, agent.catalogue.groups, tuple(problems)))
-
-
-def _tools_named(named: str, available: Mapping[str, Tool]) -> dict[str, Tool]:
-    """Return the tool called ``named``, or all tools of the MCP server called ``named``."""
-    if named in available:
-        return {named: available[named]}
-    prefix = f"mcp:{quote(named, safe='')}/"
-    return {name: tool for name, tool in available.items() if str(tool.source).startswith(prefix)}

@@ -23,7 +23,6 @@ from mochi_server.chat.turn_writer import TurnWriter
 from mochi_server.errors import MochiError, ModelNotFound, SessionBusy, SessionNotFound, ToolNotFound
 from mochi_server.events import Publish, TurnWarning
 from mochi_server.inference.gateway import ModelGateway
-from mochi_server.inference.windows import WindowDecision
 from mochi_server.ollama.types import ModelInfo
 from mochi_server.sessions.history_edits import with_system_prompt, without_system_prompt
 from mochi_server.sessions.session import OWNER, ChatSession, is_session_id, user_message
@@ -322,8 +321,6 @@ class AgentAnswerer(Answerer):
     conversation: Conversation
     input: TurnInput
     caller: AgentCaller
-    repeated: Sequence[Message] = ()
-    window: WindowDecision | None = None
 
     async def begin(self, session: ChatSession) -> ChatSession:
         return await with_agent_prompt(self.conversation.store, session, self.agent)

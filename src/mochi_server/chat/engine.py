@@ -14,7 +14,7 @@ from mochi_server import errors
 from mochi_server.chat.conversation import Conversation, StorageRetry
 from mochi_server.chat.prompt import last_user_index
 from mochi_server.chat.run import Run
-from mochi_server.chat.turn import AnswererFactory, Turn, TurnResult, resolve_idempotent
+from mochi_server.chat.turn import PrepareAnswer, Turn, TurnResult, resolve_idempotent
 from mochi_server.chat.turn_input import TurnInput
 from mochi_server.chat.turn_writer import TurnWriter
 from mochi_server.errors import IdempotencyKeyReused, InternalError, MochiError, SessionTaken, ShuttingDown
@@ -30,8 +30,8 @@ logger = logging.getLogger(__name__)
 class ChatEngine:
     """Executor of turns. ``prepare`` validates an input without writing; ``run`` executes the turn and stores it."""
 
-    models: AnswererFactory
-    agents: AnswererFactory
+    prepare_model: PrepareAnswer
+    prepare_agent: PrepareAnswer
 
     async def prepare(self, conversation: Conversation, turn_input: TurnInput) -> Turn:
         """Validate the input of a turn against its session and choose its answerer.
@@ -44,8 +44,8 @@ class ChatEngine:
         turn_input, stored_answer = resolve_idempotent(session, turn_input)
         if turn_input.change == "regenerate" and last_user_index(session.history) is None:
             raise errors.EmptyHistory(session.session_id)
-        factory = self.models if turn_input.agent is None else self.agents
-        answerer = stored_answer or await factory.prepare(conversation, session, turn_input)
+        prepare = self.prepare_model if turn_input.agent is None else self.prepare_agent
+        answerer = stored_answer or await prepare(conversation, session, turn_input)
         return Turn(conversation, session, turn_input, answerer)
 
     async def run(self, turn: Turn, run: Run) -> TurnResult:

@@ -2,8 +2,7 @@
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from functools import partial
+from dataclasses import dataclass, replace
 from typing import Any
 
 import orjson
@@ -18,10 +17,9 @@ from mochi_server.chat.turn_writer import ResponseBuilder, TurnWriter, interrupt
 from mochi_server.errors import ToolNotCalled
 from mochi_server.events import ChatEvent, ContentDelta, Publish, TokenLogprobs, ToolContinuationStart, TurnWarning
 from mochi_server.inference.gateway import ModelGateway
-from mochi_server.inference.windows import WindowDecision
 from mochi_server.ollama.payloads import qualified_name
 from mochi_server.ollama.types import ModelInfo
-from mochi_server.services.sessions import SelectionChecker, SessionService
+from mochi_server.services.sessions import SessionService
 from mochi_server.sessions.history_edits import edited
 from mochi_server.sessions.session import ChatSession, user_message
 from mochi_server.sessions.types import Message, ToolSettings
@@ -240,40 +238,11 @@ ToolboxSource = Callable[[ChatSession, SessionApprover], Awaitable[Toolbox | Non
 """Function that returns a toolbox with additional tools, or None. Those tools request approval from the approver."""
 
 
-@dataclass
-class ToolboxFactory:
-    """Factory of toolboxes. Tools of ``agents`` take precedence over session tools with the same name."""
-
-    registry: ToolRegistry
-    execution: ToolExecutionService
-    approvals: ApprovalService
-    agents: ToolboxSource
-
-    async def create(self, conversation: Conversation, session: ChatSession, turn_input: TurnInput) -> Toolbox:
-        """Create the toolbox of a turn. Raises ``ValidationFailed`` if a tool that the turn must call is missing."""
-        selected = turn_input.tools
-        approver = SessionApprover(self.approvals, conversation, turn_input.interactive)
-        own = FunctionToolbox(
-            await self._enabled(session, selected.names),
-            self.execution,
-            approver,
-            partial(self._current, approver, selected.names),
-        )
-        agents = await self.agents(session, approver)
-        return _select(own if agents is None else JoinedToolbox(agents, own), selected)
-
-    async def _current(self, approver: SessionApprover, tools: Sequence[str] | None) -> Mapping[str, Tool]:
-        return await self._enabled(await approver.conversation.load(), tools)
-
-    async def _enabled(self, session: ChatSession, tools: Sequence[str] | None) -> Mapping[str, Tool]:
-        settings = session.metadata.tool_settings if tools is None else ToolSettings(tools=list(tools))
-        if not (settings.tools or settings.tool_group):
-            return {}
-        return (await self.registry.catalogue()).selected(settings.tools, settings.tool_group)
-
-
 def _select(own: Toolbox, selected: ToolSelection) -> Toolbox:
-    """Return the client's tools and the tools of ``own``, limited by ``selected``. Client tools take precedence."""
+    """Return the client's tools and the tools of ``own``, limited by ``selected``. Client tools take precedence.
+
+    Raises ``ValidationFailed`` if a tool that the turn must call is missing.
+    """
     if not selected.may_call:
         return LimitedToolbox(own, names=())
     toolbox = JoinedToolbox(ClientToolbox(selected.client_tools), own) if selected.client_tools else own
@@ -288,10 +257,12 @@ def _select(own: Toolbox, selected: ToolSelection) -> Toolbox:
 @dataclass(frozen=True)
 class ModelAnswers:
     gateway: ModelGateway
-    toolboxes: ToolboxFactory
+    registry: ToolRegistry
+    execution: ToolExecutionService
+    approvals: ApprovalService
+    agent_tools: ToolboxSource
     limits: ToolLoopLimits
     sessions: SessionService
-    selections: SelectionChecker
 
     async def prepare(self, conversation: Conversation, session: ChatSession, turn_input: TurnInput) -> "ModelAnswerer":
         """Check the model, the tools and the edited message of a turn. Raises ``MochiError`` for invalid ones.
@@ -303,7 +274,7 @@ class ModelAnswers:
         if turn_input.model is not None and conversation.kind == "session":
             metadata = replace(session.metadata, model=turn_input.model)
             session = ChatSession(metadata, session.history, session.extra)
-        toolbox = await self.toolboxes.create(conversation, session, turn_input)
+        toolbox = await self._toolbox(conversation, session, turn_input)
         model: ModelInfo | errors.MochiError
         try:
             model = await self.gateway.find_model(session.model)
@@ -315,8 +286,26 @@ class ModelAnswers:
         warnings: Sequence[TurnWarning] = ()
         if turn_input.tools.names is None:
             enabled = session.metadata
-            warnings = (await self.selections.check(enabled.tool_settings, enabled.agent_settings)).warnings
+            warnings = (await self.sessions.selections.check(enabled.tool_settings, enabled.agent_settings)).warnings
         return ModelAnswerer(self, conversation, turn_input.without_data(), toolbox, model, warnings)
+
+    async def _toolbox(self, conversation: Conversation, session: ChatSession, turn_input: TurnInput) -> Toolbox:
+        approver, selected = SessionApprover(self.approvals, conversation, turn_input.interactive), turn_input.tools
+
+        async def current_tools() -> Mapping[str, Tool]:
+            return await self._enabled(await conversation.load(), selected.names)
+
+        enabled = await self._enabled(session, selected.names)
+        own = FunctionToolbox(enabled, self.execution, approver, current_tools)
+        agents = await self.agent_tools(session, approver)
+        # Agents take precedence over session tools with the same name.
+        return _select(own if agents is None else JoinedToolbox(agents, own), selected)
+
+    async def _enabled(self, session: ChatSession, tools: Sequence[str] | None) -> Mapping[str, Tool]:
+        settings = session.metadata.tool_settings if tools is None else ToolSettings(tools=list(tools))
+        if not (settings.tools or settings.tool_group):
+            return {}
+        return (await self.registry.catalogue()).selected(settings.tools, settings.tool_group)
 
 
 @dataclass(eq=False)
@@ -327,12 +316,6 @@ class ModelAnswerer(Answerer):
     toolbox: Toolbox
     model: ModelInfo | errors.MochiError  # model that answers, or the error of its lookup
     warnings: Sequence[TurnWarning]  # a warning for each enabled tool, tool group and agent that cannot be used
-    repeated: Sequence[Message] = ()
-    _call: ModelCall | None = field(default=None, init=False)
-
-    @property
-    def window(self) -> WindowDecision | None:
-        return None if self._call is None else self._call.allocation.decision
 
     async def begin(self, session: ChatSession) -> ChatSession:
         if self.input.edit_index is not None:
@@ -346,11 +329,14 @@ class ModelAnswerer(Answerer):
         if isinstance(self.model, errors.MochiError):
             raise self.model
         services, generation, tools = self.services, self.input.generation, self.input.tools
-        self._call = call = ModelCall(services.gateway, writer, publish, self.model, session, generation)
+        call = ModelCall(services.gateway, writer, publish, self.model, session, generation)
         if warnings := [*self.warnings, *call.warnings(self.toolbox.schemas())]:
             publish(warnings)
         if self.input.images:
             await writer.wait_until_stored()  # the prompt is built from the stored images
         loop = ForcedCallLoop if tools.must_call else ToolLoop
-        await loop(call, writer, self.toolbox, services.limits, publish, parallel_calls=tools.parallel).run()
+        try:
+            await loop(call, writer, self.toolbox, services.limits, publish, parallel_calls=tools.parallel).run()
+        finally:
+            self.window = call.allocation.decision
         await call.save_window(self.conversation.store)

@@ -1,8 +1,8 @@
 """One turn: the source of its answer, its validated data and its result."""
 
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Protocol
+from typing import Any
 
 from mochi_server.chat.conversation import Conversation
 from mochi_server.chat.prompt import answer_index, follows_result, last_user_index
@@ -17,29 +17,25 @@ from mochi_server.sessions.types import Message
 from mochi_server.tools.toolbox import ToolInvocation, ToolOutcome
 
 
-class Answerer(Protocol):
+class Answerer:
     """Source of the answer of one turn."""
 
-    @property
-    def window(self) -> WindowDecision | None:
-        """Context window of the answer, or None if no model was called."""
-
-    @property
-    def repeated(self) -> Sequence[Message]:
-        """Stored messages of an earlier turn that the answer repeats."""
+    window: WindowDecision | None = None
+    """Context window of the answer, or None if no model was called."""
+    repeated: Sequence[Message] = ()
+    """Stored messages of an earlier turn that the answer repeats."""
 
     async def begin(self, session: ChatSession) -> ChatSession:
         """Change the history as the input of the turn demands. Return the changed session."""
+        return session
 
     async def answer(self, session: ChatSession, writer: TurnWriter, publish: Publish) -> None:
         """Produce the answer: publish its events, and store its messages with ``writer``."""
+        raise NotImplementedError
 
 
-class AnswererFactory(Protocol):
-    """Factory of the answerers of one kind. ``prepare`` validates the input of a turn and writes nothing."""
-
-    async def prepare(self, conversation: Conversation, session: ChatSession, turn_input: TurnInput) -> Answerer:
-        """Return the answerer of a turn. Raises ``MochiError`` if the turn cannot start."""
+PrepareAnswer = Callable[[Conversation, ChatSession, TurnInput], Awaitable[Answerer]]
+"""Function that validates the input of a turn, writes nothing and returns the answerer. Raises ``MochiError``."""
 
 
 @dataclass(frozen=True)
@@ -108,14 +104,8 @@ class TurnResult:
 class StoredAnswer(Answerer):
     """Answerer that repeats the stored answer to a request with the same idempotency key."""
 
-    window = None
-    repeated: Sequence[Message] = ()
-
     def __init__(self, messages: Sequence[Message]) -> None:
         self.repeated = messages
-
-    async def begin(self, session: ChatSession) -> ChatSession:
-        return session
 
     async def answer(self, _: ChatSession, writer: TurnWriter, publish: Publish) -> None:
         last = last_answer(self.repeated) or {}

@@ -178,9 +178,8 @@ class ModelGateway:
         await allocation.decide(allocation.estimate.tokens(size))
         for _ in range(_MAX_ATTEMPTS):
             prompt = await request.prompt.fit(allocation.size, refused)
-            if prompt is None and error is not None:
-                raise error
-            assert prompt is not None  # noqa: S101 - a source may only refuse to shorten a prompt
+            if prompt is None:
+                raise error or ContextOverflow(allocation.size, refused or 0)
             size, result = prompt.size, await attempt(prompt)
             if not isinstance(result, OllamaError):
                 return result

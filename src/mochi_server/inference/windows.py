@@ -105,26 +105,21 @@ class WindowRegistry:
             return await self.decide(model, {}, previous_model=model.name, required_tokens=required_tokens)
         return WindowDecision(loaded if self.dynamic else None, "no_adjustment", loaded)
 
-    def grow(self, model: ModelInfo, required_tokens: int, refused_window: int | None) -> bool:
+    def grow(self, model: ModelInfo, required_tokens: int, refused_window: int) -> bool:
         """Enlarge the window so that ``required_tokens`` fit. Return whether it exceeds the refused window."""
         entry = self._entry(model.name)
-        if not self.dynamic:
-            return False
         window = entry.window or self._initial_window(entry, model)
-        exceeded = window if refused_window is None else min(refused_window, window)
+        exceeded = min(refused_window, window)
         entry.window = max(window, self._window_step(entry, model, max(required_tokens, exceeded + 1)))
         return entry.window > exceeded
 
     def step_down(self, model: ModelInfo, failed: int | None) -> bool:
         """Halve the window ``failed``, unless another turn has made it smaller. Return False if not possible."""
         entry = self._entry(model.name)
-        if not self.dynamic or entry.window is None:
+        if entry.window is None or entry.window < 2 * _MIN_WINDOW:
             return False
-        if failed is not None and entry.window < failed:
-            return True
-        if (halved := _half(entry.window)) is None:
-            return False
-        entry.ceiling = entry.window = halved
+        if entry.window >= (failed or 0):
+            entry.ceiling = entry.window = entry.window // 2
         return True
 
     def undo_step_down(self, model: ModelInfo) -> None:
@@ -275,9 +270,9 @@ class Allocation:
             self.windows.undo_step_down(self.model)
         if self._has_stepped_down or self.is_fixed:
             return False
-        if manual is not None and (halved := _half(manual)) is not None:
-            self.config = {**(self.config or {}), "current_window": halved}
-            self.decision = WindowDecision(halved, reason)
+        if manual is not None and manual >= 2 * _MIN_WINDOW:
+            self.config = {**(self.config or {}), "current_window": manual // 2}
+            self.decision = WindowDecision(manual // 2, reason)
         elif manual is None and self.windows.step_down(self.model, self.size):
             self.decision = self.windows.current(self.model, reason)
         else:
@@ -304,7 +299,7 @@ class Allocation:
         # The done reason `length` is no proof, because some models report it for shorter answers too.
         is_full = limit is not None and (answer_tokens >= limit or used >= (self.size or 0))
         is_cut = is_full and last.get("done_reason") == "length"
-        if is_cut and self._can_change:
+        if is_cut and self._can_change and self.size is not None:
             self.windows.grow(self.model, used + 1, self.size)
         return prompt_tokens + answer_tokens, is_truncated, is_cut
 
@@ -323,11 +318,6 @@ def manual_window(model: ModelInfo, config: Mapping[str, Any]) -> int | None:
     """Return the manual window in a session's ``config``, capped at the model's maximum, or None."""
     window = config.get("current_window") if config.get("manual_override") else None
     return None if window is None else _cap(window, model.context_length)
-
-
-def _half(window: int) -> int | None:
-    halved = window // 2
-    return None if halved < _MIN_WINDOW else halved
 
 
 def _max_window(model: ModelInfo) -> int:
