@@ -17,7 +17,7 @@ from mochi_server.chat.run import Run
 from mochi_server.chat.turn import PrepareAnswer, Turn, TurnResult, resolve_idempotent
 from mochi_server.chat.turn_input import TurnInput
 from mochi_server.chat.turn_writer import TurnWriter
-from mochi_server.errors import IdempotencyKeyReused, InternalError, MochiError, SessionTaken, ShuttingDown
+from mochi_server.errors import IdempotencyKeyReused, SessionTaken, ShuttingDown
 from mochi_server.events import ChatEvent, Done, Stopped, TurnError
 from mochi_server.services.summarization import SummarizationService
 from mochi_server.sessions.store import SessionStore
@@ -323,9 +323,7 @@ class RunRegistry:
         except asyncio.CancelledError:
             result = result or TurnResult(cancelled=True)
         except Exception as error:
-            logger.exception("Run failed unexpectedly run_id=%s", run.run_id)
-            failure = error if isinstance(error, MochiError) else InternalError()
-            result = replace(result or TurnResult(), failure=failure)
+            result = replace(result or TurnResult(), failure=_as_mochi_error(error, run.session_id))
         run.result = result
         if (ended_by := run.failure) is not None:
             ended_by.__traceback__ = ended_by.__cause__ = ended_by.__context__ = None  # they refer to all data

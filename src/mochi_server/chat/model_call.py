@@ -50,12 +50,12 @@ def allocate_window(gateway: ModelGateway, model: ModelInfo, session: ChatSessio
     """Return the allocation for a turn. ``history`` includes the new messages of the turn."""
     metadata, previous = session.metadata, previous_model(history)
     answer = last_answer(history)
-    usage = counted = 0
+    allocation = gateway.allocate(model, metadata.context_window_config, previous)
     if answer is not None and previous == session.model and Checkpoint.from_dict(metadata.compaction) is None:
-        usage = usage_tokens(answer) or 0
-        # Thinking is not sent again.
-        counted = (answer.get("prompt_eval_count") or 0) if answer.get("thinking") else usage
-    return gateway.allocate(model, metadata.context_window_config, previous, usage=usage, counted=counted)
+        allocation.usage = allocation.counted = usage_tokens(answer) or 0
+        if answer.get("thinking"):  # it is not sent again
+            allocation.counted = answer.get("prompt_eval_count") or 0
+    return allocation
 
 
 async def save_window(allocation: Allocation, session: ChatSession, store: SessionStore) -> None:
@@ -100,7 +100,7 @@ class ModelCall:
         self._began = time.monotonic()
         self.allocation = allocate_window(self.gateway, self.model, self.session, self.writer.history)
         self._checkpoint = Checkpoint.from_dict(defaults.compaction)
-        self._last_compaction = (0, 0)  # numbers of dropped messages and trimmed tool results in the latest event
+        self.last_compaction = (0, 0)  # numbers of dropped messages and trimmed tool results in the latest event
         self._warned: set[str] = set()
 
     async def save_window(self, store: SessionStore) -> None:
@@ -199,12 +199,6 @@ class ModelCall:
         self.gateway.observer.context_compacted()
         return replace(prompt, checkpoint=self._checkpoint)
 
-    def publish_compaction(self, prompt: Prompt) -> None:
-        compaction = (prompt.dropped, prompt.trimmed)
-        if compaction != self._last_compaction:
-            self._last_compaction = compaction
-            self.publish([ContextCompacted(*compaction, summary_used=prompt.dropped > 0)])
-
     def warn(self, code: str, text: str) -> None:
         if code not in self._warned:
             self._warned.add(code)
@@ -240,7 +234,10 @@ class TurnPrompt:
         if window is not None:
             self.prompt = await self._shorten(self.budget(window), forced=refused is not None)
         slots.record_trim(session_id, window, history, self.prompt.trim_limit)
-        call.publish_compaction(self.prompt)
+        compaction = (self.prompt.dropped, self.prompt.trimmed)
+        if compaction != call.last_compaction:
+            call.last_compaction = compaction
+            call.publish([ContextCompacted(*compaction, summary_used=self.prompt.dropped > 0)])
         messages, missing = await with_images(self.prompt.messages, call.writer.load_image)
         if missing:
             call.warn("IMAGE_NOT_FOUND", f"The prompt omits images that are no longer stored: {missing}.")

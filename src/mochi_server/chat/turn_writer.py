@@ -127,11 +127,10 @@ class ResponseBuilder:
 
     def calls(self, first_index: int) -> list[ToolInvocation]:
         """Return the tool calls of the answer, numbered within the turn from ``first_index``."""
+        functions = ((call["id"], call["function"]) for call in self.tool_calls)
         return [
-            ToolInvocation(
-                first_index + i, c["id"], c["function"]["name"], c["function"]["arguments"], self._defects.get(i)
-            )
-            for i, c in enumerate(self.tool_calls)
+            ToolInvocation(first_index + i, call_id, function["name"], function["arguments"], self._defects.get(i))
+            for i, (call_id, function) in enumerate(functions)
         ]
 
     def _add_message(self, message: dict[str, Any], events: list[ChatEvent]) -> None:

@@ -5,7 +5,7 @@ the request again.
 """
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from math import inf
 from typing import Any, Protocol, TypeVar
 
@@ -45,8 +45,10 @@ class FixedPrompt:
     async def fit(self, window: int | None, refused: int | None) -> "FixedPrompt | None":  # noqa: ARG002 - a protocol
         return self if refused is None else None
 
-    def extended(self, messages: Sequence[ChatMessage]) -> "FixedPrompt":
-        return replace(self, messages=[*self.messages, *messages], size=self.size + PromptSize.of(messages))
+    def extended(self, answer: str, request: str) -> "FixedPrompt":
+        """Return this prompt followed by an answer of the model and a request of the user."""
+        more: list[ChatMessage] = [{"role": "assistant", "content": answer}, {"role": "user", "content": request}]
+        return FixedPrompt([*self.messages, *more], self.size + PromptSize.of(more))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -135,15 +137,9 @@ class ModelGateway:
         return (await self.client.loaded_windows() or {}).get(qualified_name(model))
 
     def allocate(
-        self,
-        model: ModelInfo,
-        config: Mapping[str, Any] | None = None,
-        previous_model: str | None = None,
-        *,
-        usage: int = 0,
-        counted: int = 0,
+        self, model: ModelInfo, config: Mapping[str, Any] | None = None, previous_model: str | None = None
     ) -> Allocation:
-        return Allocation(self.windows, model, config, previous_model, usage, counted)
+        return Allocation(self.windows, model, config, previous_model)
 
     async def send(self, request: ModelRequest, on_lines: OnLines) -> Answer:
         """Send a request and pass batches of answer lines to ``on_lines``. Return the figures of the answer.

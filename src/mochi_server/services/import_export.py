@@ -174,10 +174,7 @@ class ImportExportService:
 def _encode_session(session: ChatSession, images: Mapping[str, bytes] | None) -> bytes:
     extra = session.extra
     if images is not None:
-        # A user may have copied an exported file, which contains its images, into the directory of the sessions.
-        copied = extra.get("blobs")
-        blobs = copied if isinstance(copied, dict) else {}
-        extra = {**extra, "blobs": {**blobs, **{name: b64encode(data).decode() for name, data in images.items()}}}
+        extra = {**extra, "blobs": {name: b64encode(data).decode() for name, data in images.items()}}
     return encode_file(session.metadata, [encode(message) for message in session.history], extra)
 
 

@@ -129,9 +129,6 @@ class SessionService:
         )
         return TurnWarning("WINDOW_DIFFERS", text)
 
-    async def delete(self, session_id: str) -> None:
-        await self.store.delete(session_id)
-
     async def edit_message(self, session_id: str, index: int, content: str) -> ChatSession:
         """Replace a user message and remove the later messages. Raise ``InvalidMessageIndex`` or ``SessionBusy``."""
         async with self.store.hold(session_id):

@@ -224,12 +224,11 @@ class SummarizationService:
             return None
         # A stop sequence such as "." would end the JSON too early.
         options = {name: value for name, value in options.items() if name != "stop"} | {"num_predict": _ANSWER_TOKENS}
+        prompt = FixedPrompt(exchange.payload["messages"], exchange.size)
         request = ModelRequest(
             allocation=allocation.fixed(window),
             payload={**exchange.payload, "format": _SCHEMA, "options": options},
-            prompt=_extended(
-                FixedPrompt(exchange.payload["messages"], exchange.size), session.history[-1]["content"], _CONTINUATION
-            ),
+            prompt=prompt.extended(session.history[-1]["content"], _CONTINUATION),
             limits_answer=False,
             exchange=lambda *_: exchange,
         )
@@ -248,15 +247,13 @@ class SummarizationService:
             lines: list[Line] = []
             sent = (await self.gateway.send(request, lines.extend)).prompt
             parts = [line["message"] for line in lines if isinstance(line.get("message"), dict)]
-            has_calls = any(part.get("tool_calls") for part in parts)
-            content = "" if has_calls else "".join(str(part.get("content") or "") for part in parts)
+            content = "".join(str(part.get("content") or "") for part in parts)
             try:
-                json = content[content.find("{") : content.rfind("}") + 1]
-                return ConversationSummary.model_validate_json(json)
+                return ConversationSummary.model_validate_json(content[content.find("{") : content.rfind("}") + 1])
             except ValidationError as invalid:
                 error = explain(invalid)
                 correction = f"That was not the JSON asked for: {error}. Answer again, with JSON alone."
-                request = replace(request, prompt=_extended(sent, content, correction))
+                request = replace(request, prompt=sent.extended(content, correction))
         text = f"Model {request.payload['model']!r} returned no valid summary ({error})."
         raise OllamaError(f"{text} Send another model in the field `model`.")
 
@@ -293,10 +290,6 @@ class _SummaryPrompt:
             {"role": "system", "content": _INSTRUCTION},
             {"role": "user", "content": f"{before}Summarize this conversation:\n\n{text}"},
         ]
-
-
-def _extended(prompt: FixedPrompt, answer: str, request: str) -> FixedPrompt:
-    return prompt.extended([{"role": "assistant", "content": answer}, {"role": "user", "content": request}])
 
 
 class _ModelNotLoaded(Exception):
