@@ -29,10 +29,7 @@ class AgentDiscoveryService:
     """Service that finds the agents of one directory and caches them."""
 
     def __init__(self, agents_dir: str | Path | None, agent_chats_dir: str | Path | None = None) -> None:
-        """Create a service for the agents in ``agents_dir``. If ``agents_dir`` is None, there are no agents.
-
-        ``agent_chats_dir`` contains the sessions of agents. By default, it is a folder of ``agents_dir``.
-        """
+        """Find the agents in ``agents_dir``, if any. ``agent_chats_dir`` is by default a folder of ``agents_dir``."""
         self._is_empty = agents_dir is None
         self._directory = Path(agents_dir or "")  # not read if there are no agents
         self._chats = Path(agent_chats_dir) if agent_chats_dir is not None else self._directory / CHATS_FOLDER

@@ -235,10 +235,7 @@ class AgentExecutionService:
         events: AgentEvents,
         caller: AgentCaller,
     ) -> None:
-        """Run both phases of an agent. The caller has begun to store the task with ``writer``.
-
-        If the agent fails or is cancelled, store the partial answer and a result for each open tool call.
-        """
+        """Run both phases of an agent. If it fails or is cancelled, store the partial answer and the open results."""
         publish_planning = events.publisher("planning")
         toolbox = FunctionToolbox(
             agent.catalogue.tools, self.tools, caller.approver, caller.current_tools, publishes_approved=True

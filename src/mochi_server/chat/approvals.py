@@ -51,10 +51,7 @@ class Confirmation:
 
 
 class ApprovalService:
-    """Registry of the approval requests in this process, and of requests that a stop of the server interrupted.
-
-    ``timeout`` is the approval timeout in seconds. If it is 0, calls wait until they are decided.
-    """
+    """Registry of approval requests. ``timeout`` is the approval timeout in seconds, or 0 for no timeout."""
 
     def __init__(self, store: SessionStore, *, timeout: float) -> None:
         self._store = store
@@ -125,10 +122,7 @@ class ApprovalService:
 
 @dataclass
 class SessionApprover:
-    """Approver of the tool calls in one turn. If ``interactive`` is false, the turn cannot request approval.
-
-    The approval of an agent's tool is valid for that agent only, because other agents may have tools of the same name.
-    """
+    """Approver of the tool calls in one turn. Its approvals are valid only for the agent ``agent_name``, if any."""
 
     approvals: ApprovalService
     conversation: Conversation
@@ -136,10 +130,7 @@ class SessionApprover:
     agent_name: str | None = None
 
     async def decide(self, bound: BoundCall, announce: Callable[[str], None]) -> tuple[Decision, BoundCall] | None:
-        """Return the user's decision and the call with edited arguments, or None after the timeout.
-
-        The session stores the request, so that clients can list it after a restart.
-        """
+        """Return the user's decision and the call with edited arguments, or None after the timeout."""
         confirmation = Confirmation(self.conversation.session_id, bound, self.agent_name)
         self.approvals.add(confirmation)
         try:

@@ -23,10 +23,7 @@ _Result = TypeVar("_Result")
 
 
 class StorageRetry:
-    """Retry policy for the storage operations of turns, while the database is unreachable or session files are locked.
-
-    Writes must be idempotent, because a failed write may have been committed.
-    """
+    """Retry policy for the idempotent storage operations of turns, while the storage is unavailable."""
 
     def __init__(self, seconds: float = RETRY_SECONDS) -> None:
         self._seconds = seconds
@@ -36,10 +33,7 @@ class StorageRetry:
         self._closed.set()
 
     async def run(self, operation: Callable[[], Awaitable[_Result]]) -> _Result:
-        """Run a write or a read and return its result. While the storage is unavailable, retry with growing pauses.
-
-        Raises the last error at the time limit or at shutdown. Other errors are not retried.
-        """
+        """Return the result of an operation. Raises its last error after ``seconds`` seconds or at shutdown."""
         clock = asyncio.get_running_loop().time
         deadline, pause = clock() + self._seconds, _FIRST_PAUSE_SECONDS
         while True:
@@ -91,10 +85,7 @@ class Conversations:
         return Conversation(session_id, self.agent_chats, "agent_chat", self.retry)
 
     async def in_memory(self, session: ChatSession, images: Sequence[Image] = ()) -> Conversation:
-        """Return a conversation that contains ``session`` and is never saved.
-
-        ``images`` are the images to which the messages of ``session`` refer.
-        """
+        """Return a conversation that contains ``session`` with its ``images`` and is never saved."""
         store = MemorySessionStore()
         stored = await store.put(session, images=images)
         return Conversation(stored.session_id, store, "in_memory")

@@ -34,10 +34,7 @@ class ChatEngine:
     prepare_agent: PrepareAnswer
 
     async def prepare(self, conversation: Conversation, turn_input: TurnInput) -> Turn:
-        """Validate the input of a turn against its session and choose its answerer.
-
-        Raises ``MochiError`` if the session cannot be loaded, has another revision or does not fit the input.
-        """
+        """Validate the input of a turn against its session and choose its answerer. Raises ``MochiError``."""
         session = await conversation.store.load(conversation.session_id)
         if turn_input.revision not in (None, session.revision):
             raise errors.SessionConflict(session.session_id)
@@ -244,10 +241,7 @@ class RunRegistry:
     """Event that begins the shutdown. After it is set, ``start`` raises ``ShuttingDown``."""
 
     async def start(self, conversation: Conversation, turn_input: TurnInput) -> Run:
-        """Start a turn and return its run. If a run with the same idempotency key exists, return that run.
-
-        Raise a ``MochiError`` if the session is busy, the input is invalid or the server shuts down.
-        """
+        """Start a turn, or find the run with its idempotency key, and return the run. Raises ``MochiError``."""
         start = partial(self._start, conversation, turn_input)
         return await self.cache.get_or_start(conversation.session_id, turn_input, start)
 

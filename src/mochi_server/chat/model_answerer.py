@@ -239,10 +239,7 @@ ToolboxSource = Callable[[ChatSession, SessionApprover], Awaitable[Toolbox | Non
 
 
 def _select(own: Toolbox, selected: ToolSelection) -> Toolbox:
-    """Return the client's tools and the tools of ``own``, limited by ``selected``. Client tools take precedence.
-
-    Raises ``ValidationFailed`` if a tool that the turn must call is missing.
-    """
+    """Add the client's tools, which take precedence. Raises ``ValidationFailed`` if a required tool is missing."""
     if not selected.may_call:
         return LimitedToolbox(own, names=())
     toolbox = JoinedToolbox(ClientToolbox(selected.client_tools), own) if selected.client_tools else own

@@ -174,10 +174,7 @@ class ModelCall:
             self.publish([_ANSWER_CUT])
 
     async def compact(self, prompt: Prompt, budget: Budget) -> Prompt:
-        """Replace the oldest turns of a prompt by a summary, and store the summary in the session.
-
-        Raises ``ContextOverflow`` if no summary shortens the prompt enough, and ``OllamaError``.
-        """
+        """Replace the oldest turns by a stored summary. Raises ``ContextOverflow`` if that is not enough."""
         self._report("compacting")
         part = _SummaryPrompt(self.allocation, prompt, budget)
         payload = chat_payload(
@@ -259,10 +256,7 @@ class TurnPrompt:
 
 
 class _SummaryPrompt:
-    """Prompt that requests a summary of the messages from ``start`` to ``end``: as many as fit, up to ``limit``.
-
-    ``summary`` is the summary of the messages before ``start``, or None.
-    """
+    """Prompt that requests a summary of the messages from ``start`` to ``end``: as many as fit, up to ``limit``."""
 
     def __init__(self, window: Allocation, prompt: Prompt, budget: Budget) -> None:
         self._window = window
@@ -332,10 +326,7 @@ def _line(message: Message) -> str:
 async def with_images(
     messages: Iterable[ChatMessage | Encoded], load: Callable[[str], Awaitable[bytes]]
 ) -> tuple[list[ChatMessage | Encoded], int]:
-    """Replace image names in messages by base64 data. Return the new messages and the number of images not found.
-
-    ``load`` returns the bytes of an image, or raises ``BlobNotFound``.
-    """
+    """Replace image names in messages by base64 data. Return the messages and the number of missing images."""
     sent: list[ChatMessage | Encoded] = []
     encoded: dict[str, str | None] = {}
     missing = 0

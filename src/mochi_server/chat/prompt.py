@@ -304,10 +304,7 @@ class Budget:
         return ends[min(bisect_left(ends, True, key=rest_fits), len(ends) - 1)]
 
     def fit(self, prompt: Prompt, *, forced: bool) -> Prompt:
-        """Return the prompt. If it is too long or ``forced`` is true, trim the tool results of the current turn first.
-
-        Raises ``ContextOverflow`` if the prompt is still too long or nothing is left to trim.
-        """
+        """Return the prompt, if necessary with trimmed results of the current turn. Raises ``ContextOverflow``."""
         if forced and prompt.trim_turn:
             raise self.overflow(prompt)
         if forced or self.is_exceeded_by(prompt):

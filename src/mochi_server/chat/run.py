@@ -87,10 +87,7 @@ class EventLog:
         return batch
 
     def after(self, position: int) -> Batch | None:
-        """Return a batch of the events that follow event number ``position``, or None if there are no such events.
-
-        If some of these events are dropped, return only the snapshot that replaces them.
-        """
+        """Return a batch of events, or the snapshot, that follow event number ``position``, or None."""
         if position >= self.last:
             return None
         recent = [batch for batch in self._recent if batch.first > position]

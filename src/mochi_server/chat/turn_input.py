@@ -106,10 +106,7 @@ class TurnInput:
 
 
 async def read_images(encoded: Mapping[Location, str]) -> tuple[Image, ...]:
-    """Decode base64 texts or data URLs into images. ``encoded`` maps their paths in the request body to the texts.
-
-    Raise ``ValidationFailed`` with the path of the first invalid image.
-    """
+    """Decode base64 texts or data URLs by path in the request body. Raises ``ValidationFailed`` with the path."""
     return await anyio.to_thread.run_sync(_decode_all, encoded) if encoded else ()
 
 

@@ -70,10 +70,7 @@ class ResponseBuilder:
         return any(call["function"]["name"] in names for call in self.tool_calls)
 
     def replace_text_by_call(self, names: Collection[str]) -> bool:
-        """Replace the text of the answer by the tool call that it contains as JSON.
-
-        Return False if the text is not a call of one of the tools ``names``.
-        """
+        """Replace the text by the call of one of the tools ``names`` that it contains as JSON. Return False if none."""
         try:
             call = orjson.loads(self._content.getvalue())
         except orjson.JSONDecodeError:
@@ -88,10 +85,7 @@ class ResponseBuilder:
         return True
 
     def feed(self, lines: list[Line]) -> None:
-        """Add response lines from Ollama, and publish one event for each piece of text.
-
-        Raises ``OllamaError`` for an invalid tool call, after the text before the call is published.
-        """
+        """Add response lines and publish one event for each piece of text. Raises ``OllamaError`` for invalid calls."""
         events: list[ChatEvent] = []
         try:
             for line in lines:
@@ -190,10 +184,7 @@ logger = logging.getLogger(__name__)
 
 
 class TurnWriter:
-    """Writer that stores the messages of one turn. The caller must hold the session lock.
-
-    A regenerated answer stays in memory until it is complete, and then replaces the old answer.
-    """
+    """Writer of the messages of one turn. A regenerated answer replaces the old answer when it is complete."""
 
     def __init__(self, conversation: Conversation, session: ChatSession, turn_input: TurnInput) -> None:
         self.conversation = conversation
@@ -230,10 +221,7 @@ class TurnWriter:
         """``messages`` are the messages for the model. ``turn_start`` is the index of the user message to answer."""
 
     def begin(self, images: Sequence[Image] = ()) -> "asyncio.Future[None] | None":
-        """Begin to store the user message and its images. The model call does not wait for this write.
-
-        Return the write, or None if the turn has no new message.
-        """
+        """Begin to store the user message and its images. Return the write, or None if there is no new message."""
         if self._new_messages:
             self._initial_write = asyncio.ensure_future(self._append(self._new_messages, images=images))
         return self._initial_write
@@ -363,10 +351,7 @@ class TurnWriter:
         await self.wait_until_stored()
 
     def _unfinished_calls(self, ended: ToolInvocation | None) -> Message | None:
-        """Return a placeholder for the results of the open calls except ``ended``, or None if no call is open.
-
-        After a crash, crash recovery converts the placeholder to one result message per open call.
-        """
+        """Return a placeholder from which crash recovery makes the results of the open calls, or None."""
         open_calls = [call for call, _ in self._open_calls.values() if call is not ended]
         if not open_calls:
             return None

@@ -223,10 +223,7 @@ class ModelGateway:
         return answer
 
     async def _status(self, request: TrackedRequest, allocation: Allocation) -> str:
-        """Return the status of a waiting request. A model that was not loaded counts as loading until the first token.
-
-        Ollama lists a model as soon as it begins to load the model.
-        """
+        """Return the status of a waiting request. Ollama lists a model as soon as it begins to load it."""
         if not self._tracker.is_queued(request, loaded=allocation.is_loaded):
             return "processing_prompt" if allocation.is_loaded else "loading_model"
         if allocation.is_loaded:

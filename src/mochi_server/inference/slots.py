@@ -114,10 +114,7 @@ class RequestTracker:
 def reporting_status(
     state: Callable[[], Awaitable[str]], report: Callable[[str], None] | None
 ) -> Iterator[Callable[[], object]]:
-    """Report the result of ``state`` to ``report``: after one second, on each change, and every five seconds.
-
-    The ``with`` block receives a function that ends the reports, for the first token.
-    """
+    """Report ``state`` after one second, on changes and every five seconds, until the yielded function is called."""
     if report is None:
         yield lambda: None
         return

@@ -123,10 +123,7 @@ class WindowRegistry:
         return True
 
     def undo_step_down(self, model: ModelInfo) -> None:
-        """Return to the initial window, because the model did not load with the halved window either.
-
-        A halved window above the initial window stays the upper limit, so that later requests try smaller windows.
-        """
+        """Return to the initial window. A halved window above it stays the upper limit of later requests."""
         entry = self._entry(model.name)
         entry.window = None
         if entry.ceiling is not None and entry.ceiling <= self._initial_window(_ModelWindow(), model):
@@ -261,10 +258,7 @@ class Allocation:
         return is_grown
 
     def step_down(self) -> bool:
-        """Halve the window, once, after Ollama ran out of memory. Return False if not possible.
-
-        A manual window is smaller for the requests of this allocation only.
-        """
+        """Halve the window, once, after Ollama ran out of memory. Return False if not possible."""
         manual, reason = self.manual, "load_failed_step_down"
         if self._has_stepped_down and self._can_change:
             self.windows.undo_step_down(self.model)
