@@ -9,7 +9,7 @@ from functools import partial
 from mochi_server.agents.discovery import AgentDiscoveryService, AgentRegistry
 from mochi_server.agents.execution import AgentAnswers, AgentExecutionService
 from mochi_server.agents.prompt_loader import PromptLoader
-from mochi_server.agents.tool_factory import AgentToolboxProvider
+from mochi_server.agents.tool_factory import agent_toolbox
 from mochi_server.chat.approvals import ApprovalService
 from mochi_server.chat.conversation import Conversations, StorageRetry
 from mochi_server.chat.engine import ChatEngine, RunRegistry
@@ -84,9 +84,9 @@ class Services:
             on_tool_calls=metrics.tool_calls_ended,
             retry=retry,
         )
-        agent_tool = AgentToolboxProvider(self.agents, agent_execution, settings.tool_output_limit_chars)
+        agent_tools = partial(agent_toolbox, agent_execution, self.agents)
         models = ModelAnswers(
-            gateway, self.tools, self.execution, self.approvals, agent_tool.create, limits, self.sessions
+            gateway, self.tools, self.execution, self.approvals, agent_tools, limits, self.sessions
         )
         self.runs = RunRegistry(
             self.store,

@@ -16,7 +16,7 @@ from mochi_server.agents.discovery import AgentRegistry
 from mochi_server.agents.prompt_loader import PromptLoader
 from mochi_server.chat.conversation import Conversation, StorageRetry
 from mochi_server.chat.model_answerer import ToolLoop, ToolLoopLimits
-from mochi_server.chat.model_call import ModelCall
+from mochi_server.chat.model_call import ModelCall, save_window
 from mochi_server.chat.turn import Answerer
 from mochi_server.chat.turn_input import GenerationOptions, TurnInput
 from mochi_server.chat.turn_writer import TurnWriter
@@ -250,7 +250,7 @@ class AgentExecutionService:
             await planning.answer_without_tools(await _reminder(self.prompts.planning))
             execution = ToolLoop(model, writer, toolbox, self.limits, events.publisher("execution"), may_announce=True)
             await execution.run(await _reminder(self.prompts.execution))
-            await model.save_window(writer.conversation.store)
+            await save_window(model.allocation, session, writer.conversation.store)
         except BaseException:
             await writer.interrupt()
             raise

@@ -56,10 +56,12 @@ class ChatEngine:
         except errors.MochiError as error:
             return TurnResult(failure=error)
         writer = TurnWriter(turn.conversation, session, turn.input)
-        gate = _EventGate(run)
+        write = writer.begin(turn.input.images)
+        gate = _EventGate(run, buffered=None if write is None else [])
+        if write is not None:
+            write.add_done_callback(gate.on_write_end)
         failure, cancelled = None, False
         try:
-            gate.open_after(writer.begin(turn.input.images))
             turn = replace(turn, input=turn.input.without_data())  # free the images: a turn may take minutes
             if session.metadata.pending_approval is not None:  # an earlier turn was interrupted
                 await _discard_approval(turn.conversation)
@@ -87,9 +89,8 @@ class _EventGate:
     """Gate that buffers events until the user message is stored. If that write fails, the gate cancels the turn."""
 
     run: Run
-    error: BaseException | None = None  # error of the write of the user message
-    buffered: list[ChatEvent] | None = field(default_factory=list)
-    """Events that are not published yet, or None after the user message is stored."""
+    buffered: list[ChatEvent] | None  # events that are not published yet, or None after the message is stored
+    error: BaseException | None = None  # error of the write
 
     def publish(self, events: list[ChatEvent]) -> None:
         if self.buffered is None:
@@ -97,14 +98,7 @@ class _EventGate:
         else:
             self.buffered += events
 
-    def open_after(self, write: "asyncio.Future[None] | None") -> None:
-        """Open the gate when the user message is stored. ``write`` is None if the turn has no new message."""
-        if write is None:
-            self.buffered = None
-        else:
-            write.add_done_callback(self._on_write_end)
-
-    def _on_write_end(self, write: "asyncio.Future[None]") -> None:
+    def on_write_end(self, write: "asyncio.Future[None]") -> None:
         self.error = write.exception()
         if self.error is not None:
             self.run.cancel()

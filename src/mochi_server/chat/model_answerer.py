@@ -10,7 +10,7 @@ import orjson
 from mochi_server import errors
 from mochi_server.chat.approvals import ApprovalService, SessionApprover
 from mochi_server.chat.conversation import Conversation
-from mochi_server.chat.model_call import ModelCall
+from mochi_server.chat.model_call import ModelCall, save_window
 from mochi_server.chat.turn import Answerer
 from mochi_server.chat.turn_input import ToolSelection, TurnInput
 from mochi_server.chat.turn_writer import ResponseBuilder, TurnWriter, interrupted_outcome
@@ -336,4 +336,4 @@ class ModelAnswerer(Answerer):
             await loop(call, writer, self.toolbox, services.limits, publish, parallel_calls=tools.parallel).run()
         finally:
             self.window = call.allocation.decision
-        await call.save_window(self.conversation.store)
+        await save_window(call.allocation, session, self.conversation.store)

@@ -1,6 +1,7 @@
 """Model calls of a turn: requests with the session's settings, context window and generation options."""
 
 import logging
+from contextlib import suppress
 import time
 from base64 import b64encode
 from collections.abc import Awaitable, Callable, Iterable, Sequence
@@ -102,9 +103,6 @@ class ModelCall:
         self._checkpoint = Checkpoint.from_dict(defaults.compaction)
         self.last_compaction = (0, 0)  # numbers of dropped messages and trimmed tool results in the latest event
         self._warned: set[str] = set()
-
-    async def save_window(self, store: SessionStore) -> None:
-        await save_window(self.allocation, self.session, store)
 
     def warnings(self, tools: Sequence[Any]) -> list[ChatEvent]:
         """Return a warning event for each requested feature that the model does not support."""
@@ -328,7 +326,7 @@ async def with_images(
 ) -> tuple[list[ChatMessage | Encoded], int]:
     """Replace image names in messages by base64 data. Return the messages and the number of missing images."""
     sent: list[ChatMessage | Encoded] = []
-    encoded: dict[str, str | None] = {}
+    encoded: dict[str, str] = {}
     missing = 0
     for message in messages:
         if isinstance(message, Encoded) or not (names := message.get("images")):
@@ -336,16 +334,10 @@ async def with_images(
             continue
         for name in names:
             if name not in encoded:
-                encoded[name] = await _load_base64(name, load)
-        images = [text for name in names if (text := encoded[name]) is not None]
+                with suppress(BlobNotFound):
+                    data = await load(name)
+                    encoded[name] = (await anyio.to_thread.run_sync(b64encode, data)).decode()
+        images = [encoded[name] for name in names if name in encoded]
         sent.append({**message, "images": images})
         missing += len(names) - len(images)
     return sent, missing
-
-
-async def _load_base64(name: str, load: Callable[[str], Awaitable[bytes]]) -> str | None:
-    try:
-        data = await load(name)
-    except BlobNotFound:
-        return None
-    return await anyio.to_thread.run_sync(lambda: b64encode(data).decode())

@@ -108,16 +108,10 @@ def shows_images(history: History) -> bool:
     return any(block.cached(encode_messages).size.images for block in history.blocks) or bool(images_in(history.tail))
 
 
-BEGIN_RATIO = 0.85
-"""Share of the context window. A prompt that uses more than this share is compacted."""
-
-TARGET_RATIO = 0.5
-"""Share of the context window that a compacted prompt may use. A low share makes compaction rare."""
-
+BEGIN_RATIO = 0.85  # share of the context window; longer prompts are compacted
+TARGET_RATIO = 0.5  # share that a compacted prompt may use; a low share makes compaction rare
 CHECKPOINT_TOKENS = 1500
-TRIMMED_CHARS = 400
-"""Number of characters that a trimmed tool result retains: half from its start, half from its end."""
-
+TRIMMED_CHARS = 400  # of a trimmed tool result: half from its start, half from its end
 HIDDEN_IMAGES = "\n[The images are not shown, because this model cannot see images.]"
 HEADING = "Summary of the earlier conversation, which is no longer shown in full:\n"
 

@@ -16,8 +16,7 @@ from mochi_server.sessions.types import Message, ToolExecutionPolicy
 _DATA_URL = re.compile(r"data:[^,;]{0,100}(?:;[^,;]{1,100}){0,4};base64,", re.IGNORECASE)
 _LINE_ENDS = str.maketrans("", "", "\r\n")
 
-Location = tuple[str | int, ...]
-"""Path of a field in a request body."""
+Location = tuple[str | int, ...]  # path of a field in a request body
 
 HistoryChange = Literal["none", "regenerate", "continue", "edit"]
 """What a turn does to the history before the model answers.
@@ -107,25 +106,17 @@ class TurnInput:
 
 async def read_images(encoded: Mapping[Location, str]) -> tuple[Image, ...]:
     """Decode base64 texts or data URLs by path in the request body. Raises ``ValidationFailed`` with the path."""
-    return await anyio.to_thread.run_sync(_decode_all, encoded) if encoded else ()
+
+    def decode() -> tuple[Image, ...]:
+        return tuple(_decode(location, text) for location, text in encoded.items())
+
+    return await anyio.to_thread.run_sync(decode) if encoded else ()
 
 
-def _decode_all(encoded: Mapping[Location, str]) -> tuple[Image, ...]:
-    images = []
-    for location, text in encoded.items():
-        try:
-            images.append(Image.of(_decode(text)))
-        except ValueError as error:
-            raise ValidationFailed.at(location, str(error)) from error
-    return tuple(images)
-
-
-def _decode(text: str) -> bytes:
+def _decode(location: Location, text: str) -> Image:
     prefix = _DATA_URL.match(text)
     try:
-        data = b64decode(text[prefix.end() if prefix else 0 :].translate(_LINE_ENDS), validate=True)
+        return Image.of(b64decode(text[prefix.end() if prefix else 0 :].translate(_LINE_ENDS), validate=True))
     except ValueError as error:
-        raise ValueError("not an image: invalid base64") from error
-    if not data:
-        raise ValueError("not an image: it is empty")
-    return data
+        reason = str(error) if str(error).startswith("not an image") else "not an image: invalid base64"
+        raise ValidationFailed.at(location, reason) from error

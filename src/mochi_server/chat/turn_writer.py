@@ -176,8 +176,7 @@ def _arguments(value: object) -> dict[str, Any] | None:
     return value if isinstance(value, dict) else {} if value is None else None
 
 
-FLUSH_SECONDS = 2.0
-"""Interval in seconds at which the partial answer is stored while the model writes it."""
+FLUSH_SECONDS = 2.0  # interval at which the partial answer is stored while the model writes it
 _INTERRUPTED_RUNNING = "The turn was interrupted while this call was running. The call may have taken effect."
 
 logger = logging.getLogger(__name__)

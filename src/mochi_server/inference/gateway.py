@@ -82,9 +82,7 @@ class Answer:
     is_cut: bool
 
 
-_MAX_ATTEMPTS = 8
-"""Maximum number of requests for one answer. After a refused prompt, the prompt or the window changes."""
-
+_MAX_ATTEMPTS = 8  # for one answer; after a refused prompt, the prompt or the window changes
 _Result = TypeVar("_Result")
 
 

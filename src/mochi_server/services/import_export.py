@@ -27,8 +27,7 @@ from mochi_server.util.validation import MAX_REPORTED, Entries, Items, describe,
 _REASONING = re.compile(r'<details type="reasoning"[^<>]*>(.*?)</details>\s*', re.DOTALL)
 _SUMMARY = re.compile(r"\A\s*<summary>.*?</summary>", re.DOTALL)
 _QUOTED = re.compile(r"^> ?", re.MULTILINE)
-_MIN_MILLISECONDS = 1e11
-"""Timestamps above this number are in milliseconds, others in seconds. Exports contain both units."""
+_MIN_MILLISECONDS = 1e11  # larger timestamps are in milliseconds, others in seconds; exports contain both
 
 
 class OpenModel(BaseModel):
