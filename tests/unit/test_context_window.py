@@ -7,9 +7,8 @@ import pytest
 
 from mochi_server.chat.model_call import allocate_window, save_window
 from mochi_server.errors import StorageBusy
-from mochi_server.inference.estimate import PromptSize, TokenEstimate
 from mochi_server.inference.gateway import ModelGateway
-from mochi_server.inference.windows import Allocation, WindowDecision, WindowRegistry
+from mochi_server.inference.windows import Allocation, PromptSize, TokenEstimate, WindowDecision, WindowRegistry
 from mochi_server.ollama.async_client import AsyncOllamaClient
 from mochi_server.ollama.types import ModelInfo
 from mochi_server.sessions.session import ChatSession

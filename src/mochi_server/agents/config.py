@@ -77,7 +77,7 @@ def parse_skill(name: str, text: str) -> AgentDefinition:
     description, model = (str(fields.get(key) or "").strip() for key in ("description", "model"))
     if "description" not in fields or not (description or faults):
         faults.insert(0, "it has no description; begin it with the three lines `---`, `description: ...` and `---`")
-    names = fields.get("mcp_tools") or []
+    names: Any = fields.get("mcp_tools") or []
     names = [names] if isinstance(names, str) else names
     if not isinstance(names, list) or not all(isinstance(each, str) and each.strip() for each in names):
         faults.append("mcp_tools must be a list of names, such as [time, echo]")

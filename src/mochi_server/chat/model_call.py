@@ -1,10 +1,10 @@
 """Model calls of a turn: requests with the session's settings, context window and generation options."""
 
 import logging
-from contextlib import suppress
 import time
 from base64 import b64encode
 from collections.abc import Awaitable, Callable, Iterable, Sequence
+from contextlib import suppress
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
@@ -17,10 +17,8 @@ from mochi_server.chat.turn_writer import TurnWriter
 from mochi_server.constants import RELOADING_OPTIONS
 from mochi_server.errors import BlobNotFound, ContextOverflow, MochiError
 from mochi_server.events import ChatEvent, ContextCompacted, Publish, Status, TurnWarning
-from mochi_server.inference.estimate import PromptSize
-from mochi_server.inference.gateway import FixedPrompt, ModelGateway, ModelRequest
-from mochi_server.inference.slots import Exchange
-from mochi_server.inference.windows import Allocation, manual_window
+from mochi_server.inference.gateway import Exchange, FixedPrompt, ModelGateway, ModelRequest
+from mochi_server.inference.windows import Allocation, PromptSize, manual_window
 from mochi_server.ollama.payloads import chat_payload
 from mochi_server.ollama.transport import Line, OnLines
 from mochi_server.ollama.types import ChatMessage, Encoded, ModelInfo

@@ -1,19 +1,81 @@
-"""Context windows of models. Sessions share a model's window, because Ollama reloads a model to change its window.
+"""Context windows of models, and estimates of the tokens of prompts. Sizes of windows are in tokens.
 
-A window doubles when prompts need more room. It shrinks only when Ollama runs out of memory, or when a new session
-starts while the model is not loaded. A manual window applies only to its own session. Sizes are in tokens.
+Sessions share a model's window, because Ollama reloads a model to change its window. A window doubles when prompts need
+more room. It shrinks only when Ollama runs out of memory, or when a new session starts while the model is not loaded. A
+manual window applies only to its own session.
 """
 
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+import orjson
+
 from mochi_server.constants import DEFAULT_WINDOW, MIN_ANSWER_TOKENS, SAFE_WINDOW_RATIO
-from mochi_server.inference.estimate import PromptSize, TokenEstimate
 from mochi_server.ollama.payloads import qualified_name
 from mochi_server.ollama.transport import Line
-from mochi_server.ollama.types import ModelInfo
+from mochi_server.ollama.types import ChatMessage, ModelInfo
 from mochi_server.sessions.types import default_window_config
+
+_TOKENS_PER_CHAR = 1 / 3.5  # of prose, slightly too high, until the model's ratio is known
+_MIN_CALIBRATION_CHARS = 400  # in shorter prompts, the chat template distorts the ratio
+_MIN_TOKENS_PER_CHAR = 1 / 8  # old versions of Ollama do not count cached tokens
+_MAX_TOKENS_PER_CHAR = 2
+_MAX_ESTIMATE_ERROR = 0.02  # share of its estimate by which a prompt may exceed the estimate
+_TEMPLATE_TOKENS = 16  # reserve for a chat template that is longer than estimated
+_TEMPLATE_CHARS = 12  # added to each message by the model's chat template
+IMAGE_TOKENS = 768  # as in Ollama; models use from 256 to several thousand tokens for an image
+
+
+@dataclass(frozen=True, slots=True)
+class PromptSize:
+    """Size of a prompt in characters and images. The number of tokens depends on the model."""
+
+    characters: int = 0
+    images: int = 0
+
+    def __add__(self, other: "PromptSize") -> "PromptSize":
+        return PromptSize(self.characters + other.characters, self.images + other.images)
+
+    @classmethod
+    def of(cls, messages: Sequence[ChatMessage], tools: Sequence[dict[str, Any]] = ()) -> "PromptSize":
+        """Return the size of messages and tool definitions. Tool calls and definitions are measured as JSON text."""
+        characters, images = len(orjson.dumps(tools)) if tools else 0, 0
+        for message in messages:
+            images += len(message.get("images") or ())
+            characters += len(message.get("content") or "") + len(message.get("thinking") or "") + _TEMPLATE_CHARS
+            if calls := message.get("tool_calls"):
+                characters += len(orjson.dumps(calls))
+        return cls(characters, images)
+
+
+@dataclass(eq=False, slots=True)
+class TokenEstimate:
+    """Estimate for the prompts of one model, calibrated with Ollama's token counts."""
+
+    tokens_per_char: float | None = None
+
+    def tokens(self, size: PromptSize) -> int:
+        text = int(size.characters * (self.tokens_per_char or _TOKENS_PER_CHAR))
+        return text + IMAGE_TOKENS * size.images + 1
+
+    def room(self, size: PromptSize, window: int, *, counted: int = 0) -> int:
+        """Return a cautious estimate of how many tokens a prompt leaves free in a window.
+
+        Until the model's ratio is known, count each character as a token, but at most a quarter of the window in this
+        way, so that long answers are not cut without need. ``counted`` is Ollama's latest count of the conversation.
+        """
+        tokens = self.tokens(size)
+        if self.tokens_per_char is None:
+            tokens = max(tokens, counted, min(size.characters + IMAGE_TOKENS * size.images, window // 4))
+        return window - int(tokens * (1 + _MAX_ESTIMATE_ERROR)) - _TEMPLATE_TOKENS
+
+    def observe(self, size: PromptSize, tokens: int) -> None:
+        """Calibrate with Ollama's token count. Ignore short prompts, images and implausibly low counts."""
+        is_plausible = tokens >= size.characters * _MIN_TOKENS_PER_CHAR
+        if is_plausible and size.characters >= _MIN_CALIBRATION_CHARS and not size.images:
+            self.tokens_per_char = min(tokens / size.characters, _MAX_TOKENS_PER_CHAR)
+
 
 _GROWTH_FACTOR = 2  # a window grows when a prompt needs more than half of it
 _MIN_WINDOW, _DEFAULT_LIMIT = 512, 131_072

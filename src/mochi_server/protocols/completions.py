@@ -16,7 +16,7 @@ from mochi_server.chat.turn_input import ToolSelection, TurnInput
 from mochi_server.container import Services
 from mochi_server.dependencies import ServicesDep
 from mochi_server.errors import ValidationFailed
-from mochi_server.inference.estimate import PromptSize
+from mochi_server.inference.windows import PromptSize
 from mochi_server.ollama.types import ModelInfo
 from mochi_server.protocols.conversation import SentMessages, repeats, to_turn
 from mochi_server.sessions.session import OWNER, ChatSession

@@ -10,10 +10,8 @@ from typing import Annotated
 from pydantic import BaseModel, Field, StringConstraints, ValidationError
 
 from mochi_server.errors import MochiError, NothingToSummarize, OllamaBusy, OllamaError, SessionConflict
-from mochi_server.inference.estimate import PromptSize
-from mochi_server.inference.gateway import FixedPrompt, ModelGateway, ModelRequest
-from mochi_server.inference.slots import Exchange
-from mochi_server.inference.windows import Allocation, manual_window
+from mochi_server.inference.gateway import Exchange, FixedPrompt, ModelGateway, ModelRequest
+from mochi_server.inference.windows import Allocation, PromptSize, manual_window
 from mochi_server.ollama.payloads import chat_payload, qualified_name
 from mochi_server.ollama.transport import Line
 from mochi_server.ollama.types import ChatMessage, ModelInfo
