@@ -221,7 +221,8 @@ class AgentExecutionService:
         async with self.store.hold(session_id, run_id=new_id()):
             session = await self.store.load(session_id)
             check_owner(session, agent)
-            session = await with_model(self.store, session, model)
+            if session.model != model:
+                session = await self.store.patch(session_id, {"model": model})
             yield await with_agent_prompt(self.store, session, agent)
 
     async def run_phases(
@@ -268,11 +269,6 @@ class AgentExecutionService:
 def check_owner(session: ChatSession, agent: AgentDefinition) -> None:
     if session.metadata.extra.get(OWNER) != agent.name:
         raise SessionNotFound(session.session_id)
-
-
-async def with_model(store: SessionStore, session: ChatSession, model: str) -> ChatSession:
-    """Change the model of an agent's session if necessary. Return the changed session."""
-    return session if session.model == model else await store.patch(session.session_id, {"model": model})
 
 
 async def with_agent_prompt(store: SessionStore, session: ChatSession, agent: AgentDefinition) -> ChatSession:
@@ -328,7 +324,8 @@ class AgentAnswerer(Answerer):
         events.start()
         try:
             name, model = await service.find_model(agent, self.input.model or "")
-            session = await with_model(self.conversation.store, session, name)
+            if session.model != name:
+                session = await self.conversation.store.patch(session.session_id, {"model": name})
             await service.run_phases(
                 agent, self.input, model, session=session, writer=writer, events=events, caller=self.caller
             )

@@ -65,10 +65,7 @@ class ToolLoop:
     _identical_calls: int = 0
 
     async def run(self, reminders: Sequence[Message] = ()) -> None:
-        """Run the loop until the model answers without tool calls, or calls tools that the client must run.
-
-        ``reminders`` are messages that follow the history in every request and are never stored.
-        """
+        """Run until the model answers without calls. The ``reminders`` follow the history and are never stored."""
         for rounds_left in reversed(range(self.limits.rounds)):
             calls = await self._call_model(reminders)
             if not calls:
@@ -166,11 +163,7 @@ _TEXT = (ContentDelta, TokenLogprobs)
 
 @dataclass
 class ForcedCallLoop(ToolLoop):
-    """Tool loop whose first answer must call a tool.
-
-    If the model answers with text instead, the text is dropped. The model is then called once more, with a format that
-    permits only a tool call.
-    """
+    """Tool loop whose first answer must call a tool. A text is dropped, and the model is called once more."""
 
     _is_first: bool = True
     _held_events: list[ChatEvent] | None = None

@@ -17,7 +17,7 @@ from mochi_server.chat.turn_writer import TurnWriter
 from mochi_server.constants import RELOADING_OPTIONS
 from mochi_server.errors import BlobNotFound, ContextOverflow, MochiError
 from mochi_server.events import ChatEvent, ContextCompacted, Publish, Status, TurnWarning
-from mochi_server.inference.gateway import Exchange, FixedPrompt, ModelGateway, ModelRequest
+from mochi_server.inference.gateway import Exchange, FixedPrompt, ModelGateway, ModelRequest, payload_without_thinking
 from mochi_server.inference.windows import Allocation, PromptSize, manual_window
 from mochi_server.ollama.payloads import chat_payload
 from mochi_server.ollama.transport import Line, OnLines
@@ -125,12 +125,7 @@ class ModelCall:
         answer_id: str,
         format: dict[str, Any] | None = None,
     ) -> None:
-        """Send a history to the model and pass the lines of its answer to ``on_lines``.
-
-        ``turn_start`` is the index of the user message to answer. ``answer_id`` is the message ID of the new answer.
-        ``format`` is a JSON schema that overrides the format of the turn. Raises ``ContextOverflow``, ``OllamaError``
-        and ``OllamaUnreachable``.
-        """
+        """Send a history to the model and pass the lines of its answer to ``on_lines``. Raises ``MochiError``."""
         tools = tools if self.model.has_capability("tools") else []
         shows = self.model.has_capability("vision")
         prompt = TurnPrompt(self, Prompt(history, turn_start, self._checkpoint, shows_images=shows), tools)
@@ -173,13 +168,7 @@ class ModelCall:
         """Replace the oldest turns by a stored summary. Raises ``ContextOverflow`` if that is not enough."""
         self._report("compacting")
         part = _SummaryPrompt(self.allocation, prompt, budget)
-        payload = chat_payload(
-            self.name,
-            (),
-            think=False if self.model.has_capability("thinking") else None,
-            options={"num_predict": part.length},
-            keep_alive=self._keep_alive,
-        )
+        payload = payload_without_thinking(self.model, self.name, part.length, self._keep_alive)
         request = ModelRequest(allocation=self.allocation.fixed(budget.window), payload=payload, prompt=part)
         while part.end < part.limit:
             lines: list[Line] = []

@@ -274,11 +274,7 @@ class Budget:
         return self.estimate(prompt) > self.window * BEGIN_RATIO
 
     def boundary(self, prompt: Prompt) -> int | None:
-        """Return how many messages a checkpoint must cover so that the rest fits, or None if no turn can be replaced.
-
-        A checkpoint covers whole turns, so that tool calls stay with their results. Raises ``ContextOverflow`` if even
-        the shortest checkpoint is not enough.
-        """
+        """Return how many messages, in whole turns, a checkpoint must cover, or None. Raises ``ContextOverflow``."""
         ends = [
             i
             for i in range(prompt.covered + 1, prompt.turn_start + 1)

@@ -131,11 +131,7 @@ def keyed_indexes(session: ChatSession, key: str | None) -> list[int]:
 
 
 def resolve_idempotent(session: ChatSession, turn_input: TurnInput) -> tuple[TurnInput, StoredAnswer | None]:
-    """Return an input that repeats the last stored turn if ``turn_input`` has the same key, else ``turn_input``.
-
-    The returned input does not store the messages again. If the stored answer is complete, it is returned too, else
-    the model answers the messages again. Raises ``IdempotencyKeyReused`` if the earlier request was different.
-    """
+    """Return the input, or one that repeats the last turn with the same key, and its stored answer if complete."""
     indexes = keyed_indexes(session, turn_input.key)
     if turn_input.key is None or not indexes or (turn_input.new_message is None and not turn_input.results):
         return turn_input, None

@@ -17,7 +17,7 @@ from mochi_server.errors import ContextOverflow, OllamaError
 from mochi_server.inference.windows import Allocation, PromptSize, WindowRegistry
 from mochi_server.ollama.async_client import AsyncOllamaClient
 from mochi_server.ollama.errors import is_context_refusal, is_out_of_memory, refused_tokens
-from mochi_server.ollama.payloads import qualified_name
+from mochi_server.ollama.payloads import chat_payload, qualified_name
 from mochi_server.ollama.transport import Line, OnLines
 from mochi_server.ollama.types import ChatMessage, Encoded, ModelInfo
 from mochi_server.sessions.types import Message
@@ -209,6 +209,15 @@ class Answer:
 
 _MAX_ATTEMPTS = 8  # for one answer; after a refused prompt, the prompt or the window changes
 _Result = TypeVar("_Result")
+
+
+def payload_without_thinking(
+    model: ModelInfo, name: str, max_tokens: int, keep_alive: str | float | None, format: Any = None
+) -> dict[str, Any]:
+    """Return the body of a request to ``model``, called ``name``, for an answer of at most ``max_tokens`` tokens."""
+    think = False if model.has_capability("thinking") else None
+    options = {"num_predict": max_tokens}
+    return chat_payload(name, (), think=think, options=options, format=format, keep_alive=keep_alive)
 
 
 class GatewayObserver:

@@ -128,10 +128,7 @@ class WindowRegistry:
     async def decide(
         self, model: ModelInfo, config: Mapping[str, Any], *, previous_model: str | None, required_tokens: int = 0
     ) -> WindowDecision:
-        """Choose the window for a prompt of ``required_tokens`` tokens in a session.
-
-        ``config`` is the session's ``context_window_config``. ``previous_model`` is the model of the latest answer.
-        """
+        """Choose the window for a prompt in a session with the ``context_window_config`` ``config``."""
         windows, entry = await self.loaded(), self._entry(model.name)
         loaded = None if windows is None else windows.get(qualified_name(model.name))
         if (manual := manual_window(model, config)) is not None:
@@ -337,11 +334,7 @@ class Allocation:
         return True
 
     def record(self, last: Line, prompt: PromptSize, limit: int | None) -> tuple[int, bool, bool]:
-        """Calibrate the estimate with the token counts in Ollama's last line. If the answer was cut, grow the window.
-
-        ``limit`` is the result of ``answer_limit``. Return the tokens of prompt and answer, whether Ollama truncated
-        the prompt, and whether the answer was cut at the end of the window.
-        """
+        """Calibrate with Ollama's last line. Return the tokens, and whether the prompt and the answer were cut."""
         counted, answered = last.get("prompt_eval_count"), last.get("eval_count")
         answer_tokens = answered if isinstance(answered, int) else 0
         prompt_tokens, is_truncated = self.estimate.tokens(prompt), False
@@ -360,10 +353,7 @@ class Allocation:
         return prompt_tokens + answer_tokens, is_truncated, is_cut
 
     def _is_truncated(self, prompt_tokens: int, characters: int) -> bool:
-        """Return whether a token count fills the window, or is too small for the text.
-
-        A count below an earlier one proves nothing, because old versions of Ollama do not count cached tokens.
-        """
+        """Return whether a count fills the window, or is too small for the text and not for cached tokens."""
         if self.size is not None and prompt_tokens >= self.size:
             return True
         is_too_small = characters > _LONG_CHARS and prompt_tokens * _MAX_CHARS_PER_TOKEN < characters

@@ -10,9 +10,9 @@ from typing import Annotated
 from pydantic import BaseModel, Field, StringConstraints, ValidationError
 
 from mochi_server.errors import MochiError, NothingToSummarize, OllamaBusy, OllamaError, SessionConflict
-from mochi_server.inference.gateway import Exchange, FixedPrompt, ModelGateway, ModelRequest
+from mochi_server.inference.gateway import Exchange, FixedPrompt, ModelGateway, ModelRequest, payload_without_thinking
 from mochi_server.inference.windows import Allocation, PromptSize, manual_window
-from mochi_server.ollama.payloads import chat_payload, qualified_name
+from mochi_server.ollama.payloads import qualified_name
 from mochi_server.ollama.transport import Line
 from mochi_server.ollama.types import ChatMessage, ModelInfo
 from mochi_server.services.summary_model import SummaryModelManager
@@ -126,11 +126,7 @@ class SummarizationService:
         self.gateway.slots.discard_session(session_id)
 
     async def summarize(self, session_id: str, model: str | None = None) -> SummaryResult:
-        """Summarize a session now and return the summary. ``model`` is stored as the session's ``summary_model``.
-
-        Raises ``NothingToSummarize``, ``OllamaError`` if the model returned no valid summary, and the errors of the
-        store and of ``find_model``.
-        """
+        """Summarize a session now. ``model`` is stored as its ``summary_model``. Raises ``MochiError``."""
         session = await self.store.load(session_id)
         if not any(map(_is_dialogue, session.history)):
             raise NothingToSummarize(session_id)
@@ -189,14 +185,7 @@ class SummarizationService:
             if window is None:
                 await allocation.decide(_ANSWER_TOKENS)
                 window = allocation.size
-            payload = chat_payload(
-                name,
-                (),
-                think=False if model.has_capability("thinking") else None,
-                options={"num_predict": _ANSWER_TOKENS},
-                format=_SCHEMA,
-                keep_alive=session.metadata.keep_alive,
-            )
+            payload = payload_without_thinking(model, name, _ANSWER_TOKENS, session.metadata.keep_alive, _SCHEMA)
             prompt = _SummaryPrompt(allocation, session, state.covered, window or _UNKNOWN_WINDOW)
             allocation = allocation.fixed(window if self.gateway.windows.dynamic or manual else None)
             summary = await self._request_summary(ModelRequest(allocation=allocation, payload=payload, prompt=prompt))
