@@ -22,10 +22,8 @@ class AgentDefinition:
     description: str = ""
     system_prompt: str = ""
     model: str | None = None
-    mcp_tools: tuple[str, ...] = ()
-    """Names of MCP tools and MCP servers in ``SKILL.md``. The name of a server stands for all of its tools."""
-    catalogue: ToolCatalogue = field(default_factory=ToolCatalogue)
-    """The usable tools of the agent, and the problems of its unusable tools."""
+    mcp_tools: tuple[str, ...] = ()  # names of MCP tools, and of MCP servers for all of their tools
+    catalogue: ToolCatalogue = field(default_factory=ToolCatalogue)  # usable tools, and problems
     valid: bool = True
     error_message: str | None = None
     modified: int = 0  # time of the last change of `SKILL.md`, in seconds since 1970

@@ -60,11 +60,9 @@ class AgentCaller:
     """Caller of an agent: a tool call of another turn, or a program without a user."""
 
     approver: Approver
-    current_tools: Callable[[], Awaitable[Mapping[str, Tool]]] | None = None
-    """Function that returns the tools that the agent has now, or None if its tools do not change while it runs."""
+    current_tools: Callable[[], Awaitable[Mapping[str, Tool]]] | None = None  # None if they do not change
     call_id: str = ""  # ID of the tool call that started the agent; the events of the agent contain it
-    progress: CallProgress = field(default_factory=CallProgress)
-    """Progress of that tool call. Its partial output names the session, so that the session can be continued."""
+    progress: CallProgress = field(default_factory=CallProgress)  # its partial output names the session
 
     @classmethod
     def without_user(cls, policy: ToolExecutionPolicy | None) -> "AgentCaller":
@@ -162,8 +160,7 @@ class AgentExecutionService:
     tools: ToolExecutionService = field(default_factory=ToolExecutionService)
     prompts: PromptLoader = field(default_factory=PromptLoader)
     limits: ToolLoopLimits = field(default_factory=ToolLoopLimits)
-    on_tool_calls: Callable[[Sequence[Message]], None] = lambda _: None
-    """Callback that receives the messages that an agent has stored, including tool results."""
+    on_tool_calls: Callable[[Sequence[Message]], None] = lambda _: None  # receives stored messages
     retry: StorageRetry = field(default_factory=StorageRetry)
 
     async def execute(

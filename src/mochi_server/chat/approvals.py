@@ -22,8 +22,7 @@ logger = logging.getLogger(__name__)
 @dataclass(eq=False)
 class Confirmation:
     session_id: str
-    bound: BoundCall
-    """Tool call to run. The client's decision may replace the arguments of the call."""
+    bound: BoundCall  # the call to run; the client's decision may replace its arguments
     agent_name: str | None = None
     confirmation_id: str = field(default_factory=lambda: f"conf_{uuid4().hex[:10]}")
     decision: "asyncio.Future[Decision]" = field(default_factory=lambda: asyncio.get_running_loop().create_future())
@@ -57,8 +56,7 @@ class ApprovalService:
         self._store = store
         self._timeout = timeout or None
         self._waiting: dict[str, Confirmation] = {}
-        self._ended: dict[str, Confirmation] = {}
-        """Requests that were decided or timed out, so that a later decision gets the right error."""
+        self._ended: dict[str, Confirmation] = {}  # requests that were decided or timed out
 
     def pending(self, session_id: str) -> list[Confirmation]:
         """Return the session's requests that wait for a decision, oldest first."""

@@ -46,11 +46,7 @@ class ChatEngine:
         return Turn(conversation, session, turn_input, answerer)
 
     async def run(self, turn: Turn, run: Run) -> TurnResult:
-        """Execute a turn, publish its events in ``run`` and return its result.
-
-        If the turn fails, the result contains the error. On cancellation, the engine stores the partial answer, unless
-        the whole answer is stored already. If the server has cancelled the turn, its approval request stays stored.
-        """
+        """Execute a turn, publish its events in ``run`` and return its result, which contains the error, if any."""
         try:
             session = await turn.answerer.begin(turn.session)
         except errors.MochiError as error:
@@ -115,13 +111,8 @@ async def _discard_approval(conversation: Conversation) -> None:
 
 
 def _result(turn: Turn, writer: TurnWriter) -> TurnResult:
-    return TurnResult(
-        stored=writer.stored,
-        repeated=turn.answerer.repeated,
-        outcomes=writer.outcomes,
-        client_tool_calls=writer.client_tool_calls,
-        window=turn.answerer.window,
-    )
+    answerer = turn.answerer
+    return TurnResult(writer.stored, answerer.repeated, writer.outcomes, writer.client_tool_calls, answerer.window)
 
 
 def _as_mochi_error(error: BaseException, session_id: str) -> errors.MochiError:
@@ -143,8 +134,7 @@ class RunCache:
 
     def __init__(self, retention_seconds: float = RETENTION_SECONDS) -> None:
         self._retention_seconds = retention_seconds
-        self._runs: dict[str, dict[str, Run]] = {}
-        """Runs by the run key of their conversation, then by run ID. The latest run is last."""
+        self._runs: dict[str, dict[str, Run]] = {}  # by run key and run ID, the latest run last
         self._keys: dict[tuple[str, str], Run] = {}
         self._starting: WeakValueDictionary[tuple[str, str], asyncio.Lock] = WeakValueDictionary()
         self._ended: dict[str, Run] = {}  # ended runs by run ID, oldest first
@@ -225,14 +215,12 @@ class RunRegistry:
     engine: ChatEngine
     retry: StorageRetry  # retries of storage operations, which end at a shutdown
     summaries: SummarizationService
-    prefetch: Callable[[], object] = lambda: None
-    """Function that a turn calls when it starts, to request what the server will soon need."""
+    prefetch: Callable[[], object] = lambda: None  # called when a turn starts
     disconnect_grace: float = 0
     shutdown_grace: float = 5
     on_ended: Callable[[Run], None] = lambda _: None
     cache: RunCache = field(default_factory=RunCache)
-    shutdown: anyio.Event = field(default_factory=anyio.Event)
-    """Event that begins the shutdown. After it is set, ``start`` raises ``ShuttingDown``."""
+    shutdown: anyio.Event = field(default_factory=anyio.Event)  # after it is set, `start` raises
 
     async def start(self, conversation: Conversation, turn_input: TurnInput) -> Run:
         """Start a turn, or find the run with its idempotency key, and return the run. Raises ``MochiError``."""

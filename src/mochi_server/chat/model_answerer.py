@@ -43,8 +43,7 @@ class ToolLoopLimits:
 
     rounds: int = 50
     identical_calls: int = 3
-    calls_per_round: int = 128
-    """Maximum number of distinct calls in a round. Further calls are skipped."""
+    calls_per_round: int = 128  # maximum number of distinct calls in a round; further calls are skipped
     rounds_setting: str = "MOCHI_MAX_TOOL_ITERATIONS"  # environment variable that sets `rounds`
 
 
@@ -57,10 +56,8 @@ class ToolLoop:
     toolbox: Toolbox
     limits: ToolLoopLimits
     publish: Publish
-    may_announce: bool = False
-    """Whether the loop goes on after a first answer without calls. Some models announce a call before they make it."""
-    parallel_calls: bool = True
-    """Whether an answer may call several tools. Otherwise all calls except the first are dropped."""
+    may_announce: bool = False  # whether a first answer without calls may announce calls
+    parallel_calls: bool = True  # whether an answer may call several tools; else only the first call counts
     _previous_call: ToolInvocation | None = None
     _identical_calls: int = 0
 
@@ -166,8 +163,7 @@ class ForcedCallLoop(ToolLoop):
     """Tool loop whose first answer must call a tool. A text is dropped, and the model is called once more."""
 
     _is_first: bool = True
-    _held_events: list[ChatEvent] | None = None
-    """Text events that are not published yet, or None. They are published only if the first answer calls a tool."""
+    _held_events: list[ChatEvent] | None = None  # text that is published only if a tool is called
 
     async def _request(
         self, reminders: Sequence[Message], schemas: list[dict[str, Any]], format: dict[str, Any] | None = None
@@ -255,10 +251,7 @@ class ModelAnswers:
     sessions: SessionService
 
     async def prepare(self, conversation: Conversation, session: ChatSession, turn_input: TurnInput) -> "ModelAnswerer":
-        """Check the model, the tools and the edited message of a turn. Raises ``MochiError`` for invalid ones.
-
-        If Ollama fails, the answerer contains the error instead of the model. The turn still stores the user message.
-        """
+        """Check the model, the tools and the edited message. An error of Ollama is raised when the turn answers."""
         if turn_input.edit_index is not None:
             edited(session, turn_input.edit_index, turn_input.text or "")
         if turn_input.model is not None and conversation.kind == "session":

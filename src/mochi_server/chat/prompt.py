@@ -23,11 +23,7 @@ _NO_RESULT = "The call was interrupted and has no result."
 
 
 def to_ollama_messages(messages: Sequence[Message], turn_start: int) -> list[ChatMessage]:
-    """Convert stored messages to Ollama's format. Images are represented by their SHA-256 names.
-
-    Thinking before ``turn_start``, the index of the user message to answer, is omitted, and so are answers without text
-    or tool calls. A tool call without a result gets a placeholder, because models require one.
-    """
+    """Convert messages to Ollama's format, without thinking before index ``turn_start`` and with missing results."""
     sent: list[ChatMessage] = []
     missing: dict[str, str] = {}
     for index, message in enumerate(messages):
@@ -140,10 +136,8 @@ class Prompt:
     history: History
     turn_start: int  # index of the user message to answer
     checkpoint: Checkpoint | None = None
-    trim_end: int = 0
-    """Number of messages at the start of the history whose long tool results and result images are trimmed."""
-    trim_turn: bool = False
-    """Whether long tool results of the current turn are trimmed too, except the results of the latest calls."""
+    trim_end: int = 0  # number of first messages whose long tool results and result images are trimmed
+    trim_turn: bool = False  # whether results of the current turn are trimmed too, except the latest
     shows_images: bool = True
 
     @cached_property

@@ -43,8 +43,7 @@ class Batch(NamedTuple):
 
     first: int
     lines: Sequence[bytes]
-    published: Sequence[ChatEvent] | None = None
-    """The events as they were published, or None in a batch that was read from the log."""
+    published: Sequence[ChatEvent] | None = None  # None in a batch that was read from the log
 
     @property
     def last(self) -> int:
@@ -62,8 +61,7 @@ class EventLog:
     last: int = 0
     size: int = 0  # memory of the stored events in bytes
     warnings: list[TurnWarning] = field(default_factory=list)  # all warnings of the run, oldest first
-    confirmations: dict[str, int] = field(default_factory=dict)
-    """For each confirmation ID, the number of the event that requests this approval."""
+    confirmations: dict[str, int] = field(default_factory=dict)  # number of the event, by confirmation ID
     _lines: list[bytes] = field(default_factory=list)
     _recent: deque[Batch] = field(default_factory=lambda: deque(maxlen=_RECENT_BATCHES))
     """Latest batches as they were published, so that a subscriber that is a little slow needs no decoding."""
@@ -141,8 +139,7 @@ class Run:
     log: EventLog = field(default_factory=EventLog)
     began: float = field(default_factory=time.monotonic)
     subscribers: int = 0  # number of clients that receive the events of the run or wait for its result
-    suspended: bool = False
-    """Whether the run waits without a subscriber, until the client sends its decision on a tool call."""
+    suspended: bool = False  # whether the run waits without a subscriber for the decision on a tool call
     cancel_timer: asyncio.TimerHandle | None = None  # timer that cancels the run after its last client has disconnected
     stopped: bool = False
     abort_error: MochiError | None = None  # error to report if the server cancels the run, else None
@@ -173,11 +170,7 @@ class Run:
             forwarder.notify(batch)
 
     async def forward(self, receive: "Receive", after: int = 0, *, idle: float | None = None) -> None:
-        """Call ``receive`` with batches of the events that follow event number ``after``, until the run has ended.
-
-        Events that arrive while ``receive`` waits for a slow client are read from the log later. After ``idle`` seconds
-        without events, ``receive`` is called with None.
-        """
+        """Call ``receive`` with the events after number ``after``, and with None after ``idle`` seconds without any."""
         forwarder = _Forwarder(self, receive, after)
         self._forwarders.add(forwarder)
         try:
@@ -190,11 +183,7 @@ class Run:
 
     @contextmanager
     def subscribed(self) -> Iterator[None]:
-        """Return a context manager that counts a subscriber while the ``with`` block runs.
-
-        ``disconnect_grace`` seconds after the last subscriber, the run is cancelled, unless a client is expected to
-        return: the run is suspended, or the input has ``on_disconnect="continue"``.
-        """
+        """Count a subscriber. Cancel the run ``disconnect_grace`` seconds after the last one, unless it may return."""
         self.subscribers += 1
         if self.cancel_timer is not None:
             self.cancel_timer.cancel()
@@ -221,11 +210,7 @@ Receive = Callable[[Batch | None], Coroutine[Any, Any, None]]
 
 
 class _Forwarder:
-    """Forwarder that passes the events of a run to the function ``receive``.
-
-    If ``receive`` returns without waiting, ``notify`` calls it directly, because a task switch costs more than the
-    call. Otherwise the task of ``Run.forward`` calls ``receive`` with the events that follow in the log.
-    """
+    """Forwarder of events to ``receive``. Without a task switch, as long as ``receive`` returns without waiting."""
 
     def __init__(self, run: Run, receive: Receive, position: int) -> None:
         self._run = run
@@ -234,8 +219,7 @@ class _Forwarder:
         self._is_fast = False
         self._call: EagerCall | None = None
         self._loop = asyncio.get_running_loop()
-        self._wakeup: asyncio.Future[None] | None = None
-        """Future that ends the wait of the task, or None if the task does not wait."""
+        self._wakeup: asyncio.Future[None] | None = None  # ends the wait of the task, if it waits
         self._last_activity = self._loop.time()
 
     def notify(self, batch: Batch) -> None:

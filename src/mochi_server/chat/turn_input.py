@@ -34,12 +34,10 @@ class GenerationOptions:
 
     think: bool | str | None = None
     options: dict[str, Any] | None = None
-    format: str | dict[str, Any] | None = None
-    """Format of the answer. An empty string is plain text, even if the session has a format."""
+    format: str | dict[str, Any] | None = None  # an empty string is plain text, even if the session has a format
     keep_alive: str | float | None = None
     thinks_by_default: bool = False  # whether the model may think if neither the request nor the session sets `think`
-    logprobs: int | None = None
-    """Number of alternative tokens with log probabilities for each token of the answer, or None for none."""
+    logprobs: int | None = None  # number of alternative tokens with log probabilities for each token
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,8 +49,7 @@ class ToolSelection:
     may_call: bool = True
     must_call: bool = False  # whether the first answer must call a tool
     only: str | None = None  # name of the only tool to offer, or None to offer all tools
-    parallel: bool = True
-    """Whether an answer may call several tools. Otherwise the server drops all calls except the first."""
+    parallel: bool = True  # whether an answer may call several tools; else the server drops all but the first
 
     @property
     def offered_client_tools(self) -> frozenset[str]:
@@ -64,29 +61,22 @@ class ToolSelection:
 class TurnInput:
     """Request for a turn, the same for every protocol. It contains no functions and nothing of HTTP."""
 
-    text: str | None = None
-    """New user message, or the new text of the edited message. None if the turn adds and edits no user message."""
+    text: str | None = None  # new user message, or the new text of the edited message
     images: tuple[Image, ...] = ()
-    results: Sequence[Message] = ()
-    """Results of tool calls that the client ran after an earlier turn. The turn stores them before the user message."""
+    results: Sequence[Message] = ()  # results of client tools, stored before the user message
     change: HistoryChange = "none"
     edit_index: int | None = None  # index of the user message to edit, if `change` is `edit`
-    generation: GenerationOptions = field(default_factory=GenerationOptions)
-    """Options that override the session's defaults."""
+    generation: GenerationOptions = field(default_factory=GenerationOptions)  # overrides the session's defaults
     tools: ToolSelection = field(default_factory=ToolSelection)
-    policy: ToolExecutionPolicy | None = None
-    """Approval policy of an agent that runs without a user. None is ``always_confirm``."""
-    model: str | None = None
-    """Model that the client requests. A stored session switches to it. If it is None, the session's model answers."""
-    agent: str | None = None
-    """Name of the agent that answers in its own session. None if the session's model answers."""
+    policy: ToolExecutionPolicy | None = None  # of an agent without a user; None is `always_confirm`
+    model: str | None = None  # requested model, to which a stored session switches; None for the session's model
+    agent: str | None = None  # name of the agent that answers in its own session, if any
     instructions: str | None = None  # text that is added to the system prompt for this turn and never stored
     if_busy: Literal["reject", "wait"] = "reject"
     on_disconnect: Literal["cancel", "continue"] = "cancel"
     interactive: bool = True  # whether clients can approve tool calls
     key: str | None = None
-    revision: str | None = None
-    """Expected revision. If the session has a different revision, the request fails with ``SessionConflict``."""
+    revision: str | None = None  # expected revision; if it differs, the turn fails with `SessionConflict`
 
     @property
     def new_message(self) -> str | None:

@@ -38,11 +38,7 @@ _COUNTERS = (
 
 
 class ResponseBuilder:
-    """Builder that collects one answer and publishes its events.
-
-    The builder accepts ``max_calls`` distinct tool calls, and calls that repeat them, but not more than four times
-    ``max_calls`` in total. ``skipped_calls`` is the number of further calls.
-    """
+    """Builder of one answer, which publishes its events. It skips calls beyond ``max_calls`` distinct calls."""
 
     def __init__(self, model: str, publish: Publish, max_calls: int) -> None:
         self.model = model
@@ -191,14 +187,11 @@ class TurnWriter:
         self._session_id = session.session_id
         self._client_tools = turn_input.tools.offered_client_tools
         self.answer: ResponseBuilder | None = None  # answer that the model writes now, or None
-        self._open_calls: dict[int, tuple[ToolInvocation, ToolOutcome | None]] = {}
-        """Tool calls without a stored result, by index. The outcome is set when the call has run."""
+        self._open_calls: dict[int, tuple[ToolInvocation, ToolOutcome | None]] = {}  # without a stored result
         self._initial_write: asyncio.Future[None] | None = None
         self._flush_timer: asyncio.TimerHandle | None = None
-        self._flush: asyncio.Future[None] | None = None
-        """Latest write of the partial answer, or None before the first one."""
-        self.is_complete = False
-        """Whether the answer that ends the turn is stored. A cancellation of the turn then comes too late."""
+        self._flush: asyncio.Future[None] | None = None  # latest write of the partial answer
+        self.is_complete = False  # whether the answer that ends the turn is stored; a cancellation then comes too late
         self.stored: list[Message] = []  # messages that the turn has added, oldest first
         self.outcomes: list[ToolOutcome] = []
         self.unstored_images: dict[str, Image] = {}  # images of tool results that are not stored yet, by SHA-256 hash
@@ -207,8 +200,7 @@ class TurnWriter:
         if (text := turn_input.new_message) is not None:
             digest = None if turn_input.key is None else key_digest(self._session_id, turn_input.key)
             self._new_messages.append(user_message(text, turn_input.images, key_digest=digest))
-        self.history = history = session.history.extended(self._new_messages)
-        """History of the session including the new messages of this request."""
+        self.history = history = session.history.extended(self._new_messages)  # includes the new messages
         user_index = last_user_index(history)
         self._answer_index = answer_index(history, turn_input.change)
         self._is_regeneration = self._answer_index < len(history)
@@ -264,11 +256,7 @@ class TurnWriter:
         del self._open_calls[call.index]
 
     async def interrupt(self, is_stopped: Callable[[], bool] = lambda: False) -> MochiError | None:
-        """Store the partial answer of an interrupted turn and the results of its open tool calls.
-
-        If this write or the earlier write of the user message fails, return the error, else return None. A partial
-        regenerated answer replaces the old answer only if a client has stopped the turn.
-        """
+        """Store the partial answer and the results of open calls. Return the error of a failed write, or None."""
         try:
             await run_shielded(self._interrupt(is_stopped))
         except MochiError as error:
@@ -285,7 +273,7 @@ class TurnWriter:
         if answer is not None and answer.has_text:
             messages.append(answer.message(interrupted=True))
         if self._is_regeneration and not is_stopped():
-            return
+            return  # the old answer stays
         self.stored.extend(messages)
         if self._is_regeneration and self.stored:
             await self._replace(self.stored)

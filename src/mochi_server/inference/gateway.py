@@ -29,8 +29,7 @@ _POLL_SECONDS, _REPEAT_SECONDS = 1.0, 5.0
 class Exchange:
     session_id: str
     payload: Mapping[str, Any]
-    history: Sequence[Any]
-    """Messages from which the prompt was built. The system message includes the instructions of the request."""
+    history: Sequence[Any]  # messages of the prompt; the system message includes the instructions
     first_stored: Any
     answer_id: str
     size: PromptSize
@@ -43,8 +42,7 @@ class Slots:
     def __init__(self) -> None:
         self._exchanges: dict[str, Exchange] = {}
         self._requests: dict[str, int] = {}
-        self._trims: dict[str, tuple[int, str]] = {}
-        """Window, and ID of the last trimmed message, of the prompts that are trimmed. The keys are session IDs."""
+        self._trims: dict[str, tuple[int, str]] = {}  # window and last trimmed message, by session ID
 
     def begin(self, model: str) -> int:
         """Discard the exchange of ``model`` before a new request to the model. Return the number of the new request."""
@@ -95,8 +93,7 @@ class RequestTracker:
     def __init__(self, on_first_token: Callable[[str, float], None]) -> None:
         self._on_first_token = on_first_token  # receives the model and the seconds until the first token
         self._running: dict[TrackedRequest, None] = {}
-        self._max_parallel: dict[str, int] = {}
-        """Estimated slots by model: the most parallel answers so far. Ollama does not report its number of slots."""
+        self._max_parallel: dict[str, int] = {}  # parallel answers so far, by model, as Ollama does not report slots
 
     @contextmanager
     def request(self, model: str) -> Iterator[TrackedRequest]:
@@ -153,11 +150,7 @@ class PromptSource(Protocol):
         """Size of the prompt before it is shortened."""
 
     async def fit(self, window: int | None, refused: int | None) -> "FixedPrompt | None":
-        """Return a prompt for a window of ``window`` tokens.
-
-        If ``refused`` is not None, Ollama refused the previous prompt, which had ``refused`` tokens. The new prompt
-        must be shorter. If that is impossible, return None or raise an error.
-        """
+        """Return a prompt for ``window`` tokens, or None. It is shorter if one of ``refused`` tokens was refused."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -179,14 +172,11 @@ class FixedPrompt:
 @dataclass(frozen=True, kw_only=True)
 class ModelRequest:
     allocation: Allocation
-    payload: Mapping[str, Any]
-    """Body of the request. The gateway adds the prompt and the window."""
+    payload: Mapping[str, Any]  # body of the request, without the prompt and the window
     prompt: PromptSource
     limits_answer: bool = True  # whether the answer must end where the window ends
-    exchange: Callable[[Mapping[str, Any], int], Exchange] | None = None
-    """Function that describes the content of the slot after the answer, given the body and the number of tokens."""
-    report: Callable[[str], None] | None = None
-    """Callback that receives the status of a waiting request: queued, loading_model or processing_prompt."""
+    exchange: Callable[[Mapping[str, Any], int], Exchange] | None = None  # from the body and the number of tokens
+    report: Callable[[str], None] | None = None  # receives `queued`, `loading_model` or `processing_prompt`
 
     def body(self, prompt: FixedPrompt) -> tuple[dict[str, Any], int | None]:
         """Return the body for ``/api/chat``, and the limit of the answer in tokens if the window sets one."""
@@ -274,11 +264,7 @@ class ModelGateway:
         return Allocation(self.windows, model, config, previous_model)
 
     async def send(self, request: ModelRequest, on_lines: OnLines) -> Answer:
-        """Send a request and pass batches of answer lines to ``on_lines``. Return the figures of the answer.
-
-        Raises the errors of ``AsyncOllamaClient.post_chat``, and ``ContextOverflow`` if Ollama refused every prompt as
-        too long. If the calling task is cancelled, Ollama stops generating the answer.
-        """
+        """Send a request and pass batches of lines to ``on_lines``. Raises ``OllamaError`` and ``ContextOverflow``."""
         return await self._until_accepted(request, lambda prompt: self._post_chat(request, prompt, on_lines))
 
     async def embed(self, request: ModelRequest) -> Mapping[str, Any]:

@@ -60,11 +60,7 @@ class TokenEstimate:
         return text + IMAGE_TOKENS * size.images + 1
 
     def room(self, size: PromptSize, window: int, *, counted: int = 0) -> int:
-        """Return a cautious estimate of how many tokens a prompt leaves free in a window.
-
-        Until the model's ratio is known, count each character as a token, but at most a quarter of the window in this
-        way, so that long answers are not cut without need. ``counted`` is Ollama's latest count of the conversation.
-        """
+        """Return a cautious estimate of the tokens that a prompt leaves free; ``counted`` is Ollama's latest count."""
         tokens = self.tokens(size)
         if self.tokens_per_char is None:
             tokens = max(tokens, counted, min(size.characters + IMAGE_TOKENS * size.images, window // 4))
@@ -92,8 +88,7 @@ class WindowDecision:
     window: int | None
     reason: str
     loaded: int | None = None  # window of the loaded model, or None if the model is not loaded or its state is unknown
-    differs: bool = False
-    """Whether Ollama reloads the model because a session has a manual window that other sessions do not have."""
+    differs: bool = False  # whether Ollama reloads the model because of a manual window
 
     @property
     def is_loaded(self) -> bool:
@@ -106,8 +101,7 @@ class _ModelWindow:
     window: int | None = None
     ceiling: int | None = None  # upper limit of the window after Ollama has run out of memory, or None
     estimate: TokenEstimate = field(default_factory=TokenEstimate)
-    manual: set[int] = field(default_factory=set)
-    """Manual windows of sessions. If Ollama has loaded the model with one of them, other sessions do not adopt it."""
+    manual: set[int] = field(default_factory=set)  # manual windows, which other sessions do not adopt
 
 
 async def _unknown() -> None:
@@ -121,8 +115,7 @@ class WindowRegistry:
     loaded: Callable[[], Awaitable[Mapping[str, int] | None]] = _unknown
     """Function that returns the windows of the models in memory, by qualified model name, or None if unknown."""
     dynamic: bool = True
-    on_adjusted: Callable[[str], object] = lambda _: None
-    """Callback that receives the reason when the window of a session changes."""
+    on_adjusted: Callable[[str], object] = lambda _: None  # receives the reason of a change
     _entries: dict[str, _ModelWindow] = field(default_factory=dict, init=False)
 
     async def decide(
@@ -245,8 +238,7 @@ class Allocation:
 
     windows: WindowRegistry
     model: ModelInfo
-    config: Mapping[str, Any] | None = None
-    """The session's ``context_window_config``, or None for requests without a session."""
+    config: Mapping[str, Any] | None = None  # the session's `context_window_config`, if any
     previous_model: str | None = None
     usage: int = 0  # Ollama's latest token count of the conversation, or 0 if that count no longer applies
     counted: int = 0  # the part of `usage` that the next prompt contains
@@ -255,8 +247,7 @@ class Allocation:
     differs: bool = False  # as in `WindowDecision`, for the latest request
     is_loaded: bool = False  # whether the model was loaded with this window before the latest request
     _has_stepped_down: bool = field(default=False, init=False)
-    _highest_count: int = field(default=0, init=False)
-    """Highest token count of Ollama for the prompts of this allocation."""
+    _highest_count: int = field(default=0, init=False)  # highest token count of Ollama
 
     @property
     def size(self) -> int | None:

@@ -33,8 +33,7 @@ class Selection:
     """Tools and agents that a session enables. ``warnings`` has one entry for each name that cannot be used."""
 
     active_tools: list[str] = field(default_factory=list)
-    missing_tools: list[str] = field(default_factory=list)
-    """Names of enabled tools that do not exist or are reserved, and the name of a tool group that does not exist."""
+    missing_tools: list[str] = field(default_factory=list)  # including reserved tools and a missing group
     active_agents: list[str] = field(default_factory=list)
     missing_agents: list[str] = field(default_factory=list)  # names of enabled agents that do not exist or are invalid
     warnings: list[TurnWarning] = field(default_factory=list)

@@ -69,13 +69,10 @@ class SummaryResult:
 class _SummaryState:
     task: "asyncio.Task[None] | None" = None
     is_requesting: bool = False  # whether the summary has been requested from the model
-    answer_id: str | None = None
-    """Message ID of the last answer of this process. If another server has answered since, it writes the summary."""
+    answer_id: str | None = None  # last answer of this process; other servers summarize after their own
     covered: str | None = None  # ID of the last message that the stored summary covers
-    failed: set[str] = field(default_factory=set)
-    """Names of models that failed to summarize. Background summaries do not use these models again."""
-    postponements: int = 0
-    """Number of times that turns of other sessions have postponed the summary since the latest turn of this one."""
+    failed: set[str] = field(default_factory=set)  # models that the background does not use again
+    postponements: int = 0  # by turns of other sessions, since the latest turn of this one
 
 
 @dataclass(eq=False)
