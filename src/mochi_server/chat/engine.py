@@ -285,7 +285,6 @@ class RunRegistry:
                 run.cancel(SessionTaken(run.session_id))
 
     async def aclose(self) -> None:
-        """Refuse new turns, cancel the running turns and store their partial answers."""
         self.shutdown.set()
         await self.end_all()
 

@@ -22,8 +22,7 @@ class Answerer:
 
     window: WindowDecision | None = None
     """Context window of the answer, or None if no model was called."""
-    repeated: Sequence[Message] = ()
-    """Stored messages of an earlier turn that the answer repeats."""
+    repeated: Sequence[Message] = ()  # stored messages of an earlier turn that the answer repeats
 
     async def begin(self, session: ChatSession) -> ChatSession:
         """Change the history as the input of the turn demands. Return the changed session."""

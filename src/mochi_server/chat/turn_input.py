@@ -83,7 +83,6 @@ class TurnInput:
         return self.text if self.change == "none" else None
 
     def is_same_request(self, other: "TurnInput") -> bool:
-        """Return whether both requests have the same model, message, images and generation options."""
         mine, others = (
             (qualified_name(each.model or ""), each.text, each.images, each.generation) for each in (self, other)
         )

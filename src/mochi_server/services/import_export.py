@@ -173,7 +173,8 @@ class ImportExportService:
 def _encode_session(session: ChatSession, images: Mapping[str, bytes] | None) -> bytes:
     extra = session.extra
     if images is not None:
-        extra = {**extra, "blobs": {name: b64encode(data).decode() for name, data in images.items()}}
+        blobs = {name: b64encode(data).decode() for name, data in images.items()}
+        extra = {**extra, "blobs": {**(extra.get("blobs") or {}), **blobs}}  # of a copied export
     return encode_file(session.metadata, [encode(message) for message in session.history], extra)
 
 
