@@ -9,13 +9,11 @@ from functools import partial
 from mochi_server.agents.discovery import AgentDiscoveryService, AgentRegistry
 from mochi_server.agents.execution import AgentAnswers, AgentExecutionService
 from mochi_server.agents.prompt_loader import PromptLoader
-from mochi_server.agents.tool_factory import AgentToolboxProvider
+from mochi_server.agents.tool_factory import agent_toolbox
 from mochi_server.chat.approvals import ApprovalService
 from mochi_server.chat.conversation import Conversations, StorageRetry
-from mochi_server.chat.engine import ChatEngine
-from mochi_server.chat.model_answerer import ModelAnswers, ToolboxFactory
-from mochi_server.chat.run_registry import RunRegistry
-from mochi_server.chat.tool_loop import ToolLoopLimits
+from mochi_server.chat.engine import ChatEngine, RunRegistry
+from mochi_server.chat.model_answerer import ModelAnswers, ToolLoopLimits
 from mochi_server.config import MochiServerSettings
 from mochi_server.constants import AGENT_TOOL
 from mochi_server.errors import NotReady, ShuttingDown, StorageFailed
@@ -94,12 +92,11 @@ class Services:
             on_tool_calls=metrics.tool_calls_ended,
             retry=retry,
         )
-        agent_tool = AgentToolboxProvider(self.agents, agent_execution, settings.tool_output_limit_chars)
-        toolboxes = ToolboxFactory(self.tools, self.execution, self.approvals, agent_tool.create)
-        models = ModelAnswers(gateway, toolboxes, limits, self.sessions, selections)
+        agent_tools = partial(agent_toolbox, agent_execution, self.agents)
+        models = ModelAnswers(gateway, self.tools, self.execution, self.approvals, agent_tools, limits, self.sessions)
         self.runs = RunRegistry(
             self.store,
-            ChatEngine(models, AgentAnswers(self.agents, agent_execution)),
+            ChatEngine(models.prepare, AgentAnswers(self.agents, agent_execution).prepare),
             retry,
             self.summaries,
             gateway.prefetch_loaded,

@@ -8,7 +8,7 @@ from fastapi import Depends, Request
 from mochi_server.agents.discovery import AgentRegistry
 from mochi_server.chat.approvals import ApprovalService
 from mochi_server.chat.conversation import Conversation
-from mochi_server.chat.run_registry import RunRegistry
+from mochi_server.chat.engine import RunRegistry
 from mochi_server.config import MochiServerSettings
 from mochi_server.container import Services
 from mochi_server.ollama.async_client import AsyncOllamaClient

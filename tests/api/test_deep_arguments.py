@@ -7,7 +7,7 @@ from typing import Any
 import orjson
 import pytest
 
-from mochi_server.chat.response_builder import ResponseBuilder
+from mochi_server.chat.turn_writer import ResponseBuilder
 from mochi_stub import StubServer
 from mochi_stub.prompt import Prompt, ToolCall
 from mochi_stub.reply import Reply, Text, ToolCalls

@@ -6,7 +6,7 @@ from typing import Any
 import httpx
 import pytest
 
-from mochi_server.chat import event_log
+from mochi_server.chat import run as run_module
 from mochi_server.events import ChatEvent, ContentDelta
 from mochi_stub import StubServer
 from tests.frontends.chats import message, user
@@ -39,14 +39,14 @@ def session(server: RunningServer) -> str:
 @pytest.fixture
 def decoded(monkeypatch: pytest.MonkeyPatch) -> list[bytes]:
     """The lines that the server decodes."""
-    lines, decode = list[bytes](), event_log.decode
+    lines, decode = list[bytes](), run_module.decode
 
     def record(line: bytes) -> ChatEvent:
         lines.append(line)
         return decode(line)
 
-    monkeypatch.setattr(event_log, "decode", record)
-    assert event_log.Batch(1, [event_log.encode(ContentDelta("a"))]).events == [ContentDelta("a")]
+    monkeypatch.setattr(run_module, "decode", record)
+    assert run_module.Batch(1, [run_module.encode(ContentDelta("a"))]).events == [ContentDelta("a")]
     assert lines.pop()
     return lines
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from mochi_server.chat import event_log
+from mochi_server.chat import run as run_module
 from mochi_server.web import sse
 from mochi_stub import Model, StubServer
 from mochi_stub.reply import Reply
@@ -145,7 +145,7 @@ def test_turn_can_be_resumed_within_disconnect_grace(tmp_path: Path, holding: Ga
 
 @pytest.mark.one_process("inspects the server process")
 def test_dropped_events_are_replaced_by_snapshot(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(event_log, "MAX_BYTES", 20_000)
+    monkeypatch.setattr(run_module, "MAX_BYTES", 20_000)
     pieces = [f"w{number} " for number in range(500)]
     with (
         StubServer(speed=0, resolve=lambda _: Reply.of(pieces, reasoning=["Let me ", "think. "])) as ollama,
@@ -168,7 +168,7 @@ def test_dropped_events_are_replaced_by_snapshot(tmp_path: Path, monkeypatch: py
 @pytest.mark.slow
 @pytest.mark.one_process("inspects the server process")
 def test_slow_subscriber_blocks_no_other_and_misses_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(event_log, "MAX_BYTES", 100_000)
+    monkeypatch.setattr(run_module, "MAX_BYTES", 100_000)
     pieces = ["0123456789 " * 1_000] * 500
     model = Model("mochi", chars_per_token=10_000)
     with (

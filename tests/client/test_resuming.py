@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from mochi_server.chat import event_log
+from mochi_server.chat import run as run_module
 from mochi_server.client import ApiError, ConnectionFailed, MochiClient
 from mochi_server.events import ContentDelta, Snapshot
 from mochi_stub import StubServer
@@ -82,7 +82,7 @@ def test_same_idempotency_key_is_the_same_message(client: MochiClient) -> None:
 def test_dropped_events_are_replaced_by_a_snapshot(
     connect: Connect, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(event_log, "MAX_BYTES", 2000)
+    monkeypatch.setattr(run_module, "MAX_BYTES", 2000)
     gate = Gate()
     reply = Reply([Text(["one "]), gate, Text([f"{number} " for number in range(200)])])
     with (

@@ -10,7 +10,7 @@ from typing import Any
 import httpx
 import pytest
 
-from mochi_server.chat.idempotency import resolve_idempotent
+from mochi_server.chat.turn import resolve_idempotent
 from mochi_server.chat.turn_input import ToolSelection, TurnInput
 from mochi_server.sessions.session import ChatSession, key_digest
 from mochi_server.sessions.types import Message, SessionCreationOptions

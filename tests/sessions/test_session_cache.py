@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from mochi_server.chat.prompt_messages import encode_messages
+from mochi_server.chat.prompt import encode_messages
 from mochi_server.errors import SessionNotFound
 from mochi_server.sessions import FileSessionStore, Message, SessionManager
 from mochi_server.storage.files.atomic_files import Signature

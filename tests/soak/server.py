@@ -2,9 +2,9 @@
 
 import sys
 
-from mochi_server.chat import run_registry
+from mochi_server.chat import engine
 from mochi_server.cli.main import main
 
 if __name__ == "__main__":
-    run_registry.MAX_BYTES = int(sys.argv.pop(1))
+    engine.MAX_BYTES = int(sys.argv.pop(1))
     sys.exit(main())

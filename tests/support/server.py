@@ -141,5 +141,5 @@ class _Server(uvicorn.Server):
         assert self._loop is not None
         assert self._leaving is not None
         services = self.config.app.state.services  # type: ignore[union-attr]  # our FastAPI
-        self._loop.call_soon_threadsafe(services.runs.shutdown.set)
+        asyncio.run_coroutine_threadsafe(services.runs.drain(), self._loop)
         self._loop.call_soon_threadsafe(self._leaving.set)

@@ -7,9 +7,8 @@ import pytest
 
 from mochi_server.chat.model_call import allocate_window, save_window
 from mochi_server.errors import StorageBusy
-from mochi_server.inference.estimate import PromptSize, TokenEstimate
 from mochi_server.inference.gateway import ModelGateway
-from mochi_server.inference.windows import WindowDecision, WindowRegistry
+from mochi_server.inference.windows import Allocation, PromptSize, TokenEstimate, WindowDecision, WindowRegistry
 from mochi_server.ollama.async_client import AsyncOllamaClient
 from mochi_server.ollama.types import ModelInfo
 from mochi_server.sessions.session import ChatSession
@@ -211,7 +210,9 @@ def manual(window: int) -> dict[str, Any]:
 async def test_without_dynamic_windows_only_manual_windows_apply() -> None:
     registry = WindowRegistry(dynamic=False)
     assert (await decide(registry, model(40960))).window is None
-    assert not registry.grow(model(40960), 99999, registry.size("m"))
+    allocation = Allocation(registry, model(40960))
+    await allocation.decide(10)
+    assert not allocation.grow(99999)
     config = registry.initial_config(model(40960))
     assert (config["dynamic_enabled"], config["current_window"]) == (False, None)
     decision = await decide(registry, model(40960), config=manual(4096))

@@ -6,7 +6,7 @@ import anyio
 import anyio.lowlevel
 import pytest
 
-from mochi_server.chat.event_log import Batch
+from mochi_server.chat.run import Batch
 from mochi_server.events import ContentDelta, Done
 from mochi_server.util.eager import EagerCall
 from tests.support.runs import run_of

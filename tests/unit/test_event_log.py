@@ -4,8 +4,8 @@ from typing import get_args
 
 import pytest
 
-from mochi_server.chat import event_log
-from mochi_server.chat.event_log import EventLog, decode, encode
+from mochi_server.chat import run as run_module
+from mochi_server.chat.run import EventLog, decode, encode
 from mochi_server.events import (
     AgentStart,
     ChatEvent,
@@ -60,7 +60,7 @@ def test_long_log_is_read_in_batches_from_any_position() -> None:
 
 
 def test_snapshot_replaces_dropped_events(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(event_log, "MAX_BYTES", 2000)
+    monkeypatch.setattr(run_module, "MAX_BYTES", 2000)
     log = EventLog()
     for number in range(300):
         log.add([ThinkingDelta(f"t{number} ") if number < 100 else ContentDelta(f"c{number} ")])

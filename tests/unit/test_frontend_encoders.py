@@ -8,8 +8,8 @@ from ag_ui.core import Event, RunAgentInput
 from pydantic import TypeAdapter
 
 from mochi_server import events
-from mochi_server.chat import event_log
-from mochi_server.chat.event_log import Batch
+from mochi_server.chat import run as run_module
+from mochi_server.chat.run import Batch
 from mochi_server.chat.turn import TurnResult
 from mochi_server.errors import OllamaError
 from mochi_server.protocols.ag_ui.encoder import AgUiEncoder
@@ -34,7 +34,7 @@ def ag_ui(result: TurnResult = TurnResult(), *, timeout: float = 300) -> AgUiEnc
 
 
 def encode(encoder: InteractiveEncoder, *published: events.ChatEvent, first: int = 1) -> list[dict[str, Any]]:
-    lines = [event_log.encode(event) for event in published]
+    lines = [run_module.encode(event) for event in published]
     return messages(encoder.encode(Batch(first, lines)))
 
 

@@ -6,9 +6,8 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 
 from mochi_server.chat.conversation import Conversation
-from mochi_server.chat.response_builder import ResponseBuilder
 from mochi_server.chat.turn_input import TurnInput
-from mochi_server.chat.turn_writer import TurnWriter
+from mochi_server.chat.turn_writer import ResponseBuilder, TurnWriter
 from mochi_server.errors import InternalError, MochiError
 from mochi_server.sessions.session import ChatSession
 from mochi_server.sessions.types import Message, SessionCreationOptions

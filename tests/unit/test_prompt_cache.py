@@ -7,9 +7,8 @@ from typing import Any
 import orjson
 import pytest
 
-from mochi_server.chat.prompt_fitting import TRIMMED_CHARS, Checkpoint, Prompt
-from mochi_server.chat.prompt_messages import shows_images, to_ollama_messages
-from mochi_server.inference.estimate import PromptSize
+from mochi_server.chat.prompt import TRIMMED_CHARS, Checkpoint, Prompt, shows_images, to_ollama_messages
+from mochi_server.inference.windows import PromptSize
 from mochi_server.ollama.payloads import chat_payload
 from mochi_server.ollama.types import Encoded
 from mochi_server.sessions import Message

@@ -2,9 +2,8 @@
 
 from mochi_server.agents.config import AgentDefinition, AgentSettings
 from mochi_server.agents.discovery import AgentDiscoveryService
-from mochi_server.agents.execution import AgentExecutionService
+from mochi_server.agents.execution import AgentCaller, AgentExecutionService, AgentResult
 from mochi_server.agents.prompt_loader import PromptLoader
-from mochi_server.agents.task import AgentCaller, AgentResult
 
 __all__ = [
     "AgentCaller",

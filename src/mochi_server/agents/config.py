@@ -22,18 +22,14 @@ class AgentDefinition:
     description: str = ""
     system_prompt: str = ""
     model: str | None = None
-    mcp_tools: tuple[str, ...] = ()
-    """Names of MCP tools and MCP servers in ``SKILL.md``. The name of a server stands for all of its tools."""
-    catalogue: ToolCatalogue = field(default_factory=ToolCatalogue)
-    """The usable tools of the agent, and the problems of its unusable tools."""
+    mcp_tools: tuple[str, ...] = ()  # names of MCP tools, and of MCP servers for all of their tools
+    catalogue: ToolCatalogue = field(default_factory=ToolCatalogue)  # usable tools, and problems
     valid: bool = True
     error_message: str | None = None
-    modified: int = 0
-    """Time of the last change of ``SKILL.md``, in seconds since 1970."""
+    modified: int = 0  # time of the last change of `SKILL.md`, in seconds since 1970
 
     @property
     def tools(self) -> dict[str, Callable[..., Any]]:
-        """The functions that the agent may call, by name."""
         return {name: tool.function for name, tool in self.catalogue.tools.items()}
 
 
@@ -71,29 +67,19 @@ def parse_skill(name: str, text: str) -> AgentDefinition:
         where = f" in line {mark.line + 1}" if mark is not None else ""
         problem = f"{getattr(error, 'problem', None) or error}{where}"
         raise SkillError(f"the front matter is not YAML ({problem}); quote values that contain a colon") from error
-    faults: list[str] = []
-    description, model = (_text(fields, field_name, faults) for field_name in ("description", "model"))
-    if "description" not in fields or (description is None and not faults):
+    faults = [
+        f"{key} must be text, not {type(fields[key]).__name__}"
+        for key in ("description", "model")
+        if not isinstance(fields.get(key), str | None)
+    ]
+    description, model = (str(fields.get(key) or "").strip() for key in ("description", "model"))
+    if "description" not in fields or not (description or faults):
         faults.insert(0, "it has no description; begin it with the three lines `---`, `description: ...` and `---`")
-    mcp_tools = _names(fields, "mcp_tools", faults)
+    names: Any = fields.get("mcp_tools") or []
+    names = [names] if isinstance(names, str) else names
+    if not isinstance(names, list) or not all(isinstance(each, str) and each.strip() for each in names):
+        faults.append("mcp_tools must be a list of names, such as [time, echo]")
     if faults:
         raise SkillError(*faults)
-    return AgentDefinition(name, " ".join(str(description).split()), body, model, mcp_tools)
-
-
-def _text(fields: dict[str, object], name: str, faults: list[str]) -> str | None:
-    """Return the text of a field, or None if it is missing or blank. Add a fault if the field is not a text."""
-    value = fields.get(name)
-    if value is not None and not isinstance(value, str):
-        faults.append(f"{name} must be text, not {type(value).__name__}")
-    return value.strip() or None if isinstance(value, str) else None
-
-
-def _names(fields: dict[str, object], name: str, faults: list[str]) -> tuple[str, ...]:
-    """Return the names in a field without repetitions. Add a fault if the field is not a list of names."""
-    value = fields.get(name)
-    names = [value] if isinstance(value, str) else value or []
-    if not isinstance(names, list) or not all(isinstance(each, str) and each.strip() for each in names):
-        faults.append(f"{name} must be a list of names, such as [time, echo]")
-        return ()
-    return tuple(dict.fromkeys(each.strip() for each in names))
+    mcp_tools = tuple(dict.fromkeys(each.strip() for each in names))
+    return AgentDefinition(name, " ".join(description.split()), body, model or None, mcp_tools)

@@ -29,10 +29,7 @@ class AgentDiscoveryService:
     """Service that finds the agents of one directory and caches them."""
 
     def __init__(self, agents_dir: str | Path | None, agent_chats_dir: str | Path | None = None) -> None:
-        """Create a service for the agents in ``agents_dir``. If ``agents_dir`` is None, there are no agents.
-
-        ``agent_chats_dir`` contains the sessions of agents. By default, it is a folder of ``agents_dir``.
-        """
+        """Find the agents in ``agents_dir``, if any. ``agent_chats_dir`` is by default a folder of ``agents_dir``."""
         self._is_empty = agents_dir is None
         self._directory = Path(agents_dir or "")  # not read if there are no agents
         self._chats = Path(agent_chats_dir) if agent_chats_dir is not None else self._directory / CHATS_FOLDER
@@ -48,11 +45,9 @@ class AgentDiscoveryService:
         return self._agents
 
     def get(self, name: str) -> AgentDefinition:
-        """Return the valid agent ``name``. Raises ``AgentNotFound`` or ``AgentInvalid``."""
         return require_valid(self.discover(), name)
 
     def names(self) -> list[str]:
-        """Return the names of all agent folders, sorted."""
         if self._is_empty:
             return []
         try:
@@ -94,7 +89,6 @@ class AgentDiscoveryService:
 
 
 def require_valid(agents: dict[str, AgentDefinition], name: str) -> AgentDefinition:
-    """Return the valid agent ``name``. Raises ``AgentNotFound`` or ``AgentInvalid``."""
     if name not in agents:
         raise AgentNotFound(name)
     if not agents[name].valid:
@@ -139,7 +133,6 @@ class AgentRegistry:
     discovery: AgentDiscoveryService
     tools: ToolRegistry
     import_seconds: float = IMPORT_SECONDS
-    """Import timeout for each agent."""
     _agents: dict[str, AgentDefinition] | None = field(default=None, init=False)
     _importing: asyncio.Lock = field(default_factory=asyncio.Lock, init=False)
 
@@ -155,13 +148,11 @@ class AgentRegistry:
             return self._agents or await self._discover()
 
     async def reload(self) -> dict[str, AgentDefinition]:
-        """Discover the agents again and return them by name."""
         async with self._importing:
             agents = await self._discover()
         return await self._with_mcp_tools(agents)
 
     async def get(self, name: str) -> AgentDefinition:
-        """Return the valid agent ``name``. Raises ``AgentNotFound`` or ``AgentInvalid``."""
         return require_valid(await self.agents(), name)
 
     async def enabled(self, names: list[str]) -> dict[str, AgentDefinition]:
@@ -171,15 +162,16 @@ class AgentRegistry:
 
     async def current(self, agent: AgentDefinition) -> AgentDefinition:
         """Read ``SKILL.md`` again and return the agent with the MCP tools that it names. Raises ``AgentInvalid``."""
-        imported = (self._agents or {}).get(agent.name, agent)
-        updated = await anyio.to_thread.run_sync(self.discovery.refresh, imported)
+        updated = await anyio.to_thread.run_sync(self.discovery.refresh, self._with_imported_tools(agent))
         return (await self._with_mcp_tools({agent.name: updated}))[agent.name]
 
     async def current_tools(self, agent: AgentDefinition) -> Mapping[str, Tool]:
         """Return the tools of ``agent`` by name, with the tools that its MCP servers offer now."""
-        imported = (self._agents or {}).get(agent.name, agent)
-        of_python = replace(agent, catalogue=imported.catalogue)
-        return (await self._with_mcp_tools({agent.name: of_python}))[agent.name].catalogue.tools
+        agents = await self._with_mcp_tools({agent.name: self._with_imported_tools(agent)})
+        return agents[agent.name].catalogue.tools
+
+    def _with_imported_tools(self, agent: AgentDefinition) -> AgentDefinition:
+        return replace(agent, catalogue=(self._agents or {}).get(agent.name, agent).catalogue)
 
     async def _discover(self) -> dict[str, AgentDefinition]:
         names = await anyio.to_thread.run_sync(self.discovery.names)
@@ -206,7 +198,10 @@ def _with_named_tools(agent: AgentDefinition, catalogue: ToolCatalogue) -> Agent
     available = {name: tool for name, tool in catalogue.tools.items() if tool.source is not None}
     tools, problems = dict(agent.catalogue.tools), list(agent.catalogue.problems)
     for named in agent.mcp_tools:
-        found = _tools_named(named, available)
+        of_server = f"mcp:{quote(named, safe='')}/"
+        found = {name: tool for name, tool in available.items() if name == named} or {
+            name: tool for name, tool in available.items() if str(tool.source).startswith(of_server)
+        }
         if not found:
             names = ", ".join(available) or "none"
             text = f"{SKILL_FILE}: mcp_tools names {named!r}, but no MCP tool or server has this name"
@@ -215,11 +210,3 @@ def _with_named_tools(agent: AgentDefinition, catalogue: ToolCatalogue) -> Agent
             if tools.setdefault(name, tool) is not tool:
                 problems.append(Problem(named, f"a tool in __init__.py has the same name as the MCP tool {name!r}"))
     return replace(agent, catalogue=ToolCatalogue(tools, agent.catalogue.groups, tuple(problems)))
-
-
-def _tools_named(named: str, available: Mapping[str, Tool]) -> dict[str, Tool]:
-    """Return the tool called ``named``, or all tools of the MCP server called ``named``."""
-    if named in available:
-        return {named: available[named]}
-    prefix = f"mcp:{quote(named, safe='')}/"
-    return {name: tool for name, tool in available.items() if str(tool.source).startswith(prefix)}

@@ -1,27 +1,28 @@
 """Execution of agents: a planning phase without tools, then an execution phase with tools."""
 
 import logging
-from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from functools import partial
+from typing import Literal
 
 import anyio.to_thread
+import orjson
 
+from mochi_server import events
 from mochi_server.agents.config import AgentDefinition
 from mochi_server.agents.discovery import AgentRegistry
 from mochi_server.agents.prompt_loader import PromptLoader
-from mochi_server.agents.task import AgentCaller, AgentEvents, AgentResult, session_line
 from mochi_server.chat.conversation import Conversation, StorageRetry
-from mochi_server.chat.model_call import ModelCall
-from mochi_server.chat.tool_loop import ToolLoop, ToolLoopLimits
+from mochi_server.chat.model_answerer import ToolLoop, ToolLoopLimits
+from mochi_server.chat.model_call import ModelCall, save_window
 from mochi_server.chat.turn import Answerer
 from mochi_server.chat.turn_input import GenerationOptions, TurnInput
 from mochi_server.chat.turn_writer import TurnWriter
-from mochi_server.errors import MochiError, ModelNotFound, SessionNotFound, ToolNotFound
+from mochi_server.errors import MochiError, ModelNotFound, SessionBusy, SessionNotFound, ToolNotFound
 from mochi_server.events import Publish, TurnWarning
 from mochi_server.inference.gateway import ModelGateway
-from mochi_server.inference.windows import WindowDecision
 from mochi_server.ollama.types import ModelInfo
 from mochi_server.sessions.session import (
     OWNER,
@@ -32,12 +33,128 @@ from mochi_server.sessions.session import (
     without_system_prompt,
 )
 from mochi_server.sessions.store import SessionStore
-from mochi_server.sessions.types import Message, SessionCreationOptions
+from mochi_server.sessions.types import Message, SessionCreationOptions, ToolExecutionPolicy
+from mochi_server.tools.discovery import Tool
 from mochi_server.tools.execution import ToolExecutionService
-from mochi_server.tools.toolbox import FunctionToolbox
+from mochi_server.tools.toolbox import Approver, BoundCall, CallProgress, FunctionToolbox, needs_approval
 from mochi_server.util.clock import new_id
 
+Phase = Literal["planning", "execution"]
+
 logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class DenyAllApprover:
+    """Approver for agents without a user. It denies every call that needs approval under ``policy``."""
+
+    policy: ToolExecutionPolicy
+    interactive: bool = False
+
+    async def decide(self, _: BoundCall, __: Callable[[str], None]) -> None:
+        """Do nothing, because no client can decide."""
+
+    async def requires_approval(self, tool: Tool) -> bool:
+        return needs_approval(self.policy, tool)
+
+    async def approve_for_session(self, _: Tool) -> None:
+        """Do nothing, because no call is ever approved."""
+
+
+@dataclass(frozen=True)
+class AgentCaller:
+    """Caller of an agent: a tool call of another turn, or a program without a user."""
+
+    approver: Approver
+    current_tools: Callable[[], Awaitable[Mapping[str, Tool]]] | None = None  # None if they do not change
+    call_id: str = ""  # ID of the tool call that started the agent; the events of the agent contain it
+    progress: CallProgress = field(default_factory=CallProgress)  # its partial output names the session
+
+    @classmethod
+    def without_user(cls, policy: ToolExecutionPolicy | None) -> "AgentCaller":
+        """Return a caller that denies every call that needs approval. Without a policy, every call needs approval."""
+        return cls(DenyAllApprover(policy or ToolExecutionPolicy.ALWAYS_CONFIRM))
+
+
+@dataclass(frozen=True, slots=True)
+class AgentResult:
+    """Result of an agent. ``output`` is text for the calling model. The text begins with the session ID, if any."""
+
+    output: str
+    session_id: str | None = None
+    error_code: str | None = None
+    messages: Sequence[Message] = ()  # the messages that the agent added to its session
+
+
+def _texts(messages: Sequence[Message]) -> Iterator[str]:
+    for message in messages:
+        if message["role"] == "tool":
+            yield f"Result of {message['tool_name']}: {message['content']}"
+        else:
+            yield message["content"].strip()
+        for function in (call["function"] for call in message.get("tool_calls", ())):
+            yield f"Calls {function['name']}({orjson.dumps(function['arguments']).decode()})"
+
+
+def _explain(agent: str, failure: MochiError) -> str:
+    session_id = failure.details.get("session_id")
+    if isinstance(failure, SessionNotFound):
+        return f"Agent {agent!r} has no session {session_id!r}. Omit session_id to start a new session."
+    if isinstance(failure, SessionBusy):
+        return f"Session {session_id!r} of agent {agent!r} is in use. Omit session_id to start a new session."
+    return f"The agent failed: {failure.message}"
+
+
+@dataclass(frozen=True, slots=True)
+class AgentEvents:
+    """Publisher of the events of one agent call. ``call_id`` is the ID of the tool call that started the agent."""
+
+    publish: events.Publish
+    agent_name: str
+    instruction: str
+    call_id: str
+    session_id: str | None = None
+
+    def start(self) -> None:
+        self.publish([events.AgentStart(self.agent_name, self.instruction, self.session_id, self.call_id)])
+
+    def complete(self, output: str, code: str | None, messages: Sequence[Message] = ()) -> AgentResult:
+        """Publish the end of the agent and return its result. ``code`` is the code of the error, or None."""
+        name, session_id = self.agent_name, self.session_id
+        self.publish([events.AgentComplete(name, session_id, output, code is None, code, session_id, self.call_id)])
+        return AgentResult(output, session_id, code, messages)
+
+    def complete_with(self, messages: Sequence[Message], failure: MochiError | None) -> AgentResult:
+        """Complete an agent that added ``messages`` to its session. ``failure`` is None on success."""
+        parts = [] if self.session_id is None else [f"Session ID: {self.session_id}", *_texts(messages)]
+        if failure is not None:
+            parts.append(_explain(self.agent_name, failure))
+        return self.complete("\n\n".join(filter(None, parts)), failure.code if failure else None, messages)
+
+    def publisher(self, phase: Phase) -> events.Publish:
+        """Return a function that converts the events of ``phase`` and publishes the results."""
+
+        def publish_mapped(events: list[events.ChatEvent]) -> None:
+            if mapped := [new for event in events if (new := self._map(event, phase)) is not None]:
+                self.publish(mapped)
+
+        return publish_mapped
+
+    def _map(self, event: events.ChatEvent, phase: Phase) -> events.ChatEvent | None:
+        """Convert an event of the agent's turn. Return None if clients do not receive the event."""
+        name, session_id, call_id = self.agent_name, self.session_id or "", self.call_id
+        match event:
+            case events.ContentDelta():
+                kind = events.AgentPlanning if phase == "planning" else events.AgentExecution
+                return kind(event.content, name, session_id, call_id)
+            case events.ToolCalled() | events.ToolResult():
+                new = events.AgentToolCalled if isinstance(event, events.ToolCalled) else events.AgentToolResult
+                return new(name, **asdict(event), agent_session_id=session_id, parent_call_id=call_id)
+            case events.ToolConfirmationRequired():
+                return replace(event, agent_name=name)
+            case events.TurnWarning():
+                return replace(event, message=f"Agent {name!r}: {event.message}")
+        return None if isinstance(event, events.ThinkingDelta | events.ToolContinuationStart) else event
 
 
 @dataclass
@@ -49,8 +166,7 @@ class AgentExecutionService:
     tools: ToolExecutionService = field(default_factory=ToolExecutionService)
     prompts: PromptLoader = field(default_factory=PromptLoader)
     limits: ToolLoopLimits = field(default_factory=ToolLoopLimits)
-    on_tool_calls: Callable[[Sequence[Message]], None] = lambda _: None
-    """Callback that receives the messages that an agent has stored, including tool results."""
+    on_tool_calls: Callable[[Sequence[Message]], None] = lambda _: None  # receives stored messages
     retry: StorageRetry = field(default_factory=StorageRetry)
 
     async def execute(
@@ -78,7 +194,7 @@ class AgentExecutionService:
             async with self._open_session(agent, session_id, name, model) as session:
                 events = replace(events, session_id=session.session_id)
                 events.start()
-                caller.progress.partial_output = session_line(session.session_id)
+                caller.progress.partial_output = f"Session ID: {session.session_id}"
                 conversation = Conversation(session.session_id, self.store, "agent_chat", self.retry)
                 writer = TurnWriter(conversation, session, turn_input)
                 messages = writer.stored
@@ -91,20 +207,16 @@ class AgentExecutionService:
         self.on_tool_calls(messages)
         if events.session_id is None:
             events.start()
-        result = AgentResult.of(agent.name, events.session_id, messages, failure)
-        events.complete(result.output, result.error_code)
-        return result
+        return events.complete_with(messages, failure)
 
     @asynccontextmanager
     async def _open_session(
         self, agent: AgentDefinition, session_id: str | None, model: str, info: ModelInfo
     ) -> AsyncIterator[ChatSession]:
-        """Lock a session of an agent, update its model and system prompt, and yield it."""
         if session_id is None:
             window, prompt = self.gateway.windows.initial_config(info), agent.system_prompt or None
-            created = ChatSession.create(
-                SessionCreationOptions(model, system_prompt=prompt, context_window_config=window)
-            )
+            options = SessionCreationOptions(model, system_prompt=prompt, context_window_config=window)
+            created = ChatSession.create(options)
             created.metadata.extra[OWNER] = agent.name
             session_id = (await self.store.create(created)).session_id
         elif not is_session_id(session_id):
@@ -112,7 +224,8 @@ class AgentExecutionService:
         async with self.store.hold(session_id, run_id=new_id()):
             session = await self.store.load(session_id)
             check_owner(session, agent)
-            session = await with_model(self.store, session, model)
+            if session.model != model:
+                session = await self.store.patch(session_id, {"model": model})
             yield await with_agent_prompt(self.store, session, agent)
 
     async def run_phases(
@@ -126,10 +239,7 @@ class AgentExecutionService:
         events: AgentEvents,
         caller: AgentCaller,
     ) -> None:
-        """Run both phases of an agent. The caller has begun to store the task with ``writer``.
-
-        If the agent fails or is cancelled, store the partial answer and a result for each open tool call.
-        """
+        """Run both phases of an agent. If it fails or is cancelled, store the partial answer and the open results."""
         publish_planning = events.publisher("planning")
         toolbox = FunctionToolbox(
             agent.catalogue.tools, self.tools, caller.approver, caller.current_tools, publishes_approved=True
@@ -144,7 +254,7 @@ class AgentExecutionService:
             await planning.answer_without_tools(await _reminder(self.prompts.planning))
             execution = ToolLoop(model, writer, toolbox, self.limits, events.publisher("execution"), may_announce=True)
             await execution.run(await _reminder(self.prompts.execution))
-            await model.save_window(writer.conversation.store)
+            await save_window(model.allocation, session, writer.conversation.store)
         except BaseException:
             await writer.interrupt()
             raise
@@ -160,14 +270,8 @@ class AgentExecutionService:
 
 
 def check_owner(session: ChatSession, agent: AgentDefinition) -> None:
-    """Raise ``SessionNotFound`` if a session does not belong to the agent."""
     if session.metadata.extra.get(OWNER) != agent.name:
         raise SessionNotFound(session.session_id)
-
-
-async def with_model(store: SessionStore, session: ChatSession, model: str) -> ChatSession:
-    """Change the model of an agent's session if necessary. Return the changed session."""
-    return session if session.model == model else await store.patch(session.session_id, {"model": model})
 
 
 async def with_agent_prompt(store: SessionStore, session: ChatSession, agent: AgentDefinition) -> ChatSession:
@@ -194,8 +298,6 @@ def _warnings(agent: AgentDefinition, model: str) -> Iterator[TurnWarning]:
 
 @dataclass(frozen=True)
 class AgentAnswers:
-    """Factory of the answers of agents."""
-
     registry: AgentRegistry
     service: AgentExecutionService
 
@@ -203,39 +305,35 @@ class AgentAnswers:
         """Find the agent of a turn. Raises ``AgentNotFound``, ``AgentInvalid`` or ``SessionNotFound``."""
         agent = await self.registry.current(await self.registry.get(turn_input.agent or ""))
         check_owner(session, agent)
-        return AgentAnswerer(self.registry, self.service, agent, conversation, turn_input)
+        caller = AgentCaller.without_user(turn_input.policy)
+        caller = replace(caller, current_tools=partial(self.registry.current_tools, agent))
+        return AgentAnswerer(self.service, agent, conversation, turn_input, caller)
 
 
 @dataclass(eq=False)
 class AgentAnswerer(Answerer):
-    """Answerer that runs the two phases of an agent."""
-
-    registry: AgentRegistry
     service: AgentExecutionService
     agent: AgentDefinition
     conversation: Conversation
     input: TurnInput
-    repeated: Sequence[Message] = ()
-    window: WindowDecision | None = None
+    caller: AgentCaller
 
     async def begin(self, session: ChatSession) -> ChatSession:
         return await with_agent_prompt(self.conversation.store, session, self.agent)
 
     async def answer(self, session: ChatSession, writer: TurnWriter, publish: Publish) -> None:
         service, agent, failure = self.service, self.agent, None
-        current_tools = partial(self.registry.current_tools, agent)
-        caller = replace(AgentCaller.without_user(self.input.policy), current_tools=current_tools)
         events = AgentEvents(publish, agent.name, self.input.text or "", "", session.session_id)
         events.start()
         try:
             name, model = await service.find_model(agent, self.input.model or "")
-            session = await with_model(self.conversation.store, session, name)
+            if session.model != name:
+                session = await self.conversation.store.patch(session.session_id, {"model": name})
             await service.run_phases(
-                agent, self.input, model, session=session, writer=writer, events=events, caller=caller
+                agent, self.input, model, session=session, writer=writer, events=events, caller=self.caller
             )
         except MochiError as error:
             failure = error
-        result = AgentResult.of(agent.name, session.session_id, writer.stored, failure)
-        events.complete(result.output, result.error_code)
+        events.complete_with(writer.stored, failure)
         if failure is not None:
             raise failure

@@ -8,8 +8,7 @@ from typing import Any
 
 from mochi_server.agents.config import AgentDefinition
 from mochi_server.agents.discovery import AgentRegistry
-from mochi_server.agents.execution import AgentExecutionService
-from mochi_server.agents.task import AgentCaller, AgentEvents, AgentResult
+from mochi_server.agents.execution import AgentCaller, AgentEvents, AgentExecutionService, AgentResult
 from mochi_server.chat.approvals import SessionApprover
 from mochi_server.chat.turn_input import GenerationOptions, TurnInput
 from mochi_server.constants import AGENT_TOOL
@@ -44,25 +43,12 @@ Returns:
     return make_schema(agent, AGENT_TOOL)
 
 
-@dataclass(frozen=True)
-class AgentToolboxProvider:
-    """Factory of agent toolboxes. ``output_limit`` is the maximum length of an agent's output, in characters."""
-
-    registry: AgentRegistry
-    service: AgentExecutionService
-    output_limit: int
-
-    async def create(self, session: ChatSession, approver: SessionApprover) -> "AgentToolbox | None":
-        """Return the toolbox of a session, or None if the session enables no valid agent."""
-        agents = await self.registry.enabled(session.metadata.agent_settings.enabled_agents)
-        return AgentToolbox(self, agents, session, approver) if agents else None
-
-
 @dataclass
 class AgentToolbox:
     """Toolbox that runs agents for one turn. Agents need no approval, but the tools that they call may need it."""
 
-    provider: AgentToolboxProvider
+    service: AgentExecutionService
+    registry: AgentRegistry
     agents: Mapping[str, AgentDefinition]
     session: ChatSession
     approver: SessionApprover
@@ -80,7 +66,7 @@ class AgentToolbox:
         result = await self._invoke(call, publish)
         return ToolOutcome(
             call,
-            shorten(result.output, self.provider.output_limit, "MOCHI_TOOL_OUTPUT_LIMIT_CHARS"),
+            shorten(result.output, self.service.tools.output_limit, "MOCHI_TOOL_OUTPUT_LIMIT_CHARS"),
             success=result.error_code is None,
             error_code=result.error_code,
             execution_time=round(time.monotonic() - started, 6),
@@ -101,24 +87,29 @@ class AgentToolbox:
         if not instruction.strip():
             return _rejected(call, publish, "The instruction is empty. Describe the task of the agent.")
         try:
-            agent = await self.provider.registry.current(self.agents[name])
+            agent = await self.registry.current(self.agents[name])
         except AgentInvalid as error:
             return _rejected(call, publish, error.message, error.code)
-        metadata, registry = self.session.metadata, self.provider.registry
-        approver, current_tools = replace(self.approver, agent_name=name), partial(registry.current_tools, agent)
-        return await self.provider.service.execute(
+        metadata, current_tools = self.session.metadata, partial(self.registry.current_tools, agent)
+        return await self.service.execute(
             agent,
             TurnInput(instruction, model=metadata.model, generation=GenerationOptions(keep_alive=metadata.keep_alive)),
             session_id=(arguments["session_id"] or "").strip() or None,
-            caller=AgentCaller(approver, current_tools, call.id, call.progress),
+            caller=AgentCaller(replace(self.approver, agent_name=name), current_tools, call.id, call.progress),
             publish=publish,
         )
 
 
+async def agent_toolbox(
+    service: AgentExecutionService, registry: AgentRegistry, session: ChatSession, approver: SessionApprover
+) -> AgentToolbox | None:
+    """Return the toolbox of a session, or None if the session enables no valid agent."""
+    agents = await registry.enabled(session.metadata.agent_settings.enabled_agents)
+    return AgentToolbox(service, registry, agents, session, approver) if agents else None
+
+
 def _rejected(call: ToolInvocation, publish: Publish, reason: str, code: str = ToolExecutionFailed.code) -> AgentResult:
-    """Publish the events of a call that cannot start an agent, and return its result."""
     name, instruction = (str(call.arguments.get(key) or "") for key in ("agent", "instruction"))
     events = AgentEvents(publish, name, instruction, call.id)
     events.start()
-    events.complete(reason, code)
-    return AgentResult(reason, error_code=code)
+    return events.complete(reason, code)

@@ -21,18 +21,14 @@ logger = logging.getLogger(__name__)
 
 @dataclass(eq=False)
 class Confirmation:
-    """Approval request for one tool call."""
-
     session_id: str
-    bound: BoundCall
-    """Tool call to run. The client's decision may replace the arguments of the call."""
+    bound: BoundCall  # the call to run; the client's decision may replace its arguments
     agent_name: str | None = None
     confirmation_id: str = field(default_factory=lambda: f"conf_{uuid4().hex[:10]}")
     decision: "asyncio.Future[Decision]" = field(default_factory=lambda: asyncio.get_running_loop().create_future())
     """Decision of the client. The future is cancelled if the timeout passes first."""
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the approval request as a JSON object."""
         call = self.bound.call
         return {
             "confirmation_id": self.confirmation_id,
@@ -54,17 +50,13 @@ class Confirmation:
 
 
 class ApprovalService:
-    """Registry of the approval requests in this process, and of requests that a stop of the server interrupted.
-
-    ``timeout`` is the approval timeout in seconds. If it is 0, calls wait until they are decided.
-    """
+    """Registry of approval requests. ``timeout`` is the approval timeout in seconds, or 0 for no timeout."""
 
     def __init__(self, store: SessionStore, *, timeout: float) -> None:
         self._store = store
         self._timeout = timeout or None
         self._waiting: dict[str, Confirmation] = {}
-        self._ended: dict[str, Confirmation] = {}
-        """Requests that were decided or timed out, so that a later decision gets the right error."""
+        self._ended: dict[str, Confirmation] = {}  # requests that were decided or timed out
 
     def pending(self, session_id: str) -> list[Confirmation]:
         """Return the session's requests that wait for a decision, oldest first."""
@@ -104,7 +96,6 @@ class ApprovalService:
         return confirmation
 
     def close(self, confirmation: Confirmation) -> None:
-        """End a request, also if it has no decision."""
         self._waiting.pop(confirmation.confirmation_id, None)
         if confirmation.decision.done():
             self._ended[confirmation.confirmation_id] = confirmation
@@ -129,10 +120,7 @@ class ApprovalService:
 
 @dataclass
 class SessionApprover:
-    """Approver of the tool calls in one turn. If ``interactive`` is false, the turn cannot request approval.
-
-    The approval of an agent's tool is valid for that agent only, because other agents may have tools of the same name.
-    """
+    """Approver of the tool calls in one turn. Its approvals are valid only for the agent ``agent_name``, if any."""
 
     approvals: ApprovalService
     conversation: Conversation
@@ -140,10 +128,7 @@ class SessionApprover:
     agent_name: str | None = None
 
     async def decide(self, bound: BoundCall, announce: Callable[[str], None]) -> tuple[Decision, BoundCall] | None:
-        """Return the user's decision and the call with edited arguments, or None after the timeout.
-
-        The session stores the request, so that clients can list it after a restart.
-        """
+        """Return the user's decision and the call with edited arguments, or None after the timeout."""
         confirmation = Confirmation(self.conversation.session_id, bound, self.agent_name)
         self.approvals.add(confirmation)
         try:

@@ -23,24 +23,17 @@ _Result = TypeVar("_Result")
 
 
 class StorageRetry:
-    """Retry policy for the storage operations of turns, while the database is unreachable or session files are locked.
-
-    Writes must be idempotent, because a failed write may have been committed.
-    """
+    """Retry policy for the idempotent storage operations of turns, while the storage is unavailable."""
 
     def __init__(self, seconds: float = RETRY_SECONDS) -> None:
         self._seconds = seconds
         self._closed = asyncio.Event()
 
     def close(self) -> None:
-        """Stop all retries for a shutdown."""
         self._closed.set()
 
     async def run(self, operation: Callable[[], Awaitable[_Result]]) -> _Result:
-        """Run a write or a read and return its result. While the storage is unavailable, retry with growing pauses.
-
-        Raises the last error at the time limit or at shutdown. Other errors are not retried.
-        """
+        """Return the result of an operation. Raises its last error after ``seconds`` seconds or at shutdown."""
         clock = asyncio.get_running_loop().time
         deadline, pause = clock() + self._seconds, _FIRST_PAUSE_SECONDS
         while True:
@@ -63,7 +56,6 @@ class Conversation:
     store: SessionStore
     kind: ConversationKind = "session"
     retry: StorageRetry = field(default_factory=StorageRetry)
-    """Retry policy for reads and writes of ``store``."""
 
     @property
     def run_key(self) -> str:
@@ -75,7 +67,6 @@ class Conversation:
         return await self.retry.run(lambda: self.store.load(self.session_id))
 
     async def patch(self, fields: FieldChanges) -> None:
-        """Change metadata of the session."""
         await self.retry.run(lambda: self.store.patch(self.session_id, fields))
 
 
@@ -88,18 +79,13 @@ class Conversations:
     retry: StorageRetry = field(default_factory=StorageRetry)
 
     def stored(self, session_id: str) -> Conversation:
-        """Return the conversation of a user's session. The session need not exist."""
         return Conversation(session_id, self.chats, "session", self.retry)
 
     def agent_chat(self, session_id: str) -> Conversation:
-        """Return the conversation of an agent's stored session. The session need not exist."""
         return Conversation(session_id, self.agent_chats, "agent_chat", self.retry)
 
     async def in_memory(self, session: ChatSession, images: Sequence[Image] = ()) -> Conversation:
-        """Return a conversation that contains ``session`` and is never saved.
-
-        ``images`` are the images to which the messages of ``session`` refer.
-        """
+        """Return a conversation that contains ``session`` with its ``images`` and is never saved."""
         store = MemorySessionStore()
         stored = await store.put(session, images=images)
         return Conversation(stored.session_id, store, "in_memory")

@@ -1,19 +1,27 @@
-"""Engine that validates and executes turns."""
+"""Engine that validates and executes turns, and the registry that starts, finds and stops their runs."""
 
 import asyncio
 import logging
-from contextlib import suppress
+from collections.abc import Awaitable, Callable, Collection
+from contextlib import AsyncExitStack, suppress
 from dataclasses import dataclass, field, replace
+from functools import partial
+from weakref import WeakValueDictionary
+
+import anyio
 
 from mochi_server import errors
-from mochi_server.chat.conversation import Conversation
-from mochi_server.chat.idempotency import resolve_idempotent
-from mochi_server.chat.prompt_messages import last_user_index
+from mochi_server.chat.conversation import Conversation, StorageRetry
+from mochi_server.chat.prompt import last_user_index
 from mochi_server.chat.run import Run
-from mochi_server.chat.turn import AnswererFactory, Turn, TurnResult
+from mochi_server.chat.turn import PrepareAnswer, Turn, TurnResult, resolve_idempotent
 from mochi_server.chat.turn_input import TurnInput
 from mochi_server.chat.turn_writer import TurnWriter
-from mochi_server.events import ChatEvent
+from mochi_server.errors import IdempotencyKeyReused, SessionTaken, ShuttingDown
+from mochi_server.events import ChatEvent, Done, Stopped, TurnError
+from mochi_server.services.summarization import SummarizationService
+from mochi_server.sessions.store import SessionStore
+from mochi_server.util.clock import new_id
 
 logger = logging.getLogger(__name__)
 
@@ -22,41 +30,34 @@ logger = logging.getLogger(__name__)
 class ChatEngine:
     """Executor of turns. ``prepare`` validates an input without writing; ``run`` executes the turn and stores it."""
 
-    models: AnswererFactory
-    """Factory of the answers of a session's model."""
-    agents: AnswererFactory
-    """Factory of the answers of agents."""
+    prepare_model: PrepareAnswer
+    prepare_agent: PrepareAnswer
 
     async def prepare(self, conversation: Conversation, turn_input: TurnInput) -> Turn:
-        """Validate the input of a turn against its session and choose its answerer.
-
-        Raises ``MochiError`` if the session cannot be loaded, has another revision or does not fit the input.
-        """
+        """Validate the input of a turn against its session and choose its answerer. Raises ``MochiError``."""
         session = await conversation.store.load(conversation.session_id)
         if turn_input.revision not in (None, session.revision):
             raise errors.SessionConflict(session.session_id)
         turn_input, stored_answer = resolve_idempotent(session, turn_input)
         if turn_input.change == "regenerate" and last_user_index(session.history) is None:
             raise errors.EmptyHistory(session.session_id)
-        factory = self.models if turn_input.agent is None else self.agents
-        answerer = stored_answer or await factory.prepare(conversation, session, turn_input)
+        prepare = self.prepare_model if turn_input.agent is None else self.prepare_agent
+        answerer = stored_answer or await prepare(conversation, session, turn_input)
         return Turn(conversation, session, turn_input, answerer)
 
     async def run(self, turn: Turn, run: Run) -> TurnResult:
-        """Execute a turn, publish its events in ``run`` and return its result.
-
-        If the turn fails, the result contains the error. On cancellation, the engine stores the partial answer, unless
-        the whole answer is stored already. If the server has cancelled the turn, its approval request stays stored.
-        """
+        """Execute a turn, publish its events in ``run`` and return its result, which contains the error, if any."""
         try:
             session = await turn.answerer.begin(turn.session)
         except errors.MochiError as error:
             return TurnResult(failure=error)
         writer = TurnWriter(turn.conversation, session, turn.input)
-        gate = _EventGate(run)
+        write = writer.begin(turn.input.images)
+        gate = _EventGate(run, buffered=None if write is None else [])
+        if write is not None:
+            write.add_done_callback(gate.on_write_end)
         failure, cancelled = None, False
         try:
-            gate.open_after(writer.begin(turn.input.images))
             turn = replace(turn, input=turn.input.without_data())  # free the images: a turn may take minutes
             if session.metadata.pending_approval is not None:  # an earlier turn was interrupted
                 await _discard_approval(turn.conversation)
@@ -84,10 +85,8 @@ class _EventGate:
     """Gate that buffers events until the user message is stored. If that write fails, the gate cancels the turn."""
 
     run: Run
-    error: BaseException | None = None
-    """Error of the write of the user message."""
-    buffered: list[ChatEvent] | None = field(default_factory=list)
-    """Events that are not published yet, or None after the user message is stored."""
+    buffered: list[ChatEvent] | None  # events that are not published yet, or None after the message is stored
+    error: BaseException | None = None  # error of the write
 
     def publish(self, events: list[ChatEvent]) -> None:
         if self.buffered is None:
@@ -95,14 +94,7 @@ class _EventGate:
         else:
             self.buffered += events
 
-    def open_after(self, write: "asyncio.Future[None] | None") -> None:
-        """Open the gate when the user message is stored. ``write`` is None if the turn has no new message."""
-        if write is None:
-            self.buffered = None
-        else:
-            write.add_done_callback(self._on_write_end)
-
-    def _on_write_end(self, write: "asyncio.Future[None]") -> None:
+    def on_write_end(self, write: "asyncio.Future[None]") -> None:
         self.error = write.exception()
         if self.error is not None:
             self.run.cancel()
@@ -113,21 +105,14 @@ class _EventGate:
 
 
 async def _discard_approval(conversation: Conversation) -> None:
-    """Remove the approval request of an interrupted turn from its session. If this fails, do nothing."""
     with suppress(errors.MochiError):
         if (await conversation.store.load(conversation.session_id)).metadata.pending_approval is not None:
             await conversation.store.patch(conversation.session_id, {"pending_approval": None})
 
 
 def _result(turn: Turn, writer: TurnWriter) -> TurnResult:
-    """Return the messages, the tool outcomes and the context window of the turn so far."""
-    return TurnResult(
-        stored=writer.stored,
-        repeated=turn.answerer.repeated,
-        outcomes=writer.outcomes,
-        client_tool_calls=writer.client_tool_calls,
-        window=turn.answerer.window,
-    )
+    answerer = turn.answerer
+    return TurnResult(writer.stored, answerer.repeated, writer.outcomes, writer.client_tool_calls, answerer.window)
 
 
 def _as_mochi_error(error: BaseException, session_id: str) -> errors.MochiError:
@@ -135,3 +120,212 @@ def _as_mochi_error(error: BaseException, session_id: str) -> errors.MochiError:
         return error
     logger.error("Turn failed unexpectedly session_id=%s", session_id, exc_info=error)
     return errors.InternalError()
+
+
+RETENTION_SECONDS = 300  # time for which the events of an ended run can be read
+MAX_BYTES = 64 * 1024 * 1024  # for the events of all ended runs; the oldest runs are dropped first
+_RUN_BYTES = 4096
+
+logger = logging.getLogger(__name__)
+
+
+class RunCache:
+    """Cache of runs. Ended runs are dropped after ``retention_seconds``."""
+
+    def __init__(self, retention_seconds: float = RETENTION_SECONDS) -> None:
+        self._retention_seconds = retention_seconds
+        self._runs: dict[str, dict[str, Run]] = {}  # by run key and run ID, the latest run last
+        self._keys: dict[tuple[str, str], Run] = {}
+        self._starting: WeakValueDictionary[tuple[str, str], asyncio.Lock] = WeakValueDictionary()
+        self._ended: dict[str, Run] = {}  # ended runs by run ID, oldest first
+        self._bytes = 0
+
+    def add(self, run: Run) -> None:
+        self._runs.setdefault(run.conversation.run_key, {})[run.run_id] = run
+
+    def running(self) -> list[Run]:
+        return [run for runs in self._runs.values() for run in runs.values() if run.running]
+
+    def find(self, session_id: str, run_id: str | None = None) -> Run | None:
+        """Return the run with ``run_id`` if it is cached, else the session's latest run, if any."""
+        runs = self._runs.get(session_id)
+        return None if not runs else runs.get(run_id or "") or runs[next(reversed(runs))]
+
+    def with_key(self, session_id: str, key: str) -> Run | None:
+        """Return the run with this idempotency key, or None. A failed or cancelled run loses its key."""
+        run = self._keys.get((session_id, key))
+        if run is not None and run.state in ("failed", "cancelled"):
+            del self._keys[session_id, key]
+            return None
+        return run
+
+    def retain(self, run: Run) -> None:
+        """Retain an ended run until it expires or the memory limit is reached. Clients find only runs of sessions."""
+        run.task = None  # it refers to all data of the turn
+        run.log.release()
+        if run.conversation.kind != "session":
+            self._remove(run)
+            return
+        self._ended[run.run_id] = run
+        self._bytes += run.log.size + _RUN_BYTES
+        asyncio.get_running_loop().call_later(self._retention_seconds, self._drop, run.run_id)
+        while self._bytes > MAX_BYTES and len(self._ended) > 1:
+            self._drop(next(iter(self._ended)))
+
+    def drop_session(self, session_id: str) -> None:
+        for run_id in list(self._runs.get(session_id, {})):
+            self._drop(run_id)
+
+    async def get_or_start(self, session_id: str, turn_input: TurnInput, start: Callable[[], Awaitable[Run]]) -> Run:
+        """Return the run with the input's idempotency key, or start one. Raises ``IdempotencyKeyReused``."""
+        key = turn_input.key
+        if key is None:
+            return await start()
+        session_key = (session_id, key)
+        async with self._starting.setdefault(session_key, asyncio.Lock()):
+            run = self._keys.get(session_key)
+            if run is None:
+                run = self._keys[session_key] = await start()
+            elif not run.input.is_same_request(turn_input):
+                raise IdempotencyKeyReused(key, run.run_id)
+            return run
+
+    def _drop(self, run_id: str) -> None:
+        run = self._ended.pop(run_id, None)
+        if run is None:
+            return
+        self._bytes -= run.log.size + _RUN_BYTES
+        self._remove(run)
+        session_key = (run.session_id, run.input.key or "")
+        if self._keys.get(session_key) is run:
+            del self._keys[session_key]
+
+    def _remove(self, run: Run) -> None:
+        runs = self._runs[run.conversation.run_key]
+        del runs[run.run_id]
+        if not runs:
+            del self._runs[run.conversation.run_key]
+
+
+@dataclass(eq=False)
+class RunRegistry:
+    """Registry of this process's runs. A session has at most one running turn. All times are in seconds."""
+
+    store: SessionStore  # store of the sessions whose runs clients can find
+    engine: ChatEngine
+    retry: StorageRetry  # retries of storage operations, which end at a shutdown
+    summaries: SummarizationService
+    prefetch: Callable[[], object] = lambda: None  # called when a turn starts
+    disconnect_grace: float = 0
+    shutdown_grace: float = 5
+    on_ended: Callable[[Run], None] = lambda _: None
+    cache: RunCache = field(default_factory=RunCache)
+    shutdown: anyio.Event = field(default_factory=anyio.Event)  # after it is set, `start` raises
+
+    async def start(self, conversation: Conversation, turn_input: TurnInput) -> Run:
+        """Start a turn, or find the run with its idempotency key, and return the run. Raises ``MochiError``."""
+        start = partial(self._start, conversation, turn_input)
+        return await self.cache.get_or_start(conversation.session_id, turn_input, start)
+
+    async def _start(self, conversation: Conversation, turn_input: TurnInput) -> Run:
+        self.prefetch()  # in the background, so that the turn need not wait for it
+        self._refuse_at_shutdown()
+        run_id, session_id = new_id(), conversation.session_id
+        async with AsyncExitStack() as locks:
+            hold = conversation.store.hold(session_id, run_id=run_id, wait=turn_input.if_busy == "wait")
+            await locks.enter_async_context(hold)
+            turn = await self.engine.prepare(conversation, turn_input)
+            self._refuse_at_shutdown()
+            grace = self.disconnect_grace if conversation.kind == "session" else 0
+            run = Run(conversation, turn_input.without_data(), run_id, turn.position, grace)
+            self.summaries.turn_starting(session_id)
+            self.cache.add(run)
+            run.task = asyncio.get_running_loop().create_task(self._execute(run, turn, locks.pop_all()))
+        return run
+
+    async def find(self, session_id: str, run_id: str | None = None) -> Run | None:
+        """Return the run with ``run_id``, else the session's latest run, if cached. Raises ``SessionNotFound``."""
+        run = self.cache.find(session_id, run_id)
+        if run is None or not run.running:
+            await self.store.load(session_id)
+        return run
+
+    async def stop(self, session_id: str) -> Run | None:
+        """Stop the running turn of a session. Return its latest run, if any. Raise ``SessionNotFound``."""
+        run = await self.find(session_id)
+        await _stop(run)
+        return run
+
+    async def abandon(self, session_id: str) -> None:
+        """Prepare the deletion of a session: stop its running turn and drop its ended runs."""
+        await _stop(self.cache.find(session_id))
+        self.cache.drop_session(session_id)
+        self.summaries.session_deleting(session_id)
+
+    async def drain(self) -> None:
+        """Refuse new turns, wait at most ``shutdown_grace`` seconds for running turns, then cancel the rest."""
+        self.shutdown.set()
+        if running := self.cache.running():
+            await asyncio.wait([run.task for run in running if run.task], timeout=self.shutdown_grace)
+        await self.end_all()
+
+    async def end_all(self) -> None:
+        """Cancel running turns for a shutdown and store their partial answers."""
+        self.retry.close()
+        running = self.cache.running()
+        for run in running:
+            run.cancel(ShuttingDown(was_running=True))
+        if running:
+            await asyncio.wait([run.task for run in running if run.task])
+
+    def abort_all(self, session_ids: Collection[str]) -> None:
+        """Cancel the running turns of the given sessions, because other servers have taken these sessions over."""
+        for run in self.cache.running():
+            if run.session_id in session_ids:
+                run.cancel(SessionTaken(run.session_id))
+
+    async def aclose(self) -> None:
+        self.shutdown.set()
+        await self.end_all()
+
+    async def _execute(self, run: Run, turn: Turn, lock: AsyncExitStack) -> None:
+        result: TurnResult | None = None
+        try:
+            async with lock:
+                running = self.engine.run(turn, run)
+                del turn  # so that the engine can free the bytes of its images
+                result = await running
+        except asyncio.CancelledError:
+            result = result or TurnResult(cancelled=True)
+        except Exception as error:
+            result = replace(result or TurnResult(), failure=_as_mochi_error(error, run.session_id))
+        run.result = result
+        if (ended_by := run.failure) is not None:
+            ended_by.__traceback__ = ended_by.__cause__ = ended_by.__context__ = None  # they refer to all data
+            run.publish([TurnError.of(ended_by)])
+        # The session lock is released before `done`, because a client may start its next turn on `done`.
+        if result.cancelled:
+            run.state = "stopped" if run.stopped else "cancelled"
+        else:
+            run.state = "failed" if run.failure else "completed"
+        self.on_ended(run)
+        if run.state == "stopped" and run.failure is None:
+            run.publish([Stopped(run.result.partial_id)])
+        run.publish([Done(run.session_id)])
+        if run.conversation.kind != "session":
+            self.summaries.session_deleting(run.session_id)
+        elif not self.shutdown.is_set():
+            answer = run.result.answer
+            self.summaries.turn_ended(run.session_id, answer["message_id"] if answer else None)
+        self.cache.retain(run)
+
+    def _refuse_at_shutdown(self) -> None:
+        if self.shutdown.is_set():
+            raise ShuttingDown
+
+
+async def _stop(run: Run | None) -> None:
+    if run is not None and run.task is not None:
+        run.stopped = True
+        run.cancel()
+        await asyncio.wait([run.task])

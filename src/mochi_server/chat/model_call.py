@@ -2,30 +2,41 @@
 
 import logging
 import time
-from collections.abc import Sequence
-from dataclasses import dataclass
+from base64 import b64encode
+from collections.abc import Awaitable, Callable, Iterable, Sequence
+from contextlib import suppress
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
-from mochi_server.chat.compaction import PromptFitter
-from mochi_server.chat.prompt_fitting import Checkpoint
-from mochi_server.chat.prompt_messages import shows_images
+import anyio.to_thread
+import orjson
+
+from mochi_server.chat.prompt import HEADING, TRIMMED_CHARS, Budget, Checkpoint, Prompt, checkpoint_tokens, shows_images
 from mochi_server.chat.turn_input import GenerationOptions
 from mochi_server.chat.turn_writer import TurnWriter
 from mochi_server.constants import RELOADING_OPTIONS
-from mochi_server.errors import MochiError
-from mochi_server.events import ChatEvent, Publish, Status, TurnWarning
-from mochi_server.inference.gateway import ModelGateway
-from mochi_server.inference.request import ModelRequest
-from mochi_server.inference.slots import Exchange
-from mochi_server.inference.windows import Allocation, WindowDecision, manual_window
+from mochi_server.errors import BlobNotFound, ContextOverflow, MochiError
+from mochi_server.events import ChatEvent, ContextCompacted, Publish, Status, TurnWarning
+from mochi_server.inference.gateway import Exchange, FixedPrompt, ModelGateway, ModelRequest, payload_without_thinking
+from mochi_server.inference.windows import Allocation, PromptSize, manual_window
 from mochi_server.ollama.payloads import chat_payload
-from mochi_server.ollama.transport import OnLines
-from mochi_server.ollama.types import ModelInfo
+from mochi_server.ollama.transport import Line, OnLines
+from mochi_server.ollama.types import ChatMessage, Encoded, ModelInfo
 from mochi_server.sessions.history import History
 from mochi_server.sessions.session import ChatSession, SessionMetadata, last_answer, previous_model, usage_tokens
 from mochi_server.sessions.store import SessionStore
+from mochi_server.sessions.types import Message, images_of
 from mochi_server.util.clock import now
 
+_INSTRUCTION = (
+    "Write a summary of the conversation so far that lets you go on with it as if you had read it all. Keep facts, "
+    "names, numbers, decisions, open questions and what the user wants, each in a short sentence. Leave out small "
+    "talk. Answer with the summary alone."
+)
+_RELOAD = (
+    "Ollama reloads the model, because a session has a context window that was set by hand and differs from the window "
+    "of other sessions with this model."
+)
 _TRUNCATED = "Ollama truncated the prompt, because its version ignores `truncate`. Update Ollama."
 _PROMPT_TRUNCATED = TurnWarning("PROMPT_TRUNCATED", _TRUNCATED)
 _ANSWER_CUT = TurnWarning("ANSWER_CUT", "The answer was cut at the end of the context window.")
@@ -37,12 +48,12 @@ def allocate_window(gateway: ModelGateway, model: ModelInfo, session: ChatSessio
     """Return the allocation for a turn. ``history`` includes the new messages of the turn."""
     metadata, previous = session.metadata, previous_model(history)
     answer = last_answer(history)
-    usage = counted = 0
+    allocation = gateway.allocate(model, metadata.context_window_config, previous)
     if answer is not None and previous == session.model and Checkpoint.from_dict(metadata.compaction) is None:
-        usage = usage_tokens(answer) or 0
-        # Thinking is not sent again.
-        counted = (answer.get("prompt_eval_count") or 0) if answer.get("thinking") else usage
-    return gateway.allocate(model, metadata.context_window_config, previous, usage=usage, counted=counted)
+        allocation.usage = allocation.counted = usage_tokens(answer) or 0
+        if answer.get("thinking"):  # it is not sent again
+            allocation.counted = answer.get("prompt_eval_count") or 0
+    return allocation
 
 
 async def save_window(allocation: Allocation, session: ChatSession, store: SessionStore) -> None:
@@ -65,7 +76,7 @@ async def save_window(allocation: Allocation, session: ChatSession, store: Sessi
 
 @dataclass(eq=False)
 class ModelCall:
-    """Sender of one turn's requests to the model."""
+    """Sender of one turn's requests to the model. It publishes warnings, and what the prompts omit."""
 
     gateway: ModelGateway
     writer: TurnWriter
@@ -85,27 +96,10 @@ class ModelCall:
         self._format = None if answer_format == "" else answer_format
         self._keep_alive = generation.keep_alive if generation.keep_alive is not None else defaults.keep_alive
         self._began = time.monotonic()
-        self._window = allocate_window(self.gateway, self.model, self.session, self.writer.history)
-        self._fitter = PromptFitter(
-            self.gateway,
-            self._window,
-            self.writer,
-            self.publish,
-            self._report,
-            self.session.session_id,
-            self.name,
-            self._keep_alive,
-            Checkpoint.from_dict(defaults.compaction),
-        )
-
-    @property
-    def window(self) -> WindowDecision | None:
-        """Context window of the turn, or None before the first request."""
-        return self._window.decision
-
-    async def save_window(self, store: SessionStore) -> None:
-        """Store the context window with the session."""
-        await save_window(self._window, self.session, store)
+        self.allocation = allocate_window(self.gateway, self.model, self.session, self.writer.history)
+        self._checkpoint = Checkpoint.from_dict(defaults.compaction)
+        self.last_compaction = (0, 0)  # numbers of dropped messages and trimmed tool results in the latest event
+        self._warned: set[str] = set()
 
     def warnings(self, tools: Sequence[Any]) -> list[ChatEvent]:
         """Return a warning event for each requested feature that the model does not support."""
@@ -130,19 +124,24 @@ class ModelCall:
         answer_id: str,
         format: dict[str, Any] | None = None,
     ) -> None:
-        """Send a history to the model and pass the lines of its answer to ``on_lines``.
-
-        ``turn_start`` is the index of the user message to answer. ``answer_id`` is the message ID of the new answer.
-        ``format`` is a JSON schema that overrides the format of the turn. Raises ``ContextOverflow``, ``OllamaError``
-        and ``OllamaUnreachable``.
-        """
+        """Send a history to the model and pass the lines of its answer to ``on_lines``. Raises ``MochiError``."""
         tools = tools if self.model.has_capability("tools") else []
-        prompt = self._fitter.prompt(history, turn_start, tools)
+        shows = self.model.has_capability("vision")
+        prompt = TurnPrompt(self, Prompt(history, turn_start, self._checkpoint, shows_images=shows), tools)
+        if largest := self.allocation.context_length:
+            budget = prompt.budget(largest)
+            if budget.is_exceeded_by(prompt.prompt):
+                budget.check(prompt.prompt.shortest)  # neither a larger window nor a summary would help
+        think = self._think
+        if not self.model.has_capability("thinking"):
+            think = None
+        elif think is None and not self.generation.thinks_by_default:
+            think = False
         payload = chat_payload(
             self.name,
             (),
             tools=tools,
-            think=self._think_value(),
+            think=think,
             options=self._options,
             format=self._format if format is None else format,
             keep_alive=self._keep_alive,
@@ -153,21 +152,178 @@ class ModelCall:
             sent, first = prompt.prompt.history, self.writer.history[0]
             return Exchange(self.session.session_id, body, sent, first, answer_id, prompt.size, tokens)
 
-        request = ModelRequest(
-            allocation=self._window, payload=payload, prompt=prompt, exchange=exchange, report=self._report
+        answer = await self.gateway.send(
+            ModelRequest(
+                allocation=self.allocation, payload=payload, prompt=prompt, exchange=exchange, report=self._report
+            ),
+            on_lines,
         )
-        answer = await self.gateway.send(request, on_lines)
         if answer.is_prompt_truncated:
             self.publish([_PROMPT_TRUNCATED])
         if answer.is_cut:
             self.publish([_ANSWER_CUT])
 
+    async def compact(self, prompt: Prompt, budget: Budget) -> Prompt:
+        """Replace the oldest turns by a stored summary. Raises ``ContextOverflow`` if that is not enough."""
+        self._report("compacting")
+        part = _SummaryPrompt(self.allocation, prompt, budget)
+        payload = payload_without_thinking(self.model, self.name, part.length, self._keep_alive)
+        request = ModelRequest(allocation=self.allocation.fixed(budget.window), payload=payload, prompt=part)
+        while part.end < part.limit:
+            lines: list[Line] = []
+            await self.gateway.send(request, lines.extend)
+            part.summary = "".join(str((line.get("message") or {}).get("content") or "") for line in lines).strip()
+            part.start = part.end
+        last = prompt.history[part.end - 1]["message_id"]
+        self._checkpoint = Checkpoint(part.summary or "-", last, self.name)
+        await self.writer.conversation.patch({"compaction": asdict(self._checkpoint)})
+        self.gateway.observer.context_compacted()
+        return replace(prompt, checkpoint=self._checkpoint)
+
+    def warn(self, code: str, text: str) -> None:
+        if code not in self._warned:
+            self._warned.add(code)
+            self.publish([TurnWarning(code, text)])
+
     def _report(self, status: str) -> None:
         self.publish([Status(status, round(time.monotonic() - self._began, 3))])
 
-    def _think_value(self) -> bool | str | None:
-        if not self.model.has_capability("thinking"):
-            return None
-        if self._think is None and not self.generation.thinks_by_default:
-            return False
-        return self._think
+
+@dataclass(eq=False)
+class TurnPrompt:
+    call: ModelCall
+    prompt: Prompt
+    tools: Sequence[dict[str, Any]]
+    _is_new: bool = field(default=True, init=False)
+
+    @property
+    def size(self) -> PromptSize:
+        return self.prompt.size_with(self.tools)
+
+    async def fit(self, window: int | None, refused: int | None) -> FixedPrompt:
+        """Shorten the prompt if it is too long or has been refused. Raise ``ContextOverflow`` if that is impossible."""
+        call, slots, history = self.call, self.call.gateway.slots, self.prompt.history
+        session_id = call.session.session_id
+        if window is None and refused is not None:
+            raise ContextOverflow(None, refused)
+        if self._is_new:
+            self._is_new = False
+            if call.allocation.differs:
+                call.warn("WINDOW_DIFFERS", _RELOAD)
+            if trim_end := slots.trim_end(session_id, window, history):
+                self.prompt = replace(self.prompt, trim_end=trim_end)
+        if window is not None:
+            self.prompt = await self._shorten(self.budget(window), forced=refused is not None)
+        slots.record_trim(session_id, window, history, self.prompt.trim_limit)
+        compaction = (self.prompt.dropped, self.prompt.trimmed)
+        if compaction != call.last_compaction:
+            call.last_compaction = compaction
+            call.publish([ContextCompacted(*compaction, summary_used=self.prompt.dropped > 0)])
+        messages, missing = await with_images(self.prompt.messages, call.writer.load_image)
+        if missing:
+            call.warn("IMAGE_NOT_FOUND", f"The prompt omits images that are no longer stored: {missing}.")
+        return FixedPrompt(messages, self.size)
+
+    def budget(self, window: int) -> Budget:
+        estimate = self.call.allocation.estimate
+        return Budget(window, lambda prompt: estimate.tokens(prompt.size_with(self.tools)))
+
+    async def _shorten(self, budget: Budget, *, forced: bool) -> Prompt:
+        """Return a prompt that fits the window. If ``forced`` is true, shorten even a prompt that seems to fit."""
+        prompt = self.prompt
+        if not forced and not budget.is_exceeded_by(prompt):
+            return prompt
+        prompt = replace(prompt, trim_end=max(prompt.trim_end, prompt.turn_start))
+        if (forced or budget.is_exceeded_by(prompt)) and budget.boundary(prompt) is not None:
+            prompt, forced = await self.call.compact(prompt, budget), False
+        return budget.fit(prompt, forced=forced)
+
+
+class _SummaryPrompt:
+    """Prompt that requests a summary of the messages from ``start`` to ``end``: as many as fit, up to ``limit``."""
+
+    def __init__(self, window: Allocation, prompt: Prompt, budget: Budget) -> None:
+        self._window = window
+        self._prompt = prompt
+        self.budget = budget
+        self.summary = prompt.checkpoint.text if prompt.checkpoint and prompt.covered else None
+        self.start = self.end = max(prompt.covered, prompt.system_count)
+        self.length = checkpoint_tokens(budget.window)
+        self.size = PromptSize()
+        self.limit = 0
+        self._set_limit()
+
+    def _set_limit(self) -> None:
+        """Calculate how many messages the summary must cover. Raise ``ContextOverflow`` if no summary is enough."""
+        boundary = self.budget.boundary(self._prompt)
+        if boundary is None:
+            raise self.budget.overflow(self._prompt)
+        self.limit = max(self.limit, boundary)
+
+    async def fit(self, _: int | None, refused: int | None) -> FixedPrompt:
+        """Return a prompt with as many messages as fit into the window. A refusal has improved the estimate."""
+        before = self.size
+        if refused is not None:
+            self._set_limit()
+        messages = _summary_messages(self._take_text(), self.summary)
+        self.size = PromptSize.of(messages)
+        if refused is not None and self.size.characters >= before.characters:
+            raise self.budget.overflow(self._prompt)
+        return FixedPrompt(messages, self.size)
+
+    def _take_text(self) -> str:
+        """Join messages into a text that fits, and set ``end``. The middle of a message that does not fit is cut."""
+        text = ""
+        for index in range(self.start, self.limit):
+            line, self.end = _line(self._prompt.history[index]), index
+            while not self._fits(line) and len(line) > TRIMMED_CHARS:
+                third = len(line) // 3
+                line = line[:third] + "\n[...]\n" + line[-third:]
+            longer = f"{text}\n\n{line}" if text else line
+            if text and not self._fits(longer):
+                return text
+            text = longer
+        self.end = self.limit
+        return text
+
+    def _fits(self, text: str) -> bool:
+        size = PromptSize.of(_summary_messages(text, self.summary or ""))
+        return self._window.estimate.room(size, self.budget.window) >= 2 * self.length
+
+
+def _summary_messages(text: str, earlier: str | None) -> list[ChatMessage]:
+    before = f"{HEADING}{earlier}\n\n" if earlier else ""
+    return [
+        {"role": "system", "content": _INSTRUCTION},
+        {"role": "user", "content": f"{before}Conversation:\n\n{text}"},
+    ]
+
+
+def _line(message: Message) -> str:
+    calls = message.get("tool_calls")
+    calls_note = f" [called {orjson.dumps(calls).decode()}]" if calls else ""
+    images_note = f" [showed images: {len(images)}]" if (images := images_of(message)) else ""
+    author = f"tool {message.get('tool_name')}" if message["role"] == "tool" else message["role"]
+    return f"{author}: {message['content']}{calls_note}{images_note}"
+
+
+async def with_images(
+    messages: Iterable[ChatMessage | Encoded], load: Callable[[str], Awaitable[bytes]]
+) -> tuple[list[ChatMessage | Encoded], int]:
+    """Replace image names in messages by base64 data. Return the messages and the number of missing images."""
+    sent: list[ChatMessage | Encoded] = []
+    encoded: dict[str, str] = {}
+    missing = 0
+    for message in messages:
+        if isinstance(message, Encoded) or not (names := message.get("images")):
+            sent.append(message)
+            continue
+        for name in names:
+            if name not in encoded:
+                with suppress(BlobNotFound):
+                    data = await load(name)
+                    encoded[name] = (await anyio.to_thread.run_sync(b64encode, data)).decode()
+        images = [encoded[name] for name in names if name in encoded]
+        sent.append({**message, "images": images})
+        missing += len(names) - len(images)
+    return sent, missing

@@ -2,19 +2,126 @@
 
 import asyncio
 import time
-from collections.abc import Callable, Coroutine, Iterator
+from collections import deque
+from collections.abc import Callable, Coroutine, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple, get_args
+
+import orjson
 
 from mochi_server.chat.conversation import Conversation
-from mochi_server.chat.event_log import Batch, EventLog
 from mochi_server.chat.turn import TurnResult
 from mochi_server.chat.turn_input import TurnInput
 from mochi_server.errors import MochiError
-from mochi_server.events import ChatEvent
+from mochi_server.events import ChatEvent, ContentDelta, Snapshot, ThinkingDelta, ToolConfirmationRequired, TurnWarning
 from mochi_server.util.clock import new_id
 from mochi_server.util.eager import EagerCall
+
+MAX_BYTES = 8 * 1024 * 1024  # for the events of one run
+_MAX_BATCH_EVENTS = 1000  # in a batch from the log, so that a slow client does not fill the send buffer
+_RECENT_BATCHES = 4
+_LINE_BYTES = 48  # memory that each line needs in addition to its characters
+_CLASSES = {event_class.type.encode(): event_class for event_class in get_args(ChatEvent)}
+_TYPE_PREFIXES: dict[type, bytes] = {event_class: name + b" " for name, event_class in _CLASSES.items()}
+
+
+def encode(event: ChatEvent) -> bytes:
+    """Return an event as a line: its type, a space and its JSON payload."""
+    payload: bytes = orjson.dumps(event)
+    return _TYPE_PREFIXES[type(event)] + payload
+
+
+def decode(line: bytes) -> ChatEvent:
+    name, _, payload = line.partition(b" ")
+    event: ChatEvent = _CLASSES[name](**orjson.loads(payload))
+    return event
+
+
+class Batch(NamedTuple):
+    """Consecutive events. ``first`` is the number of the first event; ``lines`` are the encoded events."""
+
+    first: int
+    lines: Sequence[bytes]
+    published: Sequence[ChatEvent] | None = None  # None in a batch that was read from the log
+
+    @property
+    def last(self) -> int:
+        return self.first + len(self.lines) - 1
+
+    @property
+    def events(self) -> Sequence[ChatEvent]:
+        return [decode(line) for line in self.lines] if self.published is None else self.published
+
+
+@dataclass(slots=True)
+class EventLog:
+    """Event log of limited size. When the log is full, a snapshot of the text replaces the older half of the events."""
+
+    last: int = 0
+    size: int = 0  # memory of the stored events in bytes
+    warnings: list[TurnWarning] = field(default_factory=list)  # all warnings of the run, oldest first
+    confirmations: dict[str, int] = field(default_factory=dict)  # number of the event, by confirmation ID
+    _lines: list[bytes] = field(default_factory=list)
+    _recent: deque[Batch] = field(default_factory=lambda: deque(maxlen=_RECENT_BATCHES))
+    """Latest batches as they were published, so that a subscriber that is a little slow needs no decoding."""
+    _dropped: int = 0  # number of the last event that the snapshot replaces, or 0 if there is no snapshot
+    _snapshot: Snapshot | None = None
+
+    def add(self, events: list[ChatEvent]) -> Batch:
+        lines = [encode(event) for event in events]
+        batch = Batch(self.last + 1, lines, events)
+        self._recent.append(batch)
+        self._lines += lines
+        self.last += len(lines)
+        self.size += _size(lines)
+        for number, event in enumerate(events, batch.first):
+            if type(event) is TurnWarning:
+                self.warnings.append(event)
+            elif type(event) is ToolConfirmationRequired:
+                self.confirmations[event.confirmation_id] = number
+        if self.size > MAX_BYTES:
+            self._drop_older_half()
+        return batch
+
+    def after(self, position: int) -> Batch | None:
+        """Return a batch of events, or the snapshot, that follow event number ``position``, or None."""
+        if position >= self.last:
+            return None
+        recent = [batch for batch in self._recent if batch.first > position]
+        if recent and recent[0].first == position + 1:
+            lines = [line for batch in recent for line in batch.lines]
+            return Batch(position + 1, lines, [event for batch in recent for event in batch.events])
+        if self._snapshot is not None and position < self._dropped:
+            return Batch(self._dropped, (encode(self._snapshot),), (self._snapshot,))
+        begin = position - self._dropped
+        return Batch(position + 1, self._lines[begin : begin + _MAX_BATCH_EVENTS])
+
+    def release(self) -> None:
+        """Free the event objects after the end of the run. Clients that resume it need only the lines."""
+        self._recent.clear()
+
+    def _drop_older_half(self) -> None:
+        """Replace the older half of the events by a snapshot of their text. The latest event is always retained."""
+        count = size = 0
+        while size < self.size // 2 and count < len(self._lines) - 1:
+            size += _size(self._lines[count : count + 1])
+            count += 1
+        earlier = self._snapshot or Snapshot("", "")
+        content, thinking = [earlier.content], [earlier.thinking]
+        for event in map(decode, self._lines[:count]):
+            if isinstance(event, ContentDelta | ThinkingDelta):
+                (content if isinstance(event, ContentDelta) else thinking).append(event.content)
+        self._snapshot = Snapshot("".join(content), "".join(thinking))
+        del self._lines[:count]
+        self._recent.clear()
+        self.size -= size
+        self._dropped += count
+
+
+def _size(lines: Sequence[bytes]) -> int:
+    return sum(map(len, lines)) + len(lines) * _LINE_BYTES
+
 
 RunState = Literal["running", "completed", "failed", "stopped", "cancelled"]
 """State of a run. A client can stop a run. A disconnect, a shutdown or another server can cancel a run."""
@@ -22,32 +129,21 @@ RunState = Literal["running", "completed", "failed", "stopped", "cancelled"]
 
 @dataclass(eq=False)
 class Run:
-    """Turn that is being executed or has ended."""
-
     conversation: Conversation
-    input: TurnInput
-    """Input without the bytes of its images."""
+    input: TurnInput  # input without the bytes of its images
     run_id: str = field(default_factory=new_id)
-    position: int = 0
-    """Number of messages in the session before the messages of the turn."""
-    disconnect_grace: float = 0
-    """Time in seconds that the run continues without subscribers."""
+    position: int = 0  # number of messages in the session before the messages of the turn
+    disconnect_grace: float = 0  # time in seconds that the run continues without subscribers
     state: RunState = "running"
     result: TurnResult = field(default_factory=TurnResult)
     log: EventLog = field(default_factory=EventLog)
     began: float = field(default_factory=time.monotonic)
-    subscribers: int = 0
-    """Number of clients that receive the events of the run or wait for its result."""
-    suspended: bool = False
-    """Whether the run waits without a subscriber, until the client sends its decision on a tool call."""
-    cancel_timer: asyncio.TimerHandle | None = None
-    """Timer that cancels the run after its last client has disconnected."""
+    subscribers: int = 0  # number of clients that receive the events of the run or wait for its result
+    suspended: bool = False  # whether the run waits without a subscriber for the decision on a tool call
+    cancel_timer: asyncio.TimerHandle | None = None  # timer that cancels the run after its last client has disconnected
     stopped: bool = False
-    """Whether a client has stopped the run."""
-    abort_error: MochiError | None = None
-    """Error to report if the server cancels the run, else None."""
-    task: "asyncio.Task[None] | None" = None
-    """Task that executes the run, or None before the start and after the end."""
+    abort_error: MochiError | None = None  # error to report if the server cancels the run, else None
+    task: "asyncio.Task[None] | None" = None  # task that executes the run, or None before the start and after the end
     _forwarders: "set[_Forwarder]" = field(default_factory=set)
 
     @property
@@ -60,26 +156,21 @@ class Run:
 
     @property
     def failure(self) -> MochiError | None:
-        """Error that ended the run, or None."""
         return self.result.failure or (self.abort_error if self.result.cancelled else None)
 
-    def cancel(self) -> None:
+    def cancel(self, abort_error: MochiError | None = None) -> None:
         """Cancel the run after its task has started, so that the task executes its cleanup code."""
+        self.abort_error = abort_error or self.abort_error
         if self.task is not None:
             self.task.get_loop().call_soon(self.task.cancel)
 
     def publish(self, events: list[ChatEvent]) -> None:
-        """Append events to the log and forward them."""
         batch = self.log.add(events)
         for forwarder in self._forwarders:
             forwarder.notify(batch)
 
     async def forward(self, receive: "Receive", after: int = 0, *, idle: float | None = None) -> None:
-        """Call ``receive`` with batches of the events that follow event number ``after``, until the run has ended.
-
-        Events that arrive while ``receive`` waits for a slow client are read from the log later. After ``idle`` seconds
-        without events, ``receive`` is called with None.
-        """
+        """Call ``receive`` with the events after number ``after``, and with None after ``idle`` seconds without any."""
         forwarder = _Forwarder(self, receive, after)
         self._forwarders.add(forwarder)
         try:
@@ -92,11 +183,7 @@ class Run:
 
     @contextmanager
     def subscribed(self) -> Iterator[None]:
-        """Return a context manager that counts a subscriber while the ``with`` block runs.
-
-        ``disconnect_grace`` seconds after the last subscriber, the run is cancelled, unless a client is expected to
-        return: the run is suspended, or the input has ``on_disconnect="continue"``.
-        """
+        """Count a subscriber. Cancel the run ``disconnect_grace`` seconds after the last one, unless it may return."""
         self.subscribers += 1
         if self.cancel_timer is not None:
             self.cancel_timer.cancel()
@@ -123,11 +210,7 @@ Receive = Callable[[Batch | None], Coroutine[Any, Any, None]]
 
 
 class _Forwarder:
-    """Forwarder that passes the events of a run to the function ``receive``.
-
-    If ``receive`` returns without waiting, ``notify`` calls it directly, because a task switch costs more than the
-    call. Otherwise the task of ``Run.forward`` calls ``receive`` with the events that follow in the log.
-    """
+    """Forwarder of events to ``receive``. Without a task switch, as long as ``receive`` returns without waiting."""
 
     def __init__(self, run: Run, receive: Receive, position: int) -> None:
         self._run = run
@@ -136,8 +219,7 @@ class _Forwarder:
         self._is_fast = False
         self._call: EagerCall | None = None
         self._loop = asyncio.get_running_loop()
-        self._wakeup: asyncio.Future[None] | None = None
-        """Future that ends the wait of the task, or None if the task does not wait."""
+        self._wakeup: asyncio.Future[None] | None = None  # ends the wait of the task, if it waits
         self._last_activity = self._loop.time()
 
     def notify(self, batch: Batch) -> None:
@@ -178,6 +260,5 @@ class _Forwarder:
         return True
 
     def close(self) -> None:
-        """Close the coroutine of a call that has not finished."""
         if self._call is not None:
             self._call.close()

@@ -1,50 +1,44 @@
 """One turn: the source of its answer, its validated data and its result."""
 
-from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Any, Protocol
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
 
 from mochi_server.chat.conversation import Conversation
-from mochi_server.chat.prompt_messages import answer_index
-from mochi_server.chat.turn_input import TurnInput
+from mochi_server.chat.prompt import answer_index, follows_result, last_user_index
+from mochi_server.chat.turn_input import HistoryChange, TurnInput
 from mochi_server.chat.turn_writer import TurnWriter
-from mochi_server.errors import MochiError
-from mochi_server.events import MessageComplete, Publish
+from mochi_server.errors import IdempotencyKeyReused, MochiError
+from mochi_server.events import ChatEvent, ContentDelta, MessageComplete, Publish, ThinkingDelta
 from mochi_server.inference.windows import WindowDecision
-from mochi_server.sessions.session import ChatSession, last_answer, usage_tokens
+from mochi_server.ollama.payloads import qualified_name
+from mochi_server.sessions.session import ChatSession, key_digest, last_answer, usage_tokens
 from mochi_server.sessions.types import Message
 from mochi_server.tools.toolbox import ToolInvocation, ToolOutcome
 
 
-class Answerer(Protocol):
+class Answerer:
     """Source of the answer of one turn."""
 
-    @property
-    def window(self) -> WindowDecision | None:
-        """Context window of the answer, or None if no model was called."""
-
-    @property
-    def repeated(self) -> Sequence[Message]:
-        """Stored messages of an earlier turn that the answer repeats."""
+    window: WindowDecision | None = None
+    """Context window of the answer, or None if no model was called."""
+    repeated: Sequence[Message] = ()  # stored messages of an earlier turn that the answer repeats
 
     async def begin(self, session: ChatSession) -> ChatSession:
         """Change the history as the input of the turn demands. Return the changed session."""
+        return session
 
     async def answer(self, session: ChatSession, writer: TurnWriter, publish: Publish) -> None:
         """Produce the answer: publish its events, and store its messages with ``writer``."""
+        raise NotImplementedError
 
 
-class AnswererFactory(Protocol):
-    """Factory of the answerers of one kind. ``prepare`` validates the input of a turn and writes nothing."""
-
-    async def prepare(self, conversation: Conversation, session: ChatSession, turn_input: TurnInput) -> Answerer:
-        """Return the answerer of a turn. Raises ``MochiError`` if the turn cannot start."""
+PrepareAnswer = Callable[[Conversation, ChatSession, TurnInput], Awaitable[Answerer]]
+"""Function that validates the input of a turn, writes nothing and returns the answerer. Raises ``MochiError``."""
 
 
 @dataclass(frozen=True)
 class Turn:
-    """Validated turn that is ready to run."""
-
     conversation: Conversation
     session: ChatSession
     input: TurnInput
@@ -65,13 +59,10 @@ class Turn:
 class TurnResult:
     """Result of a turn that has completed, failed or been cancelled."""
 
-    stored: Sequence[Message] = ()
-    """Messages that the turn added, oldest first."""
-    repeated: Sequence[Message] = ()
-    """Messages of an earlier turn that this turn sends to the client again."""
+    stored: Sequence[Message] = ()  # messages that the turn added, oldest first
+    repeated: Sequence[Message] = ()  # messages of an earlier turn that this turn sends to the client again
     outcomes: Sequence[ToolOutcome] = ()
-    client_tool_calls: Sequence[ToolInvocation] = ()
-    """Calls that the client must run after the turn."""
+    client_tool_calls: Sequence[ToolInvocation] = ()  # calls that the client must run after the turn
     window: WindowDecision | None = None
     failure: MochiError | None = None
     cancelled: bool = False
@@ -97,7 +88,6 @@ class TurnResult:
         }
 
     def completed(self) -> MessageComplete:
-        """Return the event that reports the complete answer."""
         message = self.answer
         assert message is not None  # noqa: S101 - without an answer, the turn has failed
         return MessageComplete(
@@ -108,3 +98,65 @@ class TurnResult:
             context_window=self.window_object,
             done_reason=message.get("done_reason"),
         )
+
+
+class StoredAnswer(Answerer):
+    """Answerer that repeats the stored answer to a request with the same idempotency key."""
+
+    def __init__(self, messages: Sequence[Message]) -> None:
+        self.repeated = messages
+
+    async def answer(self, _: ChatSession, writer: TurnWriter, publish: Publish) -> None:
+        last = last_answer(self.repeated) or {}
+        writer.client_tool_calls += [
+            ToolInvocation(index, call["id"], call["function"]["name"], call["function"]["arguments"])
+            for index, call in enumerate(last.get("tool_calls") or ())
+            if call["id"] in last["client_tool_calls"]
+        ]
+        events: list[ChatEvent] = []
+        for message in self.repeated:
+            if message["role"] == "assistant":
+                events += [ThinkingDelta(message["thinking"])] if message.get("thinking") else []
+                events += [ContentDelta(message["content"])] if message["content"] else []
+        publish(events)
+
+
+def keyed_indexes(session: ChatSession, key: str | None) -> list[int]:
+    """Return the indexes of the messages, of a user or with results, that a request with this key stored last."""
+    if key is None or (start := last_user_index(session.history)) is None:
+        return []
+    digest = key_digest(session.session_id, key)
+    return [i for i in range(start, len(session.history)) if session.history[i].get("key_digest") == digest]
+
+
+def resolve_idempotent(session: ChatSession, turn_input: TurnInput) -> tuple[TurnInput, StoredAnswer | None]:
+    """Return the input, or one that repeats the last turn with the same key, and its stored answer if complete."""
+    indexes = keyed_indexes(session, turn_input.key)
+    if turn_input.key is None or not indexes or (turn_input.new_message is None and not turn_input.results):
+        return turn_input, None
+    if not all(_contains(turn_input, session.history[index]) for index in indexes):
+        raise IdempotencyKeyReused(turn_input.key)
+    answers = session.history[indexes[-1] + 1 :]
+    change: HistoryChange = "continue" if turn_input.change == "continue" else "regenerate"
+    repetition = replace(turn_input, text=None, images=(), results=(), change=change)
+    last = last_answer(answers)
+    if (
+        last is not None
+        and not last.get("interrupted")
+        and (last.get("client_tool_calls") or not last.get("tool_calls"))
+    ):
+        if turn_input.model is not None and qualified_name(turn_input.model) != qualified_name(last.get("model", "")):
+            raise IdempotencyKeyReused(turn_input.key)
+        return repetition, StoredAnswer(answers)
+    is_returned = any(message.get("client_tool_calls") for message in answers)
+    if (turn_input.text is not None or answers) and follows_result(session.history) and not is_returned:
+        return replace(repetition, change="continue", tools=replace(turn_input.tools, must_call=False)), None
+    return repetition, None
+
+
+def _contains(turn_input: TurnInput, stored: Message) -> bool:
+    if stored["role"] == "user":
+        references = [image.reference for image in turn_input.images]
+        return (stored["content"], stored.get("images", [])) == (turn_input.text, references)
+    sent = [(result.get("tool_call_id"), result["content"]) for result in turn_input.results]
+    return (stored.get("tool_call_id"), stored["content"]) in sent

@@ -1,11 +1,21 @@
-"""Input of a turn: the request of any protocol as pure data."""
+"""Input of a turn: the request of any protocol as pure data, and the images that a request contains."""
 
-from collections.abc import Sequence
+import re
+from base64 import b64decode
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
+import anyio.to_thread
+
+from mochi_server.errors import ValidationFailed
 from mochi_server.ollama.payloads import qualified_name
 from mochi_server.sessions.types import Image, Message, ToolExecutionPolicy
+
+_DATA_URL = re.compile(r"data:[^,;]{0,100}(?:;[^,;]{1,100}){0,4};base64,", re.IGNORECASE)
+_LINE_ENDS = str.maketrans("", "", "\r\n")
+
+Location = tuple[str | int, ...]  # path of a field in a request body
 
 HistoryChange = Literal["none", "regenerate", "continue", "edit"]
 """What a turn does to the history before the model answers.
@@ -23,13 +33,10 @@ class GenerationOptions:
 
     think: bool | str | None = None
     options: dict[str, Any] | None = None
-    format: str | dict[str, Any] | None = None
-    """Format of the answer. An empty string is plain text, even if the session has a format."""
+    format: str | dict[str, Any] | None = None  # an empty string is plain text, even if the session has a format
     keep_alive: str | float | None = None
-    thinks_by_default: bool = False
-    """Whether the model may think if neither the request nor the session sets ``think``."""
-    logprobs: int | None = None
-    """Number of alternative tokens with log probabilities for each token of the answer, or None for none."""
+    thinks_by_default: bool = False  # whether the model may think if neither the request nor the session sets `think`
+    logprobs: int | None = None  # number of alternative tokens with log probabilities for each token
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,19 +44,14 @@ class ToolSelection:
     """Tools that the model may call in a turn. ``names`` replaces the session's enabled tools."""
 
     names: Sequence[str] | None = None
-    client_tools: Sequence[dict[str, Any]] = ()
-    """Schemas of the tools that the client runs, in Ollama's format."""
+    client_tools: Sequence[dict[str, Any]] = ()  # schemas of the tools that the client runs, in Ollama's format
     may_call: bool = True
-    must_call: bool = False
-    """Whether the first answer must call a tool."""
-    only: str | None = None
-    """Name of the only tool to offer, or None to offer all tools."""
-    parallel: bool = True
-    """Whether an answer may call several tools. Otherwise the server drops all calls except the first."""
+    must_call: bool = False  # whether the first answer must call a tool
+    only: str | None = None  # name of the only tool to offer, or None to offer all tools
+    parallel: bool = True  # whether an answer may call several tools; else the server drops all but the first
 
     @property
     def offered_client_tools(self) -> frozenset[str]:
-        """Names of the client's tools that the model may call."""
         names = (tool["function"]["name"] for tool in self.client_tools)
         return frozenset(name for name in names if self.may_call and self.only in (None, name))
 
@@ -58,47 +60,51 @@ class ToolSelection:
 class TurnInput:
     """Request for a turn, the same for every protocol. It contains no functions and nothing of HTTP."""
 
-    text: str | None = None
-    """New user message, or the new text of the edited message. None if the turn adds and edits no user message."""
+    text: str | None = None  # new user message, or the new text of the edited message
     images: tuple[Image, ...] = ()
-    results: Sequence[Message] = ()
-    """Results of tool calls that the client ran after an earlier turn. The turn stores them before the user message."""
+    results: Sequence[Message] = ()  # results of client tools, stored before the user message
     change: HistoryChange = "none"
-    edit_index: int | None = None
-    """Index of the user message to edit, if ``change`` is ``edit``."""
-    generation: GenerationOptions = field(default_factory=GenerationOptions)
-    """Options that override the session's defaults."""
+    edit_index: int | None = None  # index of the user message to edit, if `change` is `edit`
+    generation: GenerationOptions = field(default_factory=GenerationOptions)  # overrides the session's defaults
     tools: ToolSelection = field(default_factory=ToolSelection)
-    policy: ToolExecutionPolicy | None = None
-    """Approval policy of an agent that runs without a user. None is ``always_confirm``."""
-    model: str | None = None
-    """Model that the client requests. A stored session switches to it. If it is None, the session's model answers."""
-    agent: str | None = None
-    """Name of the agent that answers in its own session. None if the session's model answers."""
-    instructions: str | None = None
-    """Text that is added to the system prompt for this turn and never stored."""
+    policy: ToolExecutionPolicy | None = None  # of an agent without a user; None is `always_confirm`
+    model: str | None = None  # requested model, to which a stored session switches; None for the session's model
+    agent: str | None = None  # name of the agent that answers in its own session, if any
+    instructions: str | None = None  # text that is added to the system prompt for this turn and never stored
     if_busy: Literal["reject", "wait"] = "reject"
     on_disconnect: Literal["cancel", "continue"] = "cancel"
-    interactive: bool = True
-    """Whether clients can approve tool calls."""
+    interactive: bool = True  # whether clients can approve tool calls
     key: str | None = None
-    """Idempotency key."""
-    revision: str | None = None
-    """Expected revision. If the session has a different revision, the request fails with ``SessionConflict``."""
+    revision: str | None = None  # expected revision; if it differs, the turn fails with `SessionConflict`
 
     @property
     def new_message(self) -> str | None:
-        """Text of the user message that the turn appends, or None."""
         return self.text if self.change == "none" else None
 
     def is_same_request(self, other: "TurnInput") -> bool:
-        """Return whether both requests have the same model, message, images and generation options."""
         mine, others = (
             (qualified_name(each.model or ""), each.text, each.images, each.generation) for each in (self, other)
         )
         return mine == others
 
     def without_data(self) -> "TurnInput":
-        """Return the input without the bytes of its images."""
         images = tuple(image.without_data() for image in self.images)
         return replace(self, images=images) if images else self
+
+
+async def read_images(encoded: Mapping[Location, str]) -> tuple[Image, ...]:
+    """Decode base64 texts or data URLs by path in the request body. Raises ``ValidationFailed`` with the path."""
+
+    def decode() -> tuple[Image, ...]:
+        return tuple(_decode(location, text) for location, text in encoded.items())
+
+    return await anyio.to_thread.run_sync(decode) if encoded else ()
+
+
+def _decode(location: Location, text: str) -> Image:
+    prefix = _DATA_URL.match(text)
+    try:
+        return Image.of(b64decode(text[prefix.end() if prefix else 0 :].translate(_LINE_ENDS), validate=True))
+    except ValueError as error:
+        reason = str(error) if str(error).startswith("not an image") else "not an image: invalid base64"
+        raise ValidationFailed.at(location, reason) from error

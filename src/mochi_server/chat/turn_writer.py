@@ -1,65 +1,205 @@
-"""Writer of the messages of a turn, including the partial answer of an interrupted turn."""
+"""Answers of a turn: built from the lines that Ollama streams, and stored, also when the turn is interrupted."""
 
 import asyncio
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import replace
+from io import StringIO
 from typing import Any
 
+import orjson
+
 from mochi_server.chat.conversation import Conversation
-from mochi_server.chat.prompt_messages import answer_index, last_user_index, with_instructions
-from mochi_server.chat.response_builder import ResponseBuilder
+from mochi_server.chat.prompt import answer_index, last_user_index, with_instructions
 from mochi_server.chat.turn_input import TurnInput
-from mochi_server.errors import MochiError
+from mochi_server.constants import MAX_ARGUMENT_LEVELS
+from mochi_server.errors import MochiError, OllamaError
+from mochi_server.events import ChatEvent, ContentDelta, Publish, ThinkingDelta, TokenLogprobs
+from mochi_server.ollama.transport import Line
 from mochi_server.sessions.history import INTERRUPTED
+from mochi_server.sessions.serialization import is_nested_deeper
 from mochi_server.sessions.session import ChatSession, key_digest, user_message
 from mochi_server.sessions.types import Image, Message, ToolCall
+from mochi_server.tools.schema import TOO_DEEP
 from mochi_server.tools.toolbox import ToolInvocation, ToolOutcome, failed
 from mochi_server.util.clock import new_id, now
 from mochi_server.util.shielding import run_shielded
 
-FLUSH_SECONDS = 2.0
-"""Interval in seconds at which the partial answer is stored while the model writes it."""
+_COUNTERS = (
+    "eval_count",
+    "prompt_eval_count",
+    "prompt_eval_cached_count",
+    "total_duration",
+    "load_duration",
+    "prompt_eval_duration",
+    "eval_duration",
+)
+
+
+class ResponseBuilder:
+    """Builder of one answer, which publishes its events. It skips calls beyond ``max_calls`` distinct calls."""
+
+    def __init__(self, model: str, publish: Publish, max_calls: int) -> None:
+        self.model = model
+        self.skipped_calls = 0
+        self._publish = publish
+        self._max_calls = max_calls
+        self.message_id = new_id()
+        self.tool_calls: list[ToolCall] = []
+        self._content = StringIO()
+        self._thinking = StringIO()
+        self._last: Line = {}
+        self._defects: dict[int, str] = {}
+        self._distinct_calls: set[str] = set()
+
+    @property
+    def has_text(self) -> bool:
+        return bool(self._content.tell() or self._thinking.tell())
+
+    @property
+    def done_reason(self) -> object:
+        return self._last.get("done_reason")
+
+    def calls_any(self, names: Collection[str]) -> bool:
+        """Return whether the answer calls one of the tools ``names``."""
+        return any(call["function"]["name"] in names for call in self.tool_calls)
+
+    def replace_text_by_call(self, names: Collection[str]) -> bool:
+        """Replace the text by the call of one of the tools ``names`` that it contains as JSON. Return False if none."""
+        try:
+            call = orjson.loads(self._content.getvalue())
+        except orjson.JSONDecodeError:
+            return False
+        if not isinstance(call, dict) or call.get("name") not in names:
+            return False
+        self._content = StringIO()
+        self.tool_calls.clear()
+        self._defects.clear()
+        self._distinct_calls.clear()
+        self._add_call({"function": call})
+        return True
+
+    def feed(self, lines: list[Line]) -> None:
+        """Add response lines and publish one event for each piece of text. Raises ``OllamaError`` for invalid calls."""
+        events: list[ChatEvent] = []
+        try:
+            for line in lines:
+                message = line.get("message")
+                if type(message) is dict:
+                    if isinstance(logprobs := line.get("logprobs"), list) and not message.get("thinking"):
+                        events.append(TokenLogprobs(logprobs))
+                    self._add_message(message, events)
+        finally:
+            if events:
+                self._publish(events)
+        if lines[-1].get("done") is True:  # only the last line of a response
+            self._last = lines[-1]
+
+    def message(self, *, interrupted: bool = False) -> Message:
+        message: Message = {
+            "role": "assistant",
+            "content": self._content.getvalue(),
+            "model": self.model,
+            "message_id": self.message_id,
+            "timestamp": now(),
+        }
+        if thinking := self._thinking.getvalue():
+            message["thinking"] = thinking
+        if self.tool_calls and not interrupted:
+            message["tool_calls"] = self.tool_calls
+        if interrupted:
+            message["interrupted"] = True
+        message |= {name: value for name in _COUNTERS if isinstance(value := self._last.get(name), int)}  # type: ignore[typeddict-item]  # a TypedDict by names
+        if isinstance(reason := self._last.get("done_reason"), str):
+            message["done_reason"] = reason
+        return message
+
+    def calls(self, first_index: int) -> list[ToolInvocation]:
+        """Return the tool calls of the answer, numbered within the turn from ``first_index``."""
+        functions = ((call["id"], call["function"]) for call in self.tool_calls)
+        return [
+            ToolInvocation(first_index + i, call_id, function["name"], function["arguments"], self._defects.get(i))
+            for i, (call_id, function) in enumerate(functions)
+        ]
+
+    def _add_message(self, message: dict[str, Any], events: list[ChatEvent]) -> None:
+        thinking, content = message.get("thinking"), message.get("content")
+        if thinking and isinstance(thinking, str):
+            self._thinking.write(thinking)
+            events.append(ThinkingDelta(thinking))
+        if content and isinstance(content, str):
+            self._content.write(content)
+            events.append(ContentDelta(content))
+        if calls := message.get("tool_calls"):
+            for call in calls if isinstance(calls, list) else [calls]:
+                self._add_call(call)
+
+    def _add_call(self, call: Any) -> None:
+        """Add a tool call. If the call has no ID, create one. If the call has no name, raise ``OllamaError``."""
+        function = call.get("function") if isinstance(call, dict) else None
+        name = function.get("name") if isinstance(function, dict) else None
+        if not isinstance(function, dict) or not isinstance(name, str) or not name:
+            raise OllamaError("Ollama sent a tool call without a function name.")
+        arguments, defect = _arguments(function.get("arguments")), None
+        if arguments is None:
+            defect = "The arguments must be a JSON object with parameter names as keys."
+        elif is_nested_deeper(arguments, MAX_ARGUMENT_LEVELS):
+            arguments, defect = None, TOO_DEEP
+        distinct, index = self._distinct_calls | {repr((name, arguments, defect))}, len(self.tool_calls)
+        if len(distinct) > self._max_calls or index >= 4 * self._max_calls:
+            self.skipped_calls += 1
+            return
+        self._distinct_calls = distinct
+        sent_id = call.get("id")
+        if defect is not None:
+            self._defects[index] = defect
+        self.tool_calls.append(
+            {
+                "id": str(sent_id) if isinstance(sent_id, str | int) and sent_id else f"call_{new_id()}",
+                "function": {"index": index, "name": name, "arguments": arguments or {}},
+            }
+        )
+
+
+def _arguments(value: object) -> dict[str, Any] | None:
+    """Return tool arguments as a dictionary, or None if they are invalid. Some models send a JSON string."""
+    if isinstance(value, str):
+        try:
+            value = orjson.loads(value or "{}")
+        except orjson.JSONDecodeError:
+            return None
+    return value if isinstance(value, dict) else {} if value is None else None
+
+
+FLUSH_SECONDS = 2.0  # interval at which the partial answer is stored while the model writes it
 _INTERRUPTED_RUNNING = "The turn was interrupted while this call was running. The call may have taken effect."
 
 logger = logging.getLogger(__name__)
 
 
 class TurnWriter:
-    """Writer that stores the messages of one turn. The caller must hold the session lock.
-
-    A regenerated answer stays in memory until it is complete, and then replaces the old answer.
-    """
+    """Writer of the messages of one turn. A regenerated answer replaces the old answer when it is complete."""
 
     def __init__(self, conversation: Conversation, session: ChatSession, turn_input: TurnInput) -> None:
         self.conversation = conversation
         self._store = conversation.store
         self._session_id = session.session_id
         self._client_tools = turn_input.tools.offered_client_tools
-        self.answer: ResponseBuilder | None = None
-        """Answer that the model writes now, or None."""
-        self._open_calls: dict[int, tuple[ToolInvocation, ToolOutcome | None]] = {}
-        """Tool calls without a stored result, by index. The outcome is set when the call has run."""
+        self.answer: ResponseBuilder | None = None  # answer that the model writes now, or None
+        self._open_calls: dict[int, tuple[ToolInvocation, ToolOutcome | None]] = {}  # without a stored result
         self._initial_write: asyncio.Future[None] | None = None
-        """Write of the user message, or None if the turn has no new message."""
         self._flush_timer: asyncio.TimerHandle | None = None
-        self._flush: asyncio.Future[None] | None = None
-        """Latest write of the partial answer, or None before the first one."""
-        self.is_complete = False
-        """Whether the answer that ends the turn is stored. A cancellation of the turn then comes too late."""
-        self.stored: list[Message] = []
-        """Messages that the turn has added, oldest first."""
+        self._flush: asyncio.Future[None] | None = None  # latest write of the partial answer
+        self.is_complete = False  # whether the answer that ends the turn is stored; a cancellation then comes too late
+        self.stored: list[Message] = []  # messages that the turn has added, oldest first
         self.outcomes: list[ToolOutcome] = []
-        self.unstored_images: dict[str, Image] = {}
-        """Images of tool results that are not stored yet, by SHA-256 hash."""
-        self.client_tool_calls: list[ToolInvocation] = []
-        """Tool calls that the client must run."""
+        self.unstored_images: dict[str, Image] = {}  # images of tool results that are not stored yet, by SHA-256 hash
+        self.client_tool_calls: list[ToolInvocation] = []  # tool calls that the client must run
         self._new_messages = list(turn_input.results)
         if (text := turn_input.new_message) is not None:
             digest = None if turn_input.key is None else key_digest(self._session_id, turn_input.key)
             self._new_messages.append(user_message(text, turn_input.images, key_digest=digest))
-        self.history = history = session.history.extended(self._new_messages)
-        """History of the session including the new messages of this request."""
+        self.history = history = session.history.extended(self._new_messages)  # includes the new messages
         user_index = last_user_index(history)
         self._answer_index = answer_index(history, turn_input.change)
         self._is_regeneration = self._answer_index < len(history)
@@ -71,10 +211,7 @@ class TurnWriter:
         """``messages`` are the messages for the model. ``turn_start`` is the index of the user message to answer."""
 
     def begin(self, images: Sequence[Image] = ()) -> "asyncio.Future[None] | None":
-        """Begin to store the user message and its images. The model call does not wait for this write.
-
-        Return the write, or None if the turn has no new message.
-        """
+        """Begin to store the user message and its images. Return the write, or None if there is no new message."""
         if self._new_messages:
             self._initial_write = asyncio.ensure_future(self._append(self._new_messages, images=images))
         return self._initial_write
@@ -114,16 +251,11 @@ class TurnWriter:
         await run_shielded(self._add(tool_message(call, outcome), result_of=call))
 
     def return_to_client(self, call: ToolInvocation) -> None:
-        """Register that the client must run a tool call. The client sends the result in a later turn."""
         self.client_tool_calls.append(call)
         del self._open_calls[call.index]
 
     async def interrupt(self, is_stopped: Callable[[], bool] = lambda: False) -> MochiError | None:
-        """Store the partial answer of an interrupted turn and the results of its open tool calls.
-
-        If this write or the earlier write of the user message fails, return the error, else return None. A partial
-        regenerated answer replaces the old answer only if a client has stopped the turn.
-        """
+        """Store the partial answer and the results of open calls. Return the error of a failed write, or None."""
         try:
             await run_shielded(self._interrupt(is_stopped))
         except MochiError as error:
@@ -140,7 +272,7 @@ class TurnWriter:
         if answer is not None and answer.has_text:
             messages.append(answer.message(interrupted=True))
         if self._is_regeneration and not is_stopped():
-            return
+            return  # the old answer stays
         self.stored.extend(messages)
         if self._is_regeneration and self.stored:
             await self._replace(self.stored)
@@ -197,7 +329,6 @@ class TurnWriter:
             logger.warning("Partial answer not stored session_id=%s: %s", self._session_id, error)
 
     async def _finish_writes(self) -> None:
-        """Cancel the scheduled flush and wait for running writes."""
         if self._flush_timer is not None:
             self._flush_timer.cancel()
             self._flush_timer = None
@@ -206,10 +337,7 @@ class TurnWriter:
         await self.wait_until_stored()
 
     def _unfinished_calls(self, ended: ToolInvocation | None) -> Message | None:
-        """Return a placeholder for the results of the open calls except ``ended``, or None if no call is open.
-
-        After a crash, crash recovery converts the placeholder to one result message per open call.
-        """
+        """Return a placeholder from which crash recovery makes the results of the open calls, or None."""
         open_calls = [call for call, _ in self._open_calls.values() if call is not ended]
         if not open_calls:
             return None
@@ -228,7 +356,6 @@ def interrupted_outcome(call: ToolInvocation) -> ToolOutcome:
 
 
 def tool_message(call: ToolInvocation, outcome: ToolOutcome) -> Message:
-    """Return the message that stores the result of a tool call."""
     message: Message = {
         "role": "tool",
         "content": outcome.content,

@@ -1,6 +1,5 @@
 """The only way to the models: the gateway, context windows, token estimates, slots and waiting requests."""
 
-from mochi_server.inference.gateway import GatewayObserver, ModelGateway
-from mochi_server.inference.request import FixedPrompt, ModelRequest
+from mochi_server.inference.gateway import FixedPrompt, GatewayObserver, ModelGateway, ModelRequest
 
 __all__ = ["FixedPrompt", "GatewayObserver", "ModelGateway", "ModelRequest"]

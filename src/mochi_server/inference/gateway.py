@@ -1,27 +1,213 @@
 """Gateway to the models. It sends every request that generates text or embeddings.
 
 If Ollama refuses a prompt or runs out of memory, the gateway changes the window or requests a shorter prompt, and sends
-the request again.
+the request again. It records which exchange a model's slot in Ollama contains, and which requests wait for a slot.
 """
 
-from collections.abc import Awaitable, Callable, Mapping
+import asyncio
+import time
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from itertools import takewhile
 from math import inf
-from typing import Any, TypeVar
+from typing import Any, Protocol, TypeVar
 
 from mochi_server.errors import ContextOverflow, OllamaError
-from mochi_server.inference.request import Answer, FixedPrompt, ModelRequest
-from mochi_server.inference.slots import RequestTracker, Slots, TrackedRequest, reporting_status
-from mochi_server.inference.windows import Allocation, WindowRegistry
+from mochi_server.inference.windows import Allocation, PromptSize, WindowRegistry
 from mochi_server.ollama.async_client import AsyncOllamaClient
 from mochi_server.ollama.errors import is_context_refusal, is_out_of_memory, refused_tokens
-from mochi_server.ollama.payloads import qualified_name
+from mochi_server.ollama.payloads import chat_payload, qualified_name
 from mochi_server.ollama.transport import Line, OnLines
-from mochi_server.ollama.types import ModelInfo
+from mochi_server.ollama.types import ChatMessage, Encoded, ModelInfo
+from mochi_server.sessions.types import Message
 
-_MAX_ATTEMPTS = 8
-"""Maximum number of requests for one answer. After a refused prompt, the prompt or the window changes."""
+_POLL_SECONDS, _REPEAT_SECONDS = 1.0, 5.0
 
+
+@dataclass(frozen=True, slots=True)
+class Exchange:
+    session_id: str
+    payload: Mapping[str, Any]
+    history: Sequence[Any]  # messages of the prompt; the system message includes the instructions
+    first_stored: Any
+    answer_id: str
+    size: PromptSize
+    tokens: int  # number of tokens of the prompt and the answer: the estimate or Ollama's count, whichever is larger
+
+
+class Slots:
+    """Latest exchange of each model. An exchange is discarded before a new request overwrites the model's slot."""
+
+    def __init__(self) -> None:
+        self._exchanges: dict[str, Exchange] = {}
+        self._requests: dict[str, int] = {}
+        self._trims: dict[str, tuple[int, str]] = {}  # window and last trimmed message, by session ID
+
+    def begin(self, model: str) -> int:
+        """Discard the exchange of ``model`` before a new request to the model. Return the number of the new request."""
+        name = qualified_name(model)
+        self._exchanges.pop(name, None)
+        self._requests[name] = self._requests.get(name, 0) + 1
+        return self._requests[name]
+
+    def record(self, exchange: Exchange, request: int) -> None:
+        """Record an exchange whose request has the number ``request``, unless the model has received a newer one."""
+        name = qualified_name(exchange.payload["model"])
+        if request == self._requests.get(name):
+            self._exchanges[name] = exchange
+
+    def get(self, model: str) -> Exchange | None:
+        return self._exchanges.get(qualified_name(model))
+
+    def discard_session(self, session_id: str) -> None:
+        """Discard the exchanges and the trim record of a session that is about to be deleted."""
+        self._trims.pop(session_id, None)
+        self._exchanges = {name: each for name, each in self._exchanges.items() if each.session_id != session_id}
+
+    def trim_end(self, session_id: str, window: int | None, history: Sequence[Message]) -> int:
+        """Return how many messages earlier prompts have trimmed, or 0 after a change of the window."""
+        trimmed_window, last = self._trims.get(session_id, (None, None))
+        if last is None or trimmed_window != window:
+            return 0
+        return next((i + 1 for i, message in enumerate(history) if message["message_id"] == last), 0)
+
+    def record_trim(self, session_id: str, window: int | None, history: Sequence[Message], end: int) -> None:
+        """Record that a prompt trims the first ``end`` messages, so that later prompts begin with the same text."""
+        if end and window is not None:
+            self._trims[session_id] = window, history[end - 1]["message_id"]
+
+
+@dataclass(eq=False, slots=True)
+class TrackedRequest:
+    """A running request. ``answering`` is true after the first token."""
+
+    model: str
+    answering: bool = False
+    started: float = field(default_factory=time.monotonic)
+
+
+class RequestTracker:
+    """Tracker of the requests that this process sends to one Ollama server."""
+
+    def __init__(self, on_first_token: Callable[[str, float], None]) -> None:
+        self._on_first_token = on_first_token  # receives the model and the seconds until the first token
+        self._running: dict[TrackedRequest, None] = {}
+        self._max_parallel: dict[str, int] = {}  # parallel answers so far, by model, as Ollama does not report slots
+
+    @contextmanager
+    def request(self, model: str) -> Iterator[TrackedRequest]:
+        request = TrackedRequest(qualified_name(model))
+        self._running[request] = None
+        try:
+            yield request
+        finally:
+            del self._running[request]
+
+    def first_token(self, request: TrackedRequest) -> None:
+        request.answering = True
+        self._on_first_token(request.model, time.monotonic() - request.started)
+        parallel = sum(other.answering and other.model == request.model for other in self._running)
+        self._max_parallel[request.model] = max(self._max_parallel.get(request.model, 1), parallel)
+
+    def is_queued(self, request: TrackedRequest, *, loaded: bool) -> bool:
+        """Return whether a request waits because earlier requests use all slots of the model, or must load models."""
+        earlier = takewhile(lambda other: other is not request, self._running)
+        count = sum(not loaded or other.model == request.model for other in earlier)
+        return count >= (self._max_parallel.get(request.model, 1) if loaded else 1)
+
+
+@contextmanager
+def reporting_status(
+    state: Callable[[], Awaitable[str]], report: Callable[[str], None] | None
+) -> Iterator[Callable[[], object]]:
+    """Report ``state`` after one second, on changes and every five seconds, until the yielded function is called."""
+    if report is None:
+        yield lambda: None
+        return
+    task = asyncio.get_running_loop().create_task(_report_status(state, report))
+    try:
+        yield task.cancel
+    finally:
+        task.cancel()
+
+
+async def _report_status(state: Callable[[], Awaitable[str]], report: Callable[[str], None]) -> None:
+    last_status, reported_at = "", 0.0
+    while True:
+        await asyncio.sleep(_POLL_SECONDS)
+        status, now = await state(), time.monotonic()
+        if status != last_status or now - reported_at >= _REPEAT_SECONDS:
+            last_status, reported_at = status, now
+            report(status)
+
+
+class PromptSource(Protocol):
+    """Source of a prompt, and the way to shorten it."""
+
+    @property
+    def size(self) -> PromptSize:
+        """Size of the prompt before it is shortened."""
+
+    async def fit(self, window: int | None, refused: int | None) -> "FixedPrompt | None":
+        """Return a prompt for ``window`` tokens, or None. It is shorter if one of ``refused`` tokens was refused."""
+
+
+@dataclass(frozen=True, slots=True)
+class FixedPrompt:
+    """Messages with their size. They cannot be shortened."""
+
+    messages: Sequence[ChatMessage | Encoded]
+    size: PromptSize
+
+    async def fit(self, window: int | None, refused: int | None) -> "FixedPrompt | None":  # noqa: ARG002 - a protocol
+        return self if refused is None else None
+
+    def extended(self, answer: str, request: str) -> "FixedPrompt":
+        """Return this prompt followed by an answer of the model and a request of the user."""
+        more: list[ChatMessage] = [{"role": "assistant", "content": answer}, {"role": "user", "content": request}]
+        return FixedPrompt([*self.messages, *more], self.size + PromptSize.of(more))
+
+
+@dataclass(frozen=True, kw_only=True)
+class ModelRequest:
+    allocation: Allocation
+    payload: Mapping[str, Any]  # body of the request, without the prompt and the window
+    prompt: PromptSource
+    limits_answer: bool = True  # whether the answer must end where the window ends
+    exchange: Callable[[Mapping[str, Any], int], Exchange] | None = None  # from the body and the number of tokens
+    report: Callable[[str], None] | None = None  # receives `queued`, `loading_model` or `processing_prompt`
+
+    def body(self, prompt: FixedPrompt) -> tuple[dict[str, Any], int | None]:
+        """Return the body for ``/api/chat``, and the limit of the answer in tokens if the window sets one."""
+        options, limit, window = dict(self.payload.get("options") or {}), None, self.allocation.size
+        if window is not None:
+            options["num_ctx"] = window
+            if self.limits_answer:
+                limit = self.allocation.answer_limit(prompt.size, window, options.get("num_predict"))
+                options |= {} if limit is None else {"num_predict": limit}
+        return {**self.payload, "messages": prompt.messages, **({"options": options} if options else {})}, limit
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    prompt: FixedPrompt
+    tokens: int  # number of tokens of the prompt and the answer: the estimate or Ollama's count, whichever is larger
+    is_prompt_truncated: bool
+    is_cut: bool
+
+
+_MAX_ATTEMPTS = 8  # for one answer; after a refused prompt, the prompt or the window changes
 _Result = TypeVar("_Result")
+
+
+def payload_without_thinking(
+    model: ModelInfo, name: str, max_tokens: int, keep_alive: str | float | None, format: Any = None
+) -> dict[str, Any]:
+    """Return the body of a request to ``model``, called ``name``, for an answer of at most ``max_tokens`` tokens."""
+    think = False if model.has_capability("thinking") else None
+    options = {"num_predict": max_tokens}
+    return chat_payload(name, (), think=think, options=options, format=format, keep_alive=keep_alive)
 
 
 class GatewayObserver:
@@ -73,23 +259,12 @@ class ModelGateway:
         return (await self.client.loaded_windows() or {}).get(qualified_name(model))
 
     def allocate(
-        self,
-        model: ModelInfo,
-        config: Mapping[str, Any] | None = None,
-        previous_model: str | None = None,
-        *,
-        usage: int = 0,
-        counted: int = 0,
+        self, model: ModelInfo, config: Mapping[str, Any] | None = None, previous_model: str | None = None
     ) -> Allocation:
-        """Return an allocation for requests to a model. The arguments are fields of ``Allocation``."""
-        return Allocation(self.windows, model, config, previous_model, usage, counted)
+        return Allocation(self.windows, model, config, previous_model)
 
     async def send(self, request: ModelRequest, on_lines: OnLines) -> Answer:
-        """Send a request and pass batches of answer lines to ``on_lines``. Return the figures of the answer.
-
-        Raises the errors of ``AsyncOllamaClient.post_chat``, and ``ContextOverflow`` if Ollama refused every prompt as
-        too long. If the calling task is cancelled, Ollama stops generating the answer.
-        """
+        """Send a request and pass batches of lines to ``on_lines``. Raises ``OllamaError`` and ``ContextOverflow``."""
         return await self._until_accepted(request, lambda prompt: self._post_chat(request, prompt, on_lines))
 
     async def embed(self, request: ModelRequest) -> Mapping[str, Any]:
@@ -117,9 +292,8 @@ class ModelGateway:
         await allocation.decide(allocation.estimate.tokens(size))
         for _ in range(_MAX_ATTEMPTS):
             prompt = await request.prompt.fit(allocation.size, refused)
-            if prompt is None and error is not None:
-                raise error
-            assert prompt is not None  # noqa: S101 - a source may only refuse to shorten a prompt
+            if prompt is None:
+                raise error or ContextOverflow(allocation.size, refused or 0)
             size, result = prompt.size, await attempt(prompt)
             if not isinstance(result, OllamaError):
                 return result
@@ -167,10 +341,7 @@ class ModelGateway:
         return answer
 
     async def _status(self, request: TrackedRequest, allocation: Allocation) -> str:
-        """Return the status of a waiting request. A model that was not loaded counts as loading until the first token.
-
-        Ollama lists a model as soon as it begins to load the model.
-        """
+        """Return the status of a waiting request. Ollama lists a model as soon as it begins to load it."""
         if not self._tracker.is_queued(request, loaded=allocation.is_loaded):
             return "processing_prompt" if allocation.is_loaded else "loading_model"
         if allocation.is_loaded:

@@ -1,19 +1,77 @@
-"""Context windows of models. Sessions share a model's window, because Ollama reloads a model to change its window.
+"""Context windows of models, and estimates of the tokens of prompts. Sizes of windows are in tokens.
 
-A window doubles when prompts need more room. It shrinks only when Ollama runs out of memory, or when a new session
-starts while the model is not loaded. A manual window applies only to its own session. Sizes are in tokens.
+Sessions share a model's window, because Ollama reloads a model to change its window. A window doubles when prompts need
+more room. It shrinks only when Ollama runs out of memory, or when a new session starts while the model is not loaded. A
+manual window applies only to its own session.
 """
 
-from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass, field, replace
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
+import orjson
+
 from mochi_server.constants import DEFAULT_WINDOW, MIN_ANSWER_TOKENS, SAFE_WINDOW_RATIO
-from mochi_server.inference.estimate import PromptSize, TokenEstimate
 from mochi_server.ollama.payloads import qualified_name
 from mochi_server.ollama.transport import Line
-from mochi_server.ollama.types import ModelInfo
+from mochi_server.ollama.types import ChatMessage, ModelInfo
 from mochi_server.sessions.types import default_window_config
+
+_TOKENS_PER_CHAR = 1 / 3.5  # of prose, slightly too high, until the model's ratio is known
+_MIN_CALIBRATION_CHARS = 400  # in shorter prompts, the chat template distorts the ratio
+_MIN_TOKENS_PER_CHAR = 1 / 8  # old versions of Ollama do not count cached tokens
+_MAX_TOKENS_PER_CHAR = 2
+_MAX_ESTIMATE_ERROR = 0.02  # share of its estimate by which a prompt may exceed the estimate
+_TEMPLATE_TOKENS = 16  # reserve for a chat template that is longer than estimated
+_TEMPLATE_CHARS = 12  # added to each message by the model's chat template
+IMAGE_TOKENS = 768  # as in Ollama; models use from 256 to several thousand tokens for an image
+
+
+@dataclass(frozen=True, slots=True)
+class PromptSize:
+    """Size of a prompt in characters and images. The number of tokens depends on the model."""
+
+    characters: int = 0
+    images: int = 0
+
+    def __add__(self, other: "PromptSize") -> "PromptSize":
+        return PromptSize(self.characters + other.characters, self.images + other.images)
+
+    @classmethod
+    def of(cls, messages: Sequence[ChatMessage], tools: Sequence[dict[str, Any]] = ()) -> "PromptSize":
+        """Return the size of messages and tool definitions. Tool calls and definitions are measured as JSON text."""
+        characters, images = len(orjson.dumps(tools)) if tools else 0, 0
+        for message in messages:
+            images += len(message.get("images") or ())
+            characters += len(message.get("content") or "") + len(message.get("thinking") or "") + _TEMPLATE_CHARS
+            if calls := message.get("tool_calls"):
+                characters += len(orjson.dumps(calls))
+        return cls(characters, images)
+
+
+@dataclass(eq=False, slots=True)
+class TokenEstimate:
+    """Estimate for the prompts of one model, calibrated with Ollama's token counts."""
+
+    tokens_per_char: float | None = None
+
+    def tokens(self, size: PromptSize) -> int:
+        text = int(size.characters * (self.tokens_per_char or _TOKENS_PER_CHAR))
+        return text + IMAGE_TOKENS * size.images + 1
+
+    def room(self, size: PromptSize, window: int, *, counted: int = 0) -> int:
+        """Return a cautious estimate of the tokens that a prompt leaves free; ``counted`` is Ollama's latest count."""
+        tokens = self.tokens(size)
+        if self.tokens_per_char is None:
+            tokens = max(tokens, counted, min(size.characters + IMAGE_TOKENS * size.images, window // 4))
+        return window - int(tokens * (1 + _MAX_ESTIMATE_ERROR)) - _TEMPLATE_TOKENS
+
+    def observe(self, size: PromptSize, tokens: int) -> None:
+        """Calibrate with Ollama's token count. Ignore short prompts, images and implausibly low counts."""
+        is_plausible = tokens >= size.characters * _MIN_TOKENS_PER_CHAR
+        if is_plausible and size.characters >= _MIN_CALIBRATION_CHARS and not size.images:
+            self.tokens_per_char = min(tokens / size.characters, _MAX_TOKENS_PER_CHAR)
+
 
 _GROWTH_FACTOR = 2  # a window grows when a prompt needs more than half of it
 _MIN_WINDOW, _DEFAULT_LIMIT = 512, 131_072
@@ -29,10 +87,8 @@ class WindowDecision:
 
     window: int | None
     reason: str
-    loaded: int | None = None
-    """Window of the loaded model, or None if the model is not loaded or its state is unknown."""
-    differs: bool = False
-    """Whether Ollama reloads the model because a session has a manual window that other sessions do not have."""
+    loaded: int | None = None  # window of the loaded model, or None if the model is not loaded or its state is unknown
+    differs: bool = False  # whether Ollama reloads the model because of a manual window
 
     @property
     def is_loaded(self) -> bool:
@@ -43,13 +99,9 @@ class WindowDecision:
 @dataclass
 class _ModelWindow:
     window: int | None = None
-    ceiling: int | None = None
-    """Upper limit of the window after Ollama has run out of memory, or None."""
-    before_reduction: "_ModelWindow | None" = None
-    """Copy from the time before ``step_down`` halved the window."""
+    ceiling: int | None = None  # upper limit of the window after Ollama has run out of memory, or None
     estimate: TokenEstimate = field(default_factory=TokenEstimate)
-    manual: set[int] = field(default_factory=set)
-    """Manual windows of sessions. If Ollama has loaded the model with one of them, other sessions do not adopt it."""
+    manual: set[int] = field(default_factory=set)  # manual windows, which other sessions do not adopt
 
 
 async def _unknown() -> None:
@@ -63,17 +115,13 @@ class WindowRegistry:
     loaded: Callable[[], Awaitable[Mapping[str, int] | None]] = _unknown
     """Function that returns the windows of the models in memory, by qualified model name, or None if unknown."""
     dynamic: bool = True
-    on_adjusted: Callable[[str], object] = lambda _: None
-    """Callback that receives the reason when the window of a session changes."""
+    on_adjusted: Callable[[str], object] = lambda _: None  # receives the reason of a change
     _entries: dict[str, _ModelWindow] = field(default_factory=dict, init=False)
 
     async def decide(
         self, model: ModelInfo, config: Mapping[str, Any], *, previous_model: str | None, required_tokens: int = 0
     ) -> WindowDecision:
-        """Choose the window for a prompt of ``required_tokens`` tokens in a session.
-
-        ``config`` is the session's ``context_window_config``. ``previous_model`` is the model of the latest answer.
-        """
+        """Choose the window for a prompt in a session with the ``context_window_config`` ``config``."""
         windows, entry = await self.loaded(), self._entry(model.name)
         loaded = None if windows is None else windows.get(qualified_name(model.name))
         if (manual := manual_window(model, config)) is not None:
@@ -109,45 +157,31 @@ class WindowRegistry:
             return await self.decide(model, {}, previous_model=model.name, required_tokens=required_tokens)
         return WindowDecision(loaded if self.dynamic else None, "no_adjustment", loaded)
 
-    def grow(self, model: ModelInfo, required_tokens: int, refused_window: int | None) -> bool:
+    def grow(self, model: ModelInfo, required_tokens: int, refused_window: int) -> bool:
         """Enlarge the window so that ``required_tokens`` fit. Return whether it exceeds the refused window."""
         entry = self._entry(model.name)
-        if not self.dynamic:
-            return False
         window = entry.window or self._initial_window(entry, model)
-        exceeded = window if refused_window is None else min(refused_window, window)
+        exceeded = min(refused_window, window)
         entry.window = max(window, self._window_step(entry, model, max(required_tokens, exceeded + 1)))
         return entry.window > exceeded
 
     def step_down(self, model: ModelInfo, failed: int | None) -> bool:
         """Halve the window ``failed``, unless another turn has made it smaller. Return False if not possible."""
         entry = self._entry(model.name)
-        if not self.dynamic or entry.window is None:
+        if entry.window is None or entry.window < 2 * _MIN_WINDOW:
             return False
-        if failed is not None and entry.window < failed:
-            return True
-        if (halved := _half(entry.window)) is None:
-            return False
-        entry.before_reduction = replace(entry)
-        entry.ceiling = entry.window = halved
+        if entry.window >= (failed or 0):
+            entry.ceiling = entry.window = entry.window // 2
         return True
 
     def undo_step_down(self, model: ModelInfo) -> None:
-        """Restore the window that ``step_down`` halved, because the model did not load with the halved window either.
-
-        A halved window above the initial window becomes the upper limit, so that later requests try smaller windows.
-        """
+        """Return to the initial window. A halved window above it stays the upper limit of later requests."""
         entry = self._entry(model.name)
-        before = entry.before_reduction
-        if before is None:
-            return
-        restored = replace(before, before_reduction=None)
-        if entry.window is not None and entry.window > self._initial_window(before, model):
-            restored = replace(restored, window=None, ceiling=entry.window)
-        self._entries[qualified_name(model.name)] = restored
+        entry.window = None
+        if entry.ceiling is not None and entry.ceiling <= self._initial_window(_ModelWindow(), model):
+            entry.ceiling = None
 
     def current(self, model: ModelInfo, reason: str) -> WindowDecision:
-        """Return the model's current window as a decision with the given reason."""
         return WindowDecision(self.size(model.name) or self._initial_window(self._entry(model.name), model), reason)
 
     def size(self, model: str) -> int | None:
@@ -155,7 +189,6 @@ class WindowRegistry:
         return self._entry(model).window
 
     def estimate(self, model: str) -> TokenEstimate:
-        """Return the token estimate of a model."""
         return self._entry(model).estimate
 
     def initial_config(self, model: ModelInfo) -> dict[str, Any]:
@@ -205,21 +238,16 @@ class Allocation:
 
     windows: WindowRegistry
     model: ModelInfo
-    config: Mapping[str, Any] | None = None
-    """The session's ``context_window_config``, or None for requests without a session."""
+    config: Mapping[str, Any] | None = None  # the session's `context_window_config`, if any
     previous_model: str | None = None
-    usage: int = 0
-    """Ollama's latest token count of the conversation, or 0 if that count no longer applies."""
-    counted: int = 0
-    """The part of ``usage`` that the next prompt contains."""
-    is_fixed: bool = False
-    """Whether the requests always use the window of ``decision``."""
+    usage: int = 0  # Ollama's latest token count of the conversation, or 0 if that count no longer applies
+    counted: int = 0  # the part of `usage` that the next prompt contains
+    is_fixed: bool = False  # whether the requests always use the window of `decision`
     decision: WindowDecision | None = None
     differs: bool = False  # as in `WindowDecision`, for the latest request
     is_loaded: bool = False  # whether the model was loaded with this window before the latest request
     _has_stepped_down: bool = field(default=False, init=False)
-    _highest_count: int = field(default=0, init=False)
-    """Highest token count of Ollama for the prompts of this allocation."""
+    _highest_count: int = field(default=0, init=False)  # highest token count of Ollama
 
     @property
     def size(self) -> int | None:
@@ -249,7 +277,6 @@ class Allocation:
         return Allocation(self.windows, self.model, is_fixed=True, decision=decision, is_loaded=self.is_loaded)
 
     async def decide(self, required_tokens: int = 0) -> WindowDecision | None:
-        """Choose the window for a prompt of ``required_tokens`` tokens."""
         if self.is_fixed:
             return self.decision
         required = max(required_tokens, self.usage)
@@ -281,18 +308,15 @@ class Allocation:
         return is_grown
 
     def step_down(self) -> bool:
-        """Halve the window, once, after Ollama ran out of memory. Return False if not possible.
-
-        A manual window is smaller for the requests of this allocation only.
-        """
+        """Halve the window, once, after Ollama ran out of memory. Return False if not possible."""
         manual, reason = self.manual, "load_failed_step_down"
         if self._has_stepped_down and self._can_change:
             self.windows.undo_step_down(self.model)
         if self._has_stepped_down or self.is_fixed:
             return False
-        if manual is not None and (halved := _half(manual)) is not None:
-            self.config = {**(self.config or {}), "current_window": halved}
-            self.decision = WindowDecision(halved, reason)
+        if manual is not None and manual >= 2 * _MIN_WINDOW:
+            self.config = {**(self.config or {}), "current_window": manual // 2}
+            self.decision = WindowDecision(manual // 2, reason)
         elif manual is None and self.windows.step_down(self.model, self.size):
             self.decision = self.windows.current(self.model, reason)
         else:
@@ -301,11 +325,7 @@ class Allocation:
         return True
 
     def record(self, last: Line, prompt: PromptSize, limit: int | None) -> tuple[int, bool, bool]:
-        """Calibrate the estimate with the token counts in Ollama's last line. If the answer was cut, grow the window.
-
-        ``limit`` is the result of ``answer_limit``. Return the tokens of prompt and answer, whether Ollama truncated
-        the prompt, and whether the answer was cut at the end of the window.
-        """
+        """Calibrate with Ollama's last line. Return the tokens, and whether the prompt and the answer were cut."""
         counted, answered = last.get("prompt_eval_count"), last.get("eval_count")
         answer_tokens = answered if isinstance(answered, int) else 0
         prompt_tokens, is_truncated = self.estimate.tokens(prompt), False
@@ -319,15 +339,12 @@ class Allocation:
         # The done reason `length` is no proof, because some models report it for shorter answers too.
         is_full = limit is not None and (answer_tokens >= limit or used >= (self.size or 0))
         is_cut = is_full and last.get("done_reason") == "length"
-        if is_cut and self._can_change:
+        if is_cut and self._can_change and self.size is not None:
             self.windows.grow(self.model, used + 1, self.size)
         return prompt_tokens + answer_tokens, is_truncated, is_cut
 
     def _is_truncated(self, prompt_tokens: int, characters: int) -> bool:
-        """Return whether a token count fills the window, or is too small for the text.
-
-        A count below an earlier one proves nothing, because old versions of Ollama do not count cached tokens.
-        """
+        """Return whether a count fills the window, or is too small for the text and not for cached tokens."""
         if self.size is not None and prompt_tokens >= self.size:
             return True
         is_too_small = characters > _LONG_CHARS and prompt_tokens * _MAX_CHARS_PER_TOKEN < characters
@@ -340,13 +357,7 @@ def manual_window(model: ModelInfo, config: Mapping[str, Any]) -> int | None:
     return None if window is None else _cap(window, model.context_length)
 
 
-def _half(window: int) -> int | None:
-    halved = window // 2
-    return None if halved < _MIN_WINDOW else halved
-
-
 def _max_window(model: ModelInfo) -> int:
-    """Return the largest window to which the server grows."""
     return _DEFAULT_LIMIT if model.context_length is None else max(int(model.context_length * SAFE_WINDOW_RATIO), 1)
 
 

@@ -9,14 +9,14 @@ from fastapi import Depends
 
 from mochi_server import errors
 from mochi_server.agents.config import AgentDefinition
-from mochi_server.chat.idempotency import keyed_indexes
-from mochi_server.chat.prompt_messages import to_ollama_messages
+from mochi_server.chat.prompt import to_ollama_messages
 from mochi_server.chat.run import Run
+from mochi_server.chat.turn import keyed_indexes
 from mochi_server.chat.turn_input import ToolSelection, TurnInput
 from mochi_server.container import Services
 from mochi_server.dependencies import ServicesDep
 from mochi_server.errors import ValidationFailed
-from mochi_server.inference.estimate import PromptSize
+from mochi_server.inference.windows import PromptSize
 from mochi_server.ollama.types import ModelInfo
 from mochi_server.protocols.conversation import SentMessages, repeats, to_turn
 from mochi_server.sessions.session import OWNER, ChatSession

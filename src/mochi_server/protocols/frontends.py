@@ -9,8 +9,7 @@ from functools import partial
 from starlette.types import Send
 
 from mochi_server import errors
-from mochi_server.chat.event_log import Batch
-from mochi_server.chat.run import Run
+from mochi_server.chat.run import Batch, Run
 from mochi_server.chat.turn_input import TurnInput
 from mochi_server.container import Services
 from mochi_server.protocols.conversation import SentMessages, to_turn

@@ -100,7 +100,7 @@ async def patch_session(session_id: str, body: schemas.SessionPatch, sessions: S
 async def delete_session(session_id: str, sessions: SessionsDep, runs: RunsDep) -> None:
     """Delete a session. If a turn is running, the server stops it first."""
     await runs.abandon(session_id)
-    await sessions.delete(session_id)
+    await sessions.store.delete(session_id)
     await runs.abandon(session_id)  # stops a turn that waited for the end of the stopped turn
 
 

@@ -25,8 +25,7 @@ from mochi_server.util.validation import MAX_REPORTED, Entries, Items, describe,
 _REASONING = re.compile(r'<details type="reasoning"[^<>]*>(.*?)</details>\s*', re.DOTALL)
 _SUMMARY = re.compile(r"\A\s*<summary>.*?</summary>", re.DOTALL)
 _QUOTED = re.compile(r"^> ?", re.MULTILINE)
-_MIN_MILLISECONDS = 1e11
-"""Timestamps above this number are in milliseconds, others in seconds. Exports contain both units."""
+_MIN_MILLISECONDS = 1e11  # larger timestamps are in milliseconds, others in seconds; exports contain both
 
 
 class OpenModel(BaseModel):
@@ -172,10 +171,8 @@ class ImportExportService:
 def _encode_session(session: ChatSession, images: Mapping[str, bytes] | None) -> bytes:
     extra = session.extra
     if images is not None:
-        # A user may have copied an exported file, which contains its images, into the directory of the sessions.
-        copied = extra.get("blobs")
-        blobs = copied if isinstance(copied, dict) else {}
-        extra = {**extra, "blobs": {**blobs, **{name: b64encode(data).decode() for name, data in images.items()}}}
+        blobs = {name: b64encode(data).decode() for name, data in images.items()}
+        extra = {**extra, "blobs": {**(extra.get("blobs") or {}), **blobs}}  # of a copied export
     return encode_file(session.metadata, [encode(message) for message in session.history], extra)
 
 

@@ -45,11 +45,9 @@ class Selection:
     """Tools and agents that a session enables. ``warnings`` has one entry for each name that cannot be used."""
 
     active_tools: list[str] = field(default_factory=list)
-    missing_tools: list[str] = field(default_factory=list)
-    """Names of enabled tools that do not exist or are reserved, and the name of a tool group that does not exist."""
+    missing_tools: list[str] = field(default_factory=list)  # including reserved tools and a missing group
     active_agents: list[str] = field(default_factory=list)
-    missing_agents: list[str] = field(default_factory=list)
-    """Names of enabled agents that do not exist or are invalid."""
+    missing_agents: list[str] = field(default_factory=list)  # names of enabled agents that do not exist or are invalid
     warnings: list[TurnWarning] = field(default_factory=list)
 
 
@@ -142,10 +140,6 @@ class SessionService:
         )
         return TurnWarning("WINDOW_DIFFERS", text)
 
-    async def delete(self, session_id: str) -> None:
-        """Delete a session, even if a process holds its lock."""
-        await self.store.delete(session_id)
-
     async def edit_message(self, session_id: str, index: int, content: str) -> ChatSession:
         """Replace a user message and remove the later messages. Raise ``InvalidMessageIndex`` or ``SessionBusy``."""
         async with self.store.hold(session_id):
@@ -209,7 +203,6 @@ class SessionService:
     async def _window_config(
         self, session: ChatSession, model: ModelInfo, chosen: int | None, *, has_window: bool
     ) -> dict[str, Any]:
-        """Return the window configuration after a change of the model or of the manual window ``chosen``."""
         windows, before = self.gateway.windows, session.metadata.context_window_config
         name, previous = qualified_name(model.name), qualified_name(session.model)
         of_model, was_manual = before, before["manual_override"]

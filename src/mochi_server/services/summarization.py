@@ -10,12 +10,9 @@ from typing import Annotated
 from pydantic import BaseModel, Field, StringConstraints, ValidationError
 
 from mochi_server.errors import MochiError, NothingToSummarize, OllamaBusy, OllamaError, SessionConflict
-from mochi_server.inference.estimate import PromptSize
-from mochi_server.inference.gateway import ModelGateway
-from mochi_server.inference.request import FixedPrompt, ModelRequest
-from mochi_server.inference.slots import Exchange
-from mochi_server.inference.windows import Allocation, manual_window
-from mochi_server.ollama.payloads import chat_payload, qualified_name
+from mochi_server.inference.gateway import Exchange, FixedPrompt, ModelGateway, ModelRequest, payload_without_thinking
+from mochi_server.inference.windows import Allocation, PromptSize, manual_window
+from mochi_server.ollama.payloads import qualified_name
 from mochi_server.ollama.transport import Line
 from mochi_server.ollama.types import ChatMessage, ModelInfo
 from mochi_server.services.summary_model import SummaryModelManager
@@ -71,16 +68,11 @@ class SummaryResult:
 @dataclass
 class _SummaryState:
     task: "asyncio.Task[None] | None" = None
-    is_requesting: bool = False
-    """Whether the summary has been requested from the model."""
-    answer_id: str | None = None
-    """Message ID of the last answer of this process. If another server has answered since, it writes the summary."""
-    covered: str | None = None
-    """ID of the last message that the stored summary covers."""
-    failed: set[str] = field(default_factory=set)
-    """Names of models that failed to summarize. Background summaries do not use these models again."""
-    postponements: int = 0
-    """Number of times that turns of other sessions have postponed the summary since the latest turn of this one."""
+    is_requesting: bool = False  # whether the summary has been requested from the model
+    answer_id: str | None = None  # last answer of this process; other servers summarize after their own
+    covered: str | None = None  # ID of the last message that the stored summary covers
+    failed: set[str] = field(default_factory=set)  # models that the background does not use again
+    postponements: int = 0  # by turns of other sessions, since the latest turn of this one
 
 
 @dataclass(eq=False)
@@ -94,7 +86,6 @@ class SummarizationService:
     interval: float = 3
     _states: dict[str, _SummaryState] = field(default_factory=dict, init=False)
     _turns: set[str] = field(default_factory=set, init=False)
-    """IDs of the sessions whose turn is running."""
 
     def turn_starting(self, session_id: str) -> None:
         """Cancel the session's summary and postpone the summaries of other sessions, so that the turn need not wait."""
@@ -109,7 +100,6 @@ class SummarizationService:
                 self._schedule(other, state)
 
     def turn_ended(self, session_id: str, answer_id: str | None) -> None:
-        """Schedule a background summary of the session."""
         self._turns.discard(session_id)
         if self.enabled:
             state = self._states.setdefault(session_id, _SummaryState())
@@ -127,18 +117,13 @@ class SummarizationService:
         state.task = asyncio.get_running_loop().create_task(self._run_in_background(session_id, state))
 
     def session_deleting(self, session_id: str) -> None:
-        """Cancel the summary of a session and drop its state."""
         self._turns.discard(session_id)
         self._cancel(session_id)
         self._states.pop(session_id, None)
         self.gateway.slots.discard_session(session_id)
 
     async def summarize(self, session_id: str, model: str | None = None) -> SummaryResult:
-        """Summarize a session now and return the summary. ``model`` is stored as the session's ``summary_model``.
-
-        Raises ``NothingToSummarize``, ``OllamaError`` if the model returned no valid summary, and the errors of the
-        store and of ``find_model``.
-        """
+        """Summarize a session now. ``model`` is stored as its ``summary_model``. Raises ``MochiError``."""
         session = await self.store.load(session_id)
         if not any(map(_is_dialogue, session.history)):
             raise NothingToSummarize(session_id)
@@ -197,14 +182,7 @@ class SummarizationService:
             if window is None:
                 await allocation.decide(_ANSWER_TOKENS)
                 window = allocation.size
-            payload = chat_payload(
-                name,
-                (),
-                think=False if model.has_capability("thinking") else None,
-                options={"num_predict": _ANSWER_TOKENS},
-                format=_SCHEMA,
-                keep_alive=session.metadata.keep_alive,
-            )
+            payload = payload_without_thinking(model, name, _ANSWER_TOKENS, session.metadata.keep_alive, _SCHEMA)
             prompt = _SummaryPrompt(allocation, session, state.covered, window or _UNKNOWN_WINDOW)
             allocation = allocation.fixed(window if self.gateway.windows.dynamic or manual else None)
             summary = await self._request_summary(ModelRequest(allocation=allocation, payload=payload, prompt=prompt))
@@ -230,12 +208,11 @@ class SummarizationService:
             return None
         # A stop sequence such as "." would end the JSON too early.
         options = {name: value for name, value in options.items() if name != "stop"} | {"num_predict": _ANSWER_TOKENS}
+        prompt = FixedPrompt(exchange.payload["messages"], exchange.size)
         request = ModelRequest(
             allocation=allocation.fixed(window),
             payload={**exchange.payload, "format": _SCHEMA, "options": options},
-            prompt=_extended(
-                FixedPrompt(exchange.payload["messages"], exchange.size), session.history[-1]["content"], _CONTINUATION
-            ),
+            prompt=prompt.extended(session.history[-1]["content"], _CONTINUATION),
             limits_answer=False,
             exchange=lambda *_: exchange,
         )
@@ -254,15 +231,13 @@ class SummarizationService:
             lines: list[Line] = []
             sent = (await self.gateway.send(request, lines.extend)).prompt
             parts = [line["message"] for line in lines if isinstance(line.get("message"), dict)]
-            has_calls = any(part.get("tool_calls") for part in parts)
-            content = "" if has_calls else "".join(str(part.get("content") or "") for part in parts)
+            content = "".join(str(part.get("content") or "") for part in parts)
             try:
-                json = content[content.find("{") : content.rfind("}") + 1]
-                return ConversationSummary.model_validate_json(json)
+                return ConversationSummary.model_validate_json(content[content.find("{") : content.rfind("}") + 1])
             except ValidationError as invalid:
                 error = explain(invalid)
                 correction = f"That was not the JSON asked for: {error}. Answer again, with JSON alone."
-                request = replace(request, prompt=_extended(sent, content, correction))
+                request = replace(request, prompt=sent.extended(content, correction))
         text = f"Model {request.payload['model']!r} returned no valid summary ({error})."
         raise OllamaError(f"{text} Send another model in the field `model`.")
 
@@ -273,11 +248,9 @@ class _SummaryPrompt:
 
     allocation: Allocation
     session: ChatSession
-    covered: str | None
-    """ID of the last message that the previous summary covers."""
+    covered: str | None  # ID of the last message that the previous summary covers
     window: int
     size: PromptSize = field(default_factory=PromptSize)
-    """Size of the latest prompt."""
 
     async def fit(self, _: int | None, refused: int | None) -> FixedPrompt | None:
         """Return a prompt that fits. A refusal has improved the estimate, so the next prompt is shorter."""
@@ -301,10 +274,6 @@ class _SummaryPrompt:
             {"role": "system", "content": _INSTRUCTION},
             {"role": "user", "content": f"{before}Summarize this conversation:\n\n{text}"},
         ]
-
-
-def _extended(prompt: FixedPrompt, answer: str, request: str) -> FixedPrompt:
-    return prompt.extended([{"role": "assistant", "content": answer}, {"role": "user", "content": request}])
 
 
 class _ModelNotLoaded(Exception):

@@ -19,8 +19,6 @@ _RESERVED = re.compile(r"con|prn|aux|nul|conin\$|conout\$|(com|lpt)[1-9]", re.IG
 
 @dataclass(frozen=True, slots=True)
 class PromptEntry:
-    """Entry of the list of prompt files."""
-
     filename: str
     preview: str
     word_count: int
@@ -39,7 +37,6 @@ class SystemPromptService:
         self._directory = Path(directory)
 
     def list(self) -> list[PromptEntry]:
-        """List the readable prompts, sorted by name."""
         names = sorted(path.name for path in self._directory.glob("*") if is_prompt_name(path.name))
         prompts = filter(None, map(self._read, names))
         return [PromptEntry(p.filename, shorten(p.content), len(p.content.split())) for p in prompts]

@@ -8,8 +8,7 @@ from pydantic import BaseModel, Field, GetJsonSchemaHandler, ValidationError
 from pydantic.json_schema import JsonSchemaValue
 from pydantic_core import CoreSchema
 
-from mochi_server.chat.images import Location
-from mochi_server.chat.turn_input import ToolSelection, TurnInput
+from mochi_server.chat.turn_input import Location, ToolSelection, TurnInput
 from mochi_server.errors import ValidationFailed
 from mochi_server.models.common import Body
 from mochi_server.protocols.conversation import SentMessages, check_text, decode_images, new_message

@@ -5,8 +5,7 @@ from typing import Any, Literal
 
 from pydantic import Field
 
-from mochi_server.chat.images import Location
-from mochi_server.chat.turn_input import TurnInput
+from mochi_server.chat.turn_input import Location, TurnInput
 from mochi_server.errors import ValidationFailed
 from mochi_server.models.common import Body
 from mochi_server.protocols.conversation import Action, SentMessages, check_text, decode_images, new_message

@@ -7,8 +7,7 @@ from typing import Annotated, Any, Literal, TypeVar
 
 from pydantic import BaseModel, Field, model_validator
 
-from mochi_server.chat.images import Location
-from mochi_server.chat.turn_input import GenerationOptions, TurnInput
+from mochi_server.chat.turn_input import GenerationOptions, Location, TurnInput
 from mochi_server.errors import ValidationFailed
 from mochi_server.models.common import Body, Text, ToolParameters
 from mochi_server.protocols import schemas

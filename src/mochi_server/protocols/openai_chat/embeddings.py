@@ -8,10 +8,8 @@ import orjson
 from pydantic import BaseModel, BeforeValidator, Field, Tag
 
 from mochi_server.errors import ModelNotFound, OllamaError, ValidationFailed
-from mochi_server.inference.estimate import PromptSize
-from mochi_server.inference.gateway import ModelGateway
-from mochi_server.inference.request import FixedPrompt, ModelRequest
-from mochi_server.inference.windows import Allocation
+from mochi_server.inference.gateway import FixedPrompt, ModelGateway, ModelRequest
+from mochi_server.inference.windows import Allocation, PromptSize
 from mochi_server.models.common import Body, Text
 from mochi_server.ollama.types import ModelInfo
 from mochi_server.protocols.schemas import TEXT_OR_LIST, RejectedOption

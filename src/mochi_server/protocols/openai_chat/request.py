@@ -1,7 +1,6 @@
 """Conversion of chat completion and text completion requests to the input of a turn."""
 
-from mochi_server.chat.images import Location
-from mochi_server.chat.turn_input import TurnInput
+from mochi_server.chat.turn_input import Location, TurnInput
 from mochi_server.errors import ValidationFailed
 from mochi_server.protocols.conversation import SentMessages, add_tool_names, decode_images, new_message
 from mochi_server.protocols.openai_chat.schemas import (

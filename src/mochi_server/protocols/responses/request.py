@@ -9,8 +9,7 @@ from typing import Any
 
 import orjson
 
-from mochi_server.chat.images import Location
-from mochi_server.chat.turn_input import TurnInput
+from mochi_server.chat.turn_input import Location, TurnInput
 from mochi_server.errors import ValidationFailed
 from mochi_server.protocols.conversation import SentMessages, add_tool_names, decode_images, new_message, tool_call
 from mochi_server.protocols.responses import schemas

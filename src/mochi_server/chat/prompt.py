@@ -1,29 +1,112 @@
-"""Fitting of prompts into the context window: trim tool results and replace old turns by a checkpoint."""
+"""Prompts: stored messages in Ollama's format, shortened until they fit into the context window."""
 
 from bisect import bisect_left
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any
+from typing import Any, NamedTuple
 
-from mochi_server.chat.prompt_messages import EncodedMessages, encode_messages, to_ollama_messages
+import orjson
+
+from mochi_server.chat.turn_input import HistoryChange
 from mochi_server.constants import MIN_ANSWER_TOKENS
 from mochi_server.errors import ContextOverflow
-from mochi_server.inference.estimate import PromptSize
+from mochi_server.inference.windows import PromptSize
 from mochi_server.ollama.types import ChatMessage, Encoded
 from mochi_server.sessions.history import Block, History
-from mochi_server.sessions.types import Message
+from mochi_server.sessions.session import system_message
+from mochi_server.sessions.types import Message, images_in, images_of
 
-BEGIN_RATIO = 0.85
-"""Share of the context window. A prompt that uses more than this share is compacted."""
+_SENT_FIELDS = ("role", "content", "tool_calls", "tool_name", "tool_call_id")
+_NO_RESULT = "The call was interrupted and has no result."
 
-TARGET_RATIO = 0.5
-"""Share of the context window that a compacted prompt may use. A low share makes compaction rare."""
 
+def to_ollama_messages(messages: Sequence[Message], turn_start: int) -> list[ChatMessage]:
+    """Convert messages to Ollama's format, without thinking before index ``turn_start`` and with missing results."""
+    sent: list[ChatMessage] = []
+    missing: dict[str, str] = {}
+    for index, message in enumerate(messages):
+        if message["role"] == "tool":
+            missing.pop(message.get("tool_call_id", ""), None)
+        else:
+            sent.extend(_missing_results(missing))
+            calls = message.get("tool_calls") or ()
+            missing = {call["id"]: call["function"]["name"] for call in calls if call.get("id")}
+        if message["role"] != "assistant" or message["content"] or message.get("tool_calls"):
+            sent.append(_to_ollama(message, with_thinking=index > turn_start))
+    return [*sent, *_missing_results(missing)]
+
+
+def last_user_index(messages: Sequence[Message]) -> int | None:
+    """Return the index of the latest user message, or None if no message is from the user."""
+    backwards = zip(range(len(messages) - 1, -1, -1), reversed(messages), strict=True)
+    return next((index for index, message in backwards if message["role"] == "user"), None)
+
+
+def answer_index(messages: Sequence[Message], change: HistoryChange) -> int:
+    """Return the index of the next answer, which replaces all messages from this index on."""
+    if change != "continue":
+        user_index = last_user_index(messages)
+        return len(messages) if user_index is None else user_index + 1
+    has_partial = bool(messages) and messages[-1]["role"] == "assistant" and bool(messages[-1].get("interrupted"))
+    return len(messages) - has_partial
+
+
+def follows_result(messages: Sequence[Message]) -> bool:
+    index = answer_index(messages, "continue")
+    return index > 0 and messages[index - 1]["role"] == "tool"
+
+
+def with_instructions(history: History, user_index: int, instructions: str | None) -> tuple[History, int]:
+    """Add instructions to the system message. Return the new history and the new index of the user message."""
+    if not instructions:
+        return history, user_index
+    if not history or history[0]["role"] != "system":
+        return History.of([system_message(instructions), *history]), user_index + 1
+    first = history[0]
+    if first["content"].strip() == instructions.strip():
+        return history, user_index
+    combined: Message = {**first, "content": f"{first['content']}\n\n{instructions}"}
+    return History.of([combined, *history[1:]]), user_index
+
+
+def _to_ollama(message: Message, *, with_thinking: bool) -> ChatMessage:
+    sent: ChatMessage = {name: message[name] for name in _SENT_FIELDS if message.get(name) is not None}  # type: ignore[assignment, literal-required]  # a TypedDict by names
+    if with_thinking and message.get("thinking"):
+        sent["thinking"] = message["thinking"]
+    if "images" in message and (images := images_of(message)):
+        sent["images"] = images
+    return sent
+
+
+def _missing_results(names: Mapping[str, str]) -> list[ChatMessage]:
+    return [
+        {"role": "tool", "content": _NO_RESULT, "tool_name": name, "tool_call_id": call_id}
+        for call_id, name in names.items()
+    ]
+
+
+class EncodedMessages(NamedTuple):
+    """Messages encoded as JSON for Ollama, and their size. Images are represented by their SHA-256 names."""
+
+    encoded: Encoded
+    size: PromptSize
+
+
+def encode_messages(messages: Sequence[Message]) -> EncodedMessages:
+    """Encode the messages of completed turns as JSON for Ollama. The thinking of the model is omitted."""
+    converted = to_ollama_messages(messages, len(messages))
+    return EncodedMessages(Encoded(b",".join(map(orjson.dumps, converted))), PromptSize.of(converted))
+
+
+def shows_images(history: History) -> bool:
+    return any(block.cached(encode_messages).size.images for block in history.blocks) or bool(images_in(history.tail))
+
+
+BEGIN_RATIO = 0.85  # share of the context window; longer prompts are compacted
+TARGET_RATIO = 0.5  # share that a compacted prompt may use; a low share makes compaction rare
 CHECKPOINT_TOKENS = 1500
-TRIMMED_CHARS = 400
-"""Number of characters that a trimmed tool result retains: half from its start, half from its end."""
-
+TRIMMED_CHARS = 400  # of a trimmed tool result: half from its start, half from its end
 HIDDEN_IMAGES = "\n[The images are not shown, because this model cannot see images.]"
 HEADING = "Summary of the earlier conversation, which is no longer shown in full:\n"
 
@@ -50,13 +133,10 @@ class Prompt:
     """Messages for the model: a history in which old parts may be trimmed or replaced by a checkpoint."""
 
     history: History
-    turn_start: int
-    """Index of the user message to answer."""
+    turn_start: int  # index of the user message to answer
     checkpoint: Checkpoint | None = None
-    trim_end: int = 0
-    """Number of messages at the start of the history whose long tool results and result images are trimmed."""
-    trim_turn: bool = False
-    """Whether long tool results of the current turn are trimmed too, except the results of the latest calls."""
+    trim_end: int = 0  # number of first messages whose long tool results and result images are trimmed
+    trim_turn: bool = False  # whether results of the current turn are trimmed too, except the latest
     shows_images: bool = True
 
     @cached_property
@@ -69,7 +149,6 @@ class Prompt:
 
     @property
     def trimmed(self) -> int:
-        """Number of trimmed tool results."""
         return sum(self._is_trimmed(i) for i in range(self.covered, self.trim_limit))
 
     @property
@@ -95,7 +174,6 @@ class Prompt:
         return self._sent[0]
 
     def size_with(self, tools: Sequence[dict[str, Any]]) -> PromptSize:
-        """Return the size of the prompt including the tool definitions in ``tools``."""
         return self._sent[1] + PromptSize.of((), tools)
 
     @cached_property
@@ -142,7 +220,6 @@ class Prompt:
 
     @property
     def system_count(self) -> int:
-        """Number of system messages at the start of the history, 0 or 1."""
         return 1 if self.history and self.history[0]["role"] == "system" else 0
 
     def _is_trimmed(self, index: int) -> bool:
@@ -190,11 +267,7 @@ class Budget:
         return self.estimate(prompt) > self.window * BEGIN_RATIO
 
     def boundary(self, prompt: Prompt) -> int | None:
-        """Return how many messages a checkpoint must cover so that the rest fits, or None if no turn can be replaced.
-
-        A checkpoint covers whole turns, so that tool calls stay with their results. Raises ``ContextOverflow`` if even
-        the shortest checkpoint is not enough.
-        """
+        """Return how many messages, in whole turns, a checkpoint must cover, or None. Raises ``ContextOverflow``."""
         ends = [
             i
             for i in range(prompt.covered + 1, prompt.turn_start + 1)
@@ -214,10 +287,7 @@ class Budget:
         return ends[min(bisect_left(ends, True, key=rest_fits), len(ends) - 1)]
 
     def fit(self, prompt: Prompt, *, forced: bool) -> Prompt:
-        """Return the prompt. If it is too long or ``forced`` is true, trim the tool results of the current turn first.
-
-        Raises ``ContextOverflow`` if the prompt is still too long or nothing is left to trim.
-        """
+        """Return the prompt, if necessary with trimmed results of the current turn. Raises ``ContextOverflow``."""
         if forced and prompt.trim_turn:
             raise self.overflow(prompt)
         if forced or self.is_exceeded_by(prompt):
