@@ -12,8 +12,6 @@ from typing import Any, ClassVar, Literal
 from mochi_server.constants import FORMAT_VERSION
 from mochi_server.util.text import join_names, nearest
 
-_parse = Formatter().parse
-
 
 class MochiError(Exception):
     """Base class of all errors. The client receives the message and ``details``, which is a JSON object."""
@@ -27,12 +25,13 @@ class MochiError(Exception):
     fields: ClassVar[tuple[str, ...]] = ()
     """Names of the details, in the order of the arguments. By default they are the names in ``template``."""
 
+    def __init_subclass__(cls) -> None:
+        names = (name for _, name, _, _ in Formatter().parse(cls.template) if name)
+        cls.fields = vars(cls).get("fields", tuple(dict.fromkeys(names)))
+
     def __init__(self, *values: Any, **details: Any) -> None:
-        if self.template:
-            names = self.fields or dict.fromkeys(filter(None, (name for _, name, _, _ in _parse(self.template))))
-            details = dict(zip(names, values, strict=True))
-        self.message: str = self.template.format(**details) if self.template else values[0]
-        self.details = details
+        self.details = dict(zip(self.fields, values, strict=True)) if self.template else details
+        self.message: str = self.template.format(**self.details) if self.template else values[0]
         super().__init__(self.message)
 
     @property

@@ -21,7 +21,7 @@ from mochi_server.events import ContentDelta, Done, Status
 from mochi_server.protocols.encoder import EncodedResponse
 from mochi_server.protocols.openai_chat import PROTOCOL
 from mochi_server.protocols.openai_chat.encoder import ChunkEncoder
-from mochi_server.protocols.openai_chat.schemas import TextCompletionRequest
+from mochi_server.protocols.openai_chat.request import TextCompletionRequest
 from mochi_stub import StubServer
 from mochi_stub.reply import Failure, Reply
 from tests.support.api import Event, error_of

@@ -1,8 +1,7 @@
 """Errors in the format of OpenAI's API."""
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from http import HTTPStatus
 from typing import Any
 
@@ -35,19 +34,6 @@ class OpenAIErrorEnvelope(BaseModel):
     """Response body of every error of the routes under `/v1`."""
 
     error: OpenAIError
-
-
-@contextmanager
-def renaming_parameters(names: Mapping[str, str]) -> Iterator[None]:
-    """Rename the fields in validation errors of a ``with`` block. ``names`` maps old names to new names."""
-    try:
-        yield
-    except ValidationFailed as error:
-        first = next(iter(error.details.get("errors") or ()), None)
-        name = names.get(str(first["loc"][1])) if first else None
-        if first is None or name is None:
-            raise
-        raise ValidationFailed.at(name, first["msg"]) from error
 
 
 def http_status(error: MochiError) -> int:

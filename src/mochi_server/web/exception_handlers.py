@@ -51,7 +51,9 @@ def any_error(form: ErrorFormat = NATIVE_ERRORS) -> Responses:
 def sample(error: type[MochiError]) -> MochiError:
     """Return an instance of an error class, with placeholders as arguments."""
     required = [p for p in inspect.signature(error).parameters.values() if p.default is p.empty]
-    return error(**{p.name: _SAMPLES.get(p.annotation, f"<{p.name}>") for p in required if p.kind != p.VAR_KEYWORD})
+    if required[:1] and required[0].kind == inspect.Parameter.VAR_POSITIONAL:
+        return error(*(f"<{name}>" for name in (error.fields if error.template else ("message",))))
+    return error(**{p.name: _SAMPLES.get(p.annotation, f"<{p.name}>") for p in required})
 
 
 def _response(examples: dict[str, Any], form: ErrorFormat) -> dict[str, Any]:

@@ -3,21 +3,19 @@
 from fastapi import APIRouter, Request, Response
 
 from mochi_server import errors
+from mochi_server.dependencies import ServicesDep
 from mochi_server.protocols.anthropic.encoder import ANTHROPIC_ERRORS, MessageEncoder, encode_error
 from mochi_server.protocols.anthropic.request import (
     CUSTOM,
-    PARAMETERS,
     CountRequest,
     MessageRequest,
     MessageResponse,
     parse,
 )
-from mochi_server.protocols.completions import CompletionsDep, answer_responses
+from mochi_server.protocols.completions import answer_responses, estimate, start
 from mochi_server.protocols.encoder import respond
-from mochi_server.protocols.errors import renaming_parameters
 from mochi_server.protocols.parts import Notice
 from mochi_server.protocols.schemas import HeadersParam
-from mochi_server.web.disconnect import until_disconnect
 from mochi_server.web.exception_handlers import MODEL_ERRORS, responses
 from mochi_server.web.protocol import Protocol
 from mochi_server.web.routes import BodyReleasingRoute
@@ -44,21 +42,15 @@ _LEFT_OUT = "Only Anthropic's own API has the tool {!r}. The request omits this 
     response_model=MessageResponse,
     responses=answer_responses("The message, as JSON or as events.", _EVENTS, ANTHROPIC_ERRORS),
 )
-async def create_message(
-    request: Request, body: MessageRequest, completions: CompletionsDep, headers: HeadersParam
-) -> Response:
+async def create_message(request: Request, body: MessageRequest, headers: HeadersParam) -> Response:
     """Answer a conversation with one JSON response or a stream. If the request names no session, nothing is stored."""
-    with renaming_parameters(PARAMETERS):
-        starting = completions.start(headers.session, *await parse(body, headers))
-        run = await until_disconnect(request, starting)
+    run = await start(request, headers.session, parse(body, headers), response_format="output_config.format")
     texts = [_LEFT_OUT.format(tool.name) for tool in body.tools or () if tool.type not in CUSTOM]
     notices = [Notice("warning", {"code": "TOOL_LEFT_OUT", "message": text}) for text in texts]
     return await respond(request, MessageEncoder(run, body.model, notices), stream=body.stream)
 
 
 @router.post("/count_tokens", responses=responses(errors.ValidationFailed, *MODEL_ERRORS, form=ANTHROPIC_ERRORS))
-async def count_message_tokens(
-    body: CountRequest, completions: CompletionsDep, headers: HeadersParam
-) -> dict[str, int]:
+async def count_message_tokens(body: CountRequest, services: ServicesDep, headers: HeadersParam) -> dict[str, int]:
     """Estimate the tokens of a conversation. The estimate improves with each answer of the model."""
-    return {"input_tokens": await completions.estimate(*await parse(body, headers))}
+    return {"input_tokens": await estimate(services, *await parse(body, headers))}

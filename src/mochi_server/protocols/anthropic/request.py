@@ -156,8 +156,6 @@ class MessageResponse(BaseModel):
     mochi: schemas.MochiExtension
 
 
-PARAMETERS = {"response_format": "output_config.format"}
-"""Mapping of field names in chat completion requests to the names of the same fields in the Messages API."""
 _OPTIONS = {"max_tokens": "num_predict", "stop_sequences": "stop"} | {n: n for n in ("temperature", "top_p", "top_k")}
 """Mapping of fields of the request to Ollama's options."""
 _Blocks = Sequence[tuple[Location, Any]]

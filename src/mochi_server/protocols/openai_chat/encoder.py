@@ -10,7 +10,7 @@ from mochi_server.chat.run import Run
 from mochi_server.chat.turn import TurnResult
 from mochi_server.protocols.encoder import Encoder, data_frame
 from mochi_server.protocols.errors import OPENAI_DONE, openai_stream_error
-from mochi_server.protocols.openai_chat.schemas import CompletionRequest, TextCompletionRequest
+from mochi_server.protocols.openai_chat.request import CompletionRequest, TextCompletionRequest
 from mochi_server.protocols.parts import End, Json, Part, Reasoning, Text, extra_fields, is_cut, usage
 
 

@@ -9,20 +9,19 @@ from fastapi import APIRouter, Depends, Request, Response
 from mochi_server.constants import OPENAI_PREFIX
 from mochi_server.container import Services
 from mochi_server.dependencies import ServicesDep
-from mochi_server.protocols.completions import CompletionsDep, answer_responses
+from mochi_server.protocols.completions import answer_responses, start
 from mochi_server.protocols.encoder import respond
-from mochi_server.protocols.errors import OPENAI_ERRORS, openai_stream_error, renaming_parameters
+from mochi_server.protocols.errors import OPENAI_ERRORS, openai_stream_error
 from mochi_server.protocols.responses.encoder import ResponseEncoder
 from mochi_server.protocols.responses.request import (
-    PARAMETERS,
+    ModelResponse,
     ResponseItems,
+    ResponseRequest,
     check_previous_response,
     parse,
     response_id,
 )
-from mochi_server.protocols.responses.schemas import ModelResponse, ResponseRequest
 from mochi_server.protocols.schemas import HeadersParam
-from mochi_server.web.disconnect import until_disconnect
 from mochi_server.web.protocol import Protocol
 from mochi_server.web.routes import BodyReleasingRoute
 
@@ -48,15 +47,13 @@ async def _response_items(services: ServicesDep) -> ResponseItems:
 async def create_response(
     request: Request,
     body: ResponseRequest,
-    completions: CompletionsDep,
     items: Annotated[ResponseItems, Depends(_response_items)],
     headers: HeadersParam,
 ) -> Response:
     """Answer the items of a conversation with one JSON response or a stream of events."""
     session_id, check = body.session_id(headers), partial(check_previous_response, body.previous_response_id)
-    with renaming_parameters(PARAMETERS):
-        starting = completions.start(session_id, *await parse(body, headers, items), check)
-        run = await until_disconnect(request, starting)
+    names = {"messages": "input", "response_format": "text.format"}
+    run = await start(request, session_id, parse(body, headers, items), check, **names)
     fields = body.echo() | {"id": response_id(session_id, run.position, run.run_id), "store": session_id is not None}
     refers = session_id is None and body.store is not False
     encoder = ResponseEncoder(run, fields, items.add if refers else lambda _: None)
