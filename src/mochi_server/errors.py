@@ -111,11 +111,9 @@ class ContextOverflow(MochiError):
 
     def __init__(self, window: int | None, estimate: int) -> None:
         size = f" of {window} tokens" if window else ""
-        text = (
-            f"The prompt of about {estimate} tokens does not fit into the model's context window{size}. "
-            "Shorten the message, enable fewer tools, or use a model with a longer context."
-        )
-        super().__init__(text, window=window, estimated_tokens=estimate)
+        problem = f"The prompt of about {estimate} tokens does not fit into the model's context window{size}."
+        advice = "Shorten the message, enable fewer tools, or use a model with a longer context."
+        super().__init__(f"{problem} {advice}", window=window, estimated_tokens=estimate)
 
 
 class IdempotencyKeyReused(MochiError):
@@ -138,9 +136,8 @@ class ModelNotFound(MochiError):
         can_embed: bool = False,
         can_install: bool = True,
     ) -> None:
-        """``models`` are the available models of the requested ``kind``.
+        """``models`` are the available models of the ``kind``. ``can_embed``: ``model`` can only embed, not chat.
 
-        ``can_embed`` states whether ``model`` is an embedding model that was requested as a chat model.
         If ``can_install`` is true and ``can_embed`` is false, the message contains the command to install the model.
         """
         models = [name for name in models if name != model]  # Ollama may have removed it after the list was read
@@ -315,12 +312,9 @@ class ServerLost(MochiError):
 
     def __init__(self, session_id: str, *, is_unreachable: bool = False) -> None:
         unreachable = "cannot be reached. Check its MOCHI_ADVERTISE_URL and the log"
-        problem = unreachable if is_unreachable else "does not respond"
-        super().__init__(
-            f"The server that runs the turn of session {session_id!r} {problem}. "
-            "Load the session to see the stored messages. Send the request again later.",
-            session_id=session_id,
-        )
+        problem = f"session {session_id!r} {unreachable if is_unreachable else 'does not respond'}"
+        advice = "Load the session to see the stored messages. Send the request again later."
+        super().__init__(f"The server that runs the turn of {problem}. {advice}", session_id=session_id)
 
 
 class ShuttingDown(MochiError):

@@ -1,6 +1,6 @@
 """Turns of clients that name a model or an agent, and perhaps a session."""
 
-from collections.abc import Awaitable, Callable, Collection
+from collections.abc import Awaitable, Collection
 from contextlib import suppress
 from dataclasses import replace
 
@@ -33,8 +33,6 @@ _ERRORS = (
     *(errors.ToolNotFound, errors.SessionBusy, errors.SessionConflict, errors.IdempotencyKeyReused),
     *(errors.ToolNotCalled, *STORAGE_ERRORS, errors.ShuttingDown),
 )
-SessionCheck = Callable[[ChatSession], None]
-"""Function that raises ``ValidationFailed`` if a request does not fit the session."""
 
 
 async def models(services: Services) -> dict[str, int]:
@@ -62,22 +60,17 @@ async def estimate(services: Services, turn: TurnInput, sent: SentMessages) -> i
 
 
 async def start(
-    request: Request,
-    session_id: str | None,
-    parsing: Awaitable[tuple[TurnInput, SentMessages]],
-    check: SessionCheck = lambda _: None,
-    **names: str,
+    request: Request, session_id: str | None, parsing: Awaitable[tuple[TurnInput, SentMessages]], **names: str
 ) -> Run:
     """Start the turn that answers the messages of a request.
 
     ``parsing`` returns the model or the agent with the options, and the messages. Without a session, nothing is stored.
-    ``check`` is not called for a repeated request. ``names`` maps field names of chat completions, which errors
-    contain, to the names of the same fields in the request.
+    ``names`` maps field names of chat completions, which errors contain, to the names of the fields in the request.
     Raises ``MochiError`` if the turn cannot start.
     """
     try:
         turn, sent = await parsing
-        return await until_disconnect(request, _start(request.app.state.services, session_id, turn, sent, check))
+        return await until_disconnect(request, _start(request.app.state.services, session_id, turn, sent))
     except ValidationFailed as error:
         first = next(iter(error.details.get("errors") or ()), None)
         if first is None or first["loc"][1] not in names:
@@ -85,17 +78,15 @@ async def start(
         raise ValidationFailed.at(names[first["loc"][1]], first["msg"]) from error
 
 
-async def _start(
-    services: Services, session_id: str | None, turn: TurnInput, sent: SentMessages, check: SessionCheck
-) -> Run:
+async def _start(services: Services, session_id: str | None, turn: TurnInput, sent: SentMessages) -> Run:
     known = (await services.tools.catalogue()).tools if turn.tools.names else {}
     for name in turn.tools.names or ():
         if name not in known:
             raise errors.ToolNotFound(name)
     if (agent := await _agent(services, turn.model or "")) is not None:
-        return await _with_agent(services, agent, session_id, turn, sent, check=check)
+        return await _with_agent(services, agent, session_id, turn, sent)
     if session_id is not None:
-        return await _in_session(services, session_id, turn, sent, check)
+        return await _in_session(services, session_id, turn, sent)
     model = await services.client.find_model(turn.model or "")
     _check_capabilities(turn.tools, sent.images, model)
     settings = ToolSettings(tools=list(turn.tools.names or ()), execution_policy=turn.policy or _DEFAULT_POLICY)
@@ -104,9 +95,7 @@ async def _start(
     return await _in_memory(services, session, replace(turn, change="continue", key=None), sent)
 
 
-async def _in_session(
-    services: Services, session_id: str, turn: TurnInput, sent: SentMessages, check: SessionCheck
-) -> Run:
+async def _in_session(services: Services, session_id: str, turn: TurnInput, sent: SentMessages) -> Run:
     if turn.policy is not None:
         raise ValidationFailed.at("X-Mochi-Tool-Policy", "the session has its own policy; leave out this header")
     conversation, runs, key = services.conversations.stored(session_id), services.runs, turn.key
@@ -116,7 +105,7 @@ async def _in_session(
             return run
         raise errors.IdempotencyKeyReused(key, run.run_id)
     if not keyed_indexes(session, key):
-        check(session)
+        sent.check(session)
     run = await runs.find(session_id)
     if run is not None and run.running:
         raise errors.SessionBusy(session_id, run.run_id)
@@ -127,13 +116,7 @@ async def _in_session(
 
 
 async def _with_agent(
-    services: Services,
-    agent: AgentDefinition,
-    session_id: str | None,
-    turn: TurnInput,
-    sent: SentMessages,
-    *,
-    check: SessionCheck,
+    services: Services, agent: AgentDefinition, session_id: str | None, turn: TurnInput, sent: SentMessages
 ) -> Run:
     """Start a turn of an agent, which has its own tools, and whose sessions store no options."""
     task = TurnInput(
@@ -152,7 +135,7 @@ async def _with_agent(
     chat = await conversation.store.load(session_id)
     if chat.metadata.extra.get(OWNER) != agent.name:
         raise errors.SessionNotFound(session_id)
-    check(chat)
+    sent.check(chat)
     return await services.runs.start(conversation, task)
 
 
@@ -166,13 +149,9 @@ async def _agent(services: Services, name: str) -> AgentDefinition | None:
     if not name.startswith(PREFIX):
         return None
     agents, agent = services.agents, name.removeprefix(PREFIX)
-    if agent in await agents.directory_agents():
-        return await agents.current(await agents.get(agent))
-    try:
-        await services.client.find_model(name)
-    except errors.ModelNotFound:
-        raise errors.AgentNotFound(agent) from None
-    return None
+    if agent not in await agents.directory_agents():
+        raise errors.AgentNotFound(agent)
+    return await agents.current(await agents.get(agent))
 
 
 async def _fallback_model(services: Services, agent: AgentDefinition) -> str:
@@ -184,7 +163,6 @@ async def _fallback_model(services: Services, agent: AgentDefinition) -> str:
 
 
 def _check_capabilities(tools: ToolSelection, images: Collection[object], model: ModelInfo) -> None:
-    """Raise ``ValidationFailed`` if the request has tools or images that the model does not support."""
     if tools.may_call and (tools.client_tools or tools.names) and not model.has_capability("tools"):
         problem = f"model {model.name!r} does not support tools; use another model"
         raise ValidationFailed.at(_tools_parameter(tools), problem)

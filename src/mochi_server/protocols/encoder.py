@@ -78,8 +78,7 @@ class BlockEncoder(Encoder):
 
     def __init__(self, run: Run) -> None:
         super().__init__(run)
-        self._first: Text | Reasoning | None = None
-        """First part of the open block, or None if no block is open."""
+        self._first: Text | Reasoning | None = None  # first part of the open block, or None if no block is open
 
     @abstractmethod
     def start(self, first: Text | Reasoning) -> bytes:

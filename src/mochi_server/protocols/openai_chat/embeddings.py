@@ -49,10 +49,6 @@ class EmbeddingRequest(Body, json_schema_extra={"examples": [{"model": "nomic-em
     options: RejectedOption = Field(None, description="Not supported.")
     num_ctx: RejectedOption = Field(None, description="Not supported. The server sets the context window.")
 
-    @property
-    def texts(self) -> list[str]:
-        return [self.input] if isinstance(self.input, str) else self.input
-
 
 class EmbeddingUsage(BaseModel):
     """Number of tokens in the texts, as counted by Ollama."""
@@ -87,7 +83,8 @@ async def embed(gateway: ModelGateway, wanted: EmbeddingRequest) -> bytes:
 
     Raises ``ValidationFailed`` if a text does not fit into the context window, and the errors of Ollama.
     """
-    model, texts, data, tokens = wanted.model, wanted.texts, list[orjson.Fragment](), 0
+    model, data, tokens = wanted.model, list[orjson.Fragment](), 0
+    texts = [wanted.input] if isinstance(wanted.input, str) else wanted.input
     allocation, prompt = await _allocate(gateway, model), _Texts((), PromptSize(max(map(len, texts))))
     # `truncate: false` makes Ollama reject a text that is too long.
     options = {"truncate": False} | ({"dimensions": wanted.dimensions} if wanted.dimensions else {})
