@@ -149,9 +149,13 @@ async def _agent(services: Services, name: str) -> AgentDefinition | None:
     if not name.startswith(PREFIX):
         return None
     agents, agent = services.agents, name.removeprefix(PREFIX)
-    if agent not in await agents.directory_agents():
-        raise errors.AgentNotFound(agent)
-    return await agents.current(await agents.get(agent))
+    if agent in await agents.directory_agents():
+        return await agents.current(await agents.get(agent))
+    try:
+        await services.client.find_model(name)  # a model that is called `agent`
+    except errors.ModelNotFound:
+        raise errors.AgentNotFound(agent) from None
+    return None
 
 
 async def _fallback_model(services: Services, agent: AgentDefinition) -> str:

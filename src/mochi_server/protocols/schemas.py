@@ -144,7 +144,7 @@ def joined_text(content: str | Iterable[Any] | None) -> str:
     """Return the text of a message. Texts and refusals in a list of parts are on lines of their own."""
     if content is None or isinstance(content, str):
         return content or ""
-    texts = (getattr(part, "refusal" if part.type == "refusal" else "text", None) for part in content)
+    texts = (part.refusal if isinstance(part, RefusalPart) else getattr(part, "text", None) for part in content)
     return "\n".join(text for text in texts if text is not None)
 
 

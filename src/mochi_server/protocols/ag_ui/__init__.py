@@ -26,7 +26,7 @@ from mochi_server.web.protocol import Protocol
 from mochi_server.web.routes import BodyReleasingRoute
 
 if TYPE_CHECKING:  # the package takes 0.15 s to import, so only requests of AG-UI import it
-    from ag_ui.core import ResumeEntry, RunAgentInput
+    from ag_ui.core import RunAgentInput
 
 _Model = TypeVar("_Model", bound=BaseModel)
 _EXAMPLE = {"threadId": "t", "runId": "r", "messages": [{"id": "m", "role": "user", "content": "Hello!"}]}
@@ -112,7 +112,15 @@ class _DecisionPayload(Body):
 
 def parse_decisions(run: "RunAgentInput") -> dict[str, Decision]:
     """Return the decisions for tool calls by confirmation ID, if the request contains any."""
-    return dict(_decision(number, entry) for number, entry in enumerate(run.resume or ()))
+    decisions = {}
+    for number, entry in enumerate(run.resume or ()):
+        payload = {"approved": entry.payload} if isinstance(entry.payload, bool) else entry.payload
+        if entry.status == "cancelled":
+            payload = {"approved": False}
+        sent = payload if isinstance(payload, dict) else {}
+        decision = validated(_DecisionPayload, sent, "resume", number, "payload")
+        decisions[entry.interrupt_id] = Decision(**dict(decision))
+    return decisions
 
 
 async def parse(run: "RunAgentInput") -> tuple[TurnInput, SentMessages]:
@@ -140,14 +148,6 @@ async def parse(run: "RunAgentInput") -> tuple[TurnInput, SentMessages]:
     )
     # An error of the conversation has the position of the last message.
     return turn, SentMessages(messages, images, "compare_all", [last] * len(messages))
-
-
-def _decision(number: int, entry: "ResumeEntry") -> tuple[str, Decision]:
-    if entry.status == "cancelled":
-        return entry.interrupt_id, Decision(approved=False)
-    payload = {"approved": entry.payload} if isinstance(entry.payload, bool) else entry.payload
-    decision = validated(_DecisionPayload, payload if isinstance(payload, dict) else {}, "resume", number, "payload")
-    return entry.interrupt_id, Decision(**dict(decision))
 
 
 def _stored(message: Any) -> Message:

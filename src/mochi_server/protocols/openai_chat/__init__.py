@@ -64,18 +64,12 @@ class SystemMessage(Body):
     role: Literal["system", "developer"]
     content: schemas.TextOr[Items[schemas.TextPart]]
 
-    def to_stored(self) -> Message:
-        return new_message("system", joined_text(self.content))
-
 
 class UserMessage(Body):
     """A message of the user."""
 
     role: Literal["user"]
     content: schemas.TextOr[Items[_UserPart]]
-
-    def to_stored(self) -> Message:
-        return new_message("user", joined_text(self.content))
 
 
 class Function(Body):
@@ -105,15 +99,6 @@ class AssistantMessage(Body):
     function_call: schemas.Unsupported = Field(None, description="Not supported. Use `tool_calls`.")
     audio: schemas.Unsupported = None
 
-    def to_stored(self) -> Message:
-        message = new_message("assistant", joined_text(self.content) or self.refusal or "")
-        if thinking := self.reasoning_content or self.reasoning:
-            message["thinking"] = thinking
-        if self.tool_calls:
-            calls = enumerate(self.tool_calls)
-            message["tool_calls"] = [tool_call(n, c.id, c.function.name, c.function.arguments) for n, c in calls]
-        return message
-
 
 class ToolMessage(Body):
     """The result of a tool call."""
@@ -121,9 +106,6 @@ class ToolMessage(Body):
     role: Literal["tool"]
     content: schemas.TextOr[Items[_UserPart]]
     tool_call_id: str
-
-    def to_stored(self) -> Message:
-        return {**new_message("tool", joined_text(self.content)), "tool_call_id": self.tool_call_id}
 
 
 AnyMessage = Annotated[SystemMessage | UserMessage | AssistantMessage | ToolMessage, Field(discriminator="role")]
@@ -169,28 +151,22 @@ class StreamOptions(Body):
     include_usage: bool | None = None
 
 
-class _CompletionOptions(schemas.AnswerRequest):
-    stream_options: StreamOptions | None = Field(None, description="`include_usage` adds a chunk with token counts.")
-    max_tokens: schemas.TokenLimit | None = Field(
-        None, description="Maximum tokens of the answer, with reasoning. -1 sets no limit."
-    )
-
-    @property
-    def includes_usage(self) -> bool:
-        return bool(self.stream_options and self.stream_options.include_usage)
-
-
+MaxTokens = Annotated[
+    schemas.TokenLimit | None, Field(description="Maximum tokens of the answer, with reasoning. -1 sets no limit.")
+]
 _EXAMPLE = {"model": "qwen3:14b", "messages": [{"role": "user", "content": "Hello!"}]}
 
 
-class CompletionRequest(_CompletionOptions, json_schema_extra={"examples": [_EXAMPLE]}):
+class CompletionRequest(schemas.AnswerRequest, json_schema_extra={"examples": [_EXAMPLE]}):
     """A conversation to answer. A null field counts as absent. Unknown fields are ignored."""
 
     messages: Items[AnyMessage] = Field(min_length=1, description="The conversation; in a session, its new messages.")
+    stream_options: StreamOptions | None = Field(None, description="`include_usage` adds a chunk with token counts.")
     tools: Items[ClientTool] | None = Field(None, description="Tools that the client runs.")
     tool_choice: Literal["none", "auto", "required"] | NamedTool | None = Field(None, description=schemas.TOOL_CHOICE)
     parallel_tool_calls: bool | None = Field(None, description=schemas.PARALLEL)
     response_format: _Format | None = Field(None, description="Text, any JSON object, or JSON that matches a schema.")
+    max_tokens: MaxTokens = None
     max_completion_tokens: schemas.TokenLimit | None = Field(None, description="Overrides `max_tokens`.")
     logprobs: bool | None = Field(None, description="Return the log probabilities of the tokens of the answer.")
     top_logprobs: int | None = Field(None, ge=0, le=20, description="Alternatives for each token, with `logprobs`.")
@@ -207,10 +183,12 @@ class CompletionRequest(_CompletionOptions, json_schema_extra={"examples": [_EXA
 _TEXT_EXAMPLE = {"model": "qwen3:14b", "prompt": "Once upon a time"}
 
 
-class TextCompletionRequest(_CompletionOptions, json_schema_extra={"examples": [_TEXT_EXAMPLE]}):
+class TextCompletionRequest(schemas.AnswerRequest, json_schema_extra={"examples": [_TEXT_EXAMPLE]}):
     """A prompt to complete. The model receives it as a user message. Unknown fields are ignored."""
 
     prompt: Text | Annotated[Items[Text], Field(min_length=1, max_length=1)] = Field(description="One prompt.")
+    stream_options: StreamOptions | None = Field(None, description="`include_usage` adds a chunk with token counts.")
+    max_tokens: MaxTokens = None
     best_of: Annotated[int | None, schemas.allow(1)] = Field(None, description="Only 1 is supported.")
     echo: Annotated[bool | None, schemas.allow(False)] = Field(None, description="Only `false` is supported.")
     suffix: Annotated[str | None, schemas.allow("")] = Field(None, description="Only an empty text is supported.")
@@ -326,7 +304,7 @@ async def parse_completion(request: CompletionRequest, headers: MochiHeaders) ->
     """Return the options of a chat completion and its messages. Raises ``ValidationFailed`` for an invalid message."""
     if request.top_logprobs and not request.logprobs:
         raise ValidationFailed.at("top_logprobs", "requires `logprobs: true`")
-    messages = [message.to_stored() for message in request.messages]
+    messages = [_stored(message) for message in request.messages]
     add_tool_names(messages)
     tools = [tool.function.to_ollama() for tool in request.tools or ()]
     choice = request.tool_choice.function if isinstance(request.tool_choice, NamedTool) else request.tool_choice
@@ -346,11 +324,29 @@ async def parse_completion(request: CompletionRequest, headers: MochiHeaders) ->
     return turn, SentMessages(messages, images)
 
 
+def _stored(sent: AnyMessage) -> Message:
+    message = new_message("system" if sent.role == "developer" else sent.role, joined_text(sent.content))
+    if isinstance(sent, ToolMessage):
+        message["tool_call_id"] = sent.tool_call_id
+    if isinstance(sent, AssistantMessage):
+        message["content"] = message["content"] or sent.refusal or ""
+        if thinking := sent.reasoning_content or sent.reasoning:
+            message["thinking"] = thinking
+        if sent.tool_calls:
+            calls = enumerate(sent.tool_calls)
+            message["tool_calls"] = [tool_call(n, c.id, c.function.name, c.function.arguments) for n, c in calls]
+    return message
+
+
 async def parse_prompt(request: TextCompletionRequest, headers: MochiHeaders) -> tuple[TurnInput, SentMessages]:
     """Return the options of a text completion, and its prompt as a user message."""
     prompt = request.prompt if isinstance(request.prompt, str) else request.prompt[0]
     turn = request.turn(headers, tool_selection(headers), limit=request.max_tokens)
     return turn, SentMessages([new_message("user", prompt)])
+
+
+def _wants_usage(body: CompletionRequest | TextCompletionRequest) -> bool:
+    return bool(body.stream_options and body.stream_options.include_usage)
 
 
 router = APIRouter(tags=["OpenAI"], route_class=BodyReleasingRoute)
@@ -386,14 +382,14 @@ async def get_openai_model(model_name: str, services: ServicesDep) -> OpenAIMode
 async def create_chat_completion(request: Request, body: CompletionRequest, headers: HeadersParam) -> Response:
     """Answer a conversation with one JSON response or a stream. If the request names no session, nothing is stored."""
     run = await start(request, body.session_id(headers), parse_completion(body, headers))
-    return await respond(request, ChunkEncoder(run, body.model, include_usage=body.includes_usage), stream=body.stream)
+    return await respond(request, ChunkEncoder(run, body.model, include_usage=_wants_usage(body)), stream=body.stream)
 
 
 @router.post("/completions", response_model=TextCompletion, responses=_COMPLETION)
 async def create_completion(request: Request, body: TextCompletionRequest, headers: HeadersParam) -> Response:
     """Answer a prompt with one JSON response or a stream. The model receives the prompt as a user message."""
     run = await start(request, body.session_id(headers), parse_prompt(body, headers), messages="prompt")
-    encoder = TextChunkEncoder(run, body.model, include_usage=body.includes_usage)
+    encoder = TextChunkEncoder(run, body.model, include_usage=_wants_usage(body))
     return await respond(request, encoder, stream=body.stream)
 
 

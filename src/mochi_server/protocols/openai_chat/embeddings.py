@@ -11,7 +11,6 @@ from mochi_server.errors import ModelNotFound, OllamaError, ValidationFailed
 from mochi_server.inference.estimate import PromptSize
 from mochi_server.inference.gateway import ModelGateway
 from mochi_server.inference.request import FixedPrompt, ModelRequest
-from mochi_server.inference.windows import Allocation
 from mochi_server.models.common import Body, Text
 from mochi_server.ollama.types import ModelInfo
 from mochi_server.protocols.schemas import TEXT_OR_LIST, RejectedOption
@@ -85,7 +84,11 @@ async def embed(gateway: ModelGateway, wanted: EmbeddingRequest) -> bytes:
     """
     model, data, tokens = wanted.model, list[orjson.Fragment](), 0
     texts = [wanted.input] if isinstance(wanted.input, str) else wanted.input
-    allocation, prompt = await _allocate(gateway, model), _Texts((), PromptSize(max(map(len, texts))))
+    try:  # the window of a chat model, so that Ollama does not reload it
+        allocation = gateway.allocate(await gateway.find_model(model))
+    except ModelNotFound:  # not a chat model
+        allocation = gateway.allocate(ModelInfo(model, 0)).fixed(None)
+    prompt = _Texts((), PromptSize(max(map(len, texts))))
     # `truncate: false` makes Ollama reject a text that is too long.
     options = {"truncate": False} | ({"dimensions": wanted.dimensions} if wanted.dimensions else {})
     for start in range(0, len(texts), _BATCH_SIZE):
@@ -103,14 +106,6 @@ async def embed(gateway: ModelGateway, wanted: EmbeddingRequest) -> bytes:
         tokens += body.get("prompt_eval_count") or 0
     usage = {"prompt_tokens": tokens, "total_tokens": tokens}
     return orjson.dumps({"object": "list", "data": data, "model": model, "usage": usage})
-
-
-async def _allocate(gateway: ModelGateway, model: str) -> Allocation:
-    """Return the context window of a chat model, so that Ollama does not reload it, or none for other models."""
-    try:
-        return gateway.allocate(await gateway.find_model(model))
-    except ModelNotFound:  # the model is not a chat model
-        return gateway.allocate(ModelInfo(model, 0)).fixed(None)
 
 
 class _Texts(FixedPrompt):
