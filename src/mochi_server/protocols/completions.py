@@ -27,6 +27,7 @@ PREFIX = "agent:"
 """Prefix of the model names that select an agent, such as `agent:researcher`."""
 
 _DEFAULT_POLICY = ToolExecutionPolicy.CONFIRM_DESTRUCTIVE
+_EVENTS = "`event` is the type of the event, and `data` is the event as JSON."
 _NO_MODEL = "Ollama has no chat model. Install one with `ollama pull qwen3`."
 _ERRORS = (
     *(errors.ValidationFailed, errors.ContextOverflow, errors.AgentInvalid, *MODEL_ERRORS, errors.SessionNotFound),
@@ -196,7 +197,7 @@ def _task(turn: TurnInput, sent: SentMessages) -> str:
     return last["content"]
 
 
-def answer_responses(description: str, events: str, form: ErrorFormat) -> Responses:
+def answer_responses(description: str, form: ErrorFormat, events: str = _EVENTS) -> Responses:
     """Return FastAPI's ``responses`` argument for a route that answers with JSON or with a stream."""
     schema = {"type": "string", "description": f"Server-sent events. {events}"}
     succeeded = {"description": description, "content": {"text/event-stream": {"schema": schema}}}

@@ -258,14 +258,13 @@ PROTOCOL = Protocol(
     description="Routes for clients of Anthropic's API. Errors have Anthropic's format.",
 )
 
-_EVENTS = "`event` is the type of the event, and `data` is the event as JSON."
 _LEFT_OUT = "Only Anthropic's own API has the tool {!r}. The request omits this tool."
 
 
 @router.post(
     "",
     response_model=MessageResponse,
-    responses=answer_responses("The message, as JSON or as events.", _EVENTS, ANTHROPIC_ERRORS),
+    responses=answer_responses("The message, as JSON or as events.", ANTHROPIC_ERRORS),
 )
 async def create_message(request: Request, body: MessageRequest, headers: HeadersParam) -> Response:
     """Answer a conversation with one JSON response or a stream. If the request names no session, nothing is stored."""

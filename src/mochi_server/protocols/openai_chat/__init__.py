@@ -361,7 +361,7 @@ PROTOCOL = Protocol(
 )
 
 _CHUNKS = "`data` is a chunk of the completion, an error or, at the end, `[DONE]`."
-_COMPLETION = answer_responses("The completion, as JSON or in chunks.", _CHUNKS, OPENAI_ERRORS)
+_COMPLETION = answer_responses("The completion, as JSON or in chunks.", OPENAI_ERRORS, _CHUNKS)
 
 
 @router.get("/models/", include_in_schema=False)

@@ -250,11 +250,6 @@ class ModelResponse(BaseModel):
     mochi: schemas.MochiExtension | None = None
 
 
-def response_id(session_id: str | None, position: int, run_id: str) -> str:
-    """Return the ID of a response. In a session, it contains the index of the first message of the turn."""
-    return f"resp_{token_hex(12)}" if session_id is None else f"resp_{session_id}_{position}_{run_id}"
-
-
 def _check_previous(previous: str | None, session: ChatSession) -> None:
     """Raise ``ValidationFailed`` unless ``previous`` is None or the ID of the session's latest response.
 
@@ -395,14 +390,13 @@ PROTOCOL = Protocol(
     OPENAI_PREFIX, router, openai_stream_error, OPENAI_ERRORS, resumes=False, turn_paths=("/responses",)
 )
 
-_EVENTS = "`event` is the type of the event, and `data` is the event as JSON."
 _ITEMS: WeakKeyDictionary[Services, ResponseItems] = WeakKeyDictionary()  # items of the responses of each running app
 
 
 @router.post(
     "/responses",
     response_model=ModelResponse,
-    responses=answer_responses("The response, as JSON or as events.", _EVENTS, OPENAI_ERRORS),
+    responses=answer_responses("The response, as JSON or as events.", OPENAI_ERRORS),
 )
 async def create_response(
     request: Request, body: ResponseRequest, services: ServicesDep, headers: HeadersParam
@@ -412,7 +406,9 @@ async def create_response(
     session_id = body.session_id(headers)
     names = {"messages": "input", "response_format": "text.format"}
     run = await start(request, session_id, parse(body, headers, items), **names)
-    fields = body.echo() | {"id": response_id(session_id, run.position, run.run_id), "store": session_id is not None}
+    # In a session, the ID contains the index of the first message of the turn, for `_check_previous`.
+    new_id = f"resp_{token_hex(12)}" if session_id is None else f"resp_{session_id}_{run.position}_{run.run_id}"
+    fields = body.echo() | {"id": new_id, "store": session_id is not None}
     refers = session_id is None and body.store is not False
     encoder = ResponseEncoder(run, fields, items.add if refers else lambda _: None)
     return await respond(request, encoder, stream=body.stream)
