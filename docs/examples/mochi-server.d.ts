@@ -9054,9 +9054,9 @@ export interface operations {
                      * @example {
                      *       "error": {
                      *         "code": "TOOL_NOT_FOUND",
-                     *         "message": "There is no tool named '<name>'. GET /api/v1/tools lists the tools.",
+                     *         "message": "There is no tool named '<tool_name>'. GET /api/v1/tools lists the tools.",
                      *         "details": {
-                     *           "tool_name": "<name>"
+                     *           "tool_name": "<tool_name>"
                      *         }
                      *       }
                      *     }
@@ -9288,9 +9288,9 @@ export interface operations {
                      * @example {
                      *       "error": {
                      *         "code": "AGENT_NOT_FOUND",
-                     *         "message": "There is no agent named '<name>'. GET /api/v1/agents lists the agents.",
+                     *         "message": "There is no agent named '<agent_name>'. GET /api/v1/agents lists the agents.",
                      *         "details": {
-                     *           "agent_name": "<name>"
+                     *           "agent_name": "<agent_name>"
                      *         }
                      *       }
                      *     }
@@ -9308,9 +9308,9 @@ export interface operations {
                      * @example {
                      *       "error": {
                      *         "code": "AGENT_INVALID",
-                     *         "message": "Agent '<name>' cannot be used: <reason>",
+                     *         "message": "Agent '<agent_name>' cannot be used: <reason>",
                      *         "details": {
-                     *           "agent_name": "<name>",
+                     *           "agent_name": "<agent_name>",
                      *           "reason": "<reason>"
                      *         }
                      *       }
@@ -10440,7 +10440,7 @@ export interface operations {
                     /**
                      * @example {
                      *       "error": {
-                     *         "message": "Agent '<name>' cannot be used: <reason>",
+                     *         "message": "Agent '<agent_name>' cannot be used: <reason>",
                      *         "type": "invalid_request_error",
                      *         "code": "agent_invalid"
                      *       }
@@ -11184,7 +11184,7 @@ export interface operations {
                      *       "type": "error",
                      *       "error": {
                      *         "type": "not_found_error",
-                     *         "message": "There is no tool named '<name>'. GET /api/v1/tools lists the tools."
+                     *         "message": "There is no tool named '<tool_name>'. GET /api/v1/tools lists the tools."
                      *       },
                      *       "request_id": ""
                      *     }

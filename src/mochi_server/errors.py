@@ -6,6 +6,7 @@ their base classes.
 
 import json
 from collections.abc import Sequence
+from string import Formatter
 from typing import Any, ClassVar, Literal
 
 from mochi_server.constants import FORMAT_VERSION
@@ -19,11 +20,19 @@ class MochiError(Exception):
     status: ClassVar[int]
     cause: ClassVar[str]
     """Description of the error for the reference page, as a sentence."""
+    template: ClassVar[str] = ""
+    """Format of the message. If it is empty, the argument of the constructor is the message."""
+    fields: ClassVar[tuple[str, ...]] = ()
+    """Names of the details, in the order of the arguments. By default they are the names in ``template``."""
 
-    def __init__(self, message: str, **details: Any) -> None:
-        super().__init__(message)
-        self.message = message
-        self.details = details
+    def __init_subclass__(cls) -> None:
+        names = (name for _, name, _, _ in Formatter().parse(cls.template) if name)
+        cls.fields = vars(cls).get("fields", tuple(dict.fromkeys(names)))
+
+    def __init__(self, *values: Any, **details: Any) -> None:
+        self.details = dict(zip(self.fields, values, strict=True)) if self.template else details
+        self.message: str = self.template.format(**self.details) if self.template else values[0]
+        super().__init__(self.message)
 
     @property
     def retry_after(self) -> int | None:
@@ -38,43 +47,33 @@ class MochiError(Exception):
 
 class SessionNotFound(MochiError):
     code, status, cause = "SESSION_NOT_FOUND", 404, "The session does not exist."
-    hint = "GET /api/v1/sessions lists the sessions."
-
-    def __init__(self, session_id: str) -> None:
-        super().__init__(f"Session with ID {session_id!r} not found. {self.hint}", session_id=session_id)
+    template = "Session with ID {session_id!r} not found. GET /api/v1/sessions lists the sessions."
 
 
 class AgentChatNotFound(SessionNotFound):
     """The session does not exist in the directory of agent sessions."""
 
-    hint = "GET /api/v1/agents/chats lists the sessions of agents."
+    template = "Session with ID {session_id!r} not found. GET /api/v1/agents/chats lists the sessions of agents."
 
 
 class SessionBusy(MochiError):
     code, status, cause = "SESSION_BUSY", 409, "Another turn is running on the session."
-
-    def __init__(self, session_id: str, run_id: str) -> None:
-        text = f"Session {session_id!r} is busy: a turn is running. Wait, or use POST /api/v1/chat/{session_id}/stop."
-        super().__init__(text, session_id=session_id, run_id=run_id)
+    template = "Session {session_id!r} is busy: a turn is running. Wait, or use POST /api/v1/chat/{session_id}/stop."
+    fields = ("session_id", "run_id")
 
 
 class SessionConflict(MochiError):
     code, status, cause = "SESSION_CONFLICT", 409, "Another request changed the session first."
-
-    def __init__(self, session_id: str) -> None:
-        text = f"Another request changed session {session_id!r} meanwhile. Load the session, then try again."
-        super().__init__(text, session_id=session_id)
+    template = "Another request changed session {session_id!r} meanwhile. Load the session, then try again."
 
 
 class SessionTaken(SessionConflict):
     """Another server owns the session now, so this server must not write it."""
 
-    def __init__(self, session_id: str) -> None:
-        super().__init__(session_id)
-        self.message = (
-            f"Another server took over session {session_id!r} while this server had no connection to the database. "
-            "The rest of the answer is not stored. Load the session, then send the message again."
-        )
+    template = (
+        "Another server took over session {session_id!r} while this server had no connection to the database. "
+        "The rest of the answer is not stored. Load the session, then send the message again."
+    )
 
 
 class InvalidMessageIndex(MochiError):
@@ -86,35 +85,25 @@ class InvalidMessageIndex(MochiError):
 
 class SessionTooNew(MochiError):
     code, status, cause = "SESSION_TOO_NEW", 409, "A later version of the server wrote the session file."
-
-    def __init__(self, session_id: str, version: str) -> None:
-        text = (
-            f"The file of session {session_id!r} has format version {version}, and this server reads versions up to "
-            f"{FORMAT_VERSION}. Update mochi-server."
-        )
-        super().__init__(text, session_id=session_id, version=version)
+    template = (
+        "The file of session {session_id!r} has format version {version}, and this server reads versions up to "
+        f"{FORMAT_VERSION}. Update mochi-server."
+    )
 
 
 class BlobNotFound(MochiError):
     code, status, cause = "BLOB_NOT_FOUND", 404, "No message of the session has this image."
-
-    def __init__(self, sha256: str) -> None:
-        super().__init__(f"No message of this session has the image {sha256!r}.", sha256=sha256)
+    template = "No message of this session has the image {sha256!r}."
 
 
 class EmptyHistory(MochiError):
     code, status, cause = "EMPTY_HISTORY", 400, "The session has no user message to answer again."
-
-    def __init__(self, session_id: str) -> None:
-        text = f"Session {session_id!r} has no user message to answer. Send a `message`."
-        super().__init__(text, session_id=session_id)
+    template = "Session {session_id!r} has no user message to answer. Send a `message`."
 
 
 class NothingToSummarize(MochiError):
     code, status, cause = "EMPTY_HISTORY", 400, "The session has no messages to summarize."
-
-    def __init__(self, session_id: str) -> None:
-        super().__init__(f"Session {session_id!r} has no messages to summarize.", session_id=session_id)
+    template = "Session {session_id!r} has no messages to summarize."
 
 
 class ContextOverflow(MochiError):
@@ -122,11 +111,9 @@ class ContextOverflow(MochiError):
 
     def __init__(self, window: int | None, estimate: int) -> None:
         size = f" of {window} tokens" if window else ""
-        text = (
-            f"The prompt of about {estimate} tokens does not fit into the model's context window{size}. "
-            "Shorten the message, enable fewer tools, or use a model with a longer context."
-        )
-        super().__init__(text, window=window, estimated_tokens=estimate)
+        problem = f"The prompt of about {estimate} tokens does not fit into the model's context window{size}."
+        advice = "Shorten the message, enable fewer tools, or use a model with a longer context."
+        super().__init__(f"{problem} {advice}", window=window, estimated_tokens=estimate)
 
 
 class IdempotencyKeyReused(MochiError):
@@ -149,9 +136,8 @@ class ModelNotFound(MochiError):
         can_embed: bool = False,
         can_install: bool = True,
     ) -> None:
-        """``models`` are the available models of the requested ``kind``.
+        """``models`` are the available models of the ``kind``. ``can_embed``: ``model`` can only embed, not chat.
 
-        ``can_embed`` states whether ``model`` is an embedding model that was requested as a chat model.
         If ``can_install`` is true and ``can_embed`` is false, the message contains the command to install the model.
         """
         models = [name for name in models if name != model]  # Ollama may have removed it after the list was read
@@ -194,9 +180,7 @@ class OllamaBusy(OllamaError):
 
 class ToolNotFound(MochiError):
     code, status, cause = "TOOL_NOT_FOUND", 404, "The tool does not exist."
-
-    def __init__(self, name: str) -> None:
-        super().__init__(f"There is no tool named {name!r}. GET /api/v1/tools lists the tools.", tool_name=name)
+    template = "There is no tool named {tool_name!r}. GET /api/v1/tools lists the tools."
 
 
 class ToolNotCalled(MochiError):
@@ -209,7 +193,7 @@ class ToolNotCalled(MochiError):
 
 
 class ToolExecutionFailed(MochiError):
-    """A tool call failed. The model receives this error as the tool result; no route returns the error."""
+    """The model receives this error as the tool result; no route returns the error."""
 
     code, status, cause = "TOOL_EXECUTION_FAILED", 500, "The tool failed, timed out or got invalid arguments."
 
@@ -222,55 +206,43 @@ class ToolExecutionDenied(MochiError):
 
 class ConfirmationTimeout(MochiError):
     code, status, cause = "TOOL_CONFIRMATION_TIMEOUT", 408, "The approval timed out, and the tool call was denied."
-
-    def __init__(self, confirmation_id: str) -> None:
-        text = "The tool call was denied: no decision arrived within MOCHI_TOOL_CONFIRMATION_TIMEOUT_SECONDS."
-        super().__init__(text, confirmation_id=confirmation_id)
+    template = "The tool call was denied: no decision arrived within MOCHI_TOOL_CONFIRMATION_TIMEOUT_SECONDS."
+    fields = ("confirmation_id",)
 
 
 class ConfirmationNotFound(MochiError):
     code, status, cause = "CONFIRMATION_NOT_FOUND", 404, "No tool call of the session has this confirmation ID."
-
-    def __init__(self, confirmation_id: str) -> None:
-        text = (
-            f"This session has no confirmation {confirmation_id!r}. "
-            "GET /api/v1/chat/{session_id}/confirmations lists the calls that wait for approval."
-        )
-        super().__init__(text, confirmation_id=confirmation_id)
+    template = (
+        "This session has no confirmation {confirmation_id!r}. "
+        "GET /api/v1/chat/{{session_id}}/confirmations lists the calls that wait for approval."
+    )
 
 
 class ConfirmationResolved(MochiError):
     code, status, cause = "CONFIRMATION_RESOLVED", 409, "The tool call was already decided."
-
-    def __init__(self, confirmation_id: str) -> None:
-        super().__init__("This tool call was already decided.", confirmation_id=confirmation_id)
+    template = "This tool call was already decided."
+    fields = ("confirmation_id",)
 
 
 class ConfirmationInterrupted(MochiError):
     code, status, cause = "CONFIRMATION_INTERRUPTED", 409, "The turn of the tool call ended before a decision."
-
-    def __init__(self, confirmation_id: str) -> None:
-        text = (
-            "The server stopped while this tool call waited for approval, and the call did not run. "
-            "Answer the message again with POST /api/v1/chat/{session_id}/stream and no message."
-        )
-        super().__init__(text, confirmation_id=confirmation_id)
+    template = (
+        "The server stopped while this tool call waited for approval, and the call did not run. "
+        "Answer the message again with POST /api/v1/chat/{{session_id}}/stream and no message."
+    )
+    fields = ("confirmation_id",)
 
 
 class AgentNotFound(MochiError):
     code, status, cause = "AGENT_NOT_FOUND", 404, "The agent does not exist."
-
-    def __init__(self, name: str) -> None:
-        super().__init__(f"There is no agent named {name!r}. GET /api/v1/agents lists the agents.", agent_name=name)
+    template = "There is no agent named {agent_name!r}. GET /api/v1/agents lists the agents."
 
 
 class AgentInvalid(MochiError):
     """The agent cannot be used. ``reason`` names the invalid file and the problem."""
 
     code, status, cause = "AGENT_INVALID", 422, "The files of the agent are incomplete or invalid."
-
-    def __init__(self, name: str, reason: str) -> None:
-        super().__init__(f"Agent {name!r} cannot be used: {reason}", agent_name=name, reason=reason)
+    template = "Agent {agent_name!r} cannot be used: {reason}"
 
 
 class PromptNotFound(MochiError):
@@ -283,10 +255,7 @@ class PromptNotFound(MochiError):
 
 class PromptExists(MochiError):
     code, status, cause = "PROMPT_EXISTS", 409, "A prompt file with this name exists."
-
-    def __init__(self, filename: str) -> None:
-        text = f"System prompt {filename!r} already exists. Replace it with PUT, or choose another name."
-        super().__init__(text, filename=filename)
+    template = "System prompt {filename!r} already exists. Replace it with PUT, or choose another name."
 
 
 class ValidationFailed(MochiError):
@@ -316,9 +285,7 @@ class StorageBusy(MochiError):
     """The session files are in use. Nothing was changed, so the client can repeat the request."""
 
     code, status, cause = "STORAGE_BUSY", 503, "Another process uses the session files."
-
-    def __init__(self, reason: str) -> None:
-        super().__init__(reason, reason=reason)
+    template = "{reason}"
 
 
 class DirectoryInUse(StorageBusy):
@@ -345,12 +312,9 @@ class ServerLost(MochiError):
 
     def __init__(self, session_id: str, *, is_unreachable: bool = False) -> None:
         unreachable = "cannot be reached. Check its MOCHI_ADVERTISE_URL and the log"
-        problem = unreachable if is_unreachable else "does not respond"
-        super().__init__(
-            f"The server that runs the turn of session {session_id!r} {problem}. "
-            "Load the session to see the stored messages. Send the request again later.",
-            session_id=session_id,
-        )
+        problem = f"session {session_id!r} {unreachable if is_unreachable else 'does not respond'}"
+        advice = "Load the session to see the stored messages. Send the request again later."
+        super().__init__(f"The server that runs the turn of {problem}. {advice}", session_id=session_id)
 
 
 class ShuttingDown(MochiError):
@@ -365,9 +329,7 @@ class NotReady(MochiError):
     """The server cannot store new turns. ``reason`` is a sentence. Clients without an API key also receive it."""
 
     code, status, cause = "NOT_READY", 503, "The server cannot store sessions now."
-
-    def __init__(self, reason: str) -> None:
-        super().__init__(f"The server is not ready. {reason}", reason=reason)
+    template = "The server is not ready. {reason}"
 
 
 class Unauthorized(MochiError):
@@ -383,21 +345,15 @@ class Unauthorized(MochiError):
 
 class OriginForbidden(MochiError):
     code, status, cause = "ORIGIN_FORBIDDEN", 403, "The request comes from a web page of another origin."
-
-    def __init__(self, origin: str) -> None:
-        text = f"Web pages of {origin!r} may not use this server. Add the origin to MOCHI_ALLOWED_ORIGINS."
-        super().__init__(text, origin=origin)
+    template = "Web pages of {origin!r} may not use this server. Add the origin to MOCHI_ALLOWED_ORIGINS."
 
 
 class HostForbidden(MochiError):
     code, status, cause = "HOST_FORBIDDEN", 403, "The Host header does not name this machine."
-
-    def __init__(self, host: str) -> None:
-        text = (
-            f"Host {host!r} is not a name of this machine. Use localhost, "
-            f"or add the origin `http://{host}` to MOCHI_ALLOWED_ORIGINS."
-        )
-        super().__init__(text, host=host)
+    template = (
+        "Host {host!r} is not a name of this machine. Use localhost, "
+        "or add the origin `http://{host}` to MOCHI_ALLOWED_ORIGINS."
+    )
 
 
 class MalformedRequest(MochiError):
@@ -406,46 +362,33 @@ class MalformedRequest(MochiError):
 
 class BodyTooLarge(MochiError):
     code, status, cause = "BODY_TOO_LARGE", 413, "The request body exceeds the limit."
-
-    def __init__(self, limit: int) -> None:
-        super().__init__(f"The request body exceeds {limit} bytes, the limit of MOCHI_MAX_BODY_BYTES.", limit=limit)
+    template = "The request body exceeds {limit} bytes, the limit of MOCHI_MAX_BODY_BYTES."
 
 
 class HeadersTooLarge(MochiError):
     code, status, cause = "HEADERS_TOO_LARGE", 431, "The path and headers of the request exceed the limit."
-
-    def __init__(self, limit: int) -> None:
-        text = f"The path and headers of the request, or its trailers, exceed {limit} bytes. Shorten them."
-        super().__init__(text, limit=limit)
+    template = "The path and headers of the request, or its trailers, exceed {limit} bytes. Shorten them."
 
 
 class RequestTimedOut(MochiError):
     code, status, cause = "REQUEST_TIMED_OUT", 408, "The rest of the request did not arrive in time."
-
-    def __init__(self, seconds: float) -> None:
-        text = f"The request timed out after {seconds:g} seconds without data. Send it again."
-        super().__init__(text, seconds=seconds)
+    template = "The request timed out after {seconds:g} seconds without data. Send it again."
 
 
 class RouteNotFound(MochiError):
     code, status, cause = "NOT_FOUND", 404, "The path does not exist."
-
-    def __init__(self, path: str) -> None:
-        super().__init__(f"There is no route {path!r}. /openapi.json lists all routes.", path=path)
+    template = "There is no route {path!r}. /openapi.json lists all routes."
 
 
 class MethodNotAllowed(MochiError):
     code, status, cause = "METHOD_NOT_ALLOWED", 405, "The route does not support the method."
-
-    def __init__(self, method: str, path: str) -> None:
-        super().__init__(f"{path!r} does not support {method}. See the Allow header.", method=method, path=path)
+    template = "{path!r} does not support {method}. See the Allow header."
+    fields = ("method", "path")
 
 
 class InternalError(MochiError):
     code, status, cause = "INTERNAL_ERROR", 500, "An unexpected error occurred in the server."
-
-    def __init__(self) -> None:
-        super().__init__("An unexpected error occurred in the server. See its log.")
+    template = "An unexpected error occurred in the server. See its log."
 
 
 def all_errors() -> list[type[MochiError]]:

@@ -21,7 +21,6 @@ from mochi_server.events import ContentDelta, Done, Status
 from mochi_server.protocols.encoder import EncodedResponse
 from mochi_server.protocols.openai_chat import PROTOCOL
 from mochi_server.protocols.openai_chat.encoder import ChunkEncoder
-from mochi_server.protocols.openai_chat.schemas import TextCompletionRequest
 from mochi_stub import StubServer
 from mochi_stub.reply import Failure, Reply
 from tests.support.api import Event, error_of
@@ -153,7 +152,7 @@ class Stream:
         self.run = run_of()
         self.sent: list[Message] = []
         self.has_started = asyncio.Event()
-        encoder = ChunkEncoder(self.run, TextCompletionRequest.model_validate({"model": "m", "prompt": ""}))
+        encoder = ChunkEncoder(self.run, "m", include_usage=False)
         self.response = EncodedResponse(encoder, ping_seconds=ping_seconds)
 
     async def respond(self) -> None:

@@ -421,7 +421,7 @@ def server_of_cut(tmp_path: Any) -> Any:
 
 
 def test_oldest_items_are_dropped() -> None:
-    from mochi_server.protocols.responses.request import ResponseItems
+    from mochi_server.protocols.responses import ResponseItems
 
     items = ResponseItems(max_bytes=100)
     items.add({"id": f"msg_{number}", "text": "x" * 20} for number in range(3))

@@ -28,7 +28,8 @@ A new message must not be blank. Only results of pending calls are stored. With 
 ignored, because the IDs of calls that the server ran are not stored.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
@@ -58,6 +59,8 @@ class SentMessages:
     action: Action = "compare"
     positions: Sequence[int] | None = None
     """Position in the request of each message, for errors. If it is None, errors contain only the field's name."""
+    check: Callable[[ChatSession], None] = lambda _: None
+    """Function that raises ``ValidationFailed`` if a new request does not fit the session."""
 
     @property
     def with_images(self) -> list[Message]:
@@ -115,7 +118,9 @@ def _compared(session: ChatSession, sent: SentMessages, turn: TurnInput) -> Turn
     turn, history = replace(turn, results=tuple(_results(session, sent, turn.key))), session.history
     position = sent.last_user_index
     if position is None:
-        if not turn.results and not (follows_result(history) and _has_known_result(session, sent)):
+        names = _tool_names(session)
+        is_known = any(m["role"] == "tool" and m.get("tool_call_id") in names for m in sent.messages)
+        if not turn.results and not (is_known and follows_result(history)):
             raise sent.error("the last message must be a user message or the result of a pending tool call")
         return replace(turn, change="continue")
     is_last = sent.messages[-1]["role"] == "user"
@@ -163,16 +168,12 @@ def _is_unanswered(session: ChatSession, message: Message) -> bool:
     if position is None:
         return False
     stored, last = session.history[position], session.history[-1]
-    if (stored["content"], images_of(stored)) != (message["content"], images_of(message)):
-        return False
-    return last["role"] in ("user", "tool") or bool(last.get("interrupted"))
+    is_equal = (stored["content"], images_of(stored)) == (message["content"], images_of(message))
+    return is_equal and (last["role"] in ("user", "tool") or bool(last.get("interrupted")))
 
 
 def _results(session: ChatSession, sent: SentMessages, key: str | None) -> list[Message]:
-    """Return the tool messages that answer pending tool calls of the session, with the tools' names.
-
-    Results that the session has stored with the idempotency key of the request are included.
-    """
+    """Return the results of pending tool calls, with the tools' names, and results that were stored with the key."""
     messages, digest = sent.messages, key and key_digest(session.session_id, key)
     last_answer = max((index for index, m in enumerate(messages) if m["role"] == "assistant"), default=-1)
     names = _tool_names(session)
@@ -192,13 +193,7 @@ def _results(session: ChatSession, sent: SentMessages, key: str | None) -> list[
     return results
 
 
-def _has_known_result(session: ChatSession, sent: SentMessages) -> bool:
-    names = _tool_names(session)
-    return any(m["role"] == "tool" and m.get("tool_call_id") in names for m in sent.messages)
-
-
 def _tool_names(session: ChatSession) -> dict[str, str]:
-    """Return the names of the tools by the IDs of the stored calls."""
     calls = [call for message in session.history for call in message.get("tool_calls") or ()]
     return {call.get("id", ""): call["function"]["name"] for call in calls}
 
@@ -207,10 +202,9 @@ def _pending_calls(session: ChatSession) -> set[str]:
     """Return the IDs of the tool calls in the session's last answer that have no result yet."""
     answered: set[str] = set()
     for message in reversed(session.history):
-        if message["role"] == "tool":
-            answered.add(message.get("tool_call_id", ""))
-        else:
+        if message["role"] != "tool":
             return {call.get("id", "") for call in message.get("tool_calls") or ()} - answered
+        answered.add(message.get("tool_call_id", ""))
     return set()
 
 
@@ -220,12 +214,9 @@ def new_message(role: Role, content: str) -> Message:
 
 def tool_call(index: int, call_id: str, name: str, arguments: str | dict[str, Any]) -> ToolCall:
     """Return the tool call at position ``index`` of a message. ``arguments`` is an object or its JSON text."""
-    parsed: Any = arguments
-    try:
-        if isinstance(arguments, str):
-            parsed = orjson.loads(arguments or "{}")
-    except orjson.JSONDecodeError:
-        parsed = None
+    parsed: Any = None
+    with suppress(orjson.JSONDecodeError):
+        parsed = orjson.loads(arguments or "{}") if isinstance(arguments, str) else arguments
     if not isinstance(parsed, dict) or is_nested_deeper(parsed, MAX_ARGUMENT_LEVELS):
         problem = f"are not a JSON object, or nested deeper than {MAX_ARGUMENT_LEVELS} levels"
         raise ValidationFailed.at("messages", f"the arguments of call {call_id!r} {problem}")
@@ -248,10 +239,9 @@ async def decode_images(urls: Mapping[Location, str], message: Location) -> tupl
     return await read_images(urls)
 
 
-def check_text(text: str, position: int) -> str:
-    """Return ``text``, the text of the user message at index ``position``, unless it is blank or too long."""
+def check_text(text: str, position: int) -> None:
+    """Raise ``ValidationFailed`` if the text of the user message at index ``position`` is blank or too long."""
     if not text.strip():
         raise ValidationFailed.at(("messages", position), "the user message has no text")
     if len(text) > MAX_MESSAGE_CHARS:
         raise ValidationFailed.at(("messages", position), f"the text has more than {MAX_MESSAGE_CHARS} characters")
-    return text

@@ -71,25 +71,22 @@ class Encoder(ABC):
 class BlockEncoder(Encoder):
     """Encoder for a protocol in which text and reasoning are blocks, with a start, deltas and a stop.
 
-    A block ends when a part of the other class follows, or when the subclass calls ``close``.
+    A block ends when a part of the other class follows, or when the subclass calls ``close``. ``start`` and ``stop``
+    receive its first part. All methods return the bytes to send.
     """
 
     def __init__(self, run: Run) -> None:
         super().__init__(run)
-        self._first: Text | Reasoning | None = None
-        """First part of the open block, or None if no block is open."""
+        self._first: Text | Reasoning | None = None  # first part of the open block, or None if no block is open
 
     @abstractmethod
-    def start(self, first: Text | Reasoning) -> bytes:
-        """Return the bytes that start a block. ``first`` is its first part."""
+    def start(self, first: Text | Reasoning) -> bytes: ...
 
     @abstractmethod
-    def delta(self, part: Text | Reasoning) -> bytes:
-        """Return the bytes that append a part to the open block."""
+    def delta(self, part: Text | Reasoning) -> bytes: ...
 
     @abstractmethod
-    def stop(self, first: Text | Reasoning) -> bytes:
-        """Return the bytes that end a block. ``first`` is its first part."""
+    def stop(self, first: Text | Reasoning) -> bytes: ...
 
     def text(self, part: Text | Reasoning) -> bytes:
         if type(self._first) is type(part):

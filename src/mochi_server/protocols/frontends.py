@@ -106,8 +106,7 @@ class InteractiveEncoder(BlockEncoder):
         self.is_suspended = False
         """Whether the stream must end now, because a tool call waits for the decision of this client."""
         self._after = started.after
-        self._number = 0
-        """Number of the current event."""
+        self._number = 0  # number of the current event
 
     @abstractmethod
     def suspension(self) -> bytes:

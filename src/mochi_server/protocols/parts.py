@@ -116,8 +116,6 @@ class End:
 Part = Text | Reasoning | TextEnd | Call | Approval | Result | Notice | Step | End
 
 
-_STOPPED = "The turn was stopped before this call ended."
-
 _Parts = Sequence[Part]
 _TextClass = type[Text] | type[Reasoning]
 _ToolCall = events.ToolCalled | events.AgentToolCalled | events.ToolConfirmationRequired
@@ -140,8 +138,7 @@ class PartReader:
         self._logprobs: list[Json] = []
         self._notices: list[Notice] = []
         self._has_step_ended = False
-        self._agent_call = ""
-        """ID of the tool call that started the latest agent."""
+        self._agent_call = ""  # ID of the tool call that started the latest agent
         self._open_calls: dict[str, None] = {}
         self._completed: events.MessageComplete | None = None
 
@@ -152,7 +149,9 @@ class PartReader:
 
     def end(self, run: Run) -> _Parts:
         """Return the parts that end the answer, including results for interrupted calls. The run has ended."""
-        interrupted = [Result(call_id, "", _STOPPED) for call_id in self._open_calls]
+        interrupted = [
+            Result(call_id, "", "The turn was stopped before this call ended.") for call_id in self._open_calls
+        ]
         return [*interrupted, End(run.result, run.failure, self._completed, self._notices, self._logprobs)]
 
     def content_delta(self, event: events.ContentDelta) -> _Parts:
@@ -208,8 +207,8 @@ class PartReader:
         call_id = self._call_id(event)
         refused = [] if call_id in self._open_calls else self._begin_call(call_id, event.tool_name, {})
         error = None if event.success else event.error_message or ""
-        is_denied = event.error_code == ToolExecutionDenied.code
-        return [*refused, self._end_call(call_id, event.result or "", error, is_denied=is_denied)]
+        self._open_calls.pop(call_id, None)
+        return [*refused, Result(call_id, event.result or "", error, event.error_code == ToolExecutionDenied.code)]
 
     def agent_tool_result(self, event: events.AgentToolResult) -> _Parts:
         self._end_answer()
@@ -232,7 +231,8 @@ class PartReader:
     def agent_complete(self, event: events.AgentComplete) -> _Parts:
         call_id, error = f"{self._run_id}-{event.parent_call_id}", None if event.success else event.output
         self._has_step_ended = True
-        return (self._end_call(call_id, event.output, error),)
+        self._open_calls.pop(call_id, None)
+        return (Result(call_id, event.output, error),)
 
     def message_complete(self, event: events.MessageComplete) -> _Parts:
         self._completed = event
@@ -253,11 +253,8 @@ class PartReader:
     error = stopped = done
 
     def _call_id(self, event: _ToolCall | events.ToolResult | events.AgentToolResult) -> str:
-        agent_call = ""
-        if isinstance(event, events.AgentToolCalled | events.AgentToolResult):
-            agent_call = event.parent_call_id
-        elif isinstance(event, events.ToolConfirmationRequired) and event.agent_name:
-            agent_call = self._agent_call
+        has_agent = isinstance(event, events.ToolConfirmationRequired) and event.agent_name
+        agent_call = getattr(event, "parent_call_id", self._agent_call if has_agent else "")
         return "-".join(filter(None, (self._run_id, agent_call, str(event.call_index))))
 
     def _begin_call(self, call_id: str, name: str, arguments: Json) -> _Parts:
@@ -265,10 +262,6 @@ class PartReader:
             return ()
         self._open_calls[call_id] = None
         return [*self._step(), Call(call_id, name, arguments)]
-
-    def _end_call(self, call_id: str, output: str, error: str | None, *, is_denied: bool = False) -> Result:
-        self._open_calls.pop(call_id, None)
-        return Result(call_id, output, error, is_denied)
 
     def _step(self) -> _Parts:
         """Return the boundary to put before a text or a call, if an answer has ended."""

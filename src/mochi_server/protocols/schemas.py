@@ -1,9 +1,12 @@
-"""Parts of request and response schemas that several protocols share.
+"""Parts of request and response schemas, and OpenAI's errors, which several protocols share.
 
 Unknown fields are ignored. A known but unsupported field is rejected if it would change the answer.
 """
 
+import json
 import re
+from collections.abc import Iterable, Sequence
+from http import HTTPStatus
 from typing import Annotated, Any, Literal, TypeVar
 
 import orjson
@@ -11,13 +14,22 @@ from fastapi import Header
 from pydantic import AfterValidator, BaseModel, Discriminator, Field, Tag
 
 from mochi_server.chat.turn_input import GenerationOptions, ToolSelection, TurnInput
-from mochi_server.errors import SessionNotFound
+from mochi_server.errors import (
+    AgentNotFound,
+    ContextOverflow,
+    MochiError,
+    OllamaBusy,
+    SessionNotFound,
+    Unauthorized,
+    ValidationFailed,
+)
 from mochi_server.models.chat import ToolCallExecuted
 from mochi_server.models.common import Body, IdempotencyKey, OnDisconnect, Options, Text, ToolParameters
 from mochi_server.sessions.types import FiniteObject, Format, KeepAlive, Think, ThinkLevel, ToolExecutionPolicy
 from mochi_server.util.validation import Items
+from mochi_server.web.requests import ErrorFormat
 
-_THINK: dict[str | None, bool | str] = {"none": False, "minimal": "low", "xhigh": "max", "ultra": "max"}
+THINK: dict[str | None, bool | str] = {"none": False, "minimal": "low", "xhigh": "max", "ultra": "max"}
 """Ollama's ``think`` values for OpenAI's reasoning levels. Levels that are not listed have the same name in Ollama."""
 _SAMPLING = "temperature", "top_p", "frequency_penalty", "presence_penalty", "seed", "top_k", "min_p", "repeat_penalty"
 """Fields that have the same name in OpenAI's API and in Ollama's options."""
@@ -64,10 +76,6 @@ RejectedOption = Annotated[
     Any, allow(reason="this server sets the context window; other options have fields of their own")
 ]
 Effort = Literal["none", "minimal", "low", "medium", "high", "xhigh", "ultra", "max"]
-
-
-def think_value(effort: Effort) -> bool | str:
-    return _THINK.get(effort, effort)
 
 
 class MochiHeaders(BaseModel):
@@ -130,6 +138,14 @@ class RefusalPart(Body):
 
     type: Literal["refusal"]
     refusal: Text
+
+
+def joined_text(content: str | Iterable[Any] | None) -> str:
+    """Return the text of a message. Texts and refusals in a list of parts are on lines of their own."""
+    if content is None or isinstance(content, str):
+        return content or ""
+    texts = (part.refusal if isinstance(part, RefusalPart) else getattr(part, "text", None) for part in content)
+    return "\n".join(text for text in texts if text is not None)
 
 
 class PlainFormat(Body):
@@ -208,24 +224,21 @@ class AnswerRequest(Body):
         logprobs: int | None = None,
     ) -> TurnInput:
         """Return the turn without its messages. ``limit`` is the maximum number of tokens of the answer."""
+        options = self.model_dump(include=set(_SAMPLING), exclude_none=True)
+        if limit:
+            options["num_predict"] = limit
+        if stop := [self.stop] if isinstance(self.stop, str) else self.stop:
+            options["stop"] = stop
         effort = (self.reasoning and self.reasoning.effort) or self.reasoning_effort
         generation = GenerationOptions(
-            think=self.think if effort is None else think_value(effort),
-            options=self._options(limit) or None,
+            think=self.think if effort is None else THINK.get(effort, effort),
+            options=options or None,
             format=answer_format,
             keep_alive=self.keep_alive,
             thinks_by_default=True,
             logprobs=logprobs,
         )
         return headers.turn(self.model, generation, tools)
-
-    def _options(self, limit: int | None) -> dict[str, Any]:
-        options = self.model_dump(include=set(_SAMPLING), exclude_none=True)
-        if limit:
-            options["num_predict"] = limit
-        if stop := [self.stop] if isinstance(self.stop, str) else self.stop:
-            options["stop"] = stop
-        return options
 
 
 class MochiExtension(BaseModel):
@@ -267,3 +280,83 @@ def tool_selection(
         only=only,
         parallel=parallel is not False,
     )
+
+
+_CODES = {
+    Unauthorized.code: "invalid_api_key",
+    ContextOverflow.code: "context_length_exceeded",
+    AgentNotFound.code: "model_not_found",
+}
+"""Mapping of this server's error codes to OpenAI's error codes. Other codes are sent in lower case."""
+
+OPENAI_DONE = b"data: [DONE]\n\n"
+"""Server-sent event that ends a stream."""
+
+
+class OpenAIError(BaseModel):
+    """An error. ``code`` is meant for programs. ``param`` is the invalid field."""
+
+    message: str
+    type: str
+    param: str | None = None
+    code: str
+
+
+class OpenAIErrorEnvelope(BaseModel):
+    """Response body of every error of the routes under `/v1`."""
+
+    error: OpenAIError
+
+
+def http_status(error: MochiError) -> int:
+    """Return the HTTP status of an error in a completion: 400 for 422, and for a busy Ollama the status it sent."""
+    if isinstance(error, OllamaBusy):
+        return int(error.details["upstream_status"])
+    return 400 if error.status == 422 else error.status
+
+
+def openai_error(error: MochiError) -> dict[str, Any]:
+    """Return an error in OpenAI's format, for an error response or as the last chunk of a failed stream."""
+    message, code, param = error.message, _CODES.get(error.code, error.code.lower()), None
+    if isinstance(error, ValidationFailed):
+        message, code, param = _first_problem(error)
+    elif "model" in error.details or isinstance(error, AgentNotFound):
+        param = "model"
+    return {"error": {"message": message, "type": _type(http_status(error)), "param": param, "code": code}}
+
+
+def _type(status: int) -> str:
+    if status == HTTPStatus.TOO_MANY_REQUESTS:
+        return "rate_limit_error"
+    return "server_error" if status >= HTTPStatus.INTERNAL_SERVER_ERROR else "invalid_request_error"
+
+
+def openai_body(error: MochiError) -> bytes:
+    return json.dumps(openai_error(error), default=str).encode()
+
+
+def openai_stream_error(error: MochiError) -> bytes:
+    """Return the server-sent events that report ``error`` and end a stream."""
+    return b"data: %s\n\n" % openai_body(error) + OPENAI_DONE
+
+
+OPENAI_ERRORS = ErrorFormat(OpenAIErrorEnvelope, lambda error: (http_status(error), openai_body(error)))
+
+
+def _first_problem(error: ValidationFailed) -> tuple[str, str, str | None]:
+    problems = error.details.get("errors")
+    if not problems:
+        return error.message, "invalid_request", None
+    first = problems[0]
+    if first["type"] == "json_invalid":
+        return "The body is not valid JSON.", "invalid_json", None
+    path = _path(first["loc"][1:])
+    # A field with a union type has one problem per member of the union.
+    text = "; ".join(dict.fromkeys(problem["msg"] for problem in problems if _path(problem["loc"][1:]) == path))
+    code = "missing_required_parameter" if first["type"] == "missing" else "invalid_value"
+    return f"{path}: {text}" if path else text, code, path or None
+
+
+def _path(location: Sequence[str | int]) -> str:
+    """Return the path of a field in OpenAI's notation, such as ``messages[0].content``."""
+    return "".join(f"[{step}]" if isinstance(step, int) else f".{step}" for step in location).removeprefix(".")

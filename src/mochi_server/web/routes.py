@@ -26,7 +26,8 @@ MODEL_ERRORS = (errors.ModelNotFound, *OLLAMA_ERRORS)
 STORAGE_ERRORS = (errors.StorageFailed, errors.StorageBusy, errors.SessionTooNew)
 
 _ANY_ERROR = "Any other error. All routes can return 400, 401, 403, 408, 413, 422, 431 and 500."
-_SAMPLES: dict[Any, Any] = {int: 1000, int | str: 3, int | None: 8192, float: 60, OSError: OSError(28, "Disk full")}
+_SAMPLES: dict[Any, Any] = {int: 1000, int | str: 3, int | None: 8192, OSError: OSError(28, "Disk full")}
+_SAMPLES |= {"limit": 1000, "seconds": 60}
 _METHODS = ("DELETE", "GET", "HEAD", "PATCH", "POST", "PUT")
 
 
@@ -91,7 +92,9 @@ def any_error(form: ErrorFormat = NATIVE_ERRORS) -> Responses:
 def sample(error: type[MochiError]) -> MochiError:
     """Return an instance of an error class, with placeholders as arguments."""
     required = [p for p in inspect.signature(error).parameters.values() if p.default is p.empty]
-    return error(**{p.name: _SAMPLES.get(p.annotation, f"<{p.name}>") for p in required if p.kind != p.VAR_KEYWORD})
+    if required[:1] and required[0].kind == inspect.Parameter.VAR_POSITIONAL:
+        return error(*(_SAMPLES.get(name, f"<{name}>") for name in (error.fields if error.template else ("message",))))
+    return error(**{p.name: _SAMPLES.get(p.annotation, f"<{p.name}>") for p in required})
 
 
 def _response(examples: dict[str, Any], form: ErrorFormat) -> dict[str, Any]:

@@ -39,10 +39,7 @@ class AgUiEncoder(InteractiveEncoder):
         self._block_id = ""
         self._delta_head = b""
         self._message_id: str | None = None
-        """ID of the message with the text of the model's current answer, or None if that answer has no text yet.
-
-        The events of tool calls contain this ID as the parent message.
-        """
+        """ID of the message with the text of the current answer, if any. It is the parent message of tool calls."""
 
     def opening(self) -> bytes:
         return _frame(core.RunStartedEvent(**self._ids, protocol_version="1.0"))
@@ -128,19 +125,11 @@ def encode_error(error: MochiError) -> bytes:
 
 
 def _usage(part: End) -> list[core.TokenUsage] | None:
-    """Return the token counts of the whole turn, or None if Ollama did not count the tokens."""
-    completed = part.completed
+    completed, counts = part.completed, usage(part.result)
     if completed is None or completed.prompt_eval_count is None or completed.eval_count is None:
-        return None
-    counts = usage(part.result)
-    return [
-        core.TokenUsage(
-            model=completed.model,
-            input_tokens=counts["prompt_tokens"],
-            output_tokens=counts["completion_tokens"],
-            total_tokens=counts["total_tokens"],
-        )
-    ]
+        return None  # Ollama did not count the tokens
+    total, prompt, answer = (counts[name] for name in ("total_tokens", "prompt_tokens", "completion_tokens"))
+    return [core.TokenUsage(model=completed.model, input_tokens=prompt, output_tokens=answer, total_tokens=total)]
 
 
 def _frame(event: core.BaseEvent) -> bytes:

@@ -10,7 +10,6 @@ from mochi_server.protocols.frontends import InteractiveEncoder
 from mochi_server.protocols.parts import Approval, Call, End, Notice, Reasoning, Result, Step, Text
 
 _DONE = data_frame(b"[DONE]")
-_FINISH_REASONS = {"stop": "stop", "length": "length"}
 
 
 class AiSdkEncoder(InteractiveEncoder):
@@ -70,7 +69,7 @@ class AiSdkEncoder(InteractiveEncoder):
         if part.result.cancelled:
             return self.close() + _chunk("abort", reason="The turn was stopped.") + _DONE
         done_reason = (part.completed and part.completed.done_reason) or "stop"
-        reason = _FINISH_REASONS.get(done_reason, "other")
+        reason = done_reason if done_reason in ("stop", "length") else "other"
         finish = _chunk("finish", finishReason=reason, messageMetadata=part.completed or {})
         return self.close() + _chunk("finish-step") + finish + _DONE
 

@@ -11,8 +11,8 @@ from pydantic import BaseModel
 from mochi_server.chat.run import Run
 from mochi_server.errors import MochiError
 from mochi_server.protocols.encoder import BlockEncoder, named_frame
-from mochi_server.protocols.errors import http_status
 from mochi_server.protocols.parts import End, Json, Notice, Part, Reasoning, Text, TextEnd, extra_fields, is_cut, usage
+from mochi_server.protocols.schemas import http_status
 from mochi_server.telemetry.logging import REQUEST_ID
 from mochi_server.web.requests import ErrorFormat
 

@@ -9,7 +9,7 @@ from pydantic import BaseModel, BeforeValidator, Field, Tag
 
 from mochi_server.errors import ModelNotFound, OllamaError, ValidationFailed
 from mochi_server.inference.gateway import FixedPrompt, ModelGateway, ModelRequest
-from mochi_server.inference.windows import Allocation, PromptSize
+from mochi_server.inference.windows import PromptSize
 from mochi_server.models.common import Body, Text
 from mochi_server.ollama.types import ModelInfo
 from mochi_server.protocols.schemas import TEXT_OR_LIST, RejectedOption
@@ -47,10 +47,6 @@ class EmbeddingRequest(Body, json_schema_extra={"examples": [{"model": "nomic-em
     options: RejectedOption = Field(None, description="Not supported.")
     num_ctx: RejectedOption = Field(None, description="Not supported. The server sets the context window.")
 
-    @property
-    def texts(self) -> list[str]:
-        return [self.input] if isinstance(self.input, str) else self.input
-
 
 class EmbeddingUsage(BaseModel):
     """Number of tokens in the texts, as counted by Ollama."""
@@ -85,8 +81,13 @@ async def embed(gateway: ModelGateway, wanted: EmbeddingRequest) -> bytes:
 
     Raises ``ValidationFailed`` if a text does not fit into the context window, and the errors of Ollama.
     """
-    model, texts, data, tokens = wanted.model, wanted.texts, list[orjson.Fragment](), 0
-    allocation, prompt = await _allocate(gateway, model), _Texts((), PromptSize(max(map(len, texts))))
+    model, data, tokens = wanted.model, list[orjson.Fragment](), 0
+    texts = [wanted.input] if isinstance(wanted.input, str) else wanted.input
+    try:  # the window of a chat model, so that Ollama does not reload it
+        allocation = gateway.allocate(await gateway.find_model(model))
+    except ModelNotFound:  # not a chat model
+        allocation = gateway.allocate(ModelInfo(model, 0)).fixed(None)
+    prompt = _Texts((), PromptSize(max(map(len, texts))))
     # `truncate: false` makes Ollama reject a text that is too long.
     options = {"truncate": False} | ({"dimensions": wanted.dimensions} if wanted.dimensions else {})
     for start in range(0, len(texts), _BATCH_SIZE):
@@ -104,14 +105,6 @@ async def embed(gateway: ModelGateway, wanted: EmbeddingRequest) -> bytes:
         tokens += body.get("prompt_eval_count") or 0
     usage = {"prompt_tokens": tokens, "total_tokens": tokens}
     return orjson.dumps({"object": "list", "data": data, "model": model, "usage": usage})
-
-
-async def _allocate(gateway: ModelGateway, model: str) -> Allocation:
-    """Return the context window of a chat model, so that Ollama does not reload it, or none for other models."""
-    try:
-        return gateway.allocate(await gateway.find_model(model))
-    except ModelNotFound:  # the model is not a chat model
-        return gateway.allocate(ModelInfo(model, 0)).fixed(None)
 
 
 class _Texts(FixedPrompt):

@@ -9,23 +9,21 @@ import orjson
 from mochi_server.chat.run import Run
 from mochi_server.chat.turn import TurnResult
 from mochi_server.protocols.encoder import Encoder, data_frame
-from mochi_server.protocols.errors import OPENAI_DONE, openai_stream_error
-from mochi_server.protocols.openai_chat.schemas import CompletionRequest, TextCompletionRequest
 from mochi_server.protocols.parts import End, Json, Part, Reasoning, Text, extra_fields, is_cut, usage
+from mochi_server.protocols.schemas import OPENAI_DONE, openai_stream_error
 
 
 class ChunkEncoder(Encoder):
-    """Encoder of a run as a chat completion. If the request asks for it, a last chunk has the token counts."""
+    """Encoder of a run as a chat completion. If ``include_usage`` is true, a last chunk has the token counts."""
 
     _prefix = "chatcmpl"
     _object = "chat.completion"
     _chunk_object = "chat.completion.chunk"
     _delta_head = b'{"index":0,"delta":'
 
-    def __init__(self, run: Run, request: CompletionRequest | TextCompletionRequest) -> None:
+    def __init__(self, run: Run, model: str, *, include_usage: bool) -> None:
         super().__init__(run)
-        self._model = request.model
-        self._include_usage = bool(request.stream_options and request.stream_options.include_usage)
+        self._model, self._include_usage = model, include_usage
         self._chunk_head = self._head(self._chunk_object) | ({"usage": None} if self._include_usage else {})
         head = orjson.dumps(self._chunk_head).removesuffix(b"}")
         self._choice_head = b'data: %s,"choices":[%s' % (head, self._delta_head)
@@ -50,16 +48,15 @@ class ChunkEncoder(Encoder):
         return b"".join([*calls, last, ending, OPENAI_DONE])
 
     def complete(self, parts: Sequence[Part]) -> Json:
-        end = _end_of(parts)
-        ending = {"choices": [self._choice(parts)], "usage": usage(end.result), "mochi": extra_fields(end)}
+        (extra,) = (extra_fields(part) for part in parts if isinstance(part, End))
+        ending = {"choices": [self._choice(parts)], "usage": usage(self.run.result), "mochi": extra}
         return self._head(self._object) | ending
 
     def _choice(self, parts: Sequence[Part]) -> Json:
-        result, reasoning = _end_of(parts).result, _joined(parts, Reasoning)
-        calls = _tool_calls(result)
+        result, calls = self.run.result, _tool_calls(self.run.result)
         content = _joined(parts, Text) or (None if calls else "")
         message: Json = {"role": "assistant", "content": content, "refusal": None}
-        if reasoning:
+        if reasoning := _joined(parts, Reasoning):
             message |= {"reasoning_content": reasoning, "reasoning": reasoning}
         if calls:
             message["tool_calls"] = calls
@@ -102,16 +99,10 @@ class TextChunkEncoder(ChunkEncoder):
         return b""
 
     def _choice(self, parts: Sequence[Part]) -> Json:
-        return self._chunk_choice({"content": _joined(parts, Text)}, _finish_reason(_end_of(parts).result))
+        return self._chunk_choice({"content": _joined(parts, Text)}, _finish_reason(self.run.result))
 
     def _chunk_choice(self, delta: Json, finish: str | None) -> Json:
         return {"index": 0, "text": delta.get("content", ""), "logprobs": None, "finish_reason": finish}
-
-
-def _end_of(parts: Sequence[Part]) -> End:
-    end = parts[-1]
-    assert isinstance(end, End)  # noqa: S101 - the reader's last part
-    return end
 
 
 def _joined(parts: Sequence[Part], part_class: type[Text] | type[Reasoning]) -> str:
@@ -119,24 +110,16 @@ def _joined(parts: Sequence[Part], part_class: type[Text] | type[Reasoning]) -> 
 
 
 def _logprobs(tokens: list[Json]) -> Json:
-    return {"content": [_logprob(token) for token in tokens], "refusal": None}
-
-
-def _logprob(token: Json) -> Json:
-    """Convert the log probability of a token to OpenAI's format, which requires ``bytes`` and ``top_logprobs``."""
-    alternatives = token.get("top_logprobs") or []
-    return {"bytes": None} | token | {"top_logprobs": [{"bytes": None} | alternative for alternative in alternatives]}
+    """Convert log probabilities to OpenAI's format, which requires ``bytes`` and ``top_logprobs``."""
+    alternatives = [[{"bytes": None} | each for each in token.get("top_logprobs") or ()] for token in tokens]
+    content = [{"bytes": None} | t | {"top_logprobs": top} for t, top in zip(tokens, alternatives, strict=True)]
+    return {"content": content, "refusal": None}
 
 
 def _finish_reason(turn: TurnResult) -> str:
-    if turn.client_tool_calls:
-        return "tool_calls"
-    return "length" if is_cut(turn) else "stop"
+    return "tool_calls" if turn.client_tool_calls else "length" if is_cut(turn) else "stop"
 
 
 def _tool_calls(turn: TurnResult) -> list[Json]:
-    """Return the tool calls that the client must run."""
-    functions = {
-        c.id: {"name": c.name, "arguments": orjson.dumps(c.arguments).decode()} for c in turn.client_tool_calls
-    }
-    return [{"id": call_id, "type": "function", "function": function} for call_id, function in functions.items()]
+    calls = [(c.id, {"name": c.name, "arguments": orjson.dumps(c.arguments).decode()}) for c in turn.client_tool_calls]
+    return [{"id": call_id, "type": "function", "function": function} for call_id, function in calls]

@@ -1,62 +1,413 @@
-"""OpenAI's Responses API: route `/v1/responses`."""
+"""OpenAI's Responses API: route `/v1/responses`, its schemas, and the conversion of requests to turns."""
 
+import re
+from collections import OrderedDict
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import Annotated
+from secrets import token_hex
+from typing import Annotated, Any, Literal
 from weakref import WeakKeyDictionary
 
-from fastapi import APIRouter, Depends, Request, Response
+import orjson
+from fastapi import APIRouter, Request, Response
+from pydantic import AfterValidator, BaseModel, Discriminator, Field, Tag, TypeAdapter, model_validator
 
+from mochi_server.chat.turn_input import Location, TurnInput
 from mochi_server.constants import OPENAI_PREFIX
 from mochi_server.container import Services
 from mochi_server.dependencies import ServicesDep
-from mochi_server.protocols.completions import CompletionsDep, answer_responses
+from mochi_server.errors import ValidationFailed
+from mochi_server.models.common import Body, Text
+from mochi_server.protocols import schemas
+from mochi_server.protocols.completions import answer_responses, start
+from mochi_server.protocols.conversation import SentMessages, add_tool_names, decode_images, new_message, tool_call
 from mochi_server.protocols.encoder import respond
-from mochi_server.protocols.errors import OPENAI_ERRORS, openai_stream_error, renaming_parameters
 from mochi_server.protocols.responses.encoder import ResponseEncoder
-from mochi_server.protocols.responses.request import (
-    PARAMETERS,
-    ResponseItems,
-    check_previous_response,
-    parse,
-    response_id,
+from mochi_server.protocols.schemas import (
+    OPENAI_ERRORS,
+    HeadersParam,
+    MochiHeaders,
+    joined_text,
+    openai_stream_error,
+    tool_selection,
 )
-from mochi_server.protocols.responses.schemas import ModelResponse, ResponseRequest
-from mochi_server.protocols.schemas import HeadersParam
-from mochi_server.web.requests import Protocol, until_disconnect
+from mochi_server.sessions.session import ChatSession
+from mochi_server.sessions.types import Message, Role
+from mochi_server.util.validation import Items
+from mochi_server.web.requests import Protocol
 from mochi_server.web.routes import BodyReleasingRoute
+
+
+class InputText(Body):
+    """Part of a message or of a tool result that contains text."""
+
+    type: Literal["input_text", "output_text", "text"]
+    text: Text
+
+
+class InputImage(Body):
+    """An image as a data URL, for models with `vision`."""
+
+    type: Literal["input_image"]
+    image_url: schemas.DataUrl
+
+
+Part = InputText | schemas.RefusalPart | InputImage
+
+
+class InputMessage(Body):
+    """A message from the user or the model, or instructions for the model."""
+
+    type: Literal["message"] | None = "message"
+    role: Literal["user", "assistant", "system", "developer"]
+    content: schemas.TextOr[Items[Annotated[Part, Field(discriminator="type")]]]
+
+    @model_validator(mode="after")
+    def _has_parts_of_its_role(self) -> "InputMessage":
+        allowed = {"user": InputImage, "assistant": schemas.RefusalPart}.get(self.role, InputText)
+        for part in self.content if not isinstance(self.content, str) else ():
+            if not isinstance(part, InputText | allowed):
+                raise ValueError(f"a message of the role `{self.role}` must not contain `{part.type}`")
+        return self
+
+
+class FunctionCall(Body):
+    """A tool call of the model. ``arguments`` is JSON text."""
+
+    type: Literal["function_call"]
+    call_id: str
+    name: str
+    arguments: str
+
+
+class FunctionCallOutput(Body):
+    """The result of a tool call."""
+
+    type: Literal["function_call_output"]
+    call_id: str
+    output: schemas.TextOr[Items[Annotated[InputText | InputImage, Field(discriminator="type")]]]
+
+
+class ReasoningText(Body):
+    """Reasoning of the model."""
+
+    text: Text
+
+
+class ReasoningItem(Body):
+    """Reasoning of the model before its answer."""
+
+    type: Literal["reasoning"]
+    summary: Items[ReasoningText] = Field(default_factory=list)
+    content: Items[ReasoningText] | None = None
+
+
+class ItemReference(Body):
+    """The ID of an item that the server sent in an earlier response."""
+
+    type: Literal["item_reference"] | None = None
+    id: str
+
+
+def _item_type(item: Any) -> Any:
+    if not isinstance(item, dict):
+        return getattr(item, "type", None)
+    return item.get("type") or ("message" if "role" in item else "item_reference")
+
+
+_ITEM_TYPES = "message", "function_call", "function_call_output", "reasoning", "item_reference"
+InputItem = Annotated[
+    Annotated[InputMessage, Tag("message")]
+    | Annotated[FunctionCall, Tag("function_call")]
+    | Annotated[FunctionCallOutput, Tag("function_call_output")]
+    | Annotated[ReasoningItem, Tag("reasoning")]
+    | Annotated[ItemReference, Tag("item_reference")],
+    Discriminator(
+        _item_type,
+        custom_error_type="unsupported_item",
+        custom_error_message=f"The type of an item must be one of {', '.join(_ITEM_TYPES)}",
+    ),
+]
+ITEM: TypeAdapter[Any] = TypeAdapter(InputItem)
+
+
+_LOGPROBS = "message.output_text.logprobs"
+_OtherLimit = Annotated[Any, schemas.allow(reason="use `max_output_tokens`"), Field(description="Not supported.")]
+
+
+def _without_logprobs(include: list[str] | None) -> list[str] | None:
+    if include and _LOGPROBS in include:
+        raise ValueError(f"`{_LOGPROBS}` is not supported; leave it out")
+    return include
+
+
+class _Typed(Body):
+    type: Literal["function"]
+
+
+class ResponseFunction(schemas.FunctionTool, _Typed):
+    """A function of the client that the model may call. ``parameters`` is a JSON schema."""
+
+
+class NamedResponseFunction(schemas.NamedFunction):
+    """The function that the model should call. The server does not offer any other function to the model."""
+
+    type: Literal["function"]
+
+
+class TextOptions(Body):
+    """Options for the text of the answer."""
+
+    format: Annotated[schemas.PlainFormat | schemas.SchemaText, Field(discriminator="type")] | None = None
+
+
+class ResponseRequest(
+    schemas.AnswerRequest, json_schema_extra={"examples": [{"model": "qwen3:14b", "input": "Hello!"}]}
+):
+    """Input to answer. A null field counts as absent. Unknown fields are ignored."""
+
+    input: schemas.TextOr[Annotated[Items[InputItem], Field(min_length=1)]] = Field(description="A message, or items.")
+    instructions: Text | None = Field(None, description="System message of this request.")
+    previous_response_id: str | None = Field(None, description="Only in a session: the ID of its latest response.")
+    store: bool | None = Field(None, description="If `false`, later requests cannot refer to the output items.")
+    tools: Items[ResponseFunction] | None = Field(None, description="Functions that the client runs.")
+    tool_choice: Literal["none", "auto", "required"] | NamedResponseFunction | None = Field(
+        None, description=schemas.TOOL_CHOICE
+    )
+    parallel_tool_calls: bool | None = Field(None, description=schemas.PARALLEL)
+    text: TextOptions | None = Field(None, description="`format`: text, any JSON object, or JSON that fits a schema.")
+    max_output_tokens: schemas.TokenLimit | None = Field(
+        None, description="Maximum tokens of the answer, with reasoning."
+    )
+    include: Annotated[Items[str] | None, AfterValidator(_without_logprobs)] = Field(None, description="No effect.")
+    max_tokens: _OtherLimit = None
+    max_completion_tokens: _OtherLimit = None
+    logprobs: Annotated[bool | None, schemas.allow(False)] = Field(None, description="Only `false` is supported.")
+    top_logprobs: Annotated[int | None, schemas.allow(0)] = Field(None, description="Only 0 is supported.")
+    response_format: Annotated[Any, schemas.allow(reason="use `text.format`")] = Field(
+        None, description="Not supported."
+    )
+    background: Annotated[bool | None, schemas.allow(False)] = Field(None, description="Only `false` is supported.")
+    conversation: schemas.Unsupported = Field(None, description="Not supported. Use a session.")
+    prompt: schemas.Unsupported = None
+    max_tool_calls: schemas.Unsupported = None
+
+    def echo(self) -> dict[str, Any]:
+        """Return the fields of the request that the response repeats."""
+        unset = {"parallel_tool_calls": True, "tool_choice": "auto", "tools": []}
+        repeated = {
+            *("model", "instructions", "previous_response_id", "tools", "tool_choice", "parallel_tool_calls"),
+            *("temperature", "top_p", "max_output_tokens"),
+        }
+        fields = self.model_dump(include=repeated, by_alias=True)
+        fields |= {name: value for name, value in unset.items() if fields[name] is None}
+        text_format = self.text and self.text.format
+        return fields | {
+            "metadata": self.metadata.model_dump(exclude_none=True) if self.metadata else {},
+            "text": {"format": text_format.model_dump(by_alias=True) if text_format else {"type": "text"}},
+            "reasoning": {"effort": self.reasoning.effort if self.reasoning else None, "summary": None},
+        }
+
+
+class InputTokensDetails(BaseModel):
+    """Numbers of cached tokens in the input. They are always 0, because Ollama does not count cached tokens."""
+
+    cached_tokens: int
+    cache_write_tokens: int
+
+
+class OutputTokensDetails(BaseModel):
+    """Number of reasoning tokens in the output. It is always 0, because Ollama does not count them separately."""
+
+    reasoning_tokens: int
+
+
+class ResponseUsage(BaseModel):
+    """Ollama's token counts, summed over all requests of the turn."""
+
+    input_tokens: int
+    input_tokens_details: InputTokensDetails
+    output_tokens: int
+    output_tokens_details: OutputTokensDetails
+    total_tokens: int
+
+
+class ModelResponse(BaseModel):
+    """A response. ``output`` has `reasoning`, `message` and `function_call`. Fields of the request are repeated."""
+
+    id: str
+    object: Literal["response"]
+    created_at: int
+    status: Literal["in_progress", "completed", "incomplete", "failed"]
+    error: dict[str, Any] | None
+    incomplete_details: dict[str, Any] | None
+    model: str
+    output: list[dict[str, Any]]
+    usage: ResponseUsage | None
+    store: bool
+    mochi: schemas.MochiExtension | None = None
+
+
+def _check_previous(previous: str | None, session: ChatSession) -> None:
+    """Raise ``ValidationFailed`` unless ``previous`` is None or the ID of the session's latest response.
+
+    A turn without a complete answer does not count, so that a client can repeat its request after a failure.
+    """
+    if previous is None:
+        return
+    match = re.fullmatch(rf"resp_{session.session_id}_([0-9]{{1,9}})(_.*)?", previous)
+    if match is None or int(match[1]) > len(session.history) or not _is_latest(session, int(match[1])):
+        problem = f"{previous!r} is not the latest response of the session {session.session_id!r}; send the ID of that"
+        raise ValidationFailed.at("previous_response_id", problem)
+
+
+def _is_latest(session: ChatSession, start: int) -> bool:
+    """Return whether no turn after the one that begins at index ``start`` has a complete answer."""
+    is_answered = is_later = False
+    client_tool_calls: set[str] = set()
+    for message in session.history[start:]:
+        calls_of_client = message.get("client_tool_calls") or ()
+        if message["role"] == "assistant":  # calls that the client runs end the turn; others do not
+            ends_turn = not message.get("interrupted") and (calls_of_client or not message.get("tool_calls"))
+            if is_later and ends_turn:
+                return False
+            is_answered = True
+            client_tool_calls.update(calls_of_client)
+        elif is_answered and (message["role"] == "user" or message.get("tool_call_id") in client_tool_calls):
+            is_later = True
+    return True
+
+
+class ResponseItems:
+    """Output items of recent responses. If the items exceed ``max_bytes``, the oldest are dropped.
+
+    Some clients send the ID of an item instead of the item, as the AI SDK does by default.
+    """
+
+    def __init__(self, max_bytes: int = 32 * 1024 * 1024) -> None:
+        self._max_bytes, self._size = max_bytes, 0
+        self._items: OrderedDict[str, bytes] = OrderedDict()
+
+    def add(self, items: Iterable[dict[str, Any]]) -> None:
+        for item in items:
+            self._items[item["id"]] = encoded = orjson.dumps(item)
+            self._size += len(encoded)
+        while self._size > self._max_bytes:
+            self._size -= len(self._items.popitem(last=False)[1])
+
+    def get(self, item_id: str) -> dict[str, Any] | None:
+        """Return an item, or None if it is unknown."""
+        encoded = self._items.get(item_id)
+        return None if encoded is None else orjson.loads(encoded)
+
+
+async def parse(
+    request: ResponseRequest, headers: MochiHeaders, items: ResponseItems
+) -> tuple[TurnInput, SentMessages]:
+    """Return the options of a request and its messages. ``items`` has the items that the request refers to by ID.
+
+    Raises ``ValidationFailed`` for an invalid or unknown item.
+    """
+    is_session = request.session_id(headers) is not None
+    if request.previous_response_id is not None and not is_session:
+        problem = "responses are not stored; name a session in X-Mochi-Session, or send the whole conversation"
+        raise ValidationFailed.at("previous_response_id", problem)
+    text_format = request.text.format if request.text else None
+    tools = [tool.to_ollama() for tool in request.tools or ()]
+    turn = request.turn(
+        headers,
+        tool_selection(headers, tools, request.tool_choice, parallel=request.parallel_tool_calls),
+        limit=request.max_output_tokens,
+        answer_format=text_format.to_ollama() if text_format else None,
+    )
+    sent = await _messages(request, items, is_session=is_session)
+    return turn, replace(sent, check=partial(_check_previous, request.previous_response_id))
+
+
+async def _messages(request: ResponseRequest, items: ResponseItems, *, is_session: bool) -> SentMessages:
+    reader = _ItemReader([new_message("system", request.instructions)] if request.instructions else [])
+    if isinstance(request.input, str):
+        reader.messages.append(new_message("user", request.input))
+        return SentMessages(reader.messages)
+    for index, item in enumerate(request.input):
+        if not isinstance(item, ItemReference):
+            reader.add(item)
+        elif (referenced := items.get(item.id)) is not None:
+            reader.add(ITEM.validate_python(referenced))
+        elif is_session:  # the session has the item, which is from the model
+            reader.answer()
+        else:
+            problem = "is not in the server's memory; send the item itself, or set `store` to false in the client"
+            raise ValidationFailed.at(f"input[{index}].id", f"the item {item.id!r} {problem}")
+    add_tool_names(reader.messages)
+    images = {index: await decode_images(urls, ("messages", index)) for index, urls in reader.image_urls.items()}
+    return SentMessages(reader.messages, images)
+
+
+@dataclass
+class _ItemReader:
+    """Converter of input items to messages. Consecutive items from the model become one assistant message."""
+
+    messages: list[Message]
+    image_urls: dict[int, dict[Location, str]] = field(default_factory=dict)
+
+    def add(self, item: InputItem) -> None:
+        match item:
+            case InputMessage(role="assistant"):
+                self.answer("content")["content"] = joined_text(item.content)
+            case InputMessage():
+                role: Role = "user" if item.role == "user" else "system"
+                self._append(new_message(role, joined_text(item.content)), item.content)
+            case FunctionCall():
+                calls = self.answer().setdefault("tool_calls", [])
+                calls.append(tool_call(len(calls), item.call_id, item.name, item.arguments))
+            case FunctionCallOutput():
+                result: Message = {**new_message("tool", joined_text(item.output)), "tool_call_id": item.call_id}
+                self._append(result, item.output)
+            case ReasoningItem():
+                message = self.answer("content", "tool_calls", "thinking")
+                message["thinking"] = "\n".join(part.text for part in item.content or item.summary)
+
+    def answer(self, *unset: str) -> Message:
+        """Return the last message if it is from the model and its fields ``unset`` are empty, else append one."""
+        last = self.messages[-1] if self.messages else None
+        if last is None or last["role"] != "assistant" or any(last.get(name) for name in unset):
+            self.messages.append(new_message("assistant", ""))
+        return self.messages[-1]
+
+    def _append(self, message: Message, content: str | Sequence[Part]) -> None:
+        index, parts = len(self.messages), enumerate(() if isinstance(content, str) else content)
+        images = [(number, part.image_url) for number, part in parts if isinstance(part, InputImage)]
+        if images:
+            self.image_urls[index] = {("messages", index, "content", number): url for number, url in images}
+        self.messages.append(message)
+
 
 router = APIRouter(tags=["OpenAI"], route_class=BodyReleasingRoute)
 PROTOCOL = Protocol(
     OPENAI_PREFIX, router, openai_stream_error, OPENAI_ERRORS, resumes=False, turn_paths=("/responses",)
 )
 
-_EVENTS = "`event` is the type of the event, and `data` is the event as JSON."
-_ITEMS: WeakKeyDictionary[Services, ResponseItems] = WeakKeyDictionary()
-"""Items of the responses of each running app."""
-
-
-async def _response_items(services: ServicesDep) -> ResponseItems:
-    return _ITEMS.setdefault(services, ResponseItems())
+_ITEMS: WeakKeyDictionary[Services, ResponseItems] = WeakKeyDictionary()  # items of the responses of each running app
 
 
 @router.post(
     "/responses",
     response_model=ModelResponse,
-    responses=answer_responses("The response, as JSON or as events.", _EVENTS, OPENAI_ERRORS),
+    responses=answer_responses("The response, as JSON or as events.", OPENAI_ERRORS),
 )
 async def create_response(
-    request: Request,
-    body: ResponseRequest,
-    completions: CompletionsDep,
-    items: Annotated[ResponseItems, Depends(_response_items)],
-    headers: HeadersParam,
+    request: Request, body: ResponseRequest, services: ServicesDep, headers: HeadersParam
 ) -> Response:
     """Answer the items of a conversation with one JSON response or a stream of events."""
-    session_id, check = body.session_id(headers), partial(check_previous_response, body.previous_response_id)
-    with renaming_parameters(PARAMETERS):
-        starting = completions.start(session_id, *await parse(body, headers, items), check)
-        run = await until_disconnect(request, starting)
-    fields = body.echo() | {"id": response_id(session_id, run.position, run.run_id), "store": session_id is not None}
+    items = _ITEMS.setdefault(services, ResponseItems())
+    session_id = body.session_id(headers)
+    names = {"messages": "input", "response_format": "text.format"}
+    run = await start(request, session_id, parse(body, headers, items), **names)
+    # In a session, the ID contains the index of the first message of the turn, for `_check_previous`.
+    new_id = f"resp_{token_hex(12)}" if session_id is None else f"resp_{session_id}_{run.position}_{run.run_id}"
+    fields = body.echo() | {"id": new_id, "store": session_id is not None}
     refers = session_id is None and body.store is not False
     encoder = ResponseEncoder(run, fields, items.add if refers else lambda _: None)
     return await respond(request, encoder, stream=body.stream)

@@ -11,11 +11,9 @@ import orjson
 from mochi_server.chat.run import Run
 from mochi_server.errors import ContextOverflow, MochiError
 from mochi_server.protocols.encoder import BlockEncoder, named_frame
-from mochi_server.protocols.errors import http_status
 from mochi_server.protocols.parts import End, Json, Part, Reasoning, Text, extra_fields, is_cut, usage
+from mochi_server.protocols.schemas import http_status
 from mochi_server.tools.toolbox import ToolInvocation
-
-Item = dict[str, Any]
 
 
 class ResponseEncoder(BlockEncoder):
@@ -25,9 +23,9 @@ class ResponseEncoder(BlockEncoder):
     request. ``on_items`` receives the output items of a response that has not failed.
     """
 
-    def __init__(self, run: Run, fields: dict[str, Any], on_items: Callable[[list[Item]], None]) -> None:
+    def __init__(self, run: Run, fields: Json, on_items: Callable[[list[Json]], None]) -> None:
         super().__init__(run)
-        self._response: dict[str, Any] = {
+        self._response: Json = {
             "object": "response",
             "created_at": int(time.time()),
             "status": "in_progress",
@@ -41,10 +39,9 @@ class ResponseEncoder(BlockEncoder):
             **fields,
         }
         self._on_items = on_items
-        self._output: list[Item] = self._response["output"]
+        self._output: list[Json] = self._response["output"]
         self._item = _TextItem(Text(""), 0)
-        self._item_status = "completed"
-        """Status of the open item when it ends."""
+        self._item_status = "completed"  # status of the open item when it ends
         self._sequence_number = -1
 
     def opening(self) -> bytes:
@@ -100,16 +97,14 @@ class ResponseEncoder(BlockEncoder):
         }
         target = {"item_id": item["id"], "output_index": len(self._output)}
         name = "response.function_call_arguments"
-        frames = [
-            self._item_event("added", item | {"status": "in_progress", "arguments": ""}),
-            self._event(f"{name}.delta", **target, delta=item["arguments"]),
-            self._event(f"{name}.done", **target, name=item["name"], arguments=item["arguments"]),
-            self._item_event("done", item),
-        ]
+        added = self._item_event("added", item | {"status": "in_progress", "arguments": ""})
+        delta = self._event(f"{name}.delta", **target, delta=item["arguments"])
+        done = self._event(f"{name}.done", **target, name=item["name"], arguments=item["arguments"])
+        ended = self._item_event("done", item)
         self._output.append(item)
-        return b"".join(frames)
+        return added + delta + done + ended
 
-    def _item_event(self, name: str, item: Item) -> bytes:
+    def _item_event(self, name: str, item: Json) -> bytes:
         return self._event(f"response.output_item.{name}", output_index=len(self._output), item=item)
 
     def _part_event(self, name: str, text: str) -> bytes:
@@ -128,7 +123,7 @@ class _TextItem:
         self.logprobs: Json = {"logprobs": []} if is_message else {}
         item_id = f"{'msg' if is_message else 'rs'}_{token_hex(12)}"
         self.target = {"item_id": item_id, "output_index": index, "content_index" if is_message else "summary_index": 0}
-        self.item: Item = {"id": item_id, "type": "reasoning", "summary": []}
+        self.item: Json = {"id": item_id, "type": "reasoning", "summary": []}
         if is_message:
             message = {"type": "message", "status": "in_progress", "role": "assistant", "content": []}
             self.item = {"id": item_id, **message}
@@ -143,7 +138,7 @@ class _TextItem:
             return {"type": "summary_text", "text": text}
         return {"type": "output_text", "text": text, "annotations": [], "logprobs": []}
 
-    def complete(self, text: str, status: str) -> Item:
+    def complete(self, text: str, status: str) -> Json:
         if not self.is_message:
             return self.item | {"summary": [self.part(text)]}
         return self.item | {"status": status, "content": [self.part(text)]}
