@@ -15,8 +15,8 @@ from urllib.parse import quote
 import anyio
 
 from mochi_server.mcp.config import LocalServer, McpConfig, RemoteServer, ServerConfig, read_config
-from mochi_server.mcp.schema_checks import SchemaChecks
 from mochi_server.mcp.session import DISCONNECTED, McpSession, limit_wait
+from mochi_server.mcp.tool_mapping import McpTool, SchemaChecks
 from mochi_server.tools.discovery import RESERVED_NAMES, Tool, ToolCatalogue
 from mochi_server.tools.execution import ToolContent, ToolRaised, shorten
 from mochi_server.tools.loader import Problem
@@ -24,7 +24,6 @@ from mochi_server.util.text import SecretMasker
 
 if TYPE_CHECKING:
     from mochi_server.mcp.connection import McpConnection
-    from mochi_server.mcp.tool_mapping import McpTool
 
 START_TIMEOUT_SECONDS = 5
 """Maximum seconds to wait for MCP servers to connect before the tools are listed. Slower servers connect later."""
