@@ -75,7 +75,8 @@ class McpConnection:
         """Return the usable tools of the server, and the problems of its unusable tools. Raises errors of the SDK."""
         tools: list[mcp_types.Tool] = []
         cursor = None
-        self.filter.start_listing()
+        self.filter.listed = 0
+        self.filter.problems.clear()
         while True:
             page = await self.client.list_tools(cursor=cursor)
             tools += page.tools

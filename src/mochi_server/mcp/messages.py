@@ -17,15 +17,7 @@ import anyio
 import mcp_types
 from anyio.abc import ObjectReceiveStream, ObjectSendStream
 from mcp.shared.message import SessionMessage
-from mcp_types import (
-    JSONRPCError,
-    JSONRPCMessage,
-    JSONRPCNotification,
-    JSONRPCRequest,
-    JSONRPCResponse,
-    RequestId,
-    jsonrpc_message_adapter,
-)
+from mcp_types import JSONRPCError, JSONRPCMessage, JSONRPCNotification, JSONRPCRequest, JSONRPCResponse
 from mcp_types.methods import parse_server_result
 from pydantic import ValidationError
 
@@ -53,9 +45,6 @@ _ENDLESS = "subscriptions/listen"
 """Method of the request whose response arrives when the connection ends."""
 _USED_KEYS = ("name", "title", "description", "inputSchema", "annotations")
 """Keys of a tool that are used. The SDK would evaluate the other keys, such as slow patterns in ``outputSchema``."""
-
-_Streams = tuple[Any, Any]
-"""Streams of a transport: first the incoming messages, then the outgoing messages."""
 
 
 def append(buffer: bytearray, data: bytes) -> None:
@@ -91,7 +80,7 @@ async def decode(data: bytes) -> JSONRPCMessage | None:
     if await _has_too_many_values(data):
         return _error(data, f"it has more than {MAX_VALUES:,} values")
     try:
-        return jsonrpc_message_adapter.validate_json(data, by_name=False)
+        return mcp_types.jsonrpc_message_adapter.validate_json(data, by_name=False)
     except ValidationError as error:
         return await anyio.to_thread.run_sync(_repaired, data, error)  # takes up to a second
 
@@ -114,7 +103,7 @@ async def _has_too_many_values(data: bytes) -> bool:
 def _repaired(data: bytes, error: ValidationError) -> JSONRPCMessage | None:
     try:
         text = json.dumps(json.loads(data.decode("utf-8", "replace")), ensure_ascii=False)
-        return jsonrpc_message_adapter.validate_json(text.encode("utf-8", "replace"), by_name=False)
+        return mcp_types.jsonrpc_message_adapter.validate_json(text.encode("utf-8", "replace"), by_name=False)
     except ValidationError as remaining:
         error = remaining
     except (ValueError, RecursionError):  # it is not valid JSON
@@ -145,7 +134,7 @@ class PendingRequests:
     """Requests of one connection without a response. If only one is pending, a response with an unknown ID is its."""
 
     def __init__(self) -> None:
-        self._pending: dict[str, RequestId] = {}
+        self._pending: dict[str, mcp_types.RequestId] = {}
         self._known: deque[str] = deque(maxlen=1000)
         """IDs of the latest requests. A response to one of them may arrive late or twice."""
 
@@ -187,15 +176,10 @@ class MessageFilter(ObjectReceiveStream[Any]):
         """Number of tools in the current listing, with the removed tools."""
 
     @asynccontextmanager
-    async def wrap(self, transport: AbstractAsyncContextManager[_Streams]) -> AsyncGenerator[_Streams, None]:
-        """Open ``transport`` and yield its streams with the filter applied to incoming messages."""
+    async def wrap(self, transport: AbstractAsyncContextManager[Any]) -> AsyncGenerator[Any, None]:
+        """Open ``transport`` and yield its incoming and outgoing streams with the filter applied."""
         async with transport as (self._messages, write):
             yield self, _Outgoing(write, self._requests)
-
-    def start_listing(self) -> None:
-        """Forget the tools and problems of the previous listing."""
-        self.listed = 0
-        self.problems.clear()
 
     async def receive(self) -> Any:
         item = await self._messages.receive()

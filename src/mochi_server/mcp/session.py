@@ -23,7 +23,6 @@ _EXITED = "it exited without a response; its output is in the log at level DEBUG
 
 logger = logging.getLogger(__name__)
 
-
 Call = Callable[[str, dict[str, Any]], Awaitable[ToolContent]]
 """Function that calls a tool. Raises ``ToolRaised`` if the call fails."""
 
