@@ -33,7 +33,6 @@ _NOT_GROUPS = frozenset({"__all__", "__path__", _DESTRUCTIVE, _READ_ONLY})
 _INIT = "__init__.py"
 
 _Function = ast.FunctionDef | ast.AsyncFunctionDef
-
 logger = logging.getLogger(__name__)
 
 
@@ -128,18 +127,15 @@ def find_tools(directory: Path) -> ToolCatalogue:
         return ToolCatalogue(problems=_encodable(find_mistakes(directory, ())))
     package, problems = load_package(directory)
     catalogue = ToolCatalogue(problems=tuple(problems)) if package is None else _read_package(package, problems)
-    exported = None if package is None else vars(package).get("__all__")
+    exported = getattr(package, "__all__", None)
     mistakes = find_mistakes(directory, exported if isinstance(exported, list | tuple) else None)
     return replace(catalogue, problems=_encodable([*catalogue.problems, *mistakes]))
 
 
 def _encodable(problems: Iterable[Problem]) -> tuple[Problem, ...]:
     """Remove duplicates, and escape lone surrogates, which file names and errors may contain but JSON may not."""
-
-    def escape(text: str) -> str:
-        return text.encode(errors="backslashreplace").decode()
-
-    return tuple(dict.fromkeys(Problem(escape(problem.name), escape(problem.message)) for problem in problems))
+    texts = dict.fromkeys((problem.name, problem.message) for problem in problems)
+    return tuple(Problem(*(each.encode(errors="backslashreplace").decode() for each in pair)) for pair in texts)
 
 
 def _read_package(package: ModuleType, problems: list[Problem]) -> ToolCatalogue:
@@ -210,19 +206,15 @@ def find_mistakes(directory: Path, exported: Collection[str] | None) -> Iterator
 def _files(folder: Path, directory: Path) -> Iterator[Path]:
     for path in [folder / _INIT, *modules_in(folder)]:
         with suppress(OSError, RuntimeError):  # links in a circle
-            if leads_out(path, directory):
-                continue
-            if path.is_dir():
-                yield from _files(path, directory)
-            else:
-                yield path
+            if not leads_out(path, directory):
+                yield from _files(path, directory) if path.is_dir() else [path]
 
 
 def _duplicates(file: str, tree: ast.Module, trees: Mapping[str, ast.Module]) -> Iterator[Problem]:
     """Yield a problem for each public name that a file defines, or ``__init__.py`` imports, more than once."""
     origins: dict[str, dict[str, str]] = defaultdict(dict)
     for node in tree.body:
-        if isinstance(node, _Function) and not node.name.startswith("_") and not _is_overload(node):
+        if isinstance(node, _Function) and not node.name.startswith("_"):
             origins[node.name][f"line {node.lineno}"] = f"line {node.lineno}"
         elif isinstance(node, ast.ImportFrom) and file == _INIT:
             for name in _imported_names(node, trees):
@@ -233,15 +225,11 @@ def _duplicates(file: str, tree: ast.Module, trees: Mapping[str, ast.Module]) ->
             yield Problem(name, f"{text}. Only the last one is used. Rename one")
 
 
-def _is_overload(function: _Function) -> bool:
-    return any("overload" in ast.dump(decorator) for decorator in function.decorator_list)
-
-
 def _imported_names(node: ast.ImportFrom, trees: Mapping[str, ast.Module]) -> list[str]:
     if node.names[0].name != "*":
         return [alias.asname or alias.name for alias in node.names]
-    tree = trees.get(f"{str(node.module).replace('.', '/')}.py")
-    return [function.name for function in _typed_functions(tree)] if tree is not None else []
+    tree = trees.get(f"{str(node.module).replace('.', '/')}.py", ast.Module([], []))
+    return [function.name for function in _typed_functions(tree)]
 
 
 def _not_exported(trees: Mapping[str, ast.Module], exported: Collection[str]) -> Iterator[Problem]:
@@ -271,8 +259,7 @@ def _typed_functions(tree: ast.Module) -> Iterator[_Function]:
     """Yield the public functions that have type annotations for all parameters and for the result."""
     for node in tree.body:
         if isinstance(node, _Function) and not node.name.startswith("_") and node.returns is not None:
-            arguments = node.args
-            parameters = [*arguments.posonlyargs, *arguments.args, *arguments.kwonlyargs]
-            has_fixed_parameters = arguments.vararg is None and arguments.kwarg is None
-            if has_fixed_parameters and all(parameter.annotation is not None for parameter in parameters):
+            parameters = [*node.args.posonlyargs, *node.args.args, *node.args.kwonlyargs]
+            has_types = all(parameter.annotation is not None for parameter in parameters)
+            if has_types and node.args.vararg is None and node.args.kwarg is None:
                 yield node

@@ -27,11 +27,8 @@ async def import_in_thread(work: Callable[[], T], slots: asyncio.Semaphore, seco
 class ToolSource(Protocol):
     """Source of tools that are not in the tools directory."""
 
-    async def add_tools(self, catalogue: ToolCatalogue) -> ToolCatalogue:
-        """Return a copy of ``catalogue`` with the tools of this source added."""
-
-    async def reload(self) -> None:
-        """Discover the tools again."""
+    async def add_tools(self, catalogue: ToolCatalogue) -> ToolCatalogue: ...
+    async def reload(self) -> None: ...
 
 
 @dataclass(eq=False)

@@ -10,7 +10,6 @@ from itertools import count
 from typing import Any, cast
 from urllib.parse import unquote
 
-import orjson
 from docstring_parser import parse
 from pydantic import PydanticSchemaGenerationError, PydanticUserError, TypeAdapter, ValidationError
 from pydantic_core import ArgsKwargs
@@ -33,9 +32,6 @@ class InvalidArguments(Exception):
     """The arguments of a tool call are invalid. The message is for the model."""
 
 
-Bind = Callable[[Mapping[str, Any]], Awaitable[inspect.BoundArguments]]
-
-
 @dataclass(frozen=True)
 class ToolSchema:
     """Name, description and parameters of a tool. ``parameters`` is a JSON schema for models."""
@@ -45,7 +41,7 @@ class ToolSchema:
     parameters: dict[str, Any]
     overview: dict[str, dict[str, str]]
     """Python type and description of each parameter by name, for clients."""
-    bind: Bind
+    bind: Callable[[Mapping[str, Any]], Awaitable[inspect.BoundArguments]]
     """Function that converts and validates arguments. Raises ``InvalidArguments``."""
     returns: str = ""
     """Description of the result for models, from the docstring's section "Returns", or ""."""
@@ -80,7 +76,7 @@ def make_schema(function: Callable[..., Any], name: str) -> ToolSchema:
     descriptions = {name: node["description"] for name, node in schema["properties"].items() if "description" in node}
     descriptions |= {each.arg_name: each.description for each in docstring.params if each.description}
     parts = (docstring.short_description, docstring.long_description)
-    tool = ToolSchema(
+    return ToolSchema(
         name=name,
         description="\n\n".join(part.strip() for part in parts if part and part.strip()) or documentation.strip(),
         parameters=supported_schema(inline_references(schema), descriptions),
@@ -91,11 +87,6 @@ def make_schema(function: Callable[..., Any], name: str) -> ToolSchema:
         bind=partial(_bind, signature, adapter),
         returns=_one_line((docstring.returns.description if docstring.returns else None) or ""),
     )
-    try:
-        orjson.dumps((tool.definition(), tool.overview))
-    except TypeError as error:
-        raise InvalidTool(f"its name, docstring or default values cannot be encoded as JSON: {error}") from error
-    return tool
 
 
 async def _bind(
@@ -107,21 +98,9 @@ async def _bind(
         raise InvalidArguments(explain(error)) from error
     except Exception as error:  # validators of types are user code
         raise InvalidArguments(type(error).__name__) from error
-    if names := [name for name, sent in arguments.items() if _has_number_for_boolean(sent, values[name])]:
-        raise InvalidArguments(f"{', '.join(names)}: Input should be a number, not a boolean")
     bound = signature.bind_partial()
     bound.arguments = {name: values[name] for name in signature.parameters}
     return bound
-
-
-def _has_number_for_boolean(sent: object, value: object) -> bool:
-    """Return whether pydantic has converted a boolean in ``sent`` to a number in ``value``."""
-    if isinstance(sent, dict):
-        members = value if isinstance(value, dict) else getattr(value, "__dict__", {})
-        return any(_has_number_for_boolean(each, members.get(name)) for name, each in sent.items())
-    if isinstance(sent, list) and isinstance(value, list | tuple):
-        return any(map(_has_number_for_boolean, sent, value))
-    return isinstance(sent, bool) and type(value) in (int, float)
 
 
 def type_name(annotation: object) -> str:
