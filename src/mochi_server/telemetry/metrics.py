@@ -8,7 +8,6 @@ import logging
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
-from datetime import datetime
 from typing import Any, TypeVar
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, ProcessCollector, generate_latest
@@ -19,6 +18,7 @@ from mochi_server.errors import ConfirmationTimeout, OllamaUnreachable, ToolExec
 from mochi_server.inference.gateway import GatewayObserver
 from mochi_server.ollama.payloads import qualified_name
 from mochi_server.sessions.types import Message
+from mochi_server.util.clock import timestamp
 
 M = TypeVar("M", Counter, Gauge, Histogram)
 
@@ -179,7 +179,7 @@ def _record_spans(run: Run, began: int, ended: int) -> None:
         turn.set_attribute("error.type", run.failure.code)
         turn.set_status(StatusCode.ERROR)
     for message in [message for message in run.result.stored if message["role"] == "assistant"]:
-        answered = int(datetime.fromisoformat(message["timestamp"].replace("Z", "+00:00")).timestamp() * 1e9)
+        answered = int(timestamp(message["timestamp"]) * 1e9)
         answer = tracer.start_span(
             f"chat {message.get('model', '')}".rstrip(),
             context=set_span_in_context(turn),

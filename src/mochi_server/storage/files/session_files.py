@@ -24,7 +24,7 @@ from mochi_server.storage.files import atomic_files
 from mochi_server.storage.files.image_files import ImageFiles
 from mochi_server.storage.files.import_staging import recover_imports
 from mochi_server.storage.session_record import SessionRecord
-from mochi_server.util.platform import lock_file, scan_directory, sync_directory
+from mochi_server.util.platform import lock_file, sync_directory
 
 logger = logging.getLogger(__name__)
 _FILE, _LOG = ".json", ".turn.jsonl"
@@ -195,7 +195,7 @@ class SessionFiles:
         unchanged: set[str] = set()
         changed: set[str] = set()
         logs: set[str] = set()
-        with suppress(FileNotFoundError), scan_directory(self.path) as entries:
+        with suppress(FileNotFoundError), os.scandir(self.path) as entries:
             for entry in entries:
                 name = entry.name
                 if name.endswith(_LOG):
