@@ -22,8 +22,7 @@ MIN_ANSWER_TOKENS = 64  # number of tokens that a prompt must leave free in the 
 
 RELOADING_OPTIONS = frozenset(
     {"num_ctx", "num_batch", "num_gpu", "main_gpu", "use_mmap", "num_thread", "draft_num_predict"}
-)
-"""Options that make Ollama reload the model. Requests must not contain them."""
+)  # options that make Ollama reload the model. Requests must not contain them
 
 SUMMARY_UNSUPPORTED_MODELS: tuple[str, ...] = ("gpt-oss", "deepseek-r1", "qwq")
 """Models whose structured output is unusable. A model name without a tag stands for all tags of the model."""

@@ -148,7 +148,6 @@ def _server(entry: object) -> ServerConfig:
 
 
 def _expanded(value: Any) -> Any:
-    """Replace the references to environment variables in all texts of ``value``, and return the result."""
     if isinstance(value, dict):
         return {key: _expanded(each) for key, each in value.items()}
     if isinstance(value, list):

@@ -40,15 +40,11 @@ from mochi_server.tools.execution import ToolContent, ToolRaised
 from mochi_server.util import platform
 from mochi_server.util.net import is_loopback
 
-EXIT_GRACE_SECONDS = 1
-"""Seconds that a server has to exit after its stdin is closed, and again after SIGTERM."""
-_REAP_SECONDS = 1
-"""Maximum seconds to wait until the event loop detects that a killed server has exited."""
-_CHUNK_BYTES = 64 * 1024
-"""Maximum size of one read, and of one line of stderr."""
+EXIT_GRACE_SECONDS = 1  # seconds that a server has to exit after its stdin is closed, and again after SIGTERM
+_REAP_SECONDS = 1  # maximum seconds to wait until the event loop detects that a killed server has exited
+_CHUNK_BYTES = 64 * 1024  # maximum size of one read, and of one line of stderr
 _CONNECT_SECONDS = 10
-_CLOSE_SECONDS = 1
-"""Maximum seconds to wait for the response to the request that ends the HTTP session."""
+_CLOSE_SECONDS = 1  # maximum seconds to wait for the response to the request that ends the HTTP session
 _SESSION_LOST_CODES = frozenset({mcp_types.CONNECTION_CLOSED, mcp_types.INVALID_REQUEST})
 """Error codes after which a remote session is unusable. A restarted server rejects requests of the old session."""
 _FAILED_MESSAGES = ("Failed to parse JSON response: ", "SSE stream failed: ")
@@ -146,7 +142,6 @@ async def connect(server: ServerConfig, cwd: str | None, session: McpSession) ->
 
 @asynccontextmanager
 async def _stdio(server: LocalServer, cwd: str | None, session: McpSession) -> AsyncGenerator[Any, None]:
-    """Start an MCP server and yield the streams for its messages. ``session`` logs each line of its stderr."""
     process = await _start(server, cwd)
     incoming, read = anyio.create_memory_object_stream[SessionMessage | Exception](0)
     write, outgoing = anyio.create_memory_object_stream[SessionMessage](0)
@@ -190,7 +185,6 @@ async def _start(server: LocalServer, cwd: str | None) -> Process:
 
 
 def _check_files(command: str, cwd: str | None, search_path: str) -> None:
-    """Raise an error that states whether the program or its working directory is missing."""
     if cwd is not None and not Path(cwd).is_dir():
         raise FileNotFoundError(ENOENT, "its directory cwd does not exist")
     if os.path.basename(command) == command and shutil.which(command, path=search_path) is None:  # noqa: PTH119

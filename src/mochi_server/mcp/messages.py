@@ -25,8 +25,7 @@ from mochi_server.mcp.session import MAX_MESSAGE_BYTES, MessageTooLarge
 from mochi_server.tools.execution import shorten
 
 MAX_TOOLS = 1000
-MAX_VALUES = 50_000
-"""Maximum number of values in one message. A small value takes a hundred times its size in memory."""
+MAX_VALUES = 50_000  # maximum number of values in one message. A small value takes a hundred times its size in memory
 _MAX_BLOCKS = 1000
 _MAX_SHOWN = 100
 _CHUNK_BYTES = 64 * 1024
@@ -41,8 +40,7 @@ _LAST_ID = re.compile(_ID + rb"[^{}\[\]]*\}\s*$")
 """ID of a message that cannot be decoded, before its first and after its last nested value."""
 _TAIL_BYTES = 300
 
-_ENDLESS = "subscriptions/listen"
-"""Method of the request whose response arrives when the connection ends."""
+_ENDLESS = "subscriptions/listen"  # method of the request whose response arrives when the connection ends
 _USED_KEYS = ("name", "title", "description", "inputSchema", "annotations")
 """Keys of a tool that are used. The SDK would evaluate the other keys, such as slow patterns in ``outputSchema``."""
 
@@ -226,7 +224,6 @@ class _Outgoing(ObjectSendStream[Any]):
 
 
 def _problem(tool: Any, error: ValidationError) -> str:
-    """Return a message that explains why ``tool`` is malformed."""
     name = tool.get("name") if isinstance(tool, dict) else None
     shown = repr(shorten(name, _MAX_SHOWN)) if isinstance(name, str) else "without a name"
     first = error.errors(include_url=False, include_input=False)[0]

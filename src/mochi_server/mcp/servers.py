@@ -27,8 +27,7 @@ if TYPE_CHECKING:
 
 START_TIMEOUT_SECONDS = 5
 """Maximum seconds to wait for MCP servers to connect before the tools are listed. Slower servers connect later."""
-RETRY_SECONDS = 1.0
-"""Pause before the first attempt to reconnect to a remote server. Each failure doubles the pause."""
+RETRY_SECONDS = 1.0  # pause before the first attempt to reconnect to a remote server. Each failure doubles the pause
 MAX_RETRY_SECONDS = 60.0
 _RELIST_DELAY_SECONDS = 0.2
 """Delay before the tools are listed again, so that a burst of change notifications causes one request."""
@@ -245,7 +244,6 @@ class McpServers:
             server.start()
 
     async def _wait_for(self, servers: Iterable[McpServer]) -> None:
-        """Wait until servers have connected, at most ``START_TIMEOUT_SECONDS`` after they were started."""
         pending = [opened for server in servers if not (opened := server.session.opened).done()]
         seconds = self._wait_until - asyncio.get_running_loop().time()
         if pending and seconds > 0:

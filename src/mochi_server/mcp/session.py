@@ -14,8 +14,7 @@ from mochi_server.tools.execution import ToolContent, shorten
 from mochi_server.util.text import SecretMasker
 
 CONNECT_SECONDS = 30
-MAX_MESSAGE_BYTES = 16 * 1024 * 1024
-"""Maximum size of one message of an MCP server."""
+MAX_MESSAGE_BYTES = 16 * 1024 * 1024  # maximum size of one message of an MCP server
 DISCONNECTED = "the connection was closed; the next call reconnects"
 _MAX_TEXT = 500
 _CONNECTING = "it has not responded yet"
@@ -54,8 +53,7 @@ class McpSession:
     opened: "asyncio.Future[Call | None]" = field(default_factory=lambda: asyncio.get_running_loop().create_future())
     """Future with the function that calls tools, or with None if the attempt to connect failed."""
     problem: str | None = _CONNECTING
-    error_status: int | None = None
-    """HTTP status of the latest response to a message, if it is an error."""
+    error_status: int | None = None  # HTTP status of the latest response to a message, if it is an error
     received_too_much: bool = False
     """Whether the server sent a message of more than ``MAX_MESSAGE_BYTES`` to its stdout."""
     ended: bool = False

@@ -30,10 +30,8 @@ from mochi_server.tools.schema import InvalidArguments, InvalidTool, ToolSchema,
 if TYPE_CHECKING:
     import mcp_types
 
-_CHECK_SECONDS = 1
-"""Maximum duration of the check of a call's arguments."""
-_LISTING_SECONDS = 10
-"""Maximum duration of the check of a tool's schema, whose size is limited."""
+_CHECK_SECONDS = 1  # maximum duration of the check of a call's arguments
+_LISTING_SECONDS = 10  # maximum duration of the check of a tool's schema, whose size is limited
 MAX_WORKERS = 2
 _MAX_SCHEMA_VALUES = 20_000
 _MAX_SCHEMA_CHARS = 2_000_000

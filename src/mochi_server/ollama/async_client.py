@@ -187,7 +187,6 @@ class AsyncOllamaClient:
         return merge_chunks([chunk async for chunk in chunks])
 
     def _start(self, request: Coroutine[Any, Any, _Response]) -> asyncio.Task[_Response]:
-        """Start a request that ``aclose`` cancels."""
         task = asyncio.get_running_loop().create_task(request)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
@@ -219,7 +218,6 @@ class AsyncOllamaClient:
 
 
 def _find(models: Mapping[ModelKey, ModelInfo], name: str) -> tuple[ModelKey, ModelInfo] | None:
-    """Return the first model with this name. The default tag is ``latest``."""
     return next((item for item in models.items() if qualified_name(item[0][0]) == qualified_name(name)), None)
 
 

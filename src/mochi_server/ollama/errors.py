@@ -138,7 +138,6 @@ def _readable(text: str) -> str:
 
 
 def _message_in(json: str | bytes) -> str:
-    """Return the message of an error object in JSON, or "" if it has none."""
     try:
         value = orjson.loads(json)
     except orjson.JSONDecodeError:

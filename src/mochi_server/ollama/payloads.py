@@ -18,8 +18,7 @@ _COUNTERS = [field.name for field in fields(ChatResponse) if field.name.endswith
 _MEBIBYTE = 1024 * 1024
 _TIME = TypeAdapter(AwareDatetime)
 
-ModelKey = tuple[str, str]
-"""Name and digest of a model. Some servers send the same digest for all models, or none."""
+ModelKey = tuple[str, str]  # name and digest of a model. Some servers send the same digest for all models, or none
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,8 +27,7 @@ class Endpoint:
 
     url: str
     headers: dict[str, str]
-    use_proxy: bool
-    """Whether to use the proxies from environment variables. False if Ollama is on this machine."""
+    use_proxy: bool  # whether to use the proxies from environment variables. False if Ollama is on this machine
 
 
 def parse_endpoint(host: str) -> Endpoint:
@@ -172,7 +170,6 @@ def _read_tag(entry: Mapping[str, Any]) -> ModelInfo:
 
 
 def _timestamp(value: object) -> int:
-    """Return a time in seconds since 1970, or 0 if it is invalid."""
     try:
         return int(_TIME.validate_python(value).timestamp())
     except ValidationError:

@@ -151,7 +151,6 @@ class Transport:
     async def _read(
         self, response: aiohttp.ClientResponse, payload: Mapping[str, Any], reader: LineReader, on_lines: OnLines
     ) -> None:
-        """Pass the response to ``on_lines``, whose errors are not translated."""
         with errors.translating_errors(self.endpoint.url, _STALL_ADVICE):
             await _raise_for_status(response, payload)
         while not reader.done:
@@ -206,7 +205,6 @@ def _has_content(line: Line) -> bool:
 
 
 async def _raise_for_status(response: aiohttp.ClientResponse, payload: Mapping[str, Any]) -> None:
-    """Raise the error for a redirect or for a status of 400 or higher."""
     if HTTPStatus.MULTIPLE_CHOICES <= response.status < HTTPStatus.BAD_REQUEST:
         raise errors.redirect_error(response.status, response.headers.get("Location", ""))
     if response.status >= HTTPStatus.BAD_REQUEST:

@@ -256,7 +256,6 @@ def _used_names(file: str, tree: ast.Module) -> Iterator[str]:
 
 
 def _typed_functions(tree: ast.Module) -> Iterator[_Function]:
-    """Yield the public functions that have type annotations for all parameters and for the result."""
     for node in tree.body:
         if isinstance(node, _Function) and not node.name.startswith("_") and node.returns is not None:
             parameters = [*node.args.posonlyargs, *node.args.args, *node.args.kwonlyargs]

@@ -26,8 +26,7 @@ T = TypeVar("T")
 HISTORY_LENGTH = 100
 MAX_PARALLEL_CALLS = 32
 """Maximum number of calls, or imports of tools, that run in threads at the same time. Further ones wait."""
-MAX_THREADS = 128
-"""Maximum number of threads, including the threads of timed-out calls whose tools have not returned."""
+MAX_THREADS = 128  # maximum number of threads, including the threads of timed-out calls whose tools have not returned
 
 logger = logging.getLogger(__name__)
 
@@ -58,8 +57,7 @@ class ToolExecutionService:
     """Service that runs tools, with a ``timeout`` in seconds, and stores the last 100 results."""
 
     timeout: float = 60
-    output_limit: int = 20_000
-    """Maximum characters of a result."""
+    output_limit: int = 20_000  # maximum characters of a result
     on_lost: Callable[[], object] = lambda: None
     """Callback for a call that times out or is cancelled while its thread still runs."""
     on_refused: Callable[[], object] = lambda: None

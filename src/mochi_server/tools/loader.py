@@ -95,7 +95,6 @@ class _PackageImporter(Loader):
 
     @staticmethod
     def find_spec(name: str, *_: object) -> ModuleSpec | None:
-        """Return the specification of a module of a loaded directory, as the import system requests."""
         package, *parts = name.split(".")
         if (loader := _importers.get(package)) is None:
             return None

@@ -39,12 +39,10 @@ class ToolSchema:
     name: str
     description: str
     parameters: dict[str, Any]
-    overview: dict[str, dict[str, str]]
-    """Python type and description of each parameter by name, for clients."""
+    overview: dict[str, dict[str, str]]  # Python type and description of each parameter by name, for clients
     bind: Callable[[Mapping[str, Any]], Awaitable[inspect.BoundArguments]]
     """Function that converts and validates arguments. Raises ``InvalidArguments``."""
-    returns: str = ""
-    """Description of the result for models, from the docstring's section "Returns", or ""."""
+    returns: str = ""  # description of the result for models, from the docstring's section "Returns", or ""
 
     def definition(self) -> dict[str, Any]:
         """Return the tool in Ollama's format."""
@@ -133,7 +131,6 @@ def _signature(function: Callable[..., Any]) -> tuple[inspect.Signature, dict[st
 
 
 def _faults(documentation: str, signature: inspect.Signature, hints: Mapping[str, Any]) -> Iterator[str]:
-    """Yield a reason for each part of a function because of which it cannot be a tool."""
     if not documentation.strip():
         yield "it has no docstring; add one, because models choose tools by their descriptions"
     for parameter in signature.parameters.values():
@@ -146,7 +143,6 @@ def _faults(documentation: str, signature: inspect.Signature, hints: Mapping[str
 
 
 def _adapter(signature: inspect.Signature, hints: Mapping[str, Any]) -> tuple[TypeAdapter[Any], dict[str, Any]]:
-    """Return the validator of a function's arguments, and its JSON schema."""
 
     def collect(**values: Any) -> dict[str, Any]:
         return values

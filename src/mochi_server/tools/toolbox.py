@@ -74,10 +74,8 @@ class ToolOutcome:
     """Whether other events already reported the outcome, so that no ``tool_result`` event is needed."""
     result: str | None = None
     """Result of the tool if ``content`` may contain more than the result; None if ``content`` is the result."""
-    images: tuple[Image, ...] = ()
-    """Images of the result, for models that can see."""
-    runs_on_client: bool = False
-    """Whether the client runs the call. The call then has no result yet, and the turn ends."""
+    images: tuple[Image, ...] = ()  # images of the result, for models that can see
+    runs_on_client: bool = False  # whether the client runs the call. The call then has no result yet, and the turn ends
 
     def event(self) -> ToolResult:
         return ToolResult(
@@ -203,8 +201,7 @@ class FunctionToolbox:
     approver: Approver
     current: Callable[[], Awaitable[Mapping[str, Tool]]] | None = None
     """Function that returns the tools that are enabled now, or None if the tools do not change."""
-    publishes_approved: bool = False
-    """Whether ``run`` publishes ``ToolCalled`` also for a call that the user approved."""
+    publishes_approved: bool = False  # whether ``run`` publishes ``ToolCalled`` also for a call that the user approved
 
     def schemas(self) -> list[dict[str, Any]]:
         return [tool.schema.definition() for tool in self.tools.values()]

@@ -63,7 +63,6 @@ def run(work: Coroutine[Any, Any, T], loop: asyncio.AbstractEventLoop) -> T:
 
 @cache
 def _event_loop() -> asyncio.AbstractEventLoop:
-    """Return the background event loop of all synchronous clients."""
     loop = asyncio.new_event_loop()
     threading.Thread(target=loop.run_forever, name="clients", daemon=True).start()
     return loop
