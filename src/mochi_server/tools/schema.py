@@ -120,13 +120,10 @@ def type_name(annotation: object) -> str:
 
 def _signature(function: Callable[..., Any]) -> tuple[inspect.Signature, dict[str, Any]]:
     try:
-        signature = inspect.signature(function)
-        annotated = (
-            function if hasattr(function, "__annotations__") else getattr(function, "func", type(function).__call__)
-        )
-        hints = typing.get_type_hints(annotated, include_extras=True)
+        signature = inspect.signature(function, eval_str=True)
     except Exception as error:  # annotations are user code
         raise InvalidTool(f"its annotations cannot be read: {error}") from error
+    hints = {each.name: each.annotation for each in signature.parameters.values() if each.annotation is not each.empty}
     return signature, hints
 
 
@@ -138,7 +135,7 @@ def _faults(documentation: str, signature: inspect.Signature, hints: Mapping[str
             yield f"it takes {parameter}; declare each parameter by name, because models need a fixed list"
         elif parameter.name not in hints:
             yield f"its parameter {parameter.name!r} has no type; annotate it"
-    if "return" not in hints:
+    if signature.return_annotation is signature.empty:
         yield "its return type is missing; annotate it"
 
 
