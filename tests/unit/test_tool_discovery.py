@@ -299,19 +299,6 @@ async def test_slow_import_is_used_when_it_ends(tmp_path: Path) -> None:
     assert list((await tools.catalogue()).tools) == ["good"]
 
 
-def test_import_that_is_overtaken_does_not_replace_the_newer_one(tmp_path: Path) -> None:
-    pipe = tmp_path / "pipe"
-    os.mkfifo(pipe)
-    waits = f"import pathlib; pathlib.Path({str(pipe)!r}).read_text(); __all__ = []"
-    discovery = ToolDiscoveryService(write_tools(tmp_path, waits))
-    with ThreadPoolExecutor() as threads:
-        threads.submit(discovery.discover)
-        with pipe.open("w"):  # opens when the import reads the pipe, which ends when the pipe is closed
-            write_tools(tmp_path, f"{GOOD}\n    __all__ = ['good']\n")
-            discovery.reload_tools()
-    assert list(discovery.discover().tools) == ["good"]
-
-
 def test_broken_package_is_reported_while_other_threads_import_modules(tmp_path: Path) -> None:
     directory = write_tools(tmp_path, "import nothing")
     ended = threading.Event()

@@ -14,7 +14,7 @@ from mochi_server.chat.turn_input import TurnInput
 from mochi_server.errors import MochiError
 from mochi_server.events import ChatEvent
 from mochi_server.util.clock import new_id
-from mochi_server.util.eager import EagerCall
+from mochi_server.util.tasks import EagerCall
 
 RunState = Literal["running", "completed", "failed", "stopped", "cancelled"]
 """State of a run. A client can stop a run. A disconnect, a shutdown or another server can cancel a run."""

@@ -17,7 +17,7 @@ from mochi_server.sessions.session import ChatSession, key_digest, user_message
 from mochi_server.sessions.types import Message, ToolCall
 from mochi_server.tools.toolbox import ToolInvocation, ToolOutcome, failed
 from mochi_server.util.clock import new_id, now
-from mochi_server.util.shielding import run_shielded
+from mochi_server.util.tasks import run_shielded
 
 FLUSH_SECONDS = 2.0
 """Interval in seconds at which the partial answer is stored while the model writes it."""

@@ -36,7 +36,7 @@ from mochi_server.constants import API_PREFIX
 from mochi_server.events import ToolConfirmationRequired
 from mochi_server.util.blocking import BlockingClient, blocking
 from mochi_server.util.net import is_loopback
-from mochi_server.util.shielding import cancel_and_wait
+from mochi_server.util.tasks import cancel_and_wait
 
 OnConfirm = Callable[[ToolConfirmationRequired], "bool | types.Decision | Awaitable[bool | types.Decision]"]
 """Callback that approves or denies a tool call."""

@@ -14,7 +14,6 @@ from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 from errno import ENOENT
-from pathlib import Path
 from typing import Any, cast
 
 import anyio
@@ -43,12 +42,11 @@ _REAP_SECONDS = 1  # maximum seconds to wait until the event loop detects that a
 _CHUNK_BYTES = 64 * 1024  # maximum size of one read, and of one line of stderr
 _CONNECT_SECONDS = 10
 _CLOSE_SECONDS = 1  # maximum seconds to wait for the response to the request that ends the HTTP session
+# A restarted server rejects requests of the old session.
 _SESSION_LOST_CODES = frozenset({mcp_types.CONNECTION_CLOSED, mcp_types.INVALID_REQUEST})
-"""Error codes after which a remote session is unusable. A restarted server rejects requests of the old session."""
+# Prefixes of the SDK's messages for a refused response, and for a closed connection, whose code has other uses
 _FAILED_MESSAGES = ("Failed to parse JSON response: ", "SSE stream failed: ")
-"""Prefixes of the SDK's messages for a response that the transport refused."""
 _CLOSED_MESSAGES = ("Connection closed", "SSE stream ")
-"""Prefixes of the SDK's messages for a closed connection. Servers use the same error code for other errors."""
 
 _Incoming = MemoryObjectSendStream[SessionMessage | Exception]
 
@@ -160,7 +158,10 @@ async def _start(server: LocalServer, cwd: str | None) -> Process:
     environment = {**get_default_environment(), **server.env}
     # Services do not activate the virtual environment, but its programs must be found.
     search_path = os.pathsep.join(filter(None, [environment.get("PATH", os.defpath), sysconfig.get_path("scripts")]))
-    _check_files(server.command, cwd, search_path)
+    if cwd is not None and not Path(cwd).is_dir():
+        raise FileNotFoundError(ENOENT, "its directory cwd does not exist")
+    if Path(server.command).name == server.command and shutil.which(server.command, path=search_path) is None:
+        raise FileNotFoundError(ENOENT, "the program was not found; install it, or set its full path as the command")
     starting = asyncio.ensure_future(
         asyncio.create_subprocess_exec(
             server.command,
@@ -180,13 +181,6 @@ async def _start(server: LocalServer, cwd: str | None) -> Process:
         with anyio.CancelScope(shield=True), suppress(OSError, ValueError):
             await _stop(await starting)
         raise
-
-
-def _check_files(command: str, cwd: str | None, search_path: str) -> None:
-    if cwd is not None and not Path(cwd).is_dir():
-        raise FileNotFoundError(ENOENT, "its directory cwd does not exist")
-    if os.path.basename(command) == command and shutil.which(command, path=search_path) is None:  # noqa: PTH119
-        raise FileNotFoundError(ENOENT, "the program was not found; install it, or set its full path as the command")
 
 
 async def _chunks(stream: asyncio.StreamReader | None) -> AsyncIterator[bytes]:

@@ -118,15 +118,7 @@ class McpServer:
         self.start()
 
     async def _run(self, session: McpSession) -> None:
-        await self._use(session)
-        if isinstance(self._config, RemoteServer):
-            pause, self._pause = self._pause, min(2 * self._pause, MAX_RETRY_SECONDS)
-            await asyncio.sleep(pause)
-            if session is self.session and not self._is_retired:  # no call has reconnected meanwhile
-                self._reconnect()
-
-    async def _use(self, session: McpSession) -> None:
-        """Connect to the server, and return when the connection has failed or ended."""
+        """Connect, and return when the connection has failed or ended. Reconnect to a remote server after a pause."""
         try:
             await self._connect(session)
             logger.warning("MCP connection closed server=%s: %s", self.name, DISCONNECTED)
@@ -140,6 +132,11 @@ class McpServer:
                 )
         finally:
             session.end()
+        if isinstance(self._config, RemoteServer):
+            pause, self._pause = self._pause, min(2 * self._pause, MAX_RETRY_SECONDS)
+            await asyncio.sleep(pause)
+            if session is self.session and not self._is_retired:  # no call has reconnected meanwhile
+                self._reconnect()
 
     async def _connect(self, session: McpSession) -> None:
         # Imported here, because the import takes a second and needs an extra.
@@ -165,10 +162,9 @@ class McpServer:
 
 
 class McpServers:
-    """Manager of the MCP servers in ``mcp.json``. Tools of these servers cannot have a name in ``reserved``."""
+    """Manager of the MCP servers in ``mcp.json`` of a directory. Their tools cannot have a name in ``reserved``."""
 
     def __init__(self, directory: Path | None, reserved: Iterable[str] = ()) -> None:
-        """``directory`` contains ``mcp.json``. If it is None, there are no servers."""
         self._directory = directory
         self._reserved = RESERVED_NAMES | set(reserved)
         self.config = McpConfig()

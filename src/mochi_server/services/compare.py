@@ -15,7 +15,7 @@ from mochi_server.inference.request import FixedPrompt, ModelRequest
 from mochi_server.ollama.payloads import chat_payload
 from mochi_server.ollama.transport import Line
 from mochi_server.ollama.types import ChatMessage, ModelInfo
-from mochi_server.util.shielding import run_shielded
+from mochi_server.util.tasks import run_shielded
 
 MAX_MODELS = 3
 

@@ -97,7 +97,6 @@ class ToolDiscoveryService:
         self.cached: ToolCatalogue | None = None
         """Tools that the latest import of the directory found; None before the first import."""
         self._lock = threading.Lock()
-        self._newest: object = None
 
     def discover(self) -> ToolCatalogue:
         """Return the tools of the directory. The first call imports the directory, which blocks the thread."""
@@ -106,12 +105,10 @@ class ToolDiscoveryService:
 
     def reload_tools(self) -> ToolCatalogue:
         """Import the directory again and return its tools. During the import, ``discover`` returns the old tools."""
-        self._newest = scan = object()
         catalogue = ToolCatalogue() if self._directory is None else find_tools(self._directory)
         for problem in catalogue.problems:
             logger.warning("Tool problem name=%s directory=%s: %s", problem.name, self._directory, problem.message)
-        if scan is self._newest:  # this import may have hung while a newer one ended
-            self.cached = catalogue
+        self.cached = catalogue
         return catalogue
 
 

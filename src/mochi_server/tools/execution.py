@@ -24,8 +24,7 @@ from mochi_server.util.clock import now
 T = TypeVar("T")
 
 HISTORY_LENGTH = 100
-MAX_PARALLEL_CALLS = 32
-"""Maximum number of calls, or imports of tools, that run in threads at the same time. Further ones wait."""
+MAX_PARALLEL_CALLS = 32  # calls, or imports of tools, that run in threads at the same time. Further ones wait
 MAX_THREADS = 128  # maximum number of threads, including the threads of timed-out calls whose tools have not returned
 
 logger = logging.getLogger(__name__)
@@ -58,10 +57,8 @@ class ToolExecutionService:
 
     timeout: float = 60
     output_limit: int = 20_000  # maximum characters of a result
-    on_lost: Callable[[], object] = lambda: None
-    """Callback for a call that times out or is cancelled while its thread still runs."""
-    on_refused: Callable[[], object] = lambda: None
-    """Callback for a call that cannot run because all threads are in use."""
+    on_lost: Callable[[], object] = lambda: None  # called if a thread still runs after the end of its call
+    on_refused: Callable[[], object] = lambda: None  # called if all threads are in use
     _call_slots: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(MAX_PARALLEL_CALLS), init=False)
     _thread_slots: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(MAX_THREADS), init=False)
     _history: deque[ToolExecutionResult] = field(default_factory=lambda: deque(maxlen=HISTORY_LENGTH), init=False)

@@ -19,11 +19,8 @@ from types import ModuleType
 LEADS_OUT = "a link that leads out of the directory"
 
 _PREFIX = "_mochi_tools_"
-_generations = count(1)
-"""Counter for package names. Each import uses a new name, so that a reload imports every file again."""
-
-_PARSER = Lock()
-"""Lock that is held while a syntax tree is created. CPython 3.11 may fail if two threads create trees at once."""
+_generations = count(1)  # each import uses a new package name, so that a reload imports every file again
+_PARSER = Lock()  # CPython 3.11 may fail if two threads create syntax trees at once
 
 
 @dataclass(frozen=True)

@@ -25,13 +25,10 @@ DecidedBy = Literal["policy", "user", "timeout"]
 class CallProgress:
     """Progress of a tool call. If the turn ends during the call, the progress determines the call's result."""
 
-    is_announced: bool = False
-    """Whether an event has announced the call, so that clients expect an event with the result."""
+    is_announced: bool = False  # whether an event has announced the call, so that clients expect its result
     decided_by: DecidedBy = "policy"
-    running: "ToolInvocation | None" = None
-    """The running call, with any arguments that the user edited. None before the call starts."""
-    partial_output: str = ""
-    """Output of the call so far. If the turn ends during the call, the result begins with this text."""
+    running: "ToolInvocation | None" = None  # the running call, with any arguments that the user edited
+    partial_output: str = ""  # if the turn ends during the call, the result begins with this text
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,8 +39,7 @@ class ToolInvocation:
     id: str
     name: str
     arguments: dict[str, Any]
-    defect: str | None = None
-    """Error message for the model if the call cannot run, for example because it is malformed, or None."""
+    defect: str | None = None  # error message for the model if the call is malformed
     progress: CallProgress = field(default_factory=CallProgress, compare=False, repr=False)
 
     async def bind(self, schema: ToolSchema) -> inspect.BoundArguments:
@@ -70,10 +66,8 @@ class ToolOutcome:
     error_code: str | None = None
     execution_time: float = 0.0
     decided_by: DecidedBy = "policy"
-    has_own_events: bool = False
-    """Whether other events already reported the outcome, so that no ``tool_result`` event is needed."""
-    result: str | None = None
-    """Result of the tool if ``content`` may contain more than the result; None if ``content`` is the result."""
+    has_own_events: bool = False  # whether other events already reported the outcome
+    result: str | None = None  # result of the tool if ``content`` may contain more than the result
     images: tuple[Image, ...] = ()  # images of the result, for models that can see
     runs_on_client: bool = False  # whether the client runs the call. The call then has no result yet, and the turn ends
 
@@ -199,8 +193,7 @@ class FunctionToolbox:
     tools: Mapping[str, Tool]
     execution: ToolExecutionService
     approver: Approver
-    current: Callable[[], Awaitable[Mapping[str, Tool]]] | None = None
-    """Function that returns the tools that are enabled now, or None if the tools do not change."""
+    current: Callable[[], Awaitable[Mapping[str, Tool]]] | None = None  # returns the tools that are enabled now
     publishes_approved: bool = False  # whether ``run`` publishes ``ToolCalled`` also for a call that the user approved
 
     def schemas(self) -> list[dict[str, Any]]:

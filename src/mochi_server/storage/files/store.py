@@ -13,7 +13,7 @@ from mochi_server.sessions.session import ChatSession, is_session_id
 from mochi_server.sessions.store import NewSession, SessionPage, SessionStore
 from mochi_server.sessions.types import SessionQuery
 from mochi_server.storage.files.backend import DirectoryUse, SessionDirectory
-from mochi_server.util.shielding import run_shielded
+from mochi_server.util.tasks import run_shielded
 
 _Arguments = ParamSpec("_Arguments")
 _Result = TypeVar("_Result")
