@@ -14,6 +14,7 @@ from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 from errno import ENOENT
+from pathlib import Path
 from typing import Any, cast
 
 import anyio
@@ -158,10 +159,7 @@ async def _start(server: LocalServer, cwd: str | None) -> Process:
     environment = {**get_default_environment(), **server.env}
     # Services do not activate the virtual environment, but its programs must be found.
     search_path = os.pathsep.join(filter(None, [environment.get("PATH", os.defpath), sysconfig.get_path("scripts")]))
-    if cwd is not None and not Path(cwd).is_dir():
-        raise FileNotFoundError(ENOENT, "its directory cwd does not exist")
-    if Path(server.command).name == server.command and shutil.which(server.command, path=search_path) is None:
-        raise FileNotFoundError(ENOENT, "the program was not found; install it, or set its full path as the command")
+    _check_files(server.command, cwd, search_path)
     starting = asyncio.ensure_future(
         asyncio.create_subprocess_exec(
             server.command,
@@ -181,6 +179,13 @@ async def _start(server: LocalServer, cwd: str | None) -> Process:
         with anyio.CancelScope(shield=True), suppress(OSError, ValueError):
             await _stop(await starting)
         raise
+
+
+def _check_files(command: str, cwd: str | None, search_path: str) -> None:
+    if cwd is not None and not Path(cwd).is_dir():
+        raise FileNotFoundError(ENOENT, "its directory cwd does not exist")
+    if Path(command).name == command and shutil.which(command, path=search_path) is None:
+        raise FileNotFoundError(ENOENT, "the program was not found; install it, or set its full path as the command")
 
 
 async def _chunks(stream: asyncio.StreamReader | None) -> AsyncIterator[bytes]:

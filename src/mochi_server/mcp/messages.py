@@ -133,8 +133,7 @@ class PendingRequests:
 
     def __init__(self) -> None:
         self._pending: dict[str, mcp_types.RequestId] = {}
-        self._known: deque[str] = deque(maxlen=1000)
-        """IDs of the latest requests. A response to one of them may arrive late or twice."""
+        self._known: deque[str] = deque(maxlen=1000)  # a response to one of these may arrive late or twice
 
     def sent(self, message: Any) -> None:
         """Record a message before it is sent to the server."""
@@ -151,13 +150,12 @@ class PendingRequests:
             return message
         if str(message.id) in self._known:
             self._pending.pop(str(message.id), None)
-            return message
-        if len(self._pending) != 1:
-            return message
-        _, request_id = self._pending.popitem()
-        unknown = mcp_types.ErrorData(code=mcp_types.PARSE_ERROR, message=f"{_INVALID}no request has its id")
-        error = message.error if isinstance(message, JSONRPCError) else unknown
-        return JSONRPCError(jsonrpc="2.0", id=request_id, error=error)
+        elif len(self._pending) == 1:
+            _, request_id = self._pending.popitem()
+            unknown = mcp_types.ErrorData(code=mcp_types.PARSE_ERROR, message=f"{_INVALID}no request has its id")
+            error = message.error if isinstance(message, JSONRPCError) else unknown
+            return JSONRPCError(jsonrpc="2.0", id=request_id, error=error)
+        return message
 
 
 class MessageFilter(ObjectReceiveStream[Any]):
@@ -168,10 +166,8 @@ class MessageFilter(ObjectReceiveStream[Any]):
         self._version = version
         self._requests = PendingRequests()
         self._messages: Any = None
-        self.problems: list[str] = []
-        """One error message for each removed tool, in the order of removal."""
-        self.listed = 0
-        """Number of tools in the current listing, with the removed tools."""
+        self.problems: list[str] = []  # one for each removed tool
+        self.listed = 0  # number of tools in the current listing, with the removed tools
 
     @asynccontextmanager
     async def wrap(self, transport: AbstractAsyncContextManager[Any]) -> AsyncGenerator[Any, None]:

@@ -15,7 +15,6 @@ from mochi_server.ollama.types import ChatMessage, ChatResponse, Encoded, ModelD
 from mochi_server.util.net import full_url, is_loopback
 
 _COUNTERS = [field.name for field in fields(ChatResponse) if field.name.endswith(("_count", "_duration"))]
-_MEBIBYTE = 1024 * 1024
 _TIME = TypeAdapter(AwareDatetime)
 
 ModelKey = tuple[str, str]  # name and digest of a model. Some servers send the same digest for all models, or none
@@ -160,7 +159,7 @@ def _read_tag(entry: Mapping[str, Any]) -> ModelInfo:
     texts: dict[str, Any] = {name: str(details.get(name) or "") for name in names}
     return ModelInfo(
         name=_name(entry),
-        size_mb=round((entry.get("size") or 0) / _MEBIBYTE, 1),
+        size_mb=round((entry.get("size") or 0) / 1024**2, 1),
         **texts,
         capabilities=list(entry.get("capabilities") or ()),
         context_length=details.get("context_length") or None,

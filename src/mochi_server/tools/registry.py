@@ -39,8 +39,7 @@ class ToolRegistry:
     extra_source: ToolSource
     import_seconds: float = IMPORT_SECONDS
     _slots: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(1), init=False)
-    _failed: ToolCatalogue | None = field(default=None, init=False)
-    """Catalogue without tools, with the problem of the latest import that failed or timed out."""
+    _failed: ToolCatalogue | None = field(default=None, init=False)  # has only the problem of a failed import
 
     async def catalogue(self) -> ToolCatalogue:
         """Return all tools. The first call discovers them."""

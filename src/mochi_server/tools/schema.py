@@ -66,7 +66,11 @@ def make_schema(function: Callable[..., Any], name: str) -> ToolSchema:
     if inspect.isasyncgenfunction(function):
         raise InvalidTool("it yields its result in parts; return the whole result")
     documentation = inspect.getdoc(function) or ""
-    signature, hints = _signature(function)
+    try:
+        signature = inspect.signature(function, eval_str=True)
+    except Exception as error:  # annotations are user code
+        raise InvalidTool(f"its annotations cannot be read: {error}") from error
+    hints = {each.name: each.annotation for each in signature.parameters.values() if each.annotation is not each.empty}
     if faults := [*_faults(documentation, signature, hints)]:
         raise InvalidTool("; ".join(faults))
     docstring = parse(documentation)  # in the style that finds the most
@@ -116,15 +120,6 @@ def type_name(annotation: object) -> str:
         arguments = ", ".join("..." if a is ... else type_name(a) for a in typing.get_args(annotation))
         return f"{type_name(origin)}[{arguments}]"
     return getattr(annotation, "__name__", None) or str(annotation).replace("typing.", "")
-
-
-def _signature(function: Callable[..., Any]) -> tuple[inspect.Signature, dict[str, Any]]:
-    try:
-        signature = inspect.signature(function, eval_str=True)
-    except Exception as error:  # annotations are user code
-        raise InvalidTool(f"its annotations cannot be read: {error}") from error
-    hints = {each.name: each.annotation for each in signature.parameters.values() if each.annotation is not each.empty}
-    return signature, hints
 
 
 def _faults(documentation: str, signature: inspect.Signature, hints: Mapping[str, Any]) -> Iterator[str]:
