@@ -7,15 +7,7 @@ from pathlib import Path
 from typing import Annotated, Any, Literal
 from urllib.parse import urlsplit
 
-from pydantic import (
-    AfterValidator,
-    BeforeValidator,
-    Field,
-    StringConstraints,
-    ValidationInfo,
-    field_validator,
-    model_validator,
-)
+from pydantic import AfterValidator, BeforeValidator, Field, ValidationInfo, field_validator, model_validator
 from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 from typing_extensions import Self
 
@@ -46,25 +38,21 @@ CommaSeparated = Annotated[tuple[str, ...], NoDecode, BeforeValidator(_split)]
 LogLevel = Annotated[
     Literal["CRITICAL", "ERROR", "WARNING", "INFO", "DEBUG"], BeforeValidator(lambda value: str(value).upper())
 ]
-Stripped = Annotated[str, StringConstraints(strip_whitespace=True)]
+Stripped = Annotated[str, BeforeValidator(lambda value: value.strip() if isinstance(value, str) else value)]
 Port = Annotated[int, Field(ge=0, le=65535)]
 Seconds = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 Timeout = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 Directory = Annotated[str, BeforeValidator(_expand_home)]
-"""A path as a string, with the home directory in place of ``~``."""
 
-MARKER = ".mochi-server"
-"""Name of the file with which `mochi-server init` marks a data directory, so that the server imports code from it."""
+MARKER = ".mochi-server"  # file with which `mochi-server init` marks a data directory whose code may be imported
 SAMPLE_FOLDERS = ("tools", "agents", "system_prompts", "chat_sessions")
 CodeDirectory = Literal["tools_dir", "agents_dir"]
-CODE_DIRECTORIES: tuple[CodeDirectory, ...] = ("tools_dir", "agents_dir")
-"""Settings of the directories from which the server imports code."""
+CODE_DIRECTORIES: tuple[CodeDirectory, ...] = ("tools_dir", "agents_dir")  # the server imports code from these
 _PREFIX = "MOCHI_"
 _ORIGIN = re.compile(r"[\w+.-]+://([^\s/\[\]@]+|\[[\da-fA-F:.]+\](:\d+)?)")
+# Options of the command that are not settings
 _OPTIONS = {name: f"the option --{name.replace('_', '-')}" for name in ("test_mode", "stub_speed", "insecure")}
-"""Options of the command that are not settings."""
-_TOOL_SETTINGS = ("files_root",)
-"""Environment variables that only the sample tools read. The names are in lower case and omit the prefix."""
+_TOOL_SETTINGS = ("files_root",)  # variables that only the sample tools read
 
 
 class MochiServerSettings(BaseSettings):
@@ -78,7 +66,7 @@ class MochiServerSettings(BaseSettings):
         "127.0.0.1", description="Address to listen on."
     )
     port: Port = Field(8000, description="Port to listen on. `0` selects a free port.")
-    env: Annotated[str, StringConstraints(to_lower=True)] = Field(
+    env: Annotated[str, AfterValidator(str.lower)] = Field(
         "", description="`test` starts test mode, like `--test-mode`."
     )
 
@@ -236,8 +224,7 @@ class MochiServerSettings(BaseSettings):
     def code_directory(self, name: CodeDirectory) -> Path | None:
         """Return the directory of the tools or of the agents, or None if the server may not import from it.
 
-        The server imports only from a directory that a setting names, that `mochi-server init` has marked, or that
-        contains the samples of the package. It never imports the folder ``tools`` of an unrelated project.
+        A setting must name it, `mochi-server init` must have marked it, or it contains the samples of the package.
         """
         path = self.resolved(getattr(self, name))
         if self.model_fields_set & {name, "data_dir"}:
@@ -256,10 +243,7 @@ class MochiServerSettings(BaseSettings):
 
 
 def sample_folders() -> list[Path]:
-    """Return the paths of the folders with samples.
-
-    An installed package has the folders in ``samples``. A clone of the repository has them in its root directory.
-    """
+    """Return the paths of the folders with samples: in an installed package, or in a clone of the repository."""
     package = Path(__file__).parent
     root = next(root for root in (package / "samples", package.parents[1]) if (root / SAMPLE_FOLDERS[0]).is_dir())
     return [root / folder for folder in SAMPLE_FOLDERS]

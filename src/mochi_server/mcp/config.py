@@ -1,7 +1,6 @@
 """Parser of ``mcp.json``, the list of MCP servers in the tools directory.
 
-Error messages never contain values from the file, because the values may be secret. The exceptions are the command and
-the address of a server.
+Error messages contain no values from the file except commands and addresses, because the values may be secret.
 """
 
 import json

@@ -1,8 +1,7 @@
 """Checks of the messages of MCP servers, before the SDK reads them.
 
-The SDK rejects a whole message if a part of it is malformed, and ignores a response with an unknown ID. The request
-then waits for its timeout. These checks remove malformed tools, and return error responses for other faults, so that
-only one request fails, with the reason.
+The SDK rejects a whole message if a part of it is malformed, and ignores a response with an unknown ID. These checks
+remove malformed tools, and return error responses for other faults, so that only one request fails, with the reason.
 """
 
 import asyncio
@@ -67,11 +66,7 @@ async def read_lines(chunks: AsyncIterable[bytes]) -> AsyncIterator[bytes]:
 
 
 async def decode(data: bytes) -> JSONRPCMessage | None:
-    """Return a message. Invalid Unicode in it is replaced.
-
-    For a malformed response, return an error response, whose ID is None if it cannot be found. For other malformed
-    data, return None.
-    """
+    """Return a message, an error response in place of a malformed response, or None for other malformed data."""
     await asyncio.sleep(0)  # a flood of messages must not delay requests
     if not data.lstrip().startswith(b"{"):
         return None

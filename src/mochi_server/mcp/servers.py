@@ -174,7 +174,7 @@ class McpServers:
         self._servers: dict[str, McpServer] = {}
         self._retired: list[McpServer] = []
         self._owners: dict[str, tuple[str, str]] = {}
-        """Server and original name of the tool that owns each name. The server "" stands for the tools directory.
+        """Server ("" for the tools directory) and original name of the tool that owns each name.
 
         A name never passes to another tool, so that sessions and waiting calls cannot reach a tool of another server.
         """

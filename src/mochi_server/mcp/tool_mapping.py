@@ -35,19 +35,12 @@ _LISTING_SECONDS = 10  # maximum duration of the check of a tool's schema, whose
 MAX_WORKERS = 2
 _MAX_SCHEMA_VALUES = 20_000
 _MAX_SCHEMA_CHARS = 2_000_000
+# The worker imports the same modules as this process, and no others from the working directory.
 _PROGRAM = "import sys; sys.path[:] = sys.argv[1:]; from mochi_server.util.json_schema import main; main()"
-"""Program that imports the same modules as this process, and no others from the working directory."""
 _SIGNATURE = inspect.signature(lambda arguments: None)  # noqa: ARG005 - MCP tools take one object
 _MAX_DESCRIPTION_LENGTH = 10_000
-_PYTHON_TYPES = {
-    "string": "str",
-    "integer": "int",
-    "number": "float",
-    "boolean": "bool",
-    "array": "list",
-    "object": "dict",
-    "null": "None",
-}
+_PYTHON_TYPES = {"string": "str", "integer": "int", "number": "float", "boolean": "bool"}
+_PYTHON_TYPES |= {"array": "list", "object": "dict", "null": "None"}
 
 
 class CheckFailed(Exception):

@@ -30,10 +30,7 @@ class Endpoint:
 
 
 def parse_endpoint(host: str) -> Endpoint:
-    """Parse an address in the format of ``OLLAMA_HOST``. Only the host is required.
-
-    The environment variable ``OLLAMA_API_KEY`` is sent as a bearer token unless the URL has credentials.
-    """
+    """Parse an address in the format of ``OLLAMA_HOST``. Without credentials, it gets the key ``OLLAMA_API_KEY``."""
     parts = urlsplit(full_url(host))
     headers = {}
     if parts.username is not None:
@@ -61,12 +58,12 @@ def chat_payload(
     """Return a request body for ``/api/chat``, without the parameters that are None.
 
     ``context_window`` is the option ``num_ctx``, in tokens. ``logprobs`` is the number of alternatives to each token.
-    ``truncate: false`` is necessary, because Ollama would otherwise truncate a long prompt silently.
     """
     options = dict(options or {})
     if context_window is not None:
         options["num_ctx"] = context_window
     optional = {"tools": tools or None, "think": think, "format": format, "keep_alive": keep_alive}
+    # Without ``truncate: false``, Ollama would truncate a long prompt silently.
     payload: dict[str, Any] = {"model": model, "messages": messages, "stream": True, "truncate": False}
     payload |= {name: value for name, value in optional.items() if value is not None}
     if options:

@@ -1,7 +1,6 @@
-"""Prometheus metrics of a server, and OpenTelemetry spans of its turns.
+"""Prometheus metrics of a server, and OpenTelemetry spans of its turns, without text of conversations.
 
-They are recorded when turns, tool calls and requests end, never per token. Spans contain no text of conversations.
-OpenTelemetry is imported only if its SDK is loaded.
+They are recorded when turns, tool calls and requests end, never per token.
 """
 
 import logging
@@ -41,8 +40,7 @@ class Metrics(GatewayObserver):
 
     def __init__(self) -> None:
         self.registry = CollectorRegistry()
-        self.described: list[tuple[str, str, tuple[str, ...], str]] = []
-        """Name, kind, labels and description of each metric, for the documentation."""
+        self.described: list[tuple[str, str, tuple[str, ...], str]] = []  # name, kind, labels and description of each
         self._models: set[str] = set()
         self._tools: set[str] = set()
         new = self._new
@@ -107,8 +105,8 @@ class Metrics(GatewayObserver):
         """Record an answer's tokens and the model's load time."""
         model = self._model(str(last.get("model") or ""))
         self._requests.labels(model).inc()
-        for name, direction in (("prompt_eval_count", "in"), ("eval_count", "out")):
-            self._tokens.labels(model, direction).inc(_number(last.get(name)))
+        self._tokens.labels(model, "in").inc(_number(last.get("prompt_eval_count")))
+        self._tokens.labels(model, "out").inc(_number(last.get("eval_count")))
         if (cached := last.get("prompt_eval_cached_count")) is not None:
             self._evaluated.labels(model).inc(max(_number(last.get("prompt_eval_count")) - _number(cached), 0))
         if (seconds := _number(last.get("load_duration")) * _NANO) >= _MIN_LOAD_SECONDS:

@@ -182,9 +182,9 @@ def _make_tool(name: str, function: Any, marks: Collection[str]) -> Tool:
 
 
 def find_mistakes(directory: Path, exported: Collection[str] | None) -> Iterator[Problem]:
-    """Yield a problem for each syntax error and name that is defined twice, without an import of the files.
+    """Yield each syntax error, name that is defined twice, and function that looks like a tool and is not ``exported``.
 
-    Unless ``exported`` is None, also yield a problem for each function that looks like a tool and is not in it.
+    No file is imported. If ``exported`` is None, every function may be exported.
     """
     trees: dict[str, ast.Module] = {}
     for path in _files(directory, directory):

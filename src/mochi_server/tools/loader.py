@@ -164,6 +164,5 @@ def modules_in(directory: Path) -> Iterator[Path]:
                 yield path
 
 
-_importers: dict[str, _PackageImporter] = {}
-"""Loaders by package name. Functions of tools may import further files when they are called."""
+_importers: dict[str, _PackageImporter] = {}  # never removed, because a function of a tool may import further files
 sys.meta_path.insert(0, _PackageImporter)

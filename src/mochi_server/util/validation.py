@@ -1,6 +1,6 @@
 """Validation of requests and files by pydantic: types that report only their first error, and texts of errors.
 
-Pydantic reports each invalid entry by default. A body can contain millions of them, which would exhaust the memory.
+Pydantic would report each invalid entry. A body can contain millions of them, which would exhaust the memory.
 """
 
 from collections.abc import Mapping, Sequence
