@@ -58,7 +58,7 @@ async def checks() -> AsyncIterator[SchemaChecks]:
 
 
 async def test_only_tools_with_large_schemas_are_left_out(checks: SchemaChecks) -> None:
-    large = [{"properties": {f"p{number}": {"type": "string"} for number in range(20_000)}}]
+    large: list[dict[str, Any]] = [{"properties": {f"p{number}": {"type": "string"} for number in range(20_000)}}]
     large.append({"properties": {"a": {"enum": [*range(20_000)]}}})
     text = {"description": "x" * 10_000}
     large.append({"properties": {f"p{n}": {"$ref": "#/$defs/text"} for n in range(200)}, "$defs": {"text": text}})

@@ -282,7 +282,7 @@ def reloading(shared_stub: StubServer, tmp_path_factory: pytest.TempPathFactory)
         (b"[]", 'it has no object "mcpServers"; add {"mcpServers": {...}}'),
         (b'{"mcpServers": {"a": 5}}', "a: it must be an object"),
     ],
-    ids=["cut", "bytes", "deep", "list", "number", "nameless"],
+    ids=["cut", "bytes", "deep", "list", "number"],
 )
 def test_malformed_file_is_a_problem(reloading: Shared, content: bytes, message: str) -> None:
     write_mcp(reloading.data_dir).write_bytes(content)

@@ -90,11 +90,9 @@ def reported_error(line: bytes) -> OllamaError:
 def redirect_error(status: int, location: str) -> OllamaError:
     """Return the error for a redirect. Its message contains only the host of the target."""
     host = urlsplit(location).hostname or "a path on the same host"
-    text = (
-        f"Ollama answered with a redirect (status {status}) to {host}. Redirects are not followed, because that would "
-        "send the conversation to another address. Set MOCHI_OLLAMA_HOST to the address of Ollama itself."
-    )
-    return OllamaError(text, upstream_status=status, redirect_host=host)
+    text = f"Ollama answered with a redirect (status {status}) to {host}, which would send the conversation elsewhere."
+    advice = "Set MOCHI_OLLAMA_HOST to the address of Ollama itself."
+    return OllamaError(f"{text} {advice}", upstream_status=status, redirect_host=host)
 
 
 def is_context_refusal(error: OllamaError) -> bool:

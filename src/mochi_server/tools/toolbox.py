@@ -96,11 +96,9 @@ class BoundCall:
 
 
 class Toolbox(Protocol):
-    """Set of tools offered to a model."""
+    """Set of tools offered to a model, with schemas in Ollama's format."""
 
-    def schemas(self) -> list[dict[str, Any]]:
-        """Return the schemas of the tools in Ollama's format."""
-
+    def schemas(self) -> list[dict[str, Any]]: ...
     async def run(self, call: ToolInvocation, publish: Publish) -> ToolOutcome:
         """Run a tool call, publish its events and return its outcome. Failed and denied calls do not raise."""
 
@@ -166,17 +164,11 @@ class Approver(Protocol):
     """Interface that determines which tools need approval and requests decisions from the user."""
 
     @property
-    def interactive(self) -> bool:
-        """Whether a client can decide on calls."""
-
+    def interactive(self) -> bool: ...  # whether a client can decide on calls
+    async def requires_approval(self, tool: Tool) -> bool: ...
+    async def approve_for_session(self, tool: Tool) -> None: ...
     async def decide(self, bound: BoundCall, announce: Callable[[str], None]) -> tuple[Decision, BoundCall] | None:
         """Announce the ID of a request, and return the decision and the edited call, or None after the timeout."""
-
-    async def requires_approval(self, tool: Tool) -> bool:
-        """Return whether the current settings require approval for a tool."""
-
-    async def approve_for_session(self, tool: Tool) -> None:
-        """Approve a tool for the rest of the session."""
 
 
 def needs_approval(policy: ToolExecutionPolicy, tool: Tool) -> bool:
