@@ -83,7 +83,7 @@ def test_call_with_a_deep_id_gets_a_new_id() -> None:
     assert answer.tool_calls[0]["id"].startswith("call_")
 
 
-@pytest.mark.parametrize("depth", [800, 980, 1000, 1015])
+@pytest.mark.parametrize("depth", [800, 980, 1000, 1015, 1030, 5000])
 def test_call_deeper_than_the_encoder_allows_fails_and_turn_continues(tmp_path: Path, depth: int) -> None:
     write_tools(tmp_path, TOOL)
     answers = iter([deep_call(depth) + line("", done=True), line("Fine.", done=True)])

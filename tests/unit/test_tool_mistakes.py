@@ -76,6 +76,7 @@ def test_scripts_are_never_executed(tmp_path: Path) -> None:
     ("source", "places"),
     [
         ("from .dice import roll\nfrom .coins import roll", "dice (line 1), coins (line 2)"),
+        ("from .dice import *\nfrom .coins import *", "dice (line 1), coins (line 2)"),
         ("from .dice import roll\ndef roll() -> int:\n    'Roll.'\n    return 1", "dice (line 1), line 2"),
     ],
 )

@@ -8,12 +8,14 @@ import asyncio
 import logging
 import os
 import shutil
+import ssl
 import sysconfig
 from asyncio.subprocess import PIPE, Process
 from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 from errno import ENOENT
+from functools import partial
 from pathlib import Path
 from typing import Any, cast
 
@@ -229,10 +231,14 @@ async def _discard(stream: asyncio.StreamReader | None) -> None:
 
 
 async def _stop(process: Process) -> None:
-    """Stop a server and its process group as MCP specifies: close its stdin, send SIGTERM, then send SIGKILL."""
+    """Stop a server in the order that MCP specifies: close its stdin, send SIGTERM, then send SIGKILL.
+
+    Before each signal, the server has ``EXIT_GRACE_SECONDS`` to exit. The signals go to its whole process group. The
+    output of the server is read to the end, because the pipes stay open until then.
+    """
     assert process.stdin is not None  # noqa: S101 - it is a pipe
     async with anyio.create_task_group() as tasks:
-        tasks.start_soon(_discard, process.stdout)  # the pipes stay open until their end
+        tasks.start_soon(_discard, process.stdout)
         tasks.start_soon(_discard, process.stderr)
         try:
             process.stdin.close()
@@ -261,13 +267,15 @@ async def _http(server: RemoteServer, session: McpSession) -> AsyncGenerator[Any
         assert isinstance(response.stream, httpx2.AsyncByteStream)  # noqa: S101 - the client is asynchronous
         response.stream = _CheckedBody(response.stream, encoding, is_sse=is_sse)
 
+    is_https = server.url.lower().startswith("https")
+    create_context = httpx2.create_ssl_context if is_https else partial(ssl.SSLContext, ssl.PROTOCOL_TLS_CLIENT)
     async with (
         httpx2.AsyncClient(
             # Compression would defeat the size limit.
             headers={**server.headers, "Accept-Encoding": "identity"},
             # The caller has a timeout for responses.
             timeout=httpx2.Timeout(_CONNECT_SECONDS, read=None),
-            verify=await anyio.to_thread.run_sync(httpx2.create_ssl_context),  # reading the certificates takes 50 ms
+            verify=await anyio.to_thread.run_sync(create_context),  # reading the certificates takes 50 ms
             trust_env=not is_loopback(httpx2.URL(server.url).host),
             event_hooks={"request": [limit], "response": [check]},
         ) as client,

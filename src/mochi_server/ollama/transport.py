@@ -1,6 +1,7 @@
 """HTTP transport for Ollama's newline-delimited JSON."""
 
 import asyncio
+import re
 import time
 from collections.abc import Callable, Mapping
 from contextlib import closing, suppress
@@ -26,6 +27,8 @@ _SHORT_CALL_SECONDS = 5
 _DRAIN_SECONDS = 0.05
 MAX_LINE_BYTES = 8 * 1024 * 1024
 _MAX_UNSTREAMED_BYTES = 1024 * 1024
+_MAX_LEVELS = 512  # orjson parses 1024 levels
+_STRING_OR_BRACKET = re.compile(rb'"[^"\\]*(?:\\.[^"\\]*)*"|[\[\]{}]')
 
 
 class LineReader:
@@ -68,7 +71,7 @@ class LineReader:
             except orjson.JSONDecodeError:
                 if not line.strip():
                     continue
-                value = None
+                value = _parse_nested(line)
             if type(value) is not dict or value.get("error"):
                 self.failure = (
                     errors.reported_error(line) if isinstance(value, dict) else errors.invalid_json_error(line)
@@ -79,6 +82,25 @@ class LineReader:
                 self.done = True
                 break
         return parsed
+
+
+def _parse_nested(line: bytes) -> Any:
+    """Parse a line that orjson refuses for its depth. Values deeper than ``_MAX_LEVELS`` become null.
+
+    Return None if the line is not valid JSON.
+    """
+    parts, level, start = list[bytes](), 0, 0
+    for token in _STRING_OR_BRACKET.finditer(line):
+        if token[0] in b"{[":
+            level += 1
+            if level == _MAX_LEVELS + 1:
+                parts += [line[start : token.start()], b"null"]
+        elif token[0] in b"}]":
+            if level == _MAX_LEVELS + 1:
+                start = token.end()
+            level -= 1
+    with suppress(orjson.JSONDecodeError):
+        return orjson.loads(b"".join([*parts, line[start:]])) if parts else None
 
 
 class Transport:

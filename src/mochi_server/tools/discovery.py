@@ -195,7 +195,7 @@ def find_mistakes(directory: Path, exported: Collection[str] | None) -> Iterator
             except SyntaxError as error:
                 yield Problem(name, describe(error, error.lineno))
     for file, tree in trees.items():
-        yield from _duplicates(file, tree)
+        yield from _duplicates(file, tree, trees)
     if exported is not None:
         yield from _not_exported(trees, exported)
 
@@ -207,19 +207,26 @@ def _files(folder: Path, directory: Path) -> Iterator[Path]:
                 yield from _files(path, directory) if path.is_dir() else [path]
 
 
-def _duplicates(file: str, tree: ast.Module) -> Iterator[Problem]:
+def _duplicates(file: str, tree: ast.Module, trees: Mapping[str, ast.Module]) -> Iterator[Problem]:
     """Yield a problem for each public name that a file defines, or ``__init__.py`` imports, more than once."""
     origins: dict[str, dict[str, str]] = defaultdict(dict)
     for node in tree.body:
         if isinstance(node, _Function) and not node.name.startswith("_"):
             origins[node.name][f"line {node.lineno}"] = f"line {node.lineno}"
         elif isinstance(node, ast.ImportFrom) and file == _INIT:
-            for name in (alias.asname or alias.name for alias in node.names if alias.name != "*"):
+            for name in _imported_names(node, trees):
                 origins[name][f"{node.level} {node.module}"] = f"{node.module or '.'} (line {node.lineno})"
     for name, places in origins.items():
         if len(places) > 1:
             text = f"{file} defines it more than once: {', '.join(places.values())}"
             yield Problem(name, f"{text}. Only the last one is used. Rename one")
+
+
+def _imported_names(node: ast.ImportFrom, trees: Mapping[str, ast.Module]) -> list[str]:
+    if node.names[0].name != "*":
+        return [alias.asname or alias.name for alias in node.names]
+    tree = trees.get(f"{str(node.module).replace('.', '/')}.py", ast.Module([], []))
+    return [function.name for function in _typed_functions(tree)]
 
 
 def _not_exported(trees: Mapping[str, ast.Module], exported: Collection[str]) -> Iterator[Problem]:
