@@ -33,3 +33,4 @@ MAX_PROMPT_CHARS = 10_000  # system prompt files must be shorter than this
 MAX_IMAGES = 16  # per message; the limit of the request body also limits their total size
 MAX_ARGUMENT_LEVELS = 100  # nesting of tool call arguments; JSON encoders fail at about 250 levels
 MAX_ARGUMENT_VALUES = 50_000  # in the arguments of a tool call, whose validation blocks the event loop
+MAX_SCHEMA_VALUES = 20_000  # in the schema of an MCP tool

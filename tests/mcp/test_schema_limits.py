@@ -28,8 +28,31 @@ from tests.support.server import RunningServer
 from tests.support.waiting import until
 
 TOO_LONG = "the arguments cannot be checked: the check took longer than 1 s"
+DOUBLING: dict[str, dict[str, Any]] = {
+    "allOf": {"allOf": [{"$ref": "NEXT"}] * 2},
+    "anyOf": {"anyOf": [{"$ref": "NEXT"}] * 2},
+    "not": {"not": {"$ref": "NEXT"}, "if": {"$ref": "NEXT"}},
+    "additionalProperties": {"additionalProperties": {"$ref": "NEXT"}, "propertyNames": {"$ref": "NEXT"}},
+    "dependentSchemas": {"dependentSchemas": {"$defs": {"$ref": "NEXT"}, "b": {"$ref": "NEXT"}}},
+    "definitions": {"properties": {"definitions": {"$ref": "NEXT"}}, "contains": {"$ref": "NEXT"}},
+}
+"""Schemas that refer twice to the next definition."""
 ITEMS = [{"a": number} for number in range(1_500)]
 UNIQUE = {"properties": {"items": {"type": "array", "uniqueItems": True}}}
+
+
+def doubled(node: dict[str, Any], reference: str = "#/$defs/d{}") -> dict[str, Any]:
+    """Return a schema of a few kilobytes with 40 definitions. Each refers twice to the next."""
+    text = json.dumps(node)
+    definitions = {
+        f"d{level}": {"$anchor": f"a{level}", **json.loads(text.replace("NEXT", reference.format(level + 1)))}
+        for level in range(40)
+    }
+    return {
+        "type": "object",
+        "allOf": [{"$ref": reference.format(0)}],
+        "$defs": definitions | {"d40": {"$anchor": "a40"}},
+    }
 
 
 def workers_of(parent: int) -> list[int]:
@@ -57,8 +80,10 @@ async def checks() -> AsyncIterator[SchemaChecks]:
     assert workers_of(os.getpid()) == []
 
 
-async def test_only_tools_with_large_schemas_are_left_out(checks: SchemaChecks) -> None:
-    large: list[dict[str, Any]] = [{"properties": {f"p{number}": {"type": "string"} for number in range(20_000)}}]
+@pytest.mark.parametrize("reference", ["#/$defs/d{}", "#a{}"])
+async def test_only_tools_with_large_schemas_are_left_out(checks: SchemaChecks, reference: str) -> None:
+    large = [doubled(node, reference) for node in DOUBLING.values()]
+    large.append({"properties": {f"p{number}": {"type": "string"} for number in range(20_000)}})
     large.append({"properties": {"a": {"enum": [*range(20_000)]}}})
     text = {"description": "x" * 10_000}
     large.append({"properties": {f"p{n}": {"$ref": "#/$defs/text"} for n in range(200)}, "$defs": {"text": text}})
@@ -86,8 +111,6 @@ def slow_calls() -> Iterator[Any]:
     yield pytest.param(UNIQUE, {"items": ITEMS}, id="uniqueItems")
     pattern = {"properties": {"o": {"patternProperties": {"^(a+)+$": {}}, "additionalProperties": False}}}
     yield pytest.param(pattern, {"o": {"a" * 40 + "!": 1}}, id="patternProperties")
-    doubling = {f"d{level}": {"allOf": [{"$ref": f"#/$defs/d{level + 1}"}] * 2} for level in range(40)} | {"d40": {}}
-    yield pytest.param({"properties": {"x": {"$ref": "#/$defs/d0"}}, "$defs": doubling}, {"x": 1}, id="doubling")
     twice = {"allOf": [{"properties": {"x": {"$ref": "#/$defs/n"}}}] * 2}
     value: dict[str, Any] = {}
     for _ in range(50):
@@ -147,7 +170,7 @@ def test_worker_ends_without_its_server(stuck: bool) -> None:
     program = "from mochi_server.util.json_schema import main; main()"
     command = [sys.executable, "-c", program]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL) as worker:
-        request = ["arguments", 1, {"schema": UNIQUE, "arguments": {"items": ITEMS * stuck}}]
+        request = ["check_arguments", 1, {"schema": UNIQUE, "arguments": {"items": ITEMS * stuck}}]
         worker.communicate(json.dumps(request).encode() + b"\n", timeout=20)
         assert worker.returncode == int(stuck)
 
@@ -155,7 +178,7 @@ def test_worker_ends_without_its_server(stuck: bool) -> None:
 @pytest.fixture
 def server(stub: StubServer, tmp_path: Path) -> Iterator[RunningServer]:
     """A server with tools whose schemas take long to check, and a good tool."""
-    write_mcp(tmp_path, hand=by_hand(tmp_path, "unique", "echo"))
+    write_mcp(tmp_path, hand=by_hand(tmp_path, "doubling", "unique", "echo"))
     with RunningServer(tmp_path, stub.url) as server:
         yield server
 
@@ -176,7 +199,7 @@ def test_server_responds_while_arguments_are_checked(server: RunningServer) -> N
         listed = answering_during(api, lambda: api.ok(api.http.get("/tools")))
         assert (listed["groups"], [problem["message"].partition(": ")[2] for problem in listed["problems"]]) == (
             {"hand": ["unique", "echo"]},
-            [],
+            ["its tool 'doubling' cannot be used: its schema is too large"],
         )
         settings = {"tool_group": "hand", "execution_policy": "never_confirm"}
         session_id = api.create_session("mochi", tool_settings=settings)["session_id"]

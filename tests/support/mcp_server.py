@@ -34,6 +34,13 @@ TOOLS: dict[str, dict[str, Any]] = {
     },
     "x" * 65: {},
     "unique": {"inputSchema": {"type": "object", "properties": {"items": {"type": "array", "uniqueItems": True}}}},
+    "doubling": {
+        "inputSchema": {
+            "type": "object",
+            "allOf": [{"$ref": "#/$defs/d0"}],
+            "$defs": {f"d{level}": {"allOf": [{"$ref": f"#/$defs/d{level + 1}"}] * 2} for level in range(40)},
+        }
+    },
 }
 
 PNG = "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg=="

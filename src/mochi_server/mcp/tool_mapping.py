@@ -14,13 +14,12 @@ from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
-from itertools import accumulate
 from typing import TYPE_CHECKING, Any
 
 import anyio
 from pydantic_core import to_json
 
-from mochi_server.constants import MAX_IMAGES
+from mochi_server.constants import MAX_IMAGES, MAX_SCHEMA_VALUES
 from mochi_server.mcp.session import MAX_MESSAGE_BYTES
 from mochi_server.sessions.images import Image
 from mochi_server.sessions.serialization import has_more_values
@@ -33,8 +32,6 @@ if TYPE_CHECKING:
 _CHECK_SECONDS = 1  # maximum duration of the check of a call's arguments
 _LISTING_SECONDS = 10  # maximum duration of the check of a tool's schema, whose size is limited
 MAX_WORKERS = 2
-_MAX_SCHEMA_VALUES = 20_000
-_MAX_SCHEMA_CHARS = 2_000_000
 # The worker imports the same modules as this process, and no others from the working directory.
 _PROGRAM = "import sys; sys.path[:] = sys.argv[1:]; from mochi_server.util.json_schema import main; main()"
 _SIGNATURE = inspect.signature(lambda arguments: None)  # noqa: ARG005 - MCP tools take one object
@@ -55,9 +52,12 @@ class SchemaChecks:
         self._workers: set[Process] = set()
         self._idle: list[Process] = []
 
-    async def run(self, subject: str, seconds: float, **parameters: Any) -> str | None:
-        """Check a "schema" or "arguments" in a worker and return the problem, if any. Raises ``CheckFailed``."""
-        request = json.dumps((subject, seconds, parameters)).encode() + b"\n"
+    async def run(self, operation: str, seconds: float, **parameters: Any) -> dict[str, Any]:
+        """Run a function of ``util.json_schema`` in a worker and return its result. Raises ``CheckFailed``.
+
+        The worker ends itself after ``seconds``.
+        """
+        request = json.dumps((operation, seconds, parameters)).encode() + b"\n"
         async with self._slots:
             self._idle = [worker for worker in self._idle if worker.returncode is None]
             worker = self._idle.pop() if self._idle else await self._start()
@@ -65,14 +65,14 @@ class SchemaChecks:
             try:
                 worker.stdin.write(request)
                 await worker.stdin.drain()
-                problem: str | None = json.loads(await worker.stdout.readline())
+                result: dict[str, Any] = json.loads(await worker.stdout.readline())
             except BaseException as error:
                 await self._kill(worker)
                 if isinstance(error, OSError | ValueError):  # the worker ended
                     raise CheckFailed(f"the check took longer than {seconds:g} s, or too much memory") from error
                 raise
             self._idle.append(worker)
-            return problem
+            return result
 
     async def aclose(self) -> None:
         """Kill all workers and wait until they have ended."""
@@ -117,10 +117,11 @@ async def map_tools(listed: "Iterable[mcp_types.Tool]", checks: SchemaChecks) ->
     usable, problems = [], []
     for tool in listed:
         try:
-            if has_more_values(tool.input_schema, _MAX_SCHEMA_VALUES):
+            if has_more_values(tool.input_schema, MAX_SCHEMA_VALUES):
                 raise InvalidTool("its schema is too large")
-            if problem := await checks.run("schema", _LISTING_SECONDS, schema=tool.input_schema):
-                raise InvalidTool(problem)
+            checked = await checks.run("check_schema", _LISTING_SECONDS, schema=tool.input_schema)
+            if "error" in checked:
+                raise InvalidTool(checked["error"])
             usable.append(await anyio.to_thread.run_sync(_converted, tool, checks))
         except (InvalidTool, CheckFailed, RecursionError) as error:
             problems.append(f"its tool {shorten(tool.name, 100)!r} cannot be used: {error}")
@@ -129,9 +130,6 @@ async def map_tools(listed: "Iterable[mcp_types.Tool]", checks: SchemaChecks) ->
 
 def _converted(tool: "mcp_types.Tool", checks: SchemaChecks) -> McpTool:
     inlined = inline_references(tool.input_schema)
-    sizes = accumulate(map(len, json.JSONEncoder().iterencode(inlined)))
-    if has_more_values(inlined, _MAX_SCHEMA_VALUES) or any(size > _MAX_SCHEMA_CHARS for size in sizes):
-        raise InvalidTool("its schema is too large")
     properties, required = inlined.get("properties", {}), inlined.get("required")
     required = required if isinstance(required, list) else []  # a boolean in old drafts
     defaults = {name: properties[name]["default"] for name in required if "default" in properties.get(name, {})}
@@ -170,12 +168,12 @@ async def _bind(
 ) -> inspect.BoundArguments:
     complete = {**defaults, **arguments}
     try:
-        problem = await checks.run("arguments", _CHECK_SECONDS, schema=schema, arguments=complete)
+        result = await checks.run("check_arguments", _CHECK_SECONDS, schema=schema, arguments=complete)
     except CheckFailed as error:
         reason = f"the arguments cannot be checked: {error}. Call the tool with smaller or simpler arguments."
         raise InvalidArguments(reason) from error
-    if problem is not None:
-        raise InvalidArguments(problem)
+    if "error" in result:
+        raise InvalidArguments(result["error"])
     return _SIGNATURE.bind(complete)
 
 

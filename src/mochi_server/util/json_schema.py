@@ -13,38 +13,91 @@ from itertools import islice
 from typing import Any
 
 import referencing
+import referencing.jsonschema
 from jsonschema import Draft202012Validator, FormatChecker
 from jsonschema.exceptions import SchemaError
 from jsonschema.protocols import Validator
 from jsonschema.validators import extend, validator_for
 
+from mochi_server.constants import MAX_SCHEMA_VALUES
 from mochi_server.util import platform
 
 _MAX_MEMORY = 1 << 30
 _MAX_LEVELS = 5_000
 _MAX_ERRORS = 20
 _MAX_ERROR_LENGTH = 1_000
+_REFERENCES = ("$ref", "$dynamicRef", "$recursiveRef")
+_MAPS = {"properties", "patternProperties", "dependentSchemas", "dependencies"}
+_DEFINITIONS = {"$defs", "definitions"}
 
 
-def check_schema(schema: dict[str, Any]) -> str | None:
-    """Return the problem of a schema for its author, or None if the schema is valid."""
+class InvalidSchema(Exception):
+    """A schema is invalid or too large. The message is for the author of the schema."""
+
+
+def check_schema(schema: dict[str, Any]) -> dict[str, Any]:
+    """Raise ``InvalidSchema`` if a schema is invalid, or too large when its references are replaced."""
     try:
+        _Expansion().measure(schema)
         # No formats are checked, because the check of `regex` rejects JavaScript patterns that Python does not support.
         validator_for(schema, default=Draft202012Validator).check_schema(schema, format_checker=FormatChecker(()))
-    except RecursionError:
-        return "its schema is too large"
-    except SchemaError:
-        return "its input schema is not a valid JSON schema"
-    return None
+    except RecursionError as error:
+        raise InvalidSchema("its schema is too large") from error
+    except SchemaError as error:
+        raise InvalidSchema("its input schema is not a valid JSON schema") from error
+    return {}
 
 
-def check_arguments(schema: dict[str, Any], arguments: dict[str, Any]) -> str | None:
-    """Return what is wrong with the arguments, or None if they are valid."""
+class _Expansion:
+    """Size of a schema whose references are replaced by their targets. Unused definitions do not count.
+
+    100 characters of a text count as one value.
+    """
+
+    size = 0
+
+    def measure(self, schema: dict[str, Any]) -> None:
+        default = referencing.jsonschema.DRAFT202012
+        resource = referencing.Resource.from_contents(schema, default_specification=default)
+        self._specification = referencing.jsonschema.specification_with(resource.contents.get("$schema", ""), default)
+        self._add(schema, referencing.Registry().resolver_with_root(resource), ())
+
+    def _add(self, node: Any, resolver: Any, targets: tuple[int, ...]) -> None:
+        self.size += 1 + (len(node) // 100 if isinstance(node, str) else 0)
+        if self.size > MAX_SCHEMA_VALUES:
+            raise InvalidSchema("its schema is too large")
+        if isinstance(node, list):
+            for each in node:
+                self._add(each, resolver, targets)
+        if not isinstance(node, dict):
+            return
+        if "$id" in node or "id" in node:
+            resolver = resolver.in_subresource(self._specification.create_resource(node))
+        for key, value in node.items():
+            if key in _REFERENCES and isinstance(value, str):
+                self._add_target(value, resolver, targets)
+            elif key not in _DEFINITIONS:
+                for each in value.values() if key in _MAPS and isinstance(value, dict) else [value]:
+                    self._add(each, resolver, targets)
+
+    def _add_target(self, reference: str, resolver: Any, targets: tuple[int, ...]) -> None:
+        try:
+            resolved = resolver.lookup(reference)
+        except Exception:  # the library does not document the type; the reference accepts every value
+            return
+        if id(resolved.contents) not in targets:
+            self._add(resolved.contents, resolved.resolver, (*targets, id(resolved.contents)))
+
+
+def check_arguments(schema: dict[str, Any], arguments: dict[str, Any]) -> dict[str, Any]:
+    """Return the ``error`` of the arguments, or an empty result if they are valid."""
     validator_class = _class(validator_for(schema, default=Draft202012Validator))
+    validator = validator_class(schema, registry=referencing.Registry())
     try:
-        return "; ".join(_errors(validator_class(schema, registry=referencing.Registry()), arguments)) or None
+        error = "; ".join(_errors(validator, arguments))
     except RecursionError:
-        return "they are nested too deeply for the schema"
+        error = "they are nested too deeply for the schema"
+    return {"error": error} if error else {}
 
 
 def _errors(validator: Validator, value: object) -> list[str]:
@@ -69,11 +122,17 @@ def main() -> None:
     """Answer requests until stdin is closed. End the process if a request takes longer than its limit in seconds."""
     platform.limit_memory(_MAX_MEMORY)
     sys.setrecursionlimit(_MAX_LEVELS)
-    operations: dict[str, Callable[..., str | None]] = {"schema": check_schema, "arguments": check_arguments}
+    operations: dict[str, Callable[..., dict[str, Any]]] = {
+        "check_schema": check_schema,
+        "check_arguments": check_arguments,
+    }
     for line in sys.stdin:
         operation, seconds, parameters = json.loads(line)
         faulthandler.dump_traceback_later(seconds, exit=True)
-        problem = operations[operation](**parameters)
+        try:
+            result = operations[operation](**parameters)
+        except InvalidSchema as error:
+            result = {"error": str(error)}
         faulthandler.cancel_dump_traceback_later()
-        sys.stdout.write(json.dumps(problem) + "\n")
+        sys.stdout.write(json.dumps(result) + "\n")
         sys.stdout.flush()
