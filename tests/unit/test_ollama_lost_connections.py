@@ -8,10 +8,12 @@ from contextlib import aclosing, suppress
 from threading import Event
 from typing import Any
 
+import anyio
 import pytest
 import uvloop
 
 from mochi_server.errors import OllamaError
+from mochi_server.ollama import transport
 from mochi_server.ollama.async_client import AsyncOllamaClient
 from mochi_server.ollama.errors import is_out_of_memory
 from mochi_server.ollama.payloads import chat_payload
@@ -82,6 +84,35 @@ def test_lost_connection_keeps_the_lines_received(
         finally:
             running.close()
     assert answers == {"".join(WORDS)}
+
+
+@pytest.mark.parametrize("rest", [b"no-size\r\n", b"1\r\n\n\n\r\n"], ids=["no size", "too long"])
+async def test_malformed_chunk_ends_the_answer(rest: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(transport, "_CHECK_SECONDS", 0.05)
+
+    def chat(connection: socket.socket) -> None:
+        connection.sendall(CHUNKED)
+        Event().wait(0.05)  # so that the client reads the valid chunks alone
+        connection.sendall(rest)
+        connection.recv(1)  # returns when the client closes the connection
+
+    lines: list[dict[str, Any]] = []
+    payload = chat_payload("raw", [{"role": "user", "content": "Hello!"}])
+    with RawOllama(chat) as ollama:
+        client = AsyncOllamaClient(ollama.url)
+        with anyio.fail_after(5), pytest.raises(OllamaError, match="ended before it was done"):
+            await client.post_chat(payload, lines.extend)
+        await client.aclose()
+    assert [each["message"]["content"] for each in lines] == WORDS
+
+
+@pytest.mark.parametrize("rest", [b"no-size\r\n", b"1\r\n\n\n\r\n"], ids=["no size", "too long"])
+async def test_malformed_chunk_in_the_first_packet_keeps_the_lines_before_it(rest: bytes) -> None:
+    lines: list[dict[str, Any]] = []
+    with RawOllama(closes(chunked(WORDS[:3]) + rest)) as ollama, pytest.raises(OllamaError):
+        async with aclosing(AsyncOllamaClient(ollama.url)) as client:
+            await client.post_chat(chat_payload("raw", [{"role": "user", "content": "Hello!"}]), lines.extend)
+    assert [each["message"]["content"] for each in lines] == WORDS[:3]
 
 
 async def test_error_of_the_consumer_is_not_one_of_the_connection() -> None:

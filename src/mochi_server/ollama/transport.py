@@ -1,17 +1,23 @@
-"""HTTP transport for Ollama's newline-delimited JSON."""
+"""HTTP transport for Ollama's newline-delimited JSON.
+
+Lines are split only at ``b"\\n"``, because text may contain U+0085 or U+2028.
+"""
 
 import asyncio
 import re
 import time
 from collections.abc import Callable, Mapping
 from contextlib import closing, suppress
+from functools import partial
 from http import HTTPStatus
 from io import BytesIO
 from typing import Any
 
 import aiohttp
 import anyio
+import anyio.lowlevel
 import orjson
+from aiohttp.client_proto import ResponseHandler
 from pydantic import BaseModel
 
 from mochi_server.errors import MochiError, OllamaError
@@ -21,9 +27,11 @@ from mochi_server.ollama.payloads import Endpoint
 Line = dict[str, Any]
 OnLines = Callable[[list[Line]], None]
 """Callback for the lines parsed from one read of the connection. An exception in the callback ends the request."""
+_Feed = Callable[[bytes], None]
 
 _STALL_ADVICE = "If the model is slow, raise MOCHI_OLLAMA_STALL_TIMEOUT_SECONDS."
 _SHORT_CALL_SECONDS = 5
+_CHECK_SECONDS = 2.0  # between two checks whether the connection of a stream still exists
 _DRAIN_SECONDS = 0.05
 MAX_LINE_BYTES = 8 * 1024 * 1024
 _MAX_UNSTREAMED_BYTES = 1024 * 1024
@@ -37,13 +45,10 @@ class LineReader:
     def __init__(self) -> None:
         self.done = False
         self.failure: MochiError | None = None
-        self.progress = 0.0
-        """Monotonic time of the latest content."""
         self._buffer = bytearray()
 
     def feed(self, data: bytes) -> list[Line]:
         """Return the parsed lines that ``data`` completes. Lines after a failure or after ``done`` are dropped."""
-        # Only b"\n" ends a line, because text may contain U+0085 or U+2028.
         *lines, rest = data.split(b"\n")
         if lines and self._buffer:
             lines[0] = bytes(self._buffer) + lines[0]
@@ -84,6 +89,29 @@ class LineReader:
         return parsed
 
 
+class _Connector(aiohttp.TCPConnector):
+    """Unlimited connection pool that keeps the data received before a malformed chunk."""
+
+    def __init__(self) -> None:
+        super().__init__(limit=0)
+        self._factory = partial(_ResponseProtocol, loop=self._loop)  # type: ignore[assignment]  # partial is invariant
+
+
+class _ResponseProtocol(ResponseHandler):
+    """Protocol that parses the head of each response separately.
+
+    If one packet contains a head, valid chunks and a malformed chunk, aiohttp drops the whole response.
+    """
+
+    def data_received(self, data: bytes) -> None:
+        if self._payload is None or self._payload.is_eof():  # the data begins with a head
+            head, separator, data = data.partition(b"\r\n\r\n")
+            super().data_received(head + separator)
+            if not data:
+                return
+        super().data_received(data)
+
+
 def _parse_nested(line: bytes) -> Any:
     """Parse a line that orjson refuses for its depth. Values deeper than ``_MAX_LEVELS`` become null.
 
@@ -104,13 +132,14 @@ def _parse_nested(line: bytes) -> Any:
 
 
 class Transport:
-    """HTTP client for one Ollama server, with an unlimited connection pool."""
+    """HTTP client for one Ollama server, with an unlimited connection pool. A new event loop gets a new pool."""
 
     def __init__(self, endpoint: Endpoint, *, connect_timeout: float, stall_timeout: float) -> None:
         self.endpoint = endpoint
         self._stall_seconds = stall_timeout
         self._connect_timeout = connect_timeout
         self._session: aiohttp.ClientSession | None = None
+        self._loop: asyncio.AbstractEventLoop | None = None
 
     async def aclose(self) -> None:
         if self._session is not None:
@@ -121,8 +150,9 @@ class Transport:
     ) -> Any:
         """Send a request and parse the response. Raises ``ModelNotFound``, ``OllamaUnreachable`` or ``OllamaError``."""
         timeout = aiohttp.ClientTimeout(total=seconds, sock_connect=min(seconds, self._connect_timeout))
+        request = self._request(method, path, payload, timeout)
         with errors.translating_errors(self.endpoint.url):
-            async with self._request(method, path, payload, timeout) as response:
+            async with request as response:
                 await _raise_for_status(response, payload or {})
                 return orjson.loads(await response.read())
 
@@ -130,27 +160,41 @@ class Transport:
         """Post ``payload`` and pass batches of response lines to ``on_lines``, as ``AsyncOllamaClient.post_chat``."""
         timeout = aiohttp.ClientTimeout(total=None, sock_connect=self._connect_timeout)
         request = self._request("POST", path, payload, timeout)
-        reader = LineReader()
+        reader, progress = LineReader(), 0.0
+
+        def feed(data: bytes) -> None:
+            nonlocal progress
+            if lines := reader.feed(data) if data else reader.end():
+                if any(map(_has_content, lines)):
+                    progress = time.monotonic()
+                on_lines(lines)
+            if reader.failure is not None:
+                raise reader.failure
+
         with errors.translating_errors(self.endpoint.url, _STALL_ADVICE):
             with anyio.fail_after(self._stall_seconds):
                 response = await request
             with closing(response):
-                reader.progress = time.monotonic()
+                progress = time.monotonic()
                 # A separate task has a short chain of awaits, which makes each read faster.
-                reading = asyncio.ensure_future(self._read(response, payload, reader, on_lines))
+                reading = asyncio.ensure_future(self._read(response, payload, reader, feed))
                 try:
                     while not reading.done():
-                        remaining = reader.progress + self._stall_seconds - time.monotonic()
+                        remaining = progress + self._stall_seconds - time.monotonic()
                         if remaining <= 0:
                             raise TimeoutError
-                        await asyncio.wait([reading], timeout=remaining)
+                        await asyncio.wait([reading], timeout=min(remaining, _CHECK_SECONDS))
+                        # After a malformed chunk, aiohttp closes the connection but not the response.
+                        if response.connection is not None and response.connection.transport is None:
+                            response.content.feed_eof()
                 finally:
                     reading.cancel()
         reading.result()
 
     async def _read(
-        self, response: aiohttp.ClientResponse, payload: Mapping[str, Any], reader: LineReader, on_lines: OnLines
+        self, response: aiohttp.ClientResponse, payload: Mapping[str, Any], reader: LineReader, feed: _Feed
     ) -> None:
+        """Pass the response to ``feed``. Errors of the connection are translated, but not errors of ``feed``."""
         with errors.translating_errors(self.endpoint.url, _STALL_ADVICE):
             await _raise_for_status(response, payload)
         while not reader.done:
@@ -158,12 +202,7 @@ class Transport:
                 data = await response.content.readany()
             except Exception as error:
                 raise errors.translate(error, self.endpoint.url, _STALL_ADVICE) from error
-            if lines := reader.feed(data) if data else reader.end():
-                if any(map(_has_content, lines)):
-                    reader.progress = time.monotonic()
-                on_lines(lines)
-            if reader.failure is not None:
-                raise reader.failure
+            feed(data)
         # Read to the end, so that the connection can be reused.
         with anyio.move_on_after(_DRAIN_SECONDS), suppress(Exception):
             await response.content.read()
@@ -180,20 +219,22 @@ class Transport:
         return self._pool().request(method, self.endpoint.url + path, data=data, timeout=timeout, allow_redirects=False)
 
     def _pool(self) -> aiohttp.ClientSession:
-        if self._session is None:
+        if self._session is None or self._loop is not asyncio.get_running_loop():
+            self._loop = asyncio.get_running_loop()
             self._session = aiohttp.ClientSession(
-                connector=aiohttp.TCPConnector(limit=0),
+                connector=_Connector(),
                 headers={"Content-Type": "application/json", **self.endpoint.headers},
                 trust_env=self.endpoint.use_proxy,
+                auto_decompress=True,
             )
         return self._session
 
 
 def _to_dict(value: object) -> dict[str, Any]:
     """Return a message or a tool of the library ``ollama`` as a dict. Raises TypeError for other objects."""
-    if isinstance(value, BaseModel):
-        return value.model_dump(exclude_none=True)
-    raise TypeError
+    if not isinstance(value, BaseModel):
+        raise TypeError
+    return value.model_dump(exclude_none=True)
 
 
 def _has_content(line: Line) -> bool:
