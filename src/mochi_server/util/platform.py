@@ -20,6 +20,8 @@ OPEN_SAFELY = sum(getattr(os, name, 0) for name in ("O_NOFOLLOW", "O_NONBLOCK", 
 """Flags for ``os.open`` that reject symlinks, do not block on FIFOs and do not translate line endings."""
 
 _SYNC_UNSUPPORTED = {errno.EINVAL, errno.ENOTSUP, errno.EBADF}
+_locked_descriptors: set[int] = set()
+"""File descriptors of locked files. A forked child must close them."""
 
 
 def sync_directory(path: Path) -> None:
@@ -36,6 +38,18 @@ def sync_directory(path: Path) -> None:
         os.close(descriptor)
 
 
+@contextmanager
+def scan_directory(path: Path) -> Iterator[Iterator["os.DirEntry[str]"]]:
+    """Open a directory and yield an iterator over its entries. Raise ``OSError`` if the directory cannot be read."""
+    descriptor = os.open(path, os.O_RDONLY) if os.scandir in os.supports_fd else None  # for faster `stat` calls
+    try:
+        with os.scandir(path if descriptor is None else descriptor) as entries:
+            yield entries
+    finally:
+        if descriptor is not None:
+            os.close(descriptor)
+
+
 def lock_file(path: Path) -> Callable[[], None]:
     """Create a file and lock it until this process ends. Return a function that unlocks the file earlier.
 
@@ -47,14 +61,16 @@ def lock_file(path: Path) -> Callable[[], None]:
             lock.acquire(timeout=0)
         except TimeoutError as error:
             raise BlockingIOError(errno.EAGAIN, "the file is locked", str(path)) from error
-        return lock.release
-    try:
-        descriptor = _lock(path, os.O_RDONLY)  # so that the file system can be remounted read-only meanwhile
-    except OSError as error:
-        if error.errno != errno.EBADF:
-            raise
-        descriptor = _lock(path, os.O_RDWR)  # network file systems require write access for exclusive locks
-    return partial(os.close, descriptor)
+        unlock: Callable[[], None] = lock.release
+    else:
+        try:
+            descriptor = _lock(path, os.O_RDONLY)  # so that the file system can be remounted read-only meanwhile
+        except OSError as error:
+            if error.errno != errno.EBADF:
+                raise
+            descriptor = _lock(path, os.O_RDWR)  # network file systems require write access for exclusive locks
+        unlock = partial(_unlock, descriptor)
+    return unlock
 
 
 def on_hangup(handler: Callable[[], None]) -> None:
@@ -103,14 +119,28 @@ def group_guard(leader: int) -> Iterator[None]:
         yield
 
 
-def _lock(path: Path, access: int) -> int:
-    descriptor = os.open(path, access | os.O_CREAT | OPEN_SAFELY, 0o600)
-    try:
-        if sys.platform != "win32":
+if sys.platform != "win32":
+
+    def _lock(path: Path, access: int) -> int:
+        descriptor = os.open(path, access | os.O_CREAT | OPEN_SAFELY, 0o600)
+        try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        if os.fstat(descriptor).st_nlink == 0:
-            raise BlockingIOError(errno.EAGAIN, "the file was deleted, and other processes would lock a new one")
-    except OSError:
-        os.close(descriptor)
-        raise
-    return descriptor
+            if os.fstat(descriptor).st_nlink == 0:
+                raise BlockingIOError(errno.EAGAIN, "the file was deleted, and other processes would lock a new one")
+        except OSError:
+            os.close(descriptor)
+            raise
+        _locked_descriptors.add(descriptor)
+        return descriptor
+
+    def _unlock(descriptor: int) -> None:
+        if descriptor in _locked_descriptors:
+            _locked_descriptors.remove(descriptor)
+            os.close(descriptor)
+
+    def _close_locked() -> None:
+        for descriptor in _locked_descriptors:
+            os.close(descriptor)
+        _locked_descriptors.clear()
+
+    os.register_at_fork(after_in_child=_close_locked)
