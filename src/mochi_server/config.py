@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Annotated, Any, Literal
 from urllib.parse import urlsplit
 
-from pydantic import BeforeValidator, Field, StringConstraints, ValidationInfo, field_validator, model_validator
+from pydantic import AfterValidator, BeforeValidator, Field, ValidationInfo, field_validator, model_validator
 from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 from typing_extensions import Self
 
@@ -24,30 +24,35 @@ def _expand_home(path: object) -> object:
     return os.path.expanduser(path) if isinstance(path, str | os.PathLike) else path  # noqa: PTH111 - raises nothing
 
 
+def _matches(pattern: str, description: str) -> AfterValidator:
+    def check(value: str) -> str:
+        if not re.fullmatch(pattern, value):
+            raise ValueError(f"not {description}")
+        return value
+
+    return AfterValidator(check)
+
+
+_DATABASE_URL = "a URL such as postgresql://user:password@host/database"
 CommaSeparated = Annotated[tuple[str, ...], NoDecode, BeforeValidator(_split)]
 LogLevel = Annotated[
     Literal["CRITICAL", "ERROR", "WARNING", "INFO", "DEBUG"], BeforeValidator(lambda value: str(value).upper())
 ]
-Stripped = Annotated[str, StringConstraints(strip_whitespace=True)]
+Stripped = Annotated[str, BeforeValidator(lambda value: value.strip() if isinstance(value, str) else value)]
 Port = Annotated[int, Field(ge=0, le=65535)]
 Seconds = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 Timeout = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 Directory = Annotated[str, BeforeValidator(_expand_home)]
-"""A path as a string, with the home directory in place of ``~``. ``Path`` objects are converted to strings."""
 
-
-MARKER = ".mochi-server"
-"""Name of the file with which `mochi-server init` marks a data directory, so that the server imports code from it."""
+MARKER = ".mochi-server"  # file with which `mochi-server init` marks a data directory whose code may be imported
 SAMPLE_FOLDERS = ("tools", "agents", "system_prompts", "chat_sessions")
 CodeDirectory = Literal["tools_dir", "agents_dir"]
-CODE_DIRECTORIES: tuple[CodeDirectory, ...] = ("tools_dir", "agents_dir")
-"""Settings of the directories from which the server imports code."""
+CODE_DIRECTORIES: tuple[CodeDirectory, ...] = ("tools_dir", "agents_dir")  # the server imports code from these
 _PREFIX = "MOCHI_"
 _ORIGIN = re.compile(r"[\w+.-]+://([^\s/\[\]@]+|\[[\da-fA-F:.]+\](:\d+)?)")
+# Options of the command that are not settings
 _OPTIONS = {name: f"the option --{name.replace('_', '-')}" for name in ("test_mode", "stub_speed", "insecure")}
-"""Options of the command that are not settings."""
-_TOOL_SETTINGS = ("files_root",)
-"""Environment variables that only the sample tools read. The names are in lower case and omit the prefix."""
+_TOOL_SETTINGS = ("files_root",)  # variables that only the sample tools read
 
 
 class MochiServerSettings(BaseSettings):
@@ -57,9 +62,11 @@ class MochiServerSettings(BaseSettings):
         env_prefix=_PREFIX, extra="forbid", frozen=True, env_ignore_empty=True, hide_input_in_errors=True
     )
 
-    host: Stripped = Field("127.0.0.1", description="Address to listen on.")
+    host: Annotated[Stripped, _matches(r"[A-Za-z0-9._:%-]{1,253}", "a host name or an IP address")] = Field(
+        "127.0.0.1", description="Address to listen on."
+    )
     port: Port = Field(8000, description="Port to listen on. `0` selects a free port.")
-    env: Annotated[str, StringConstraints(to_lower=True)] = Field(
+    env: Annotated[str, AfterValidator(str.lower)] = Field(
         "", description="`test` starts test mode, like `--test-mode`."
     )
 
@@ -74,7 +81,7 @@ class MochiServerSettings(BaseSettings):
     data_dir: Directory = Field(
         ".", description="Base directory for all relative paths of this table. `~` is the home directory."
     )
-    store_url: Stripped = Field(
+    store_url: Annotated[Stripped, _matches(r"(postgres(ql)?://.*)?", _DATABASE_URL)] = Field(
         "",
         repr=False,
         description="`postgresql://…` stores sessions in this database, which several servers can share. "
@@ -146,13 +153,6 @@ class MochiServerSettings(BaseSettings):
         "text", description="`text`, or `json` for one JSON object per line."
     )
 
-    @field_validator("host")
-    @classmethod
-    def _is_host(cls, value: str) -> str:
-        if not re.fullmatch(r"[A-Za-z0-9._:%-]{1,253}", value):
-            raise ValueError("not a host name or an IP address")
-        return value
-
     @field_validator("ollama_host")
     @classmethod
     def _is_url(cls, value: str) -> str:
@@ -160,13 +160,6 @@ class MochiServerSettings(BaseSettings):
         if not is_http_url(url):
             raise ValueError("not an http:// or https:// URL")
         return url.rstrip("/")
-
-    @field_validator("store_url")
-    @classmethod
-    def _is_database_url(cls, value: str) -> str:
-        if value and not re.match(r"postgres(ql)?://", value):
-            raise ValueError("not a URL such as postgresql://user:password@host/database")
-        return value
 
     @field_validator("workers")
     @classmethod
@@ -231,8 +224,7 @@ class MochiServerSettings(BaseSettings):
     def code_directory(self, name: CodeDirectory) -> Path | None:
         """Return the directory of the tools or of the agents, or None if the server may not import from it.
 
-        The server imports only from a directory that a setting names, that `mochi-server init` has marked, or that
-        contains the samples of the package. It never imports the folder ``tools`` of an unrelated project.
+        A setting must name it, `mochi-server init` must have marked it, or it contains the samples of the package.
         """
         path = self.resolved(getattr(self, name))
         if self.model_fields_set & {name, "data_dir"}:
@@ -251,10 +243,7 @@ class MochiServerSettings(BaseSettings):
 
 
 def sample_folders() -> list[Path]:
-    """Return the paths of the folders with samples.
-
-    An installed package has the folders in ``samples``. A clone of the repository has them in its root directory.
-    """
+    """Return the paths of the folders with samples: in an installed package, or in a clone of the repository."""
     package = Path(__file__).parent
     root = next(root for root in (package / "samples", package.parents[1]) if (root / SAMPLE_FOLDERS[0]).is_dir())
     return [root / folder for folder in SAMPLE_FOLDERS]

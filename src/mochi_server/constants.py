@@ -22,8 +22,7 @@ MIN_ANSWER_TOKENS = 64  # number of tokens that a prompt must leave free in the 
 
 RELOADING_OPTIONS = frozenset(
     {"num_ctx", "num_batch", "num_gpu", "main_gpu", "use_mmap", "num_thread", "draft_num_predict"}
-)
-"""Options that make Ollama reload the model. Requests must not contain them."""
+)  # options that make Ollama reload the model. Requests must not contain them
 
 SUMMARY_UNSUPPORTED_MODELS: tuple[str, ...] = ("gpt-oss", "deepseek-r1", "qwq")
 """Models whose structured output is unusable. A model name without a tag stands for all tags of the model."""
@@ -34,3 +33,4 @@ MAX_PROMPT_CHARS = 10_000  # system prompt files must be shorter than this
 MAX_IMAGES = 16  # per message; the limit of the request body also limits their total size
 MAX_ARGUMENT_LEVELS = 100  # nesting of tool call arguments; JSON encoders fail at about 250 levels
 MAX_ARGUMENT_VALUES = 50_000  # in the arguments of a tool call, whose validation blocks the event loop
+MAX_SCHEMA_VALUES = 20_000  # in the schema of an MCP tool

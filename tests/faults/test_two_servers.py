@@ -97,30 +97,6 @@ def test_child_process_of_a_killed_server_does_not_keep_the_lock(stub: StubServe
         os.kill(process_id, signal.SIGKILL)
 
 
-@pytest.mark.filterwarnings("ignore:.*multi-threaded:DeprecationWarning")
-@pytest.mark.skipif(os.name == "nt", reason="needs fork")
-def test_forked_child_does_not_inherit_the_lock(manager: SessionManager, sessions_dir: Path) -> None:
-    manager.create_session(OPTIONS)
-    answers, go = os.pipe(), os.pipe()
-    if (process_id := os.fork()) == 0:
-        try:
-            manager.create_session(OPTIONS)
-        except DirectoryInUse:
-            os.write(answers[1], b"refused")
-        os.read(go[0], 1)
-        os._exit(0)
-    try:
-        assert os.read(answers[0], 10) == b"refused"
-        assert is_locked(sessions_dir)
-        manager.close()
-        assert not is_locked(sessions_dir)
-    finally:
-        os.write(go[1], b".")
-        os.waitpid(process_id, 0)
-        for end in (*answers, *go):
-            os.close(end)
-
-
 def test_executed_child_does_not_inherit_the_lock(manager: SessionManager, sessions_dir: Path) -> None:
     manager.create_session(OPTIONS)
     with subprocess.Popen(

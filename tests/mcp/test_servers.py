@@ -281,9 +281,8 @@ def reloading(shared_stub: StubServer, tmp_path_factory: pytest.TempPathFactory)
         (b"[" * 100_000, "it is not valid JSON: RecursionError"),
         (b"[]", 'it has no object "mcpServers"; add {"mcpServers": {...}}'),
         (b'{"mcpServers": {"a": 5}}', "a: it must be an object"),
-        (b'{"mcpServers": {"": {}}}', ": the name of a server is empty"),
     ],
-    ids=["cut", "bytes", "deep", "list", "number", "nameless"],
+    ids=["cut", "bytes", "deep", "list", "number"],
 )
 def test_malformed_file_is_a_problem(reloading: Shared, content: bytes, message: str) -> None:
     write_mcp(reloading.data_dir).write_bytes(content)
@@ -432,7 +431,7 @@ def test_repeated_reloads_leave_no_process_behind(
 ) -> None:
     """Processes that are still starting are ended, too, with their children."""
     monkeypatch.setattr(all_servers, "START_TIMEOUT_SECONDS", 0)
-    monkeypatch.setattr("mochi_server.mcp.transports.EXIT_GRACE_SECONDS", 0.1)
+    monkeypatch.setattr("mochi_server.mcp.connection.EXIT_GRACE_SECONDS", 0.1)
     stubborn = {**by_hand(tmp_path), "command": "sh", "args": ["-c", "trap '' TERM; sleep 77 & wait"]}
     write_mcp(tmp_path, hand=stubborn)
     with RunningServer(tmp_path, stub.url) as server, ThreadPoolExecutor() as pool:
@@ -474,7 +473,7 @@ def test_stop_ends_mcp_servers_and_their_children(
 ) -> None:
     """This includes a server that ignores SIGTERM and the end of its input."""
     assert "echo" in api.ok(api.http.get("/tools"))["tools"]
-    monkeypatch.setattr("mochi_server.mcp.transports.EXIT_GRACE_SECONDS", 0.1)  # the server has imported the module
+    monkeypatch.setattr("mochi_server.mcp.connection.EXIT_GRACE_SECONDS", 0.1)  # the server has imported the module
     pids = started(tmp_path)
     assert [is_alive(pid) for pid in pids] == [True, True]
     server.stop()

@@ -3,21 +3,17 @@
 import time
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 import pytest_asyncio
+from mcp_types import CallToolResult, ImageContent, Tool, ToolAnnotations
 
 from mochi_server.constants import MAX_IMAGES
-from mochi_server.mcp.schema_checks import SchemaChecks
+from mochi_server.mcp.tool_mapping import McpTool, SchemaChecks, content_of, map_tools
 from mochi_server.tools.schema import InvalidArguments
 from tests.support.images import PNG as DOT
 from tests.support.images import base64_image
-
-if TYPE_CHECKING:
-    from mcp_types import Tool
-
-    from mochi_server.mcp.tool_mapping import McpTool
 
 PNG = base64_image(DOT)
 M = {"type": "integer", "default": 5}
@@ -32,14 +28,10 @@ class Mapper:
 
     checks: SchemaChecks
 
-    async def tools(self, tools: "list[Tool]") -> "tuple[list[McpTool], list[str]]":
-        from mochi_server.mcp.tool_mapping import map_tools
-
+    async def tools(self, tools: list[Tool]) -> tuple[list[McpTool], list[str]]:
         return await map_tools(tools, self.checks)
 
-    async def tool(self, **schema: Any) -> "McpTool":
-        from mcp_types import Tool
-
+    async def tool(self, **schema: Any) -> McpTool:
         (usable,), problems = await self.tools([Tool(name="tool", input_schema={"type": "object", **schema})])
         assert problems == []
         return usable
@@ -126,10 +118,6 @@ async def test_javascript_pattern_is_no_problem(mapper: Mapper, pattern: str) ->
 
 
 async def test_result_has_at_most_as_many_images_as_a_message() -> None:
-    from mcp_types import CallToolResult, ImageContent
-
-    from mochi_server.mcp.tool_mapping import content_of
-
     image, broken = (ImageContent(type="image", data=data, mime_type="image/png") for data in (PNG, "no base64"))
     content = content_of(CallToolResult(content=[broken, *[image] * (MAX_IMAGES + 1)]))
     first, *others, last = content.text.splitlines()
@@ -139,29 +127,14 @@ async def test_result_has_at_most_as_many_images_as_a_message() -> None:
     assert last == "[image, image/png, 70 bytes: not shown]"
 
 
-async def test_defaults_that_their_schema_rejects_are_not_sent(mapper: Mapper) -> None:
-    number = {"type": "integer", "default": "many"}
+async def test_defaults_of_required_arguments_are_sent(mapper: Mapper) -> None:
     tool = await mapper.tool(
-        properties={"n": number, "m": {"$ref": "#/$defs/M"}}, required=["n", "m"], **{"$defs": {"M": M}}
+        properties={"n": {"type": "integer"}, "m": {"$ref": "#/$defs/M"}}, required=["n", "m"], **{"$defs": {"M": M}}
     )
     assert tool.schema.parameters["required"] == ["n"]
     assert (await tool.schema.bind({"n": 1})).args == ({"n": 1, "m": 5},)
     with pytest.raises(InvalidArguments, match="'n' is a required property"):
         await tool.schema.bind({})
-
-
-async def test_defaults_of_nested_arguments_are_sent(mapper: Mapper) -> None:
-    page = {"type": "object", "properties": {"size": M, "at": {"type": "integer"}}, "required": ["size", "at"]}
-    filters = {"type": "array", "items": {"type": "object", "properties": {"m": M}, "required": ["m"]}}
-    options = {"type": "object", "properties": {"m": M}, "required": ["m"], "default": {}}
-    properties = {"page": page, "filters": filters, "options": options}
-    tool = await mapper.tool(properties=properties, required=["page", "options"])
-    assert tool.schema.parameters["required"] == ["page"]
-    assert tool.schema.parameters["properties"]["page"]["required"] == ["at"]
-    bound = await tool.schema.bind({"page": {"at": 1}, "filters": [{}, {"m": 2}]})
-    assert bound.args == ({"page": {"at": 1, "size": 5}, "filters": [{"m": 5}, {"m": 2}], "options": {"m": 5}},)
-    with pytest.raises(InvalidArguments, match="page: 'at' is a required property"):
-        await tool.schema.bind({"page": {}})
 
 
 async def test_schema_of_an_old_draft_is_usable(mapper: Mapper) -> None:
@@ -172,8 +145,6 @@ async def test_schema_of_an_old_draft_is_usable(mapper: Mapper) -> None:
 
 
 async def test_invalid_or_too_large_schema_is_a_problem_of_its_tool(mapper: Mapper) -> None:
-    from mcp_types import Tool
-
     deep: dict[str, Any] = {}
     for _ in range(100):
         deep = {"type": "array", "items": deep}
@@ -207,8 +178,6 @@ async def test_invalid_or_too_large_schema_is_a_problem_of_its_tool(mapper: Mapp
 async def test_tool_is_read_only_if_its_hints_say_only_that(
     mapper: Mapper, hints: dict[str, Any] | None, read_only: bool
 ) -> None:
-    from mcp_types import Tool, ToolAnnotations
-
     annotations = None if hints is None else ToolAnnotations(**hints)
     (tool,), _ = await mapper.tools(
         [Tool(name="tool", title="A tool", input_schema={"type": "object"}, annotations=annotations)]

@@ -2,7 +2,7 @@
 
 import asyncio
 
-from mochi_server.util.shielding import cancel_and_wait
+from mochi_server.util.tasks import cancel_and_wait
 
 
 async def test_task_that_swallows_a_cancellation_is_cancelled_again() -> None:

@@ -8,7 +8,7 @@ import pytest
 
 from mochi_server.chat.run import Batch
 from mochi_server.events import ContentDelta, Done
-from mochi_server.util.eager import EagerCall
+from mochi_server.util.tasks import EagerCall
 from tests.support.runs import run_of
 
 

@@ -118,8 +118,6 @@ def test_invalid_tool_does_not_affect_others(tmp_path: Path) -> None:
     ("source", "message"),
     [
         ("def bad(a: Callable[[int], int]) -> str:\n    'Do.'", "cannot be read from JSON"),
-        ("def bad() -> str:\n    'Do \\udc80.'", "cannot be encoded as JSON"),
-        ("def bad(a: str = '\\udc80') -> str:\n    'Do.'", "cannot be encoded as JSON"),
         ("def bad(a: Raising) -> str:\n    'Do.'", "RuntimeError: no schema"),
         ("bad = Raising()", "RuntimeError: no mark"),
         (
@@ -299,19 +297,6 @@ async def test_slow_import_is_used_when_it_ends(tmp_path: Path) -> None:
     assert not (await tools.catalogue()).tools
     await asyncio.to_thread(discovery.discover)  # waits for the import
     assert list((await tools.catalogue()).tools) == ["good"]
-
-
-def test_import_that_is_overtaken_does_not_replace_the_newer_one(tmp_path: Path) -> None:
-    pipe = tmp_path / "pipe"
-    os.mkfifo(pipe)
-    waits = f"import pathlib; pathlib.Path({str(pipe)!r}).read_text(); __all__ = []"
-    discovery = ToolDiscoveryService(write_tools(tmp_path, waits))
-    with ThreadPoolExecutor() as threads:
-        threads.submit(discovery.discover)
-        with pipe.open("w"):  # opens when the import reads the pipe, which ends when the pipe is closed
-            write_tools(tmp_path, f"{GOOD}\n    __all__ = ['good']\n")
-            discovery.reload_tools()
-    assert list(discovery.discover().tools) == ["good"]
 
 
 def test_broken_package_is_reported_while_other_threads_import_modules(tmp_path: Path) -> None:

@@ -88,13 +88,9 @@ def test_name_that_is_defined_twice_is_a_problem(tmp_path: Path, source: str, pl
 
 
 def test_function_that_a_file_defines_twice_is_a_problem(tmp_path: Path) -> None:
-    declared = (
-        "from typing import overload\n@overload\ndef helper(x: int) -> int: ...\ndef helper(x: int) -> int: return x\n"
-    )
     first, second = "def roll() -> int:\n    'Roll.'\n    return 1\n", "def roll() -> int:\n    'Roll.'\n    return 2\n"
-    dice = f"{declared}{first}{second}TOTAL = helper(1)"
-    assert problems(write_tools(tmp_path, EXPORTED, dice=dice)) == [
-        Problem("roll", "dice.py defines it more than once: line 5, line 8. Only the last one is used. Rename one")
+    assert problems(write_tools(tmp_path, EXPORTED, dice=first + second)) == [
+        Problem("roll", "dice.py defines it more than once: line 1, line 4. Only the last one is used. Rename one")
     ]
 
 

@@ -16,7 +16,7 @@ from mochi_server.chat.turn_input import TurnInput
 from mochi_server.errors import MochiError
 from mochi_server.events import ChatEvent, ContentDelta, Snapshot, ThinkingDelta, ToolConfirmationRequired, TurnWarning
 from mochi_server.util.clock import new_id
-from mochi_server.util.eager import EagerCall
+from mochi_server.util.tasks import EagerCall
 
 MAX_BYTES = 8 * 1024 * 1024  # for the events of one run
 _MAX_BATCH_EVENTS = 1000  # in a batch from the log, so that a slow client does not fill the send buffer

@@ -23,7 +23,7 @@ from mochi_server.sessions.types import Image, Message, ToolCall
 from mochi_server.tools.schema import TOO_DEEP
 from mochi_server.tools.toolbox import ToolInvocation, ToolOutcome, failed
 from mochi_server.util.clock import new_id, now
-from mochi_server.util.shielding import run_shielded
+from mochi_server.util.tasks import run_shielded
 
 _COUNTERS = (
     "eval_count",

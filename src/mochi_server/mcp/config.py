@@ -1,7 +1,6 @@
 """Parser of ``mcp.json``, the list of MCP servers in the tools directory.
 
-Error messages never contain values from the file, because the values may be secret. The exceptions are the command and
-the address of a server.
+Error messages contain no values from the file except commands and addresses, because the values may be secret.
 """
 
 import json
@@ -27,13 +26,13 @@ _VARIABLE = re.compile(r"\$\{(?:env:)?([A-Za-z_]\w*)(?::-([^}]*))?\}")
 """Reference to an environment variable: ``${NAME}``, ``${env:NAME}`` or ``${NAME:-default}``."""
 
 
-class _ServerEntry(BaseModel):
-    model_config = ConfigDict(frozen=True, coerce_numbers_to_str=True, hide_input_in_errors=True)
+_SETTINGS = ConfigDict(frozen=True, coerce_numbers_to_str=True, hide_input_in_errors=True)
 
 
-class LocalServer(_ServerEntry):
+class LocalServer(BaseModel):
     """An MCP server that is started as a child process. ``cwd`` is relative to the tools directory."""
 
+    model_config = _SETTINGS
     command: str = Field(min_length=1)
     args: list[str] = Field([], repr=False)
     env: dict[str, str] = Field({}, repr=False)
@@ -49,9 +48,10 @@ class LocalServer(_ServerEntry):
         return list(self.env.values())
 
 
-class RemoteServer(_ServerEntry):
+class RemoteServer(BaseModel):
     """An MCP server that is reached over HTTP."""
 
+    model_config = _SETTINGS
     url: str = Field(repr=False)
     headers: dict[str, str] = Field({}, repr=False)
     type: Literal["http", "streamable-http", "streamableHttp", "streamable_http"] = "http"
@@ -72,15 +72,11 @@ class RemoteServer(_ServerEntry):
 
     def secrets(self) -> list[str]:
         """Return the values that are masked in messages."""
-        parts = urlsplit(self.url)
-        in_url = [self.url, parts.query, parts.username, parts.password, unquote(parts.password or "")]
+        parts, headers = urlsplit(self.url), self.headers.values()
         path = parts.path.strip("/")
-        return [
-            *filter(None, in_url),
-            *([path] if len(path) > _MAX_SHOWN_PATH_LENGTH else []),
-            *self.headers.values(),
-            *(value.rpartition(" ")[2] for value in self.headers.values()),
-        ]
+        in_url = [self.url, parts.query, parts.username, parts.password, unquote(parts.password or "")]
+        in_url += [path] if len(path) > _MAX_SHOWN_PATH_LENGTH else []
+        return [*filter(None, in_url), *headers, *(value.rpartition(" ")[2] for value in headers)]
 
 
 ServerConfig = LocalServer | RemoteServer
@@ -111,12 +107,12 @@ def read_config(directory: Path | None) -> McpConfig:
     for name, entry in entries.items():
         try:
             if not (isinstance(entry, dict) and entry.get("disabled") is True):
-                servers[name] = _server(name, entry)
+                servers[name] = _server(entry)
         except _InvalidEntry as error:
             problems.append(Problem(FILE, f"{name}: {error}"))
     if servers and find_spec("mcp") is None:
-        needs_extra = Problem(FILE, "MCP servers need the extra mcp: pip install 'mochi-server[mcp]'")
-        return McpConfig(problems=(needs_extra, *problems))
+        problems.insert(0, Problem(FILE, "MCP servers need the extra mcp: pip install 'mochi-server[mcp]'"))
+        servers = {}
     return McpConfig(servers, tuple(problems))
 
 
@@ -129,19 +125,16 @@ def _entries(path: Path) -> dict[str, Any]:
         data = json.loads(path.read_text("utf-8-sig"))
     except OSError as error:
         raise _InvalidEntry(f"it cannot be read: {error.strerror}") from error
-    except json.JSONDecodeError as error:
-        raise _InvalidEntry(f"it is not valid JSON: {error.msg} (line {error.lineno})") from error
-    except (UnicodeDecodeError, RecursionError) as error:
-        raise _InvalidEntry(f"it is not valid JSON: {type(error).__name__}") from error
+    except (ValueError, RecursionError) as error:
+        text = f"{error.msg} (line {error.lineno})" if isinstance(error, json.JSONDecodeError) else type(error).__name__
+        raise _InvalidEntry(f"it is not valid JSON: {text}") from error
     servers = data.get("mcpServers") if isinstance(data, dict) else None
     if not isinstance(servers, dict):
         raise _InvalidEntry('it has no object "mcpServers"; add {"mcpServers": {...}}')
     return servers
 
 
-def _server(name: str, entry: object) -> ServerConfig:
-    if not name.strip():
-        raise _InvalidEntry("the name of a server is empty")
+def _server(entry: object) -> ServerConfig:
     if not isinstance(entry, dict):
         raise _InvalidEntry("it must be an object")
     if not (entry.get("command") or entry.get("url")):
@@ -154,7 +147,6 @@ def _server(name: str, entry: object) -> ServerConfig:
 
 
 def _expanded(value: Any) -> Any:
-    """Replace the references to environment variables in all texts of ``value``, and return the result."""
     if isinstance(value, dict):
         return {key: _expanded(each) for key, each in value.items()}
     if isinstance(value, list):

@@ -1,33 +1,57 @@
-"""Connection to an MCP server through the MCP SDK. Importing this module takes a second and needs the extra ``mcp``."""
+"""Connections to MCP servers through the MCP SDK, over child processes and HTTP.
 
+Unlike the transports of the SDK, these limit the size of messages and the time to close, and stop orphaned processes.
+Importing this module takes a second and needs the extra ``mcp``.
+"""
+
+import asyncio
 import logging
-from collections.abc import AsyncGenerator
-from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
+import os
+import shutil
+import ssl
+import sysconfig
+from asyncio.subprocess import PIPE, Process
+from collections.abc import AsyncGenerator, AsyncIterator
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
+from errno import ENOENT
+from functools import partial
+from pathlib import Path
 from typing import Any, cast
 
 import anyio
+import httpx2
 import mcp_types
+from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStream
 from mcp import Client, MCPError
 from mcp.client import Transport
+from mcp.client.stdio import get_default_environment
+from mcp.client.streamable_http import streamable_http_client
 from mcp.client.subscriptions import ListenNotSupportedError, SubscriptionLost
+from mcp.shared.message import SessionMessage
 from pydantic import ValidationError
 
 from mochi_server import __version__
 from mochi_server.mcp.config import LocalServer, RemoteServer, ServerConfig
-from mochi_server.mcp.messages import MAX_TOOLS, MessageFilter
-from mochi_server.mcp.schema_checks import SchemaChecks
-from mochi_server.mcp.session import McpSession, MessageTooLarge, invalid_response
-from mochi_server.mcp.tool_mapping import McpTool, content_of, map_tools
-from mochi_server.mcp.transports import http, stdio
+from mochi_server.mcp.messages import MAX_TOOLS, MessageFilter, append, decode, read_lines
+from mochi_server.mcp.session import MAX_MESSAGE_BYTES, McpSession, MessageTooLarge, invalid_response
+from mochi_server.mcp.tool_mapping import McpTool, SchemaChecks, content_of, map_tools
 from mochi_server.tools.execution import ToolContent, ToolRaised
+from mochi_server.util import platform
+from mochi_server.util.net import is_loopback
 
+EXIT_GRACE_SECONDS = 1  # seconds that a server has to exit after its stdin is closed, and again after SIGTERM
+_REAP_SECONDS = 1  # maximum seconds to wait until the event loop detects that a killed server has exited
+_CHUNK_BYTES = 64 * 1024  # maximum size of one read, and of one line of stderr
+_CONNECT_SECONDS = 10
+_CLOSE_SECONDS = 1  # maximum seconds to wait for the response to the request that ends the HTTP session
+# A restarted server rejects requests of the old session.
 _SESSION_LOST_CODES = frozenset({mcp_types.CONNECTION_CLOSED, mcp_types.INVALID_REQUEST})
-"""Error codes after which a remote session is unusable. A restarted server rejects requests of the old session."""
+# Prefixes of the SDK's messages for a refused response, and for a closed connection, whose code has other uses
 _FAILED_MESSAGES = ("Failed to parse JSON response: ", "SSE stream failed: ")
-"""Prefixes of the SDK's messages for a response that the transport refused."""
 _CLOSED_MESSAGES = ("Connection closed", "SSE stream ")
-"""Prefixes of the SDK's messages for a closed connection. Servers use the same error code for other errors."""
+
+_Incoming = MemoryObjectSendStream[SessionMessage | Exception]
 
 for _name in ("mcp", "client", "httpx2", "httpcore2"):  # logs of the SDK contain URLs and messages, which may be secret
     logging.getLogger(_name).setLevel(logging.CRITICAL)
@@ -46,7 +70,8 @@ class McpConnection:
         """Return the usable tools of the server, and the problems of its unusable tools. Raises errors of the SDK."""
         tools: list[mcp_types.Tool] = []
         cursor = None
-        self.filter.start_listing()
+        self.filter.listed = 0
+        self.filter.problems.clear()
         while True:
             page = await self.client.list_tools(cursor=cursor)
             tools += page.tools
@@ -67,9 +92,7 @@ class McpConnection:
         try:
             result = await self.client.call_tool(tool, arguments)
         except MCPError as error:
-            reason = error.message
-            for prefix in _FAILED_MESSAGES:
-                reason = reason.removeprefix(prefix)
+            reason = error.message.removeprefix(_FAILED_MESSAGES[0]).removeprefix(_FAILED_MESSAGES[1])
             if self.session.received_too_much or reason == str(MessageTooLarge()):
                 raise ToolRaised(f"{MessageTooLarge()}, which is the limit. Request a smaller result.") from error
             closed = error.code == mcp_types.CONNECTION_CLOSED and reason.startswith(_CLOSED_MESSAGES)
@@ -100,9 +123,7 @@ async def connect(server: ServerConfig, cwd: str | None, session: McpSession) ->
                 async for _ in changes:
                     session.changed.set()
 
-    streams: AbstractAsyncContextManager[Any] = (
-        stdio(server, cwd, session) if isinstance(server, LocalServer) else http(server, session)
-    )
+    streams = _stdio(server, cwd, session) if isinstance(server, LocalServer) else _http(server, session)
     message_filter = MessageFilter(lambda: client.session.protocol_version or mcp_types.LATEST_PROTOCOL_VERSION)
     client = Client(
         cast("Transport", message_filter.wrap(streams)),
@@ -116,3 +137,199 @@ async def connect(server: ServerConfig, cwd: str | None, session: McpSession) ->
             tasks.start_soon(watch_tools)
         yield McpConnection(client, session, message_filter, is_remote=isinstance(server, RemoteServer))
         tasks.cancel_scope.cancel()
+
+
+@asynccontextmanager
+async def _stdio(server: LocalServer, cwd: str | None, session: McpSession) -> AsyncGenerator[Any, None]:
+    process = await _start(server, cwd)
+    incoming, read = anyio.create_memory_object_stream[SessionMessage | Exception](0)
+    write, outgoing = anyio.create_memory_object_stream[SessionMessage](0)
+    with platform.group_guard(process.pid):
+        try:
+            async with anyio.create_task_group() as tasks, incoming, read, write, outgoing:
+                tasks.start_soon(_read, process, incoming, session)
+                tasks.start_soon(_write, process, outgoing)
+                tasks.start_soon(_log, process, session)
+                yield read, write
+                tasks.cancel_scope.cancel()
+        finally:
+            with anyio.CancelScope(shield=True):
+                await _stop(process)
+
+
+async def _start(server: LocalServer, cwd: str | None) -> Process:
+    environment = {**get_default_environment(), **server.env}
+    # Services do not activate the virtual environment, but its programs must be found.
+    search_path = os.pathsep.join(filter(None, [environment.get("PATH", os.defpath), sysconfig.get_path("scripts")]))
+    _check_files(server.command, cwd, search_path)
+    starting = asyncio.ensure_future(
+        asyncio.create_subprocess_exec(
+            server.command,
+            *server.args,
+            env={**environment, "PATH": search_path},
+            cwd=cwd,
+            stdin=PIPE,
+            stdout=PIPE,
+            stderr=PIPE,
+            limit=_CHUNK_BYTES,
+            start_new_session=True,
+        )
+    )
+    try:
+        return await asyncio.shield(starting)
+    except asyncio.CancelledError:  # the process starts despite the cancellation
+        with anyio.CancelScope(shield=True), suppress(OSError, ValueError):
+            await _stop(await starting)
+        raise
+
+
+def _check_files(command: str, cwd: str | None, search_path: str) -> None:
+    if cwd is not None and not Path(cwd).is_dir():
+        raise FileNotFoundError(ENOENT, "its directory cwd does not exist")
+    if Path(command).name == command and shutil.which(command, path=search_path) is None:
+        raise FileNotFoundError(ENOENT, "the program was not found; install it, or set its full path as the command")
+
+
+async def _chunks(stream: asyncio.StreamReader | None) -> AsyncIterator[bytes]:
+    while stream is not None and (chunk := await stream.read(_CHUNK_BYTES)):
+        yield chunk
+
+
+async def _read(process: Process, incoming: _Incoming, session: McpSession) -> None:
+    with incoming, suppress(anyio.BrokenResourceError, anyio.ClosedResourceError, ConnectionError):
+        try:
+            async for line in read_lines(_chunks(process.stdout)):
+                if (message := await decode(line)) is not None:  # other lines are the output of a print function
+                    await incoming.send(SessionMessage(message))
+        except MessageTooLarge:
+            session.received_too_much = True
+            raise
+    session.end()
+
+
+async def _write(process: Process, outgoing: MemoryObjectReceiveStream[SessionMessage]) -> None:
+    assert process.stdin is not None  # noqa: S101 - it is a pipe
+    with outgoing, suppress(ConnectionError):
+        async for item in outgoing:
+            line = item.message.model_dump_json(by_alias=True, exclude_unset=True)
+            process.stdin.write(line.encode("utf-8", "replace") + b"\n")
+            await process.stdin.drain()
+
+
+async def _log(process: Process, session: McpSession) -> None:
+    assert process.stderr is not None  # noqa: S101 - it is a pipe
+    while not process.stderr.at_eof():
+        with suppress(ValueError):  # the line is too long
+            session.log((await process.stderr.readline()).decode("utf-8", "replace").rstrip())
+        await asyncio.sleep(0)  # `readline` does not yield while there is data
+
+
+async def _discard(stream: asyncio.StreamReader | None) -> None:
+    with suppress(ConnectionError):
+        async for _ in _chunks(stream):
+            await asyncio.sleep(0)  # `read` does not yield while there is data
+
+
+async def _stop(process: Process) -> None:
+    """Stop a server in the order that MCP specifies: close its stdin, send SIGTERM, then send SIGKILL.
+
+    Before each signal, the server has ``EXIT_GRACE_SECONDS`` to exit. The signals go to its whole process group. The
+    output of the server is read to the end, because the pipes stay open until then.
+    """
+    assert process.stdin is not None  # noqa: S101 - it is a pipe
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(_discard, process.stdout)
+        tasks.start_soon(_discard, process.stderr)
+        try:
+            process.stdin.close()
+            with anyio.move_on_after(EXIT_GRACE_SECONDS):
+                await process.wait()
+            platform.terminate_group(process.pid)
+            with anyio.move_on_after(EXIT_GRACE_SECONDS):
+                await process.wait()
+        finally:
+            platform.terminate_group(process.pid, kill=True)
+        tasks.cancel_scope.deadline = anyio.current_time() + _REAP_SECONDS
+        await process.wait()
+
+
+@asynccontextmanager
+async def _http(server: RemoteServer, session: McpSession) -> AsyncGenerator[Any, None]:
+    async def limit(request: httpx2.Request) -> None:
+        if request.method == "DELETE":  # it ends the session
+            request.extensions["timeout"] = dict.fromkeys(("connect", "read", "write", "pool"), _CLOSE_SECONDS)
+
+    async def check(response: httpx2.Response) -> None:
+        if response.request.method == "POST":  # the SDK ignores error responses to other requests
+            session.error_status = response.status_code if response.is_error else None
+        is_sse = response.headers.get("content-type", "").lower().startswith("text/event-stream")
+        encoding = response.headers.pop("content-encoding", "identity")
+        assert isinstance(response.stream, httpx2.AsyncByteStream)  # noqa: S101 - the client is asynchronous
+        response.stream = _CheckedBody(response.stream, encoding, is_sse=is_sse)
+
+    is_https = server.url.lower().startswith("https")
+    create_context = httpx2.create_ssl_context if is_https else partial(ssl.SSLContext, ssl.PROTOCOL_TLS_CLIENT)
+    async with (
+        httpx2.AsyncClient(
+            # Compression would defeat the size limit.
+            headers={**server.headers, "Accept-Encoding": "identity"},
+            # The caller has a timeout for responses.
+            timeout=httpx2.Timeout(_CONNECT_SECONDS, read=None),
+            verify=await anyio.to_thread.run_sync(create_context),  # reading the certificates takes 50 ms
+            trust_env=not is_loopback(httpx2.URL(server.url).host),
+            event_hooks={"request": [limit], "response": [check]},
+        ) as client,
+        streamable_http_client(server.url, http_client=client, max_sse_event_size=MAX_MESSAGE_BYTES) as streams,
+    ):
+        yield streams
+
+
+class _CheckedBody(httpx2.AsyncByteStream):
+    """A response body whose messages are within the limits. Malformed responses become error responses."""
+
+    def __init__(self, body: httpx2.AsyncByteStream, encoding: str, *, is_sse: bool) -> None:
+        self._body = body
+        self._encoding = encoding
+        self._is_sse = is_sse
+
+    async def __aiter__(self) -> AsyncIterator[bytes]:
+        try:
+            if self._encoding.strip().lower() not in ("", "identity"):
+                raise httpx2.StreamError("it sent a compressed response, although the request forbids it")
+            async for part in self._events() if self._is_sse else self._message():
+                yield part
+        except (MessageTooLarge, httpx2.StreamError) as error:
+            # The SDK shows only these types.
+            raise (httpx2.SSEError if self._is_sse else httpx2.StreamError)(str(error)) from error
+
+    async def aclose(self) -> None:
+        await self._body.aclose()
+
+    async def _message(self) -> AsyncIterator[bytes]:
+        data = bytearray()
+        async for chunk in self._body:
+            append(data, chunk)
+            await asyncio.sleep(0)  # the body does not yield while there is data
+        if (message := await _checked(data)) is None:
+            raise httpx2.StreamError("its response is not valid MCP: it is not a message")
+        yield message
+
+    async def _events(self) -> AsyncIterator[bytes]:
+        data, others = bytearray(), bytearray()
+        async for line in read_lines(self._body):
+            text = line.rstrip(b"\r")
+            if text.startswith(b"data:"):
+                append(data, text[5:] + b"\n")
+            elif text:
+                append(others, text + b"\n")
+            else:  # the end of an event
+                if message := await _checked(data):
+                    others += b"data: " + message + b"\n"
+                yield bytes(others) + b"\n"
+                data.clear()
+                others.clear()
+
+
+async def _checked(data: bytearray) -> bytes | None:
+    message = await decode(bytes(data))
+    return None if message is None else message.model_dump_json(by_alias=True, exclude_unset=True).encode()

@@ -1,8 +1,7 @@
 """Checks of the messages of MCP servers, before the SDK reads them.
 
-The SDK rejects a whole message if a part of it is malformed, and ignores a response with an unknown ID. The request
-then waits for its timeout. These checks remove malformed tools, and return error responses for other faults, so that
-only one request fails, with the reason.
+The SDK rejects a whole message if a part of it is malformed, and ignores a response with an unknown ID. These checks
+remove malformed tools, and return error responses for other faults, so that only one request fails, with the reason.
 """
 
 import asyncio
@@ -17,15 +16,7 @@ import anyio
 import mcp_types
 from anyio.abc import ObjectReceiveStream, ObjectSendStream
 from mcp.shared.message import SessionMessage
-from mcp_types import (
-    JSONRPCError,
-    JSONRPCMessage,
-    JSONRPCNotification,
-    JSONRPCRequest,
-    JSONRPCResponse,
-    RequestId,
-    jsonrpc_message_adapter,
-)
+from mcp_types import JSONRPCError, JSONRPCMessage, JSONRPCNotification, JSONRPCRequest, JSONRPCResponse
 from mcp_types.methods import parse_server_result
 from pydantic import ValidationError
 
@@ -33,8 +24,7 @@ from mochi_server.mcp.session import MAX_MESSAGE_BYTES, MessageTooLarge
 from mochi_server.tools.execution import shorten
 
 MAX_TOOLS = 1000
-MAX_VALUES = 50_000
-"""Maximum number of values in one message. A small value takes a hundred times its size in memory."""
+MAX_VALUES = 50_000  # maximum number of values in one message. A small value takes a hundred times its size in memory
 _MAX_BLOCKS = 1000
 _MAX_SHOWN = 100
 _CHUNK_BYTES = 64 * 1024
@@ -49,13 +39,9 @@ _LAST_ID = re.compile(_ID + rb"[^{}\[\]]*\}\s*$")
 """ID of a message that cannot be decoded, before its first and after its last nested value."""
 _TAIL_BYTES = 300
 
-_ENDLESS = "subscriptions/listen"
-"""Method of the request whose response arrives when the connection ends."""
+_ENDLESS = "subscriptions/listen"  # method of the request whose response arrives when the connection ends
 _USED_KEYS = ("name", "title", "description", "inputSchema", "annotations")
 """Keys of a tool that are used. The SDK would evaluate the other keys, such as slow patterns in ``outputSchema``."""
-
-_Streams = tuple[Any, Any]
-"""Streams of a transport: first the incoming messages, then the outgoing messages."""
 
 
 def append(buffer: bytearray, data: bytes) -> None:
@@ -80,18 +66,14 @@ async def read_lines(chunks: AsyncIterable[bytes]) -> AsyncIterator[bytes]:
 
 
 async def decode(data: bytes) -> JSONRPCMessage | None:
-    """Return a message. Invalid Unicode in it is replaced.
-
-    For a malformed response, return an error response, whose ID is None if it cannot be found. For other malformed
-    data, return None.
-    """
+    """Return a message, an error response in place of a malformed response, or None for other malformed data."""
     await asyncio.sleep(0)  # a flood of messages must not delay requests
     if not data.lstrip().startswith(b"{"):
         return None
     if await _has_too_many_values(data):
         return _error(data, f"it has more than {MAX_VALUES:,} values")
     try:
-        return jsonrpc_message_adapter.validate_json(data, by_name=False)
+        return mcp_types.jsonrpc_message_adapter.validate_json(data, by_name=False)
     except ValidationError as error:
         return await anyio.to_thread.run_sync(_repaired, data, error)  # takes up to a second
 
@@ -114,7 +96,7 @@ async def _has_too_many_values(data: bytes) -> bool:
 def _repaired(data: bytes, error: ValidationError) -> JSONRPCMessage | None:
     try:
         text = json.dumps(json.loads(data.decode("utf-8", "replace")), ensure_ascii=False)
-        return jsonrpc_message_adapter.validate_json(text.encode("utf-8", "replace"), by_name=False)
+        return mcp_types.jsonrpc_message_adapter.validate_json(text.encode("utf-8", "replace"), by_name=False)
     except ValidationError as remaining:
         error = remaining
     except (ValueError, RecursionError):  # it is not valid JSON
@@ -145,9 +127,8 @@ class PendingRequests:
     """Requests of one connection without a response. If only one is pending, a response with an unknown ID is its."""
 
     def __init__(self) -> None:
-        self._pending: dict[str, RequestId] = {}
-        self._known: deque[str] = deque(maxlen=1000)
-        """IDs of the latest requests. A response to one of them may arrive late or twice."""
+        self._pending: dict[str, mcp_types.RequestId] = {}
+        self._known: deque[str] = deque(maxlen=1000)  # a response to one of these may arrive late or twice
 
     def sent(self, message: Any) -> None:
         """Record a message before it is sent to the server."""
@@ -164,13 +145,12 @@ class PendingRequests:
             return message
         if str(message.id) in self._known:
             self._pending.pop(str(message.id), None)
-            return message
-        if len(self._pending) != 1:
-            return message
-        _, request_id = self._pending.popitem()
-        unknown = mcp_types.ErrorData(code=mcp_types.PARSE_ERROR, message=f"{_INVALID}no request has its id")
-        error = message.error if isinstance(message, JSONRPCError) else unknown
-        return JSONRPCError(jsonrpc="2.0", id=request_id, error=error)
+        elif len(self._pending) == 1:
+            _, request_id = self._pending.popitem()
+            unknown = mcp_types.ErrorData(code=mcp_types.PARSE_ERROR, message=f"{_INVALID}no request has its id")
+            error = message.error if isinstance(message, JSONRPCError) else unknown
+            return JSONRPCError(jsonrpc="2.0", id=request_id, error=error)
+        return message
 
 
 class MessageFilter(ObjectReceiveStream[Any]):
@@ -181,21 +161,14 @@ class MessageFilter(ObjectReceiveStream[Any]):
         self._version = version
         self._requests = PendingRequests()
         self._messages: Any = None
-        self.problems: list[str] = []
-        """One error message for each removed tool, in the order of removal."""
-        self.listed = 0
-        """Number of tools in the current listing, with the removed tools."""
+        self.problems: list[str] = []  # one for each removed tool
+        self.listed = 0  # number of tools in the current listing, with the removed tools
 
     @asynccontextmanager
-    async def wrap(self, transport: AbstractAsyncContextManager[_Streams]) -> AsyncGenerator[_Streams, None]:
-        """Open ``transport`` and yield its streams with the filter applied to incoming messages."""
+    async def wrap(self, transport: AbstractAsyncContextManager[Any]) -> AsyncGenerator[Any, None]:
+        """Open ``transport`` and yield its incoming and outgoing streams with the filter applied."""
         async with transport as (self._messages, write):
             yield self, _Outgoing(write, self._requests)
-
-    def start_listing(self) -> None:
-        """Forget the tools and problems of the previous listing."""
-        self.listed = 0
-        self.problems.clear()
 
     async def receive(self) -> Any:
         item = await self._messages.receive()
@@ -242,7 +215,6 @@ class _Outgoing(ObjectSendStream[Any]):
 
 
 def _problem(tool: Any, error: ValidationError) -> str:
-    """Return a message that explains why ``tool`` is malformed."""
     name = tool.get("name") if isinstance(tool, dict) else None
     shown = repr(shorten(name, _MAX_SHOWN)) if isinstance(name, str) else "without a name"
     first = error.errors(include_url=False, include_input=False)[0]

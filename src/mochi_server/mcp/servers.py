@@ -15,8 +15,8 @@ from urllib.parse import quote
 import anyio
 
 from mochi_server.mcp.config import LocalServer, McpConfig, RemoteServer, ServerConfig, read_config
-from mochi_server.mcp.schema_checks import SchemaChecks
 from mochi_server.mcp.session import DISCONNECTED, McpSession, limit_wait
+from mochi_server.mcp.tool_mapping import McpTool, SchemaChecks
 from mochi_server.tools.discovery import RESERVED_NAMES, Tool, ToolCatalogue
 from mochi_server.tools.execution import ToolContent, ToolRaised, shorten
 from mochi_server.tools.loader import Problem
@@ -24,12 +24,10 @@ from mochi_server.util.text import SecretMasker
 
 if TYPE_CHECKING:
     from mochi_server.mcp.connection import McpConnection
-    from mochi_server.mcp.tool_mapping import McpTool
 
 START_TIMEOUT_SECONDS = 5
 """Maximum seconds to wait for MCP servers to connect before the tools are listed. Slower servers connect later."""
-RETRY_SECONDS = 1.0
-"""Pause before the first attempt to reconnect to a remote server. Each failure doubles the pause."""
+RETRY_SECONDS = 1.0  # pause before the first attempt to reconnect to a remote server. Each failure doubles the pause
 MAX_RETRY_SECONDS = 60.0
 _RELIST_DELAY_SECONDS = 0.2
 """Delay before the tools are listed again, so that a burst of change notifications causes one request."""
@@ -120,15 +118,7 @@ class McpServer:
         self.start()
 
     async def _run(self, session: McpSession) -> None:
-        await self._use(session)
-        if isinstance(self._config, RemoteServer):
-            pause, self._pause = self._pause, min(2 * self._pause, MAX_RETRY_SECONDS)
-            await asyncio.sleep(pause)
-            if session is self.session and not self._is_retired:  # no call has reconnected meanwhile
-                self._reconnect()
-
-    async def _use(self, session: McpSession) -> None:
-        """Connect to the server, and return when the connection has failed or ended."""
+        """Connect, and return when the connection has failed or ended. Reconnect to a remote server after a pause."""
         try:
             await self._connect(session)
             logger.warning("MCP connection closed server=%s: %s", self.name, DISCONNECTED)
@@ -142,6 +132,11 @@ class McpServer:
                 )
         finally:
             session.end()
+        if isinstance(self._config, RemoteServer):
+            pause, self._pause = self._pause, min(2 * self._pause, MAX_RETRY_SECONDS)
+            await asyncio.sleep(pause)
+            if session is self.session and not self._is_retired:  # no call has reconnected meanwhile
+                self._reconnect()
 
     async def _connect(self, session: McpSession) -> None:
         # Imported here, because the import takes a second and needs an extra.
@@ -167,10 +162,9 @@ class McpServer:
 
 
 class McpServers:
-    """Manager of the MCP servers in ``mcp.json``. Tools of these servers cannot have a name in ``reserved``."""
+    """Manager of the MCP servers in ``mcp.json`` of a directory. Their tools cannot have a name in ``reserved``."""
 
     def __init__(self, directory: Path | None, reserved: Iterable[str] = ()) -> None:
-        """``directory`` contains ``mcp.json``. If it is None, there are no servers."""
         self._directory = directory
         self._reserved = RESERVED_NAMES | set(reserved)
         self.config = McpConfig()
@@ -180,7 +174,7 @@ class McpServers:
         self._servers: dict[str, McpServer] = {}
         self._retired: list[McpServer] = []
         self._owners: dict[str, tuple[str, str]] = {}
-        """Server and original name of the tool that owns each name. The server "" stands for the tools directory.
+        """Server ("" for the tools directory) and original name of the tool that owns each name.
 
         A name never passes to another tool, so that sessions and waiting calls cannot reach a tool of another server.
         """
@@ -246,7 +240,6 @@ class McpServers:
             server.start()
 
     async def _wait_for(self, servers: Iterable[McpServer]) -> None:
-        """Wait until servers have connected, at most ``START_TIMEOUT_SECONDS`` after they were started."""
         pending = [opened for server in servers if not (opened := server.session.opened).done()]
         seconds = self._wait_until - asyncio.get_running_loop().time()
         if pending and seconds > 0:

@@ -14,8 +14,7 @@ from mochi_server.tools.execution import ToolContent, shorten
 from mochi_server.util.text import SecretMasker
 
 CONNECT_SECONDS = 30
-MAX_MESSAGE_BYTES = 16 * 1024 * 1024
-"""Maximum size of one message of an MCP server."""
+MAX_MESSAGE_BYTES = 16 * 1024 * 1024  # maximum size of one message of an MCP server
 DISCONNECTED = "the connection was closed; the next call reconnects"
 _MAX_TEXT = 500
 _CONNECTING = "it has not responded yet"
@@ -23,9 +22,7 @@ _EXITED = "it exited without a response; its output is in the log at level DEBUG
 
 logger = logging.getLogger(__name__)
 
-
-Call = Callable[[str, dict[str, Any]], Awaitable[ToolContent]]
-"""Function that calls a tool. Raises ``ToolRaised`` if the call fails."""
+Call = Callable[[str, dict[str, Any]], Awaitable[ToolContent]]  # raises ``ToolRaised`` if the call fails
 
 
 class MessageTooLarge(Exception):
@@ -55,13 +52,10 @@ class McpSession:
     opened: "asyncio.Future[Call | None]" = field(default_factory=lambda: asyncio.get_running_loop().create_future())
     """Future with the function that calls tools, or with None if the attempt to connect failed."""
     problem: str | None = _CONNECTING
-    error_status: int | None = None
-    """HTTP status of the latest response to a message, if it is an error."""
-    received_too_much: bool = False
-    """Whether the server sent a message of more than ``MAX_MESSAGE_BYTES`` to its stdout."""
+    error_status: int | None = None  # HTTP status of the latest response to a message, if it is an error
+    received_too_much: bool = False  # whether the server sent a too large message to its stdout
     ended: bool = False
-    changed: asyncio.Event = field(default_factory=asyncio.Event)
-    """Set when the tools have changed or the connection has ended."""
+    changed: asyncio.Event = field(default_factory=asyncio.Event)  # the tools have changed or the connection has ended
 
     def open(self, call: Call) -> None:
         """Make the connection available to calls."""
@@ -96,7 +90,6 @@ class McpSession:
             return f"it responded with HTTP status {self.error_status}"
         if isinstance(error, FileNotFoundError | PermissionError | NotADirectoryError):
             return f"it cannot be started: {error.strerror}"
-        text = f"the connection failed: {str(error) or type(error).__name__}"
-        if isinstance(error, ValidationError):
-            text = invalid_response(error)
+        other = f"the connection failed: {str(error) or type(error).__name__}"
+        text = invalid_response(error) if isinstance(error, ValidationError) else other
         return shorten(self.secrets.mask(" ".join(text.split())), _MAX_TEXT)

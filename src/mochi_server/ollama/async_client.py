@@ -11,7 +11,7 @@ from mochi_server.ollama import payloads
 from mochi_server.ollama.payloads import ModelKey, chat_payload, merge_chunks, qualified_name, read_response
 from mochi_server.ollama.transport import Line, OnLines, Transport
 from mochi_server.ollama.types import ChatMessage, ChatResponse, ModelDetails, ModelInfo
-from mochi_server.util.shielding import cancel_and_wait
+from mochi_server.util.tasks import cancel_and_wait
 
 if TYPE_CHECKING:
     from pydantic import BaseModel
@@ -91,7 +91,10 @@ class AsyncOllamaClient:
 
     async def find_installed(self, name: str) -> ModelInfo:
         """Like ``find_model``, for models that cannot chat too."""
-        await self._refresh_models()
+        if time.monotonic() - self._models_fetched > _MODELS_CACHE_SECONDS:
+            if self._refresh is None or self._refresh.done():
+                self._refresh = self._start(self._fetch_models())
+            await asyncio.shield(self._refresh)
         found = _find(self._models, name) or _find(await self._fetch_models(), name)
         if found is None:
             raise await self._not_found(name)
@@ -187,17 +190,10 @@ class AsyncOllamaClient:
         return merge_chunks([chunk async for chunk in chunks])
 
     def _start(self, request: Coroutine[Any, Any, _Response]) -> asyncio.Task[_Response]:
-        """Start a request that ``aclose`` cancels."""
         task = asyncio.get_running_loop().create_task(request)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
         return task
-
-    async def _refresh_models(self) -> None:
-        if time.monotonic() - self._models_fetched > _MODELS_CACHE_SECONDS:
-            if self._refresh is None or self._refresh.done():
-                self._refresh = self._start(self._fetch_models())
-            await asyncio.shield(self._refresh)
 
     async def _fetch_models(self) -> dict[ModelKey, ModelInfo]:
         self._models = payloads.read_tags(await self._transport.call("GET", "/api/tags"))
@@ -219,17 +215,14 @@ class AsyncOllamaClient:
 
 
 def _find(models: Mapping[ModelKey, ModelInfo], name: str) -> tuple[ModelKey, ModelInfo] | None:
-    """Return the first model with this name. The default tag is ``latest``."""
     return next((item for item in models.items() if qualified_name(item[0][0]) == qualified_name(name)), None)
 
 
 class AsyncInstructorOllamaClient:
-    """Client for structured answers: JSON that matches a Pydantic model. Close it.
-
-    ``timeout`` is the maximum time without new content, in seconds.
-    """
+    """Client for structured answers: JSON that matches a Pydantic model. Close it."""
 
     def __init__(self, host: str = "http://localhost:11434", *, timeout: float = 600) -> None:
+        """``timeout`` is the maximum time without new content, in seconds."""
         self._client = AsyncOllamaClient(host, stall_timeout=timeout)
         self._instructor: Any = None
 

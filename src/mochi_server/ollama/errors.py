@@ -26,8 +26,6 @@ _CHECK_ADDRESS = "Check that MOCHI_OLLAMA_HOST is the address of Ollama, without
 _CHECK_KEY = "Set OLLAMA_API_KEY to its API key. For a model of Ollama's cloud, run `ollama signin`."
 _FOREIGN_TEXTS = ("<", "404 page not found")  # begin an HTML page, and Ollama's response to an unknown path
 _GO_REQUEST = re.compile(r'\bPost "https?://')  # of Ollama to its model runner, with an internal address
-_GO_MAP = re.compile(r"map\[.*?\bmessage:(.*?)(?: \w+:\S*)*\]\s*$", re.DOTALL)  # error object of a model runner
-_MAX_GO_MAP = 1000  # the comparison of a long text with `_GO_MAP` takes minutes
 _JSON_OBJECT = re.compile(r"[^{]*(\{.*\})", re.DOTALL)
 
 logger = logging.getLogger(__name__)
@@ -67,8 +65,7 @@ def refusal_error(status: int, body: bytes, model: str | None = None, retry_afte
     is_foreign = not received or received.startswith(_FOREIGN_TEXTS)
     text = ("" if is_foreign else _readable(received)) or f"Ollama answered with status {status} and no message."
     if status in _BUSY:
-        is_number = retry_after is not None and retry_after.isascii() and retry_after.isdigit()
-        return OllamaBusy(text, status, int(retry_after or 0) if is_number else _RETRY_SECONDS)
+        return OllamaBusy(text, status, int(retry_after) if retry_after and retry_after.isdecimal() else _RETRY_SECONDS)
     is_unknown = (status == HTTPStatus.NOT_FOUND and "not found" in text) or text == "invalid model name"
     if is_unknown and model is not None:
         return ModelNotFound(model)
@@ -93,11 +90,9 @@ def reported_error(line: bytes) -> OllamaError:
 def redirect_error(status: int, location: str) -> OllamaError:
     """Return the error for a redirect. Its message contains only the host of the target."""
     host = urlsplit(location).hostname or "a path on the same host"
-    text = (
-        f"Ollama answered with a redirect (status {status}) to {host}. Redirects are not followed, because that would "
-        "send the conversation to another address. Set MOCHI_OLLAMA_HOST to the address of Ollama itself."
-    )
-    return OllamaError(text, upstream_status=status, redirect_host=host)
+    text = f"Ollama answered with a redirect (status {status}) to {host}, which would send the conversation elsewhere."
+    advice = "Set MOCHI_OLLAMA_HOST to the address of Ollama itself."
+    return OllamaError(f"{text} {advice}", upstream_status=status, redirect_host=host)
 
 
 def is_context_refusal(error: OllamaError) -> bool:
@@ -130,15 +125,12 @@ def _readable(text: str) -> str:
     """Return Ollama's error ``text`` without internal text of the model runner."""
     if _GO_REQUEST.search(text):
         return "Ollama's model runner stopped during the request. See the log of Ollama."
-    if len(text) <= _MAX_GO_MAP and (match := _GO_MAP.search(text)):
-        text = match[1]
-    elif match := _JSON_OBJECT.match(text):
+    if match := _JSON_OBJECT.match(text):
         text = _message_in(match[1]) or ("" if match.start(1) == 0 else text)
     return text.replace("llama-server", "model runner").strip()
 
 
 def _message_in(json: str | bytes) -> str:
-    """Return the message of an error object in JSON, or "" if it has none."""
     try:
         value = orjson.loads(json)
     except orjson.JSONDecodeError:

@@ -53,8 +53,8 @@ class InjectedOllamaClient(AsyncOllamaClient):
 
     list_installed, find_installed = list_models, find_model
 
-    async def _fetch_windows(self) -> None:
-        """Return None, because the injected client does not report which models are loaded."""
+    async def _fetch_windows(self) -> None:  # the injected client does not report which models are loaded
+        return None
 
     async def post_chat(self, payload: Mapping[str, Any], on_lines: OnLines) -> None:
         request = {name: payload.get(name) for name in ("model", "messages", "tools", "think")}

@@ -15,11 +15,9 @@ from mochi_server.ollama.types import ChatMessage, ChatResponse, Encoded, ModelD
 from mochi_server.util.net import full_url, is_loopback
 
 _COUNTERS = [field.name for field in fields(ChatResponse) if field.name.endswith(("_count", "_duration"))]
-_MEBIBYTE = 1024 * 1024
 _TIME = TypeAdapter(AwareDatetime)
 
-ModelKey = tuple[str, str]
-"""Name and digest of a model. Some servers send the same digest for all models, or none."""
+ModelKey = tuple[str, str]  # name and digest of a model. Some servers send the same digest for all models, or none
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,15 +26,11 @@ class Endpoint:
 
     url: str
     headers: dict[str, str]
-    use_proxy: bool
-    """Whether to use the proxies from environment variables. False if Ollama is on this machine."""
+    use_proxy: bool  # whether to use the proxies from environment variables. False if Ollama is on this machine
 
 
 def parse_endpoint(host: str) -> Endpoint:
-    """Parse an address in the format of ``OLLAMA_HOST``. Only the host is required.
-
-    The environment variable ``OLLAMA_API_KEY`` is sent as a bearer token unless the URL has credentials.
-    """
+    """Parse an address in the format of ``OLLAMA_HOST``. Without credentials, it gets the key ``OLLAMA_API_KEY``."""
     parts = urlsplit(full_url(host))
     headers = {}
     if parts.username is not None:
@@ -64,12 +58,12 @@ def chat_payload(
     """Return a request body for ``/api/chat``, without the parameters that are None.
 
     ``context_window`` is the option ``num_ctx``, in tokens. ``logprobs`` is the number of alternatives to each token.
-    ``truncate: false`` is necessary, because Ollama would otherwise truncate a long prompt silently.
     """
     options = dict(options or {})
     if context_window is not None:
         options["num_ctx"] = context_window
     optional = {"tools": tools or None, "think": think, "format": format, "keep_alive": keep_alive}
+    # Without ``truncate: false``, Ollama would truncate a long prompt silently.
     payload: dict[str, Any] = {"model": model, "messages": messages, "stream": True, "truncate": False}
     payload |= {name: value for name, value in optional.items() if value is not None}
     if options:
@@ -162,7 +156,7 @@ def _read_tag(entry: Mapping[str, Any]) -> ModelInfo:
     texts: dict[str, Any] = {name: str(details.get(name) or "") for name in names}
     return ModelInfo(
         name=_name(entry),
-        size_mb=round((entry.get("size") or 0) / _MEBIBYTE, 1),
+        size_mb=round((entry.get("size") or 0) / 1024**2, 1),
         **texts,
         capabilities=list(entry.get("capabilities") or ()),
         context_length=details.get("context_length") or None,
@@ -172,7 +166,6 @@ def _read_tag(entry: Mapping[str, Any]) -> ModelInfo:
 
 
 def _timestamp(value: object) -> int:
-    """Return a time in seconds since 1970, or 0 if it is invalid."""
     try:
         return int(_TIME.validate_python(value).timestamp())
     except ValidationError:

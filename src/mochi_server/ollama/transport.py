@@ -246,7 +246,6 @@ def _has_content(line: Line) -> bool:
 
 
 async def _raise_for_status(response: aiohttp.ClientResponse, payload: Mapping[str, Any]) -> None:
-    """Raise the error for a redirect or for a status of 400 or higher."""
     if HTTPStatus.MULTIPLE_CHOICES <= response.status < HTTPStatus.BAD_REQUEST:
         raise errors.redirect_error(response.status, response.headers.get("Location", ""))
     if response.status >= HTTPStatus.BAD_REQUEST:

@@ -19,11 +19,9 @@ class ModelInfo:
     quantization_level: str = ""
     capabilities: Sequence[str] = field(default_factory=list)
     context_length: int | None = None
-    num_ctx: int | None = None
-    """Context window that the model's Modelfile sets, in tokens."""
+    num_ctx: int | None = None  # context window that the model's Modelfile sets, in tokens
     remote_host: str | None = None
-    modified: int = 0
-    """Time of the last change, in seconds since 1970, or 0 if it is unknown."""
+    modified: int = 0  # time of the last change, in seconds since 1970, or 0 if it is unknown
 
     def has_capability(self, capability: str) -> bool:
         """Return whether the model has a capability, such as "tools", "thinking" or "vision"."""

@@ -14,7 +14,7 @@ from mochi_server.inference.windows import PromptSize
 from mochi_server.ollama.payloads import chat_payload
 from mochi_server.ollama.transport import Line
 from mochi_server.ollama.types import ChatMessage, ModelInfo
-from mochi_server.util.shielding import run_shielded
+from mochi_server.util.tasks import run_shielded
 
 MAX_MODELS = 3
 

@@ -20,7 +20,7 @@ from mochi_server.sessions.session import ChatSession
 from mochi_server.sessions.store import SessionStore
 from mochi_server.sessions.types import Message
 from mochi_server.tools.schema import explain
-from mochi_server.util.shielding import cancel_and_wait
+from mochi_server.util.tasks import cancel_and_wait
 
 _INSTRUCTION = (
     "You summarize conversations. Write `summary`: two to five sentences that say what was talked about and what came "

@@ -12,8 +12,7 @@ from mochi_server.util.text import SecretMasker
 REQUEST_ID: ContextVar[str] = ContextVar("request_id", default="")
 """ID of the current HTTP request. Tasks that the request starts inherit the ID."""
 
-FIELDS = "fields"
-"""Key in the ``extra`` argument of a log call. Its value has additional fields for the JSON line."""
+FIELDS = "fields"  # key in the ``extra`` argument of a log call. Its value has additional fields for the JSON line
 
 _TEXT = "%(asctime)s %(levelname)s %(name)s: %(message)s"
 _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029]")

@@ -1,14 +1,12 @@
-"""Prometheus metrics of a server, and OpenTelemetry spans of its turns.
+"""Prometheus metrics of a server, and OpenTelemetry spans of its turns, without text of conversations.
 
-They are recorded when turns, tool calls and requests end, never per token. Spans contain no text of conversations.
-OpenTelemetry is imported only if its SDK is loaded.
+They are recorded when turns, tool calls and requests end, never per token.
 """
 
 import logging
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
-from datetime import datetime
 from typing import Any, TypeVar
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, ProcessCollector, generate_latest
@@ -19,6 +17,7 @@ from mochi_server.errors import ConfirmationTimeout, OllamaUnreachable, ToolExec
 from mochi_server.inference.gateway import GatewayObserver
 from mochi_server.ollama.payloads import qualified_name
 from mochi_server.sessions.types import Message
+from mochi_server.util.clock import timestamp
 
 M = TypeVar("M", Counter, Gauge, Histogram)
 
@@ -41,8 +40,7 @@ class Metrics(GatewayObserver):
 
     def __init__(self) -> None:
         self.registry = CollectorRegistry()
-        self.described: list[tuple[str, str, tuple[str, ...], str]] = []
-        """Name, kind, labels and description of each metric, for the documentation."""
+        self.described: list[tuple[str, str, tuple[str, ...], str]] = []  # name, kind, labels and description of each
         self._models: set[str] = set()
         self._tools: set[str] = set()
         new = self._new
@@ -107,8 +105,8 @@ class Metrics(GatewayObserver):
         """Record an answer's tokens and the model's load time."""
         model = self._model(str(last.get("model") or ""))
         self._requests.labels(model).inc()
-        for name, direction in (("prompt_eval_count", "in"), ("eval_count", "out")):
-            self._tokens.labels(model, direction).inc(_number(last.get(name)))
+        self._tokens.labels(model, "in").inc(_number(last.get("prompt_eval_count")))
+        self._tokens.labels(model, "out").inc(_number(last.get("eval_count")))
         if (cached := last.get("prompt_eval_cached_count")) is not None:
             self._evaluated.labels(model).inc(max(_number(last.get("prompt_eval_count")) - _number(cached), 0))
         if (seconds := _number(last.get("load_duration")) * _NANO) >= _MIN_LOAD_SECONDS:
@@ -179,7 +177,7 @@ def _record_spans(run: Run, began: int, ended: int) -> None:
         turn.set_attribute("error.type", run.failure.code)
         turn.set_status(StatusCode.ERROR)
     for message in [message for message in run.result.stored if message["role"] == "assistant"]:
-        answered = int(datetime.fromisoformat(message["timestamp"].replace("Z", "+00:00")).timestamp() * 1e9)
+        answered = int(timestamp(message["timestamp"]) * 1e9)
         answer = tracer.start_span(
             f"chat {message.get('model', '')}".rstrip(),
             context=set_span_in_context(turn),

@@ -33,7 +33,6 @@ _NOT_GROUPS = frozenset({"__all__", "__path__", _DESTRUCTIVE, _READ_ONLY})
 _INIT = "__init__.py"
 
 _Function = ast.FunctionDef | ast.AsyncFunctionDef
-
 logger = logging.getLogger(__name__)
 
 
@@ -98,7 +97,6 @@ class ToolDiscoveryService:
         self.cached: ToolCatalogue | None = None
         """Tools that the latest import of the directory found; None before the first import."""
         self._lock = threading.Lock()
-        self._newest: object = None
 
     def discover(self) -> ToolCatalogue:
         """Return the tools of the directory. The first call imports the directory, which blocks the thread."""
@@ -107,12 +105,10 @@ class ToolDiscoveryService:
 
     def reload_tools(self) -> ToolCatalogue:
         """Import the directory again and return its tools. During the import, ``discover`` returns the old tools."""
-        self._newest = scan = object()
         catalogue = ToolCatalogue() if self._directory is None else find_tools(self._directory)
         for problem in catalogue.problems:
             logger.warning("Tool problem name=%s directory=%s: %s", problem.name, self._directory, problem.message)
-        if scan is self._newest:  # this import may have hung while a newer one ended
-            self.cached = catalogue
+        self.cached = catalogue
         return catalogue
 
 
@@ -128,18 +124,15 @@ def find_tools(directory: Path) -> ToolCatalogue:
         return ToolCatalogue(problems=_encodable(find_mistakes(directory, ())))
     package, problems = load_package(directory)
     catalogue = ToolCatalogue(problems=tuple(problems)) if package is None else _read_package(package, problems)
-    exported = None if package is None else vars(package).get("__all__")
+    exported = getattr(package, "__all__", None)
     mistakes = find_mistakes(directory, exported if isinstance(exported, list | tuple) else None)
     return replace(catalogue, problems=_encodable([*catalogue.problems, *mistakes]))
 
 
 def _encodable(problems: Iterable[Problem]) -> tuple[Problem, ...]:
     """Remove duplicates, and escape lone surrogates, which file names and errors may contain but JSON may not."""
-
-    def escape(text: str) -> str:
-        return text.encode(errors="backslashreplace").decode()
-
-    return tuple(dict.fromkeys(Problem(escape(problem.name), escape(problem.message)) for problem in problems))
+    texts = dict.fromkeys((problem.name, problem.message) for problem in problems)
+    return tuple(Problem(*(each.encode(errors="backslashreplace").decode() for each in pair)) for pair in texts)
 
 
 def _read_package(package: ModuleType, problems: list[Problem]) -> ToolCatalogue:
@@ -189,9 +182,9 @@ def _make_tool(name: str, function: Any, marks: Collection[str]) -> Tool:
 
 
 def find_mistakes(directory: Path, exported: Collection[str] | None) -> Iterator[Problem]:
-    """Yield a problem for each syntax error and name that is defined twice, without an import of the files.
+    """Yield each syntax error, name that is defined twice, and function that looks like a tool and is not ``exported``.
 
-    Unless ``exported`` is None, also yield a problem for each function that looks like a tool and is not in it.
+    No file is imported. If ``exported`` is None, every function may be exported.
     """
     trees: dict[str, ast.Module] = {}
     for path in _files(directory, directory):
@@ -210,19 +203,15 @@ def find_mistakes(directory: Path, exported: Collection[str] | None) -> Iterator
 def _files(folder: Path, directory: Path) -> Iterator[Path]:
     for path in [folder / _INIT, *modules_in(folder)]:
         with suppress(OSError, RuntimeError):  # links in a circle
-            if leads_out(path, directory):
-                continue
-            if path.is_dir():
-                yield from _files(path, directory)
-            else:
-                yield path
+            if not leads_out(path, directory):
+                yield from _files(path, directory) if path.is_dir() else [path]
 
 
 def _duplicates(file: str, tree: ast.Module, trees: Mapping[str, ast.Module]) -> Iterator[Problem]:
     """Yield a problem for each public name that a file defines, or ``__init__.py`` imports, more than once."""
     origins: dict[str, dict[str, str]] = defaultdict(dict)
     for node in tree.body:
-        if isinstance(node, _Function) and not node.name.startswith("_") and not _is_overload(node):
+        if isinstance(node, _Function) and not node.name.startswith("_"):
             origins[node.name][f"line {node.lineno}"] = f"line {node.lineno}"
         elif isinstance(node, ast.ImportFrom) and file == _INIT:
             for name in _imported_names(node, trees):
@@ -233,15 +222,11 @@ def _duplicates(file: str, tree: ast.Module, trees: Mapping[str, ast.Module]) ->
             yield Problem(name, f"{text}. Only the last one is used. Rename one")
 
 
-def _is_overload(function: _Function) -> bool:
-    return any("overload" in ast.dump(decorator) for decorator in function.decorator_list)
-
-
 def _imported_names(node: ast.ImportFrom, trees: Mapping[str, ast.Module]) -> list[str]:
     if node.names[0].name != "*":
         return [alias.asname or alias.name for alias in node.names]
-    tree = trees.get(f"{str(node.module).replace('.', '/')}.py")
-    return [function.name for function in _typed_functions(tree)] if tree is not None else []
+    tree = trees.get(f"{str(node.module).replace('.', '/')}.py", ast.Module([], []))
+    return [function.name for function in _typed_functions(tree)]
 
 
 def _not_exported(trees: Mapping[str, ast.Module], exported: Collection[str]) -> Iterator[Problem]:
@@ -268,11 +253,9 @@ def _used_names(file: str, tree: ast.Module) -> Iterator[str]:
 
 
 def _typed_functions(tree: ast.Module) -> Iterator[_Function]:
-    """Yield the public functions that have type annotations for all parameters and for the result."""
     for node in tree.body:
         if isinstance(node, _Function) and not node.name.startswith("_") and node.returns is not None:
-            arguments = node.args
-            parameters = [*arguments.posonlyargs, *arguments.args, *arguments.kwonlyargs]
-            has_fixed_parameters = arguments.vararg is None and arguments.kwarg is None
-            if has_fixed_parameters and all(parameter.annotation is not None for parameter in parameters):
+            parameters = [*node.args.posonlyargs, *node.args.args, *node.args.kwonlyargs]
+            has_types = all(parameter.annotation is not None for parameter in parameters)
+            if has_types and node.args.vararg is None and node.args.kwarg is None:
                 yield node

@@ -3,7 +3,6 @@
 import asyncio
 import contextvars
 import inspect
-import json
 import logging
 import threading
 import time
@@ -12,11 +11,10 @@ from collections.abc import Awaitable, Callable, Collection, Iterator
 from concurrent.futures import Future
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
-from enum import Enum
 from typing import Any, TypeVar
 
 import anyio
-from pydantic_core import PydanticSerializationError, to_json
+from pydantic_core import to_json
 
 from mochi_server.sessions.types import Image
 from mochi_server.tools.discovery import Tool
@@ -26,12 +24,8 @@ from mochi_server.util.clock import now
 T = TypeVar("T")
 
 HISTORY_LENGTH = 100
-_LIMIT_NAME = "MOCHI_TOOL_OUTPUT_LIMIT_CHARS"
-
-MAX_PARALLEL_CALLS = 32
-"""Maximum number of calls, or imports of tools, that run in threads at the same time. Further ones wait."""
-MAX_THREADS = 128
-"""Maximum number of threads, including the threads of timed-out calls whose tools have not returned."""
+MAX_PARALLEL_CALLS = 32  # calls, or imports of tools, that run in threads at the same time. Further ones wait
+MAX_THREADS = 128  # maximum number of threads, including the threads of timed-out calls whose tools have not returned
 
 logger = logging.getLogger(__name__)
 
@@ -62,12 +56,9 @@ class ToolExecutionService:
     """Service that runs tools, with a ``timeout`` in seconds, and stores the last 100 results."""
 
     timeout: float = 60
-    output_limit: int = 20_000
-    """Maximum characters of a result."""
-    on_lost: Callable[[], object] = lambda: None
-    """Callback for a call that times out or is cancelled while its thread still runs."""
-    on_refused: Callable[[], object] = lambda: None
-    """Callback for a call that cannot run because all threads are in use."""
+    output_limit: int = 20_000  # maximum characters of a result
+    on_lost: Callable[[], object] = lambda: None  # called if a thread still runs after the end of its call
+    on_refused: Callable[[], object] = lambda: None  # called if all threads are in use
     _call_slots: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(MAX_PARALLEL_CALLS), init=False)
     _thread_slots: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(MAX_THREADS), init=False)
     _history: deque[ToolExecutionResult] = field(default_factory=lambda: deque(maxlen=HISTORY_LENGTH), init=False)
@@ -107,7 +98,7 @@ class ToolExecutionService:
     async def _run(self, tool: Tool, bound: inspect.BoundArguments) -> ToolContent:
         def finish(value: object) -> ToolContent:
             content = value if isinstance(value, ToolContent) else ToolContent(as_text(value))
-            return replace(content, text=shorten(content.text, self.output_limit, _LIMIT_NAME))
+            return replace(content, text=shorten(content.text, self.output_limit, "MOCHI_TOOL_OUTPUT_LIMIT_CHARS"))
 
         def call() -> ToolContent | Awaitable[object]:
             value = tool.function(*bound.args, **bound.kwargs)
@@ -178,20 +169,14 @@ async def run_in_thread(
 
 
 def as_text(value: object) -> str:
-    """Return a tool's result as text for a model. Structures become JSON, and lone surrogates of file names "?"."""
+    """Return a tool's result as text for a model. Structures become JSON. "?" replaces lone surrogates."""
     if isinstance(value, str):
         return value.encode("utf-8", "replace").decode()
     if value is None:
         return "Done; there is no result."
     if isinstance(value, bytes | bytearray):
         return bytes(value).decode("utf-8", "replace")
-    if isinstance(value, Enum):
-        return as_text(value.value)
-    try:
-        return to_json(value, fallback=str, inf_nan_mode="strings").decode("utf-8", "replace")
-    except PydanticSerializationError:
-        text = json.dumps(value, default=str, ensure_ascii=False, separators=(",", ":"))
-        return text.encode("utf-8", "replace").decode()
+    return to_json(value, fallback=str, inf_nan_mode="strings").decode()
 
 
 def shorten(text: str, limit: int, limit_name: str = "") -> str:
@@ -209,7 +194,16 @@ def shorten(text: str, limit: int, limit_name: str = "") -> str:
 
 async def _run_isolated(work: Awaitable[T]) -> T:
     """Await the result of a tool in a separate task, so that the tool cannot cancel the caller."""
-    task = asyncio.get_running_loop().create_task(_translate_errors(work))
+
+    async def run() -> T:
+        try:
+            return await work
+        except (asyncio.CancelledError, ToolRaised):
+            raise
+        except BaseException as failure:  # user code may raise anything
+            raise _to_tool_raised(failure) from None
+
+    task = asyncio.get_running_loop().create_task(run())
     try:
         await asyncio.wait({task})
     except asyncio.CancelledError:
@@ -218,15 +212,6 @@ async def _run_isolated(work: Awaitable[T]) -> T:
     if task.cancelled():
         raise ToolRaised("CancelledError: it was cancelled")
     return task.result()
-
-
-async def _translate_errors(work: Awaitable[T]) -> T:
-    try:
-        return await work
-    except (asyncio.CancelledError, ToolRaised):
-        raise
-    except BaseException as failure:  # user code may raise anything
-        raise _to_tool_raised(failure) from None
 
 
 def _to_tool_raised(failure: BaseException) -> ToolRaised:

@@ -7,23 +7,20 @@ import traceback
 from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass
-from functools import partial
+from importlib import import_module
 from importlib.abc import Loader
-from importlib.util import module_from_spec, spec_from_file_location
+from importlib.machinery import ModuleSpec
+from importlib.util import spec_from_file_location
 from itertools import count
 from pathlib import Path
-from threading import Lock, RLock
+from threading import Lock
 from types import ModuleType
-from typing import Any
 
 LEADS_OUT = "a link that leads out of the directory"
 
 _PREFIX = "_mochi_tools_"
-_generations = count(1)
-"""Counter for package names. Each import uses a new name, so that a reload imports every file again."""
-
-_PARSER = Lock()
-"""Lock that is held while a syntax tree is created. CPython 3.11 may fail if two threads create trees at once."""
+_generations = count(1)  # each import uses a new package name, so that a reload imports every file again
+_PARSER = Lock()  # CPython 3.11 may fail if two threads create syntax trees at once
 
 
 @dataclass(frozen=True)
@@ -75,17 +72,14 @@ def location(function: object) -> str:
 
 def load_package(directory: Path) -> tuple[ModuleType | None, list[Problem]]:
     """Import a directory. Return its package, or None if ``__init__.py`` fails, and the problems found."""
-    directory = directory.absolute()
-    importer = _PackageImporter(directory)
+    importer = _PackageImporter(directory.absolute())
+    _importers[importer.name] = importer
     try:
-        package = importer.create(importer.name, directory)
-        importer.execute(package)
-    except BaseException as error:  # user code may raise anything, including SystemExit
-        importer.report(error, directory / "__init__.py")
-        for name in [name for name in list(sys.modules) if f"{name}.".startswith(f"{importer.name}.")]:
+        return import_module(importer.name), importer.problems
+    except BaseException:  # user code may raise anything, including SystemExit; the importer reports it
+        for name in [name for name in list(sys.modules) if name.startswith(f"{importer.name}.")]:
             del sys.modules[name]
         return None, importer.problems
-    return package, importer.problems
 
 
 class _PackageImporter(Loader):
@@ -94,43 +88,35 @@ class _PackageImporter(Loader):
     def __init__(self, directory: Path) -> None:
         self.name = f"{_PREFIX}{next(_generations)}"
         self.problems: list[Problem] = []
-        self._unused: set[str] = set()
-        """Names of the modules that have not been executed."""
-        self._lock = RLock()
-        """Lock that is held while a module is executed at its first use."""
         self._directory = directory
 
-    def create(self, name: str, path: Path) -> ModuleType:
-        """Create the module of a file, or of a folder and its submodules. No code is executed yet."""
-        is_folder = path.is_dir()
-        file, folders = (path / "__init__.py", [str(path)]) if is_folder else (path, None)
-        spec = spec_from_file_location(name, file, loader=self, submodule_search_locations=folders)
-        assert spec is not None  # noqa: S101 - there is a loader
-        module = sys.modules[name] = module_from_spec(spec)
-        if is_folder and not leads_out(path, self._directory):
-            for inner in modules_in(path):
-                setattr(module, inner.stem, self.create(f"{name}.{inner.stem}", inner))
-        if name != self.name:
-            self._unused.add(name)
-            vars(module)["__getattr__"] = partial(self._attribute, module)
-        return module
+    @staticmethod
+    def find_spec(name: str, *_: object) -> ModuleSpec | None:
+        package, *parts = name.split(".")
+        if (loader := _importers.get(package)) is None:
+            return None
+        path = loader._directory.joinpath(*parts)
+        if not parts or (path / "__init__.py").is_file():
+            file, folders = path / "__init__.py", [str(path)]
+            return spec_from_file_location(name, file, loader=loader, submodule_search_locations=folders)
+        file = path.with_suffix(".py")
+        return spec_from_file_location(name, file, loader=loader) if file.is_file() else None
 
     def exec_module(self, module: ModuleType) -> None:
-        self._unused.discard(module.__name__)
+        file = Path(str(module.__file__))
         try:
-            self.execute(module)
+            self._execute(file, module)
         except BaseException as error:  # user code may raise anything
-            file = Path(str(module.__file__))
-            self.report(error, file)
+            self._report(error, file)
+            if module.__name__ == self.name:
+                raise
             names = vars(module)
             for name in [name for name in names if not name.startswith("__")]:
                 del names[name]
             names.setdefault("__all__", [])  # packages often concatenate the lists of their files
             names["__getattr__"] = UnavailableFunction(file.name).named
 
-    def execute(self, module: ModuleType) -> None:
-        """Execute the code of a module. Raises any error of that code."""
-        path = Path(str(module.__file__))
+    def _execute(self, path: Path, module: ModuleType) -> None:
         if leads_out(path, self._directory):
             raise ImportError(f"it is {LEADS_OUT}")
         tree = parse_file(path)
@@ -139,7 +125,7 @@ class _PackageImporter(Loader):
             code = compile(tree, path, "exec", dont_inherit=True)
         exec(code, vars(module))  # noqa: S102 - this is an import
 
-    def report(self, error: BaseException, file: Path) -> None:
+    def _report(self, error: BaseException, file: Path) -> None:
         """Record an import error with file and line. The message contains no path outside of the directory."""
         line: int | None = None
         locations = [(Path(frame.filename), frame.lineno) for frame in traceback.extract_tb(error.__traceback__)]
@@ -152,20 +138,6 @@ class _PackageImporter(Loader):
         for directory in (self._directory.resolve(), self._directory):
             text = text.replace(f"{directory}{os.sep}", "")
         self.problems.append(Problem(file.relative_to(self._directory).as_posix(), text))
-
-    def _attribute(self, module: ModuleType, name: str) -> Any:
-        """Return an attribute that the module does not have yet. At the first use, execute the module."""
-        # Special attributes, such as `__wrapped__`, are no use, because some libraries inspect all modules.
-        if name == "__all__" or not name.startswith("__"):
-            with self._lock:
-                if module.__name__ in self._unused:
-                    self.exec_module(module)
-            names = vars(module)
-            if name in names:
-                return names[name]
-            if not isinstance(names["__getattr__"], partial):  # the file defines its own, or is broken
-                return names["__getattr__"](name)
-        raise AttributeError(f"module {module.__name__!r} has no attribute {name!r}", name=name, obj=module)
 
     def _make_relative(self, tree: ast.Module) -> None:
         """Rewrite the imports in ``tree``, so that ``import weather`` imports ``weather.py`` from the directory."""
@@ -190,3 +162,7 @@ def modules_in(directory: Path) -> Iterator[Path]:
         with suppress(OSError):
             if (path.suffix == ".py" and path.stem != "__init__") or (path / "__init__.py").is_file():
                 yield path
+
+
+_importers: dict[str, _PackageImporter] = {}  # never removed, because a function of a tool may import further files
+sys.meta_path.insert(0, _PackageImporter)

@@ -27,11 +27,8 @@ async def import_in_thread(work: Callable[[], T], slots: asyncio.Semaphore, seco
 class ToolSource(Protocol):
     """Source of tools that are not in the tools directory."""
 
-    async def add_tools(self, catalogue: ToolCatalogue) -> ToolCatalogue:
-        """Return a copy of ``catalogue`` with the tools of this source added."""
-
-    async def reload(self) -> None:
-        """Discover the tools again."""
+    async def add_tools(self, catalogue: ToolCatalogue) -> ToolCatalogue: ...
+    async def reload(self) -> None: ...
 
 
 @dataclass(eq=False)
@@ -42,8 +39,7 @@ class ToolRegistry:
     extra_source: ToolSource
     import_seconds: float = IMPORT_SECONDS
     _slots: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(1), init=False)
-    _failed: ToolCatalogue | None = field(default=None, init=False)
-    """Catalogue without tools, with the problem of the latest import that failed or timed out."""
+    _failed: ToolCatalogue | None = field(default=None, init=False)  # has only the problem of a failed import
 
     async def catalogue(self) -> ToolCatalogue:
         """Return all tools. The first call discovers them."""

@@ -10,7 +10,6 @@ from itertools import count
 from typing import Any, cast
 from urllib.parse import unquote
 
-import orjson
 from docstring_parser import parse
 from pydantic import PydanticSchemaGenerationError, PydanticUserError, TypeAdapter, ValidationError
 from pydantic_core import ArgsKwargs
@@ -33,9 +32,6 @@ class InvalidArguments(Exception):
     """The arguments of a tool call are invalid. The message is for the model."""
 
 
-Bind = Callable[[Mapping[str, Any]], Awaitable[inspect.BoundArguments]]
-
-
 @dataclass(frozen=True)
 class ToolSchema:
     """Name, description and parameters of a tool. ``parameters`` is a JSON schema for models."""
@@ -43,12 +39,10 @@ class ToolSchema:
     name: str
     description: str
     parameters: dict[str, Any]
-    overview: dict[str, dict[str, str]]
-    """Python type and description of each parameter by name, for clients."""
-    bind: Bind
+    overview: dict[str, dict[str, str]]  # Python type and description of each parameter by name, for clients
+    bind: Callable[[Mapping[str, Any]], Awaitable[inspect.BoundArguments]]
     """Function that converts and validates arguments. Raises ``InvalidArguments``."""
-    returns: str = ""
-    """Description of the result for models, from the docstring's section "Returns", or ""."""
+    returns: str = ""  # description of the result for models, from the docstring's section "Returns", or ""
 
     def definition(self) -> dict[str, Any]:
         """Return the tool in Ollama's format."""
@@ -72,7 +66,11 @@ def make_schema(function: Callable[..., Any], name: str) -> ToolSchema:
     if inspect.isasyncgenfunction(function):
         raise InvalidTool("it yields its result in parts; return the whole result")
     documentation = inspect.getdoc(function) or ""
-    signature, hints = _signature(function)
+    try:
+        signature = inspect.signature(function, eval_str=True)
+    except Exception as error:  # annotations are user code
+        raise InvalidTool(f"its annotations cannot be read: {error}") from error
+    hints = {each.name: each.annotation for each in signature.parameters.values() if each.annotation is not each.empty}
     if faults := [*_faults(documentation, signature, hints)]:
         raise InvalidTool("; ".join(faults))
     docstring = parse(documentation)  # in the style that finds the most
@@ -80,7 +78,7 @@ def make_schema(function: Callable[..., Any], name: str) -> ToolSchema:
     descriptions = {name: node["description"] for name, node in schema["properties"].items() if "description" in node}
     descriptions |= {each.arg_name: each.description for each in docstring.params if each.description}
     parts = (docstring.short_description, docstring.long_description)
-    tool = ToolSchema(
+    return ToolSchema(
         name=name,
         description="\n\n".join(part.strip() for part in parts if part and part.strip()) or documentation.strip(),
         parameters=supported_schema(inline_references(schema), descriptions),
@@ -91,11 +89,6 @@ def make_schema(function: Callable[..., Any], name: str) -> ToolSchema:
         bind=partial(_bind, signature, adapter),
         returns=_one_line((docstring.returns.description if docstring.returns else None) or ""),
     )
-    try:
-        orjson.dumps((tool.definition(), tool.overview))
-    except TypeError as error:
-        raise InvalidTool(f"its name, docstring or default values cannot be encoded as JSON: {error}") from error
-    return tool
 
 
 async def _bind(
@@ -107,21 +100,9 @@ async def _bind(
         raise InvalidArguments(explain(error)) from error
     except Exception as error:  # validators of types are user code
         raise InvalidArguments(type(error).__name__) from error
-    if names := [name for name, sent in arguments.items() if _has_number_for_boolean(sent, values[name])]:
-        raise InvalidArguments(f"{', '.join(names)}: Input should be a number, not a boolean")
     bound = signature.bind_partial()
     bound.arguments = {name: values[name] for name in signature.parameters}
     return bound
-
-
-def _has_number_for_boolean(sent: object, value: object) -> bool:
-    """Return whether pydantic has converted a boolean in ``sent`` to a number in ``value``."""
-    if isinstance(sent, dict):
-        members = value if isinstance(value, dict) else getattr(value, "__dict__", {})
-        return any(_has_number_for_boolean(each, members.get(name)) for name, each in sent.items())
-    if isinstance(sent, list) and isinstance(value, list | tuple):
-        return any(map(_has_number_for_boolean, sent, value))
-    return isinstance(sent, bool) and type(value) in (int, float)
 
 
 def type_name(annotation: object) -> str:
@@ -141,20 +122,7 @@ def type_name(annotation: object) -> str:
     return getattr(annotation, "__name__", None) or str(annotation).replace("typing.", "")
 
 
-def _signature(function: Callable[..., Any]) -> tuple[inspect.Signature, dict[str, Any]]:
-    try:
-        signature = inspect.signature(function)
-        annotated = (
-            function if hasattr(function, "__annotations__") else getattr(function, "func", type(function).__call__)
-        )
-        hints = typing.get_type_hints(annotated, include_extras=True)
-    except Exception as error:  # annotations are user code
-        raise InvalidTool(f"its annotations cannot be read: {error}") from error
-    return signature, hints
-
-
 def _faults(documentation: str, signature: inspect.Signature, hints: Mapping[str, Any]) -> Iterator[str]:
-    """Yield a reason for each part of a function because of which it cannot be a tool."""
     if not documentation.strip():
         yield "it has no docstring; add one, because models choose tools by their descriptions"
     for parameter in signature.parameters.values():
@@ -162,12 +130,11 @@ def _faults(documentation: str, signature: inspect.Signature, hints: Mapping[str
             yield f"it takes {parameter}; declare each parameter by name, because models need a fixed list"
         elif parameter.name not in hints:
             yield f"its parameter {parameter.name!r} has no type; annotate it"
-    if "return" not in hints:
+    if signature.return_annotation is signature.empty:
         yield "its return type is missing; annotate it"
 
 
 def _adapter(signature: inspect.Signature, hints: Mapping[str, Any]) -> tuple[TypeAdapter[Any], dict[str, Any]]:
-    """Return the validator of a function's arguments, and its JSON schema."""
 
     def collect(**values: Any) -> dict[str, Any]:
         return values

@@ -24,13 +24,10 @@ DecidedBy = Literal["policy", "user", "timeout"]
 class CallProgress:
     """Progress of a tool call. If the turn ends during the call, the progress determines the call's result."""
 
-    is_announced: bool = False
-    """Whether an event has announced the call, so that clients expect an event with the result."""
+    is_announced: bool = False  # whether an event has announced the call, so that clients expect its result
     decided_by: DecidedBy = "policy"
-    running: "ToolInvocation | None" = None
-    """The running call, with any arguments that the user edited. None before the call starts."""
-    partial_output: str = ""
-    """Output of the call so far. If the turn ends during the call, the result begins with this text."""
+    running: "ToolInvocation | None" = None  # the running call, with any arguments that the user edited
+    partial_output: str = ""  # if the turn ends during the call, the result begins with this text
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,8 +38,7 @@ class ToolInvocation:
     id: str
     name: str
     arguments: dict[str, Any]
-    defect: str | None = None
-    """Error message for the model if the call cannot run, for example because it is malformed, or None."""
+    defect: str | None = None  # error message for the model if the call is malformed
     progress: CallProgress = field(default_factory=CallProgress, compare=False, repr=False)
 
     async def bind(self, schema: ToolSchema) -> inspect.BoundArguments:
@@ -69,14 +65,10 @@ class ToolOutcome:
     error_code: str | None = None
     execution_time: float = 0.0
     decided_by: DecidedBy = "policy"
-    has_own_events: bool = False
-    """Whether other events already reported the outcome, so that no ``tool_result`` event is needed."""
-    result: str | None = None
-    """Result of the tool if ``content`` may contain more than the result; None if ``content`` is the result."""
-    images: tuple[Image, ...] = ()
-    """Images of the result, for models that can see."""
-    runs_on_client: bool = False
-    """Whether the client runs the call. The call then has no result yet, and the turn ends."""
+    has_own_events: bool = False  # whether other events already reported the outcome
+    result: str | None = None  # result of the tool if ``content`` may contain more than the result
+    images: tuple[Image, ...] = ()  # images of the result, for models that can see
+    runs_on_client: bool = False  # whether the client runs the call. The call then has no result yet, and the turn ends
 
     def event(self) -> ToolResult:
         return ToolResult(
@@ -103,11 +95,9 @@ class BoundCall:
 
 
 class Toolbox(Protocol):
-    """Set of tools offered to a model."""
+    """Set of tools offered to a model, with schemas in Ollama's format."""
 
-    def schemas(self) -> list[dict[str, Any]]:
-        """Return the schemas of the tools in Ollama's format."""
-
+    def schemas(self) -> list[dict[str, Any]]: ...
     async def run(self, call: ToolInvocation, publish: Publish) -> ToolOutcome:
         """Run a tool call, publish its events and return its outcome. Failed and denied calls do not raise."""
 
@@ -173,17 +163,11 @@ class Approver(Protocol):
     """Interface that determines which tools need approval and requests decisions from the user."""
 
     @property
-    def interactive(self) -> bool:
-        """Whether a client can decide on calls."""
-
+    def interactive(self) -> bool: ...  # whether a client can decide on calls
+    async def requires_approval(self, tool: Tool) -> bool: ...
+    async def approve_for_session(self, tool: Tool) -> None: ...
     async def decide(self, bound: BoundCall, announce: Callable[[str], None]) -> tuple[Decision, BoundCall] | None:
         """Announce the ID of a request, and return the decision and the edited call, or None after the timeout."""
-
-    async def requires_approval(self, tool: Tool) -> bool:
-        """Return whether the current settings require approval for a tool."""
-
-    async def approve_for_session(self, tool: Tool) -> None:
-        """Approve a tool for the rest of the session."""
 
 
 def needs_approval(policy: ToolExecutionPolicy, tool: Tool) -> bool:
@@ -200,10 +184,8 @@ class FunctionToolbox:
     tools: Mapping[str, Tool]
     execution: ToolExecutionService
     approver: Approver
-    current: Callable[[], Awaitable[Mapping[str, Tool]]] | None = None
-    """Function that returns the tools that are enabled now, or None if the tools do not change."""
-    publishes_approved: bool = False
-    """Whether ``run`` publishes ``ToolCalled`` also for a call that the user approved."""
+    current: Callable[[], Awaitable[Mapping[str, Tool]]] | None = None  # returns the tools that are enabled now
+    publishes_approved: bool = False  # whether ``run`` publishes ``ToolCalled`` also for a call that the user approved
 
     def schemas(self) -> list[dict[str, Any]]:
         return [tool.schema.definition() for tool in self.tools.values()]

@@ -1,7 +1,6 @@
 """Synchronous clients for scripts and notebooks. They run asynchronous clients on a background event loop."""
 
 import asyncio
-import os
 import threading
 import weakref
 from collections.abc import Callable, Coroutine
@@ -28,7 +27,7 @@ class BlockingClient(Generic[C]):
 
     def __init__(self, client: C) -> None:
         self._client = client
-        self._loop = _event_loop(os.getpid())
+        self._loop = _event_loop()
         self._finalizer = weakref.finalize(self, _close, client, self._loop)
 
     def close(self) -> None:
@@ -63,8 +62,7 @@ def run(work: Coroutine[Any, Any, T], loop: asyncio.AbstractEventLoop) -> T:
 
 
 @cache
-def _event_loop(_process: int) -> asyncio.AbstractEventLoop:
-    """Return the background event loop of a process. A forked child creates its own event loop and thread."""
+def _event_loop() -> asyncio.AbstractEventLoop:
     loop = asyncio.new_event_loop()
     threading.Thread(target=loop.run_forever, name="clients", daemon=True).start()
     return loop

@@ -11,11 +11,8 @@ _EARLIEST, _LATEST = -62_000_000_000, 250_000_000_000  # Unix times in the years
 
 
 def new_id(digits: int = 10) -> str:
-    """Return an unpredictable ID of ``digits`` hex digits, at most 64.
-
-    Unlike ``secrets``, this makes no system call that releases the interpreter lock, which would cost more time than
-    the ID. A forked process has the same key and numbers, but another process ID.
-    """
+    """Return an unpredictable ID of ``digits`` hex digits, at most 64."""
+    # Unlike `secrets`, this makes no system call that releases the interpreter lock, which would cost more time.
     return blake2b(b"%d %d" % (os.getpid(), next(_NUMBERS)), key=_KEY, digest_size=32).hexdigest()[:digits]
 
 

@@ -1,6 +1,6 @@
 """Validation of requests and files by pydantic: types that report only their first error, and texts of errors.
 
-Pydantic reports each invalid entry by default. A body can contain millions of them, which would exhaust the memory.
+Pydantic would report each invalid entry. A body can contain millions of them, which would exhaust the memory.
 """
 
 from collections.abc import Mapping, Sequence
@@ -8,8 +8,7 @@ from typing import Annotated, Any, TypeVar, cast
 
 from pydantic import Field, ValidatorFunctionWrapHandler, WrapValidator
 
-MAX_REPORTED = 20
-"""Maximum number of entries in the details of an API error."""
+MAX_REPORTED = 20  # maximum number of entries in the details of an API error
 _OBJECT_TYPES = ("dict_type", "model_type", "model_attributes_type")
 """Types of pydantic's errors for values that are no objects. Their messages name Python classes."""
 
@@ -22,8 +21,7 @@ def _validate_each(entries: object, validate: ValidatorFunctionWrapHandler) -> d
     return {name: value for entry in entries.items() for name, value in validate(dict([entry])).items()}
 
 
-Items = Annotated[list[_Item], Field(fail_fast=True)]
-"""List that reports only its first invalid item."""
+Items = Annotated[list[_Item], Field(fail_fast=True)]  # list that reports only its first invalid item
 Entries = Annotated[dict[str, _Item], WrapValidator(_validate_each)]
 """Object with any field names that reports only its first invalid value."""
 

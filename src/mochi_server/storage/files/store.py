@@ -12,7 +12,7 @@ from mochi_server.errors import DirectoryInUse, SessionNotFound, StorageBusy, St
 from mochi_server.sessions.store import SessionPage, SessionStore, Stores
 from mochi_server.sessions.types import SessionQuery
 from mochi_server.storage.files.backend import DirectoryUse, SessionDirectory
-from mochi_server.util.shielding import run_shielded
+from mochi_server.util.tasks import run_shielded
 
 _Arguments = ParamSpec("_Arguments")
 _Result = TypeVar("_Result")

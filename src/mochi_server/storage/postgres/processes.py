@@ -17,7 +17,7 @@ from mochi_server.errors import StorageFailed, StorageUnavailable
 from mochi_server.storage.postgres import database as db
 from mochi_server.storage.postgres.database import Connection, Database, fetch_all
 from mochi_server.util.clock import new_id
-from mochi_server.util.shielding import cancel_and_wait
+from mochi_server.util.tasks import cancel_and_wait
 
 NAMESPACES = {"chats": 0x6D01, "agents": 0x6D02, "processes": 0x6D03}
 """Upper bits of the 64-bit numbers of advisory locks. The lower 40 bits are the id of the session or process."""

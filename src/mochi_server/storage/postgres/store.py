@@ -21,7 +21,7 @@ from mochi_server.storage.postgres.row_mapping import CachedHistory, SessionRow,
 from mochi_server.storage.session_locks import SessionLocks
 from mochi_server.storage.session_record import SessionCache
 from mochi_server.util.clock import as_datetime, as_text, new_id, now, timestamp
-from mochi_server.util.shielding import run_shielded
+from mochi_server.util.tasks import run_shielded
 
 _POLL_SECONDS = 0.25
 _COLUMNS = "s.key, s.metadata, s.extra, s.updated_at, s.message_count, s.opening, s.change, s.fence"

@@ -11,7 +11,7 @@ from mochi_server.sessions.store import Stores
 from mochi_server.storage.postgres.database import Connection, Database, fetch_one, migrate, unreachable
 from mochi_server.storage.postgres.processes import PeerDirectory, ServerProcess
 from mochi_server.storage.postgres.store import PostgresSessionStore
-from mochi_server.util.shielding import cancel_and_wait
+from mochi_server.util.tasks import cancel_and_wait
 
 _CHECK_SECONDS = 3
 _CLEAN_UP_SECONDS = 2.0
