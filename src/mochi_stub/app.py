@@ -8,15 +8,13 @@ from contextlib import aclosing
 from dataclasses import dataclass
 
 from mochi_stub.handlers import Encoder, Generation, Result, ScheduledResult, Stub
-from mochi_stub.http import HttpResponse, Request
-from mochi_stub.http.access import Access
-from mochi_stub.http.connection import ResponseWriter
+from mochi_stub.http import Access, HttpResponse, Request, ResponseWriter
 from mochi_stub.journal import JournalEntry, Outcome
 from mochi_stub.models.scheduler import Lease
 from mochi_stub.providers import allowed_methods, refusal, route
 from mochi_stub.replay import recorded_playback, replay
-from mochi_stub.replies.chunks import Piece, has_interruptions, paced, pieces, planned_end
-from mochi_stub.reply import Cut, Failure, HttpError
+from mochi_stub.replies.chunks import Piece, paced, pieces, planned_end
+from mochi_stub.reply import Cut, Failure, Gate, HttpError
 
 logger = logging.getLogger("mochi_stub")
 
@@ -24,7 +22,7 @@ MAX_DECLARED_BYTES = 2048  # Go's server sends longer bodies in chunks, without 
 
 
 def log_request(record: JournalEntry) -> None:
-    """Log one line about a request and its response, including the mode of the reply, for example `reasoning+text`."""
+    """Log one line about a request and its response."""
     request, mode = record.request, record.fields.get("mode", "-")
     line = "%s %s status=%d outcome=%s chunks=%d mode=%s"
     logger.info(line, request.method, request.path, record.status, record.outcome, record.chunks, mode)
@@ -47,7 +45,6 @@ class App:
             log_request(record)
 
     def handle(self, request: Request) -> Result:
-        """Return the result for a request. Raises HttpError if a handler refuses the request."""
         response = self.access.response(request)
         if response and request.method == "OPTIONS":
             response = response._replace(headers=(*response.headers, *allowed_methods(request)))
@@ -72,7 +69,9 @@ class ExchangeHandler:
         try:
             result = result or self.app.handle(request)
             if isinstance(result, ScheduledResult):
-                result = await self._after_load(result)
+                self.lease = lease = await self.app.stub.scheduler.acquire(result.load_request)
+                self.record.update(num_ctx=lease.context, reload=lease.reload)
+                result = result.build(lease)
             if isinstance(result, HttpResponse):
                 await self._answer(result)
             else:
@@ -91,21 +90,16 @@ class ExchangeHandler:
         finally:
             self._close("cancelled")
 
-    async def _after_load(self, scheduled: ScheduledResult) -> HttpResponse | Generation:
-        self.lease = lease = await self.app.stub.scheduler.acquire(scheduled.load_request)
-        self.record.update(num_ctx=lease.context, reload=lease.reload)
-        return scheduled.build(lease)
-
     async def _generate(self, generation: Generation) -> None:
-        reply, encoder = generation.reply, generation.encoder
+        reply = generation.reply
         fields = {"rule": reply.rule, "mode": reply.mode, "passed_over": reply.passed_over, **generation.journal_fields}
         self.record.update(**fields)
         if self.app.speed and generation.prompt_seconds:
             await asyncio.sleep(generation.prompt_seconds / self.app.speed)
-        if self.app.speed or generation.stream or has_interruptions(reply):
+        if self.app.speed or generation.stream or any(isinstance(part, (Failure, Cut, Gate)) for part in reply.parts):
             await self._play(generation)
         else:
-            await self._answer(encoder.complete_response())
+            await self._answer(generation.encoder.complete_response())
 
     async def _play(self, generation: Generation) -> None:
         """Stream the pieces of the reply at their planned times. Without streaming, send the whole body at the end."""

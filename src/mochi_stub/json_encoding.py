@@ -21,9 +21,8 @@ def dumps(value: Any) -> str:
     try:
         return orjson.dumps(value).decode()
     except (TypeError, orjson.JSONEncodeError):
-        # `default` converts mappings and sequences other than dict, list and tuple
         return json.dumps(
-            value, separators=(",", ":"), default=lambda item: dict(item) if hasattr(item, "keys") else list(item)
+            value, separators=(",", ":"), default=lambda item: dict(item) if isinstance(item, Mapping) else list(item)
         )
 
 
@@ -38,8 +37,6 @@ def compact_json(value: Any) -> str:
 
 
 _SEPARATORS = {code: f"\\u{code:04x}" for code in (0x85, 0x2028, 0x2029)}
-
-
 _FLOAT = struct.Struct("f")
 _SURROGATE = re.compile("[\ud800-\udfff]")
 
@@ -48,10 +45,8 @@ def go_dumps(value: Any) -> str:
     """Return compact JSON like Go's `encoding/json`, with `<`, `>` and `&` escaped. Keys keep their order."""
     if isinstance(value, str):
         return go_text(value)
-    if isinstance(value, bool) or value is None:
-        return {True: "true", False: "false", None: "null"}[value]
-    if isinstance(value, int):
-        return str(value)
+    if value is None or isinstance(value, int):
+        return dumps(value)
     if isinstance(value, float):
         return number(value)
     if isinstance(value, Mapping):
@@ -100,9 +95,7 @@ def _notation(value: float, shortest: str) -> str:
 def timestamp(nanoseconds: int) -> str:
     """Return nanoseconds since 1970 as an RFC 3339 time in UTC, without trailing zeros in the fraction."""
     seconds, fraction = divmod(nanoseconds, 1_000_000_000)
-    if not fraction:
-        return f"{_second(seconds)}Z"
-    return f"{_second(seconds)}.{fraction:09d}".rstrip("0") + "Z"
+    return f"{_second(seconds)}.{fraction:09d}".rstrip("0").removesuffix(".") + "Z"
 
 
 @lru_cache(maxsize=256)

@@ -18,8 +18,7 @@ from typing_extensions import Self
 from mochi_stub.app import App
 from mochi_stub.config import Config, packaged_config, reloading_config
 from mochi_stub.handlers import ModelRegistry, Stub
-from mochi_stub.http.access import Access
-from mochi_stub.http.connection import Application, HttpConnection
+from mochi_stub.http import Access, Application, HttpConnection
 from mochi_stub.journal import Exchange, Journal
 from mochi_stub.models import Model
 from mochi_stub.models.scheduler import Machine, Scheduler

@@ -326,7 +326,7 @@ def test_invalid_server_url_is_refused(tmp_path: Path, upstream: str) -> None:
 
 @pytest.mark.parametrize("upstream", ["http://x/?key=secret", "http://x?", "https://x/base#top"])
 def test_server_url_with_a_query_or_fragment_is_refused(tmp_path: Path, upstream: str) -> None:
-    with pytest.raises(ValueError, match="without a query and without a fragment"):
+    with pytest.raises(ValueError, match="without a query"):
         record(upstream, tmp_path)
 
 

@@ -54,11 +54,6 @@ def planned_end(reply: Reply) -> int:
     return int(units * timing.nanoseconds) + paused
 
 
-def has_interruptions(reply: Reply) -> bool:
-    """Return whether the reply contains a gate, an error or a premature end."""
-    return any(isinstance(part, (Gate, Failure, Cut)) for part in reply.parts)
-
-
 def chunked(content: Content, pace: Pace | None) -> list[str]:
     return list(_Timing(pace).split(content))
 
@@ -71,12 +66,10 @@ async def paced(
     now: Callable[[], float] = time.monotonic,
     sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
 ) -> AsyncGenerator[list[Piece], None]:
-    """Yield lists of pieces at their planned times.
+    """Yield lists of pieces at their planned times, divided by `speed`. If `speed` is 0, there are no delays.
 
-    All times are divided by `speed`. If `speed` is 0, there are no delays. Pieces that are due together form one list.
-    The first list has at most one piece. Later lists can be longer, up to `MAX_BATCH` pieces. The generator ends no
-    earlier than `end` nanoseconds after the start. At every speed, the generator waits at a closed gate until the gate
-    opens. The pieces after the gate are delayed by this wait.
+    Pieces that are due together form one list: first of one piece, later of up to `MAX_BATCH`. The generator ends no
+    earlier than `end` nanoseconds after the start. A closed gate delays all pieces after it, at every speed.
     """
     start = now()
     batch: list[Piece] = []

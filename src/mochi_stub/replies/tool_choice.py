@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import math
 import re
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
@@ -75,10 +77,9 @@ def functions(tools: Any) -> list[Function]:
 
 
 def functions_to_call(offered: list[Function], text: str, *, by_description: bool = False) -> list[Function]:
-    """Return the functions whose names are in a text.
+    """Return the functions whose names are in a text, or else the function with the most words of its name in the text.
 
-    If there are none, return the first function with the most words of its name in the text, if there are any. If names
-    are equally similar, the words of the descriptions and parameters count, and with `by_description` they suffice.
+    If names are equally similar, the words of descriptions and parameters count. With `by_description` they suffice.
     """
     named = [function for function in offered if function.name and function.pattern.search(text)]
     if named or not offered:
@@ -91,8 +92,7 @@ def functions_to_call(offered: list[Function], text: str, *, by_description: boo
 def call_of(function: Function, text: str, *, complete: bool = False) -> ToolCall:
     """Return a call whose arguments come from a text, or from the schema if the text does not contain them.
 
-    If `complete` is false, optional arguments that the text does not contain are omitted. If the schema has no list of
-    required arguments, all arguments are optional.
+    If `complete` is false, optional arguments that the text does not contain are omitted.
     """
     return ToolCall(function.name, dict(_Arguments(function, text, complete).items()))
 
@@ -136,14 +136,11 @@ class _Arguments:
         """Return the value that the text gives as `name=value`, `name: value` or a value of `enum`, or `_MISSING`."""
         pattern = rf"\b{re.escape(name)}\b[\"']?\s*[=:]\s*(?:\"([^\"]*)\"|'([^']*)'|([^\s,;)}}]+))"
         if assigned := re.search(pattern, self.text):
-            value = next(group for group in assigned.groups() if group is not None)
+            value = str(assigned[assigned.lastindex or 0])
             self._use(value)
             return _converted(value, declared)
-        options = declared.get("enum")
-        for option in options if isinstance(options, list) else ():
-            if isinstance(option, str) and _contains(self.text, option):
-                return option
-        return _MISSING
+        options = declared.get("enum") if isinstance(declared.get("enum"), list) else ()
+        return next((item for item in options or () if isinstance(item, str) and _contains(self.text, item)), _MISSING)
 
     def _guessed(self, name: str, declared: Mapping[str, Any], sample: Any) -> Any:
         """Return the part of the text that is likely the argument `name`, or `_MISSING` if there is none."""
@@ -185,9 +182,12 @@ def _alternative(schema: Any) -> Mapping[str, Any]:
     options = schema.get("anyOf")
     options = [option for option in options if isinstance(option, Mapping)] if isinstance(options, list) else []
     found: Mapping[str, Any] = next((option for option in options if option.get("type") != "null"), schema)
-    if not isinstance(kinds := found.get("type"), list):
-        return found
-    return {**found, "type": next((kind for kind in kinds if kind != "null"), "null")}
+    kinds = found.get("type")
+    return (
+        {**found, "type": next((kind for kind in kinds if kind != "null"), "null")}
+        if isinstance(kinds, list)
+        else found
+    )
 
 
 def _permits(schema: Mapping[str, Any], value: Any) -> bool:
@@ -209,13 +209,12 @@ def _permits(schema: Mapping[str, Any], value: Any) -> bool:
 def _converted(value: str, declared: Mapping[str, Any]) -> Any:
     """Return the value in the declared type, or `_MISSING` if the value does not have this type."""
     kind = declared.get("type")
-    try:
-        if kind == "integer":
-            return int(value)
-        if kind == "number":
-            return float(value) if "." in value else int(value)
-    except ValueError:
-        return _MISSING
-    if kind == "boolean":
-        return {"true": True, "false": False}.get(value.lower(), _MISSING)
+    if kind in ("integer", "number", "boolean"):
+        with suppress(ValueError):
+            found = json.loads(value.lower())
+            return (
+                found
+                if isinstance(found, _TYPES[kind]) and (kind == "boolean") == isinstance(found, bool)
+                else _MISSING
+            )
     return value if kind in (None, "string") else _MISSING
