@@ -23,15 +23,6 @@ if TYPE_CHECKING:
     from mochi_stub.models.scheduler import Machine
 
 DEFAULT_PORT = 11998
-_EPILOG = f"""\
-Important options of run:
-  --port PORT    port to listen on (default: $PORT or {DEFAULT_PORT})
-  --config FILE  models and replies (default: packaged)
-  --speed SPEED  2: twice as fast as the default of 50 words per second, 0: no delays
-
-mochi-stub run --help lists all options of the server.
-The documentation begins at docs/stub/index.md of the project.
-"""
 GRACE = 5.0  # seconds for running replies to end after a signal
 
 
@@ -185,8 +176,7 @@ def _parse(argv: Sequence[str]) -> argparse.Namespace:
     parser = _Parser(
         prog="mochi-stub",
         description="A deterministic LLM server with the APIs of Ollama, OpenAI, Anthropic and Gemini.",
-        epilog=_EPILOG,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
+        epilog="`mochi-stub run --help` lists the options of the server, such as --port, --config and --speed.",
     )
     parser.add_argument("--version", action="store_true", help="print the version and exit")
     commands = parser.add_subparsers(metavar="COMMAND", required=True, title="commands (default: run)")

@@ -9,11 +9,10 @@ from typing import Any
 
 from mochi_stub.config import model_from_properties
 from mochi_stub.handlers import Generation, ModelRegistry, Result, Stub
-from mochi_stub.http import HttpResponse, Request
+from mochi_stub.http import Request
 from mochi_stub.providers import route
 from mochi_stub.recording import LOCAL_ROUTES, Recording, RequestKey, recordings_below, request_key
 from mochi_stub.recording.translation import api_of
-from mochi_stub.replies.chunks import Piece
 from mochi_stub.reply import Failure, Frames, HttpError, Pace, Part, Pause, Reply, Text
 
 MAX_SHOWN = 5
@@ -21,11 +20,7 @@ _EMBEDDING = ("/embed", "/embeddings", ":embedContent", ":batchEmbedContents")
 
 
 def replay(stub: Stub, request: Request) -> Result | None:
-    """Return the recorded response to `request`, or None if the stub must handle the request without recordings.
-
-    If no recording matches and no models are configured, return a 404. A recorded stream can also be the response to
-    the same request without streaming, and vice versa.
-    """
+    """Return the recorded response to `request`, or None if the models of the configuration must answer it."""
     config = stub.registry.config
     if config is None or config.recordings is None or request.path.startswith(LOCAL_ROUTES):
         return None
@@ -67,9 +62,8 @@ def describe_nearest(key: RequestKey, recordings: Iterable[Recording]) -> str:
     if not compared:
         return f"there is no recording of any {key.method} request"
     *_, name, found = min(compared)
-    shown = "; ".join(found[:MAX_SHOWN])
-    rest = f"; and {len(found) - MAX_SHOWN} more" if len(found) > MAX_SHOWN else ""
-    return f"no recording of this request; the nearest is {name}: {shown}{rest}"
+    rest = [f"and {len(found) - MAX_SHOWN} more"] if len(found) > MAX_SHOWN else []
+    return f"no recording of this request; the nearest is {name}: {'; '.join([*found[:MAX_SHOWN], *rest])}"
 
 
 def _differences(recorded: RequestKey, requested: RequestKey) -> list[str]:
@@ -111,32 +105,8 @@ def recorded_playback(generation: Generation, request: Request) -> Generation:
 
 def _frame_playback(frames: Frames, reply: Reply, journal_fields: Mapping[str, Any]) -> Generation:
     parts: list[Part] = []
-    before = 0
-    for frame, due in zip(frames.frames, frames.due, strict=True):
-        if due > before:
-            parts.append(Pause((due - before) / 1e9))
-            before = due
+    for frame, due, before in zip(frames.frames, frames.due, (0, *frames.due), strict=False):
+        parts.append(Pause(max(due - before, 0) / 1e9))
         parts.append(Text((frame.decode(errors="surrogateescape") if frames.stream else "",)))
     reply = replace(reply, parts=parts, pace=Pace(characters_per_second=math.inf))
-    return Generation(reply, FrameEncoder(frames), frames.stream, {"mode": "recorded", **journal_fields})
-
-
-class FrameEncoder:
-    """Encoder that sends recorded frames unchanged, even if they are not valid UTF-8."""
-
-    def __init__(self, frames: Frames) -> None:
-        self.frames = frames
-        self.content_type = frames.content_type
-
-    def chunk(self, pieces: list[Piece]) -> bytes:
-        return "".join([piece.value for piece in pieces]).encode(errors="surrogateescape")
-
-    def end(self) -> bytes:
-        return b""
-
-    def error(self, failure: Failure) -> bytes:
-        return failure.message.encode()
-
-    def complete_response(self) -> HttpResponse:
-        frames = self.frames
-        return HttpResponse(frames.status, b"".join(frames.frames), frames.content_type, frames.headers)
+    return Generation(reply, frames, frames.stream, {"mode": "recorded", **journal_fields})

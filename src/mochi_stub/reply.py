@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Literal, TypeAlias
 
+from mochi_stub.http import HttpResponse
 from mochi_stub.prompt import ToolCall
 
 Finish = Literal["stop", "length", "content_filter"]
@@ -126,7 +127,10 @@ class Pace:
 
 @dataclass(frozen=True)
 class Frames:
-    """Recorded stream or body. `due` has the send time of each frame in nanoseconds after the start of the reply."""
+    """Recorded stream or body, and encoder that sends it unchanged, even if it is not valid UTF-8.
+
+    `due` has the send time of each frame in nanoseconds after the start of the reply.
+    """
 
     api: str
     stream: bool
@@ -135,6 +139,18 @@ class Frames:
     status: int = 200
     content_type: bytes = b"application/json"
     headers: tuple[tuple[bytes, bytes], ...] = ()
+
+    def chunk(self, pieces: list[Any]) -> bytes:
+        return "".join([piece.value for piece in pieces]).encode(errors="surrogateescape")
+
+    def end(self) -> bytes:
+        return b""
+
+    def error(self, failure: Failure) -> bytes:
+        return failure.message.encode()
+
+    def complete_response(self) -> HttpResponse:
+        return HttpResponse(self.status, b"".join(self.frames), self.content_type, self.headers)
 
 
 @dataclass(frozen=True)

@@ -117,17 +117,14 @@ class Document:
         return ConfigError(f"{self.file}:{self._find(*path)[0]}: expected {expected}")
 
     def _find(self, *path: str | int) -> tuple[int, int, str]:
-        """Return the line of the key, the line of the value, and the key at a path.
-
-        Steps that the file does not contain are skipped, so that the result belongs to the nearest known key.
-        """
+        """Return the line of the key, the line of the value, and the key at a path. Unknown steps are skipped."""
         node, key_line, line, name = self.root, 1, 1, ""
         for step in path:
+            pairs: list[tuple[yaml.Node, yaml.Node]] = []
             if isinstance(node, yaml.MappingNode):
                 pairs = [(key, value) for key, value in node.value if key.value == step]
-            else:
-                items = node.value if isinstance(node, yaml.SequenceNode) and isinstance(step, int) else []
-                pairs = [(item, item) for item in items[step : step + 1]] if items and isinstance(step, int) else []
+            elif isinstance(node, yaml.SequenceNode) and isinstance(step, int):
+                pairs = [(item, item) for item in node.value[step : step + 1]]
             if pairs:
                 key, node = pairs[-1]
                 key_line = key.start_mark.line + 1
@@ -207,13 +204,7 @@ def parse(data: bytes, file: str) -> Document:
         last = data.rstrip(b"\n").count(b"\n") + 1
         line = min(mark.line + 1, last) if mark else text.count("\n", 0, getattr(error, "position", 0)) + 1
         problem = getattr(error, "problem", None) or getattr(error, "reason", None) or " ".join(str(error).split())
-        raise ConfigError(
-            f"{file}:{line}: expected {problem if isinstance(error, _DuplicateKey) else f'YAML ({problem})'}"
-        ) from None
-
-
-class _DuplicateKey(yaml.MarkedYAMLError):
-    """A mapping contains a key twice."""
+        raise ConfigError(f"{file}:{line}: expected YAML ({problem})") from None
 
 
 class _Loader(getattr(yaml, "CSafeLoader", yaml.SafeLoader)):  # type: ignore[misc]
@@ -223,7 +214,7 @@ class _Loader(getattr(yaml, "CSafeLoader", yaml.SafeLoader)):  # type: ignore[mi
         keys: set[str] = set()
         for key, _ in node.value:
             if isinstance(key, yaml.ScalarNode) and key.value in keys:
-                raise _DuplicateKey(None, None, f"unique keys, found {key.value!r} again", key.start_mark)
+                raise yaml.MarkedYAMLError(None, None, f"unique keys, found {key.value!r} again", key.start_mark)
             keys |= {key.value} if isinstance(key, yaml.ScalarNode) else set()
         return super().construct_mapping(node, deep)
 

@@ -172,7 +172,7 @@ def test_start_on_a_used_port_fails_with_one_line(own_folder: Path) -> None:
 
 
 def test_pid_file_of_a_killed_server_is_stale(own_folder: Path) -> None:
-    pid_file = own_folder / "mine.pid"  # a log file of this name would overwrite it
+    pid_file = own_folder / "mine.pid"
     place = ("--pid-file", str(pid_file))
     port = port_of(call_command("start", "--port", "0", *place))
     process = int(pid_file.read_text())

@@ -8,7 +8,7 @@ import os
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from functools import cached_property, lru_cache
+from functools import cached_property, lru_cache, partial
 from pathlib import Path
 from typing import Annotated, Any, TypeAlias
 from urllib.parse import parse_qsl, unquote, urlsplit
@@ -18,7 +18,7 @@ from pydantic import BaseModel, BeforeValidator, Field
 from mochi_stub.journal import STUB_ROUTES, masked_query, parsed_body
 from mochi_stub.json_encoding import compact_json, dumps, go_dumps
 from mochi_stub.recording.translation import api_of, get, translate
-from mochi_stub.reply import Failure, Frames, Part, Pause, Reply
+from mochi_stub.reply import Failure, Frames, Pause, Reply
 from mochi_stub.yaml_file import ConfigError, Headers, WatchedFile, parse, plain
 
 MILLISECOND = 1_000_000
@@ -36,7 +36,7 @@ _NOT_REPLAYED = {
 
 @dataclass(frozen=True)
 class RequestKey:
-    """Parts of a request that identify its recording. Secrets are masked. `body` is without the field `stream`."""
+    """Parts of a request that identify its recording, without secrets. `body` is without the field `stream`."""
 
     method: str
     path: str
@@ -51,7 +51,6 @@ class RequestKey:
 
     @property
     def model(self) -> str:
-        """Name of the requested model, or "" if the request names none."""
         in_path = re.search(r"/models/([^:/]+):\w+$", self.path)
         name = self.body.get("model", "") if isinstance(self.body, dict) else ""
         return in_path[1] if in_path else name if isinstance(name, str) else ""
@@ -103,8 +102,7 @@ class Recording:
     def reply(self) -> Reply:
         """Recorded response as a reply that any API can send. Its `frames` are only valid for the recorded API."""
         if self.status >= 400:
-            wait: list[Part] = [Pause(self.timestamps[-1] / 1e9)] if self.timestamps and self.timestamps[-1] else []
-            reply = Reply([*wait, self._failure()])
+            reply = Reply([Pause(max(self.timestamps, default=0) / 1e9), self._failure()])
         elif api_of(self.path) is None:
             reply = Reply([Failure(f"the response recorded at {self.path} is not the reply of a model", 500)])
         else:
@@ -158,21 +156,17 @@ def recordings_below(folder: Path, excluded: Path) -> tuple[list[Recording], lis
 
 @lru_cache(maxsize=4096)
 def _watched(path: Path) -> WatchedFile[Recording]:
-    return WatchedFile(path, lambda data: read_recording(path, data))
+    return WatchedFile(path, partial(read_recording, path))
 
 
-class _Entry(BaseModel, defer_build=True):
-    """Base class of the mappings in a recorded file. Other keys are ignored."""
-
-
-class _Request(_Entry):
+class _Request(BaseModel, defer_build=True):
     method: str = "POST"
     url: str
     path: str | None = None
     body: Annotated[Any, BeforeValidator(plain)] = None
 
 
-class _Response(_Entry):
+class _Response(BaseModel, defer_build=True):
     status: Annotated[int, Field(ge=200, le=599)] = 200
     headers: Headers = Field(default_factory=dict)
     body: Annotated[Any, BeforeValidator(plain)]
@@ -180,7 +174,7 @@ class _Response(_Entry):
     at_ms: list[Milliseconds] | None = None
 
 
-class _Exchange(_Entry):
+class _Exchange(BaseModel, defer_build=True):
     duration_ms: Milliseconds = 0.0
     request: _Request
     response: _Response
@@ -191,9 +185,8 @@ def read_recording(path: Path, data: bytes) -> Recording:
     document = parse(data, str(path))
     exchange = document.validate(_Exchange, document.data)
     request, response = exchange.request, exchange.response
-    stream = response.is_streaming
-    if stream is None:
-        stream = get(request.body, "stream") is not False and isinstance(response.body, list)
+    streams = get(request.body, "stream") is not False and isinstance(response.body, list)
+    stream = streams if response.is_streaming is None else response.is_streaming
     if stream and not isinstance(response.body, list):
         raise document.error("a list of objects as the body of a stream", "response", "body")
     objects = len(response.body) if stream else 1
@@ -201,18 +194,9 @@ def read_recording(path: Path, data: bytes) -> Recording:
     if len(times) != objects:
         expected = f"{objects} times, one for each object of the body, found {len(times)}"
         raise document.error(expected, "response", "at_ms")
-    return Recording(
-        file=path,
-        method=request.method,
-        url=request.url,
-        request=request.body,
-        status=response.status,
-        headers=response.headers,
-        body=response.body,
-        stream=stream,
-        timestamps=tuple(round(time * MILLISECOND) for time in times),
-        request_path=request.path,
-    )
+    timestamps = tuple(round(time * MILLISECOND) for time in times)
+    received = (response.status, response.headers, response.body, stream, timestamps)
+    return Recording(path, request.method, request.url, request.body, *received, request.path)
 
 
 def _body(api: str, body: Any) -> bytes:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -68,12 +69,10 @@ def get(value: Any, *path: str | int) -> Any:
 
 def _spread(reply: Reply, duration: int) -> Reply:
     """Set the pace of the reply so that sending it takes `duration` nanoseconds."""
-    if not duration:
-        return replace(reply, pace=None)
     length = planned_end(replace(reply, pace=Pace(characters_per_second=1)))
-    if not length:
+    if duration and not length:
         return replace(reply, parts=[*reply.parts, Pause(duration / 1e9)])
-    return replace(reply, pace=Pace(characters_per_second=length / duration))
+    return replace(reply, pace=Pace(characters_per_second=length / duration) if duration else None)
 
 
 @dataclass
@@ -86,11 +85,9 @@ class _Call:
     fragments: str = ""
 
     def finished(self) -> ToolCall:
-        """Return the tool call. Arguments that are not a JSON object become the argument `_raw`."""
-        try:
-            arguments = json.loads(self.fragments) if self.fragments else self.arguments
-        except (json.JSONDecodeError, RecursionError):
-            arguments = None
+        arguments: Any = None if self.fragments else self.arguments
+        with suppress(json.JSONDecodeError, RecursionError):
+            arguments = arguments or json.loads(self.fragments)
         return ToolCall(self.name, arguments if isinstance(arguments, Mapping) else {"_raw": self.fragments}, self.id)
 
 
@@ -116,8 +113,8 @@ class _ReplyBuilder:
     def fail(self, message: Any, error: Any) -> None:
         """Add a failure. The code or the type of the recorded error object determines its HTTP status."""
         self._wait()
-        code, kind = get(error, "code"), get(error, "type")
-        status = _STATUSES.get(str(code)) or _STATUSES.get(str(kind)) or 500
+        code = get(error, "code")
+        status = _STATUSES.get(str(code)) or _STATUSES.get(str(get(error, "type"))) or 500
         status = code if isinstance(code, int) and 400 <= code <= 599 else status
         self.parts.append(Failure(message if isinstance(message, str) else json.dumps(message), status))
 
@@ -142,12 +139,10 @@ class _ReplyBuilder:
 
     def reply(self) -> Reply:
         self._wait()
-        calls = [ToolCalls([call.finished() for call in self.calls.values()])] if self.calls else []
-        pace = Pace(characters_per_second=math.inf)
-        usage = Usage(**self.usage)
-        return Reply(
-            [*self.parts, *calls], self.finish, usage, self.durations, stop_sequence=self.stop_sequence, pace=pace
-        )
+        if self.calls:
+            self.parts.append(ToolCalls([call.finished() for call in self.calls.values()]))
+        reply = Reply(self.parts, self.finish, Usage(**self.usage), self.durations, stop_sequence=self.stop_sequence)
+        return replace(reply, pace=Pace(characters_per_second=math.inf))
 
     def _wait(self) -> None:
         if self.timestamp > self.last:
@@ -155,7 +150,7 @@ class _ReplyBuilder:
         self.last = self.timestamp
 
 
-def _listed(value: Any, *path: str | int) -> list[Any]:
+def _listed(value: Any, *path: str) -> list[Any]:
     return found if isinstance(found := get(value, *path), list) else []
 
 

@@ -9,13 +9,27 @@ import asyncio
 import re
 import time
 from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Iterator
+from dataclasses import replace
 from itertools import chain, pairwise, repeat
 from typing import Any, NamedTuple
 
 from mochi_stub.json_encoding import dumps
 from mochi_stub.prompt import ToolCall
 from mochi_stub.replies import stable_hash
-from mochi_stub.reply import Content, Cut, Failure, Gate, Logprob, Pace, Part, Pause, Reasoning, Reply, Text, ToolCalls
+from mochi_stub.reply import (
+    Choice,
+    Content,
+    Cut,
+    Failure,
+    Gate,
+    Logprob,
+    Pace,
+    Pause,
+    Reasoning,
+    Reply,
+    Text,
+    ToolCalls,
+)
 
 NANOSECONDS_PER_WORD = 1_000_000_000 // 50
 WORDS_PER_CALL = 5
@@ -41,17 +55,9 @@ def pieces(reply: Reply) -> Iterator[Piece]:
 
 
 def planned_end(reply: Reply) -> int:
-    """Return the planned duration of a reply in nanoseconds, without dividing its text into pieces."""
-    timing, units, paused = _Timing(reply.pace), 0, 0
-    for part in _until_end(reply):
-        if isinstance(part, (Reasoning, Text)):
-            units += timing.length(part.content)
-            paused += timing.delay * sum(1 for _ in timing.split(part.content)) if timing.delay else 0
-        elif isinstance(part, ToolCalls):
-            units += sum(map(timing.call, part.calls))
-        elif isinstance(part, Pause):
-            paused += round(part.seconds * 1e9)
-    return int(units * timing.nanoseconds) + paused
+    """Return the planned duration of a reply in nanoseconds."""
+    *_, last = _timed(replace(reply, parts=[*reply.parts, Choice(0)]), _Timing(reply.pace))  # a choice takes no time
+    return last.due
 
 
 def chunked(content: Content, pace: Pace | None) -> list[str]:
@@ -111,11 +117,6 @@ class _Timing:
             return _CHUNK.findall(content)
         return (content[at : at + size] for at in range(0, len(content), size)) if size else content
 
-    def length(self, content: Content) -> int:
-        if not isinstance(content, str):
-            return sum(map(self.length, content))
-        return len(content.split()) if self.by_words else len(content)
-
     def call(self, call: ToolCall) -> int:
         return WORDS_PER_CALL if self.by_words else len(call.name) + len(dumps(dict(call.arguments)).encode())
 
@@ -132,7 +133,7 @@ def _jittered(timed: Iterator[Piece], pace: Pace, timing: _Timing) -> Iterator[P
 
 def _timed(reply: Reply, timing: _Timing) -> Iterator[Piece]:
     units, paused, rate, by_words = 0, 0, timing.nanoseconds, timing.by_words
-    for part in _until_end(reply):
+    for part in reply.parts:
         if isinstance(part, (Reasoning, Text)):
             kind, logprobs = type(part), chain(part.logprobs if isinstance(part, Text) else (), repeat(None))
             for chunk, logprob in zip(timing.split(part.content), logprobs, strict=False):
@@ -147,10 +148,5 @@ def _timed(reply: Reply, timing: _Timing) -> Iterator[Piece]:
             paused += round(part.seconds * 1e9)
         else:
             yield Piece(type(part), part, int(units * rate) + paused)
-
-
-def _until_end(reply: Reply) -> Iterator[Part]:
-    for part in reply.parts:
-        yield part
-        if isinstance(part, (Failure, Cut)):
-            return
+            if isinstance(part, (Failure, Cut)):
+                return
