@@ -232,8 +232,6 @@ def _server_options() -> _Parser:
 
 
 class _Parser(argparse.ArgumentParser):
-    """Argument parser that prints an error as one line, without the usage."""
-
     def error(self, message: str) -> NoReturn:
         self.exit(2, f"mochi-stub: {message}\n")
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple, Protocol, TypeAlias
@@ -110,7 +111,8 @@ class Stub:
         return self.registry.models
 
     def seeded_ids(self, request: bytes) -> SeededIds:
-        return SeededIds.of(self.seed, request)
+        digest = hashlib.blake2b(request, digest_size=8, key=str(self.seed).encode()[:64]).digest()
+        return SeededIds(int.from_bytes(digest, "big"))
 
 
 Handler = Callable[[Stub, Request], Result]

@@ -313,7 +313,7 @@ class Access:
 
 
 def _foreign_origin(request: Request) -> str:
-    """Return the header `Origin` of a request, or "" if the header is missing or is the origin of the stub itself."""
+    """Return the header `Origin` of a request, or "" if it is the origin of the stub itself."""
     origin, host = request.headers.get("origin", ""), request.headers.get("host", "")
     return "" if origin in (f"http://{host}", f"https://{host}") else origin
 

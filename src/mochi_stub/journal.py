@@ -30,9 +30,6 @@ _SECRET_FIELD = re.compile(
     r"(?i)(?:(?:api|access|private|secret|subscription|auth|signing|encryption)[_-]?keys?"
     r"|token|secret|passw(?:or)?d|passphrase|authorization|auth|bearer|cookie|credentials?)$"
 )
-_SECRET_BODY = re.compile(
-    rb"(?i)(?:keys?|token|secret|passw(?:or)?d|phrase|auth\w*|bearer|cookie|credentials?)\"\s*:|\\u"
-)
 
 
 @dataclass
@@ -42,8 +39,7 @@ class Exchange:
     Attributes:
         body: Parsed JSON body. None if there is no body or it is not JSON.
         status: HTTP status, 0 until the response starts.
-        outcome: "running", "finished", "cancelled" (the client disconnected or the server stopped), or "failed" (the
-            response is incomplete or contains an error).
+        outcome: "running", "finished", "cancelled" (by the client or the server's end), or "failed" (with an error).
         chunks: Number of content chunks in the streamed reply.
         size: Size of the request body in bytes.
         rule: Name of the rule that selected the reply, for example a trigger of the configuration.
@@ -181,8 +177,7 @@ def masked_query(query: bytes) -> str:
 def parsed_body(data: bytes) -> Any:
     """Return the parsed JSON body with masked secrets, or None for an empty body or invalid JSON."""
     try:
-        parsed = orjson.loads(data) if data else None
-        return _masked(parsed) if _SECRET_BODY.search(data) else parsed
+        return _masked(orjson.loads(data))
     except (orjson.JSONDecodeError, RecursionError):
         return None
 
@@ -196,7 +191,7 @@ def _masked(value: Any, secret: bool = False) -> Any:
 
 
 def _digests(body: Any) -> Iterator[str]:
-    """Yield the SHA-256 digest of each image in a parsed request body. Images with invalid base64 are skipped."""
+    """Yield the SHA-256 digest of each image in a request. Images with invalid base64 are skipped."""
     pending = [body]  # a stack, because a body can be nested too deeply for recursion
     while pending:
         value = pending.pop()

@@ -1,7 +1,5 @@
 """Compact JSON, server-sent events, and the JSON, numbers, times and quoted texts of Ollama, which is written in Go."""
 
-from __future__ import annotations
-
 import json
 import re
 import struct
@@ -104,19 +102,5 @@ def _second(seconds: int) -> str:
 
 
 def quoted(value: str) -> str:
-    """Return the string in quotes, as Go's `%q` prints it."""
-    return '"' + "".join(_quoted_character(character) for character in value) + '"'
-
-
-_SHORT_ESCAPES = {"\a": "\\a", "\b": "\\b", "\f": "\\f", "\n": "\\n", "\r": "\\r", "\t": "\\t", "\v": "\\v"}
-
-
-def _quoted_character(character: str) -> str:
-    if character in '"\\':
-        return f"\\{character}"
-    if character.isprintable():
-        return character
-    code = ord(character)
-    if code < 0x80:
-        return _SHORT_ESCAPES.get(character, f"\\x{code:02x}")
-    return f"\\u{code:04x}" if code < 0x10000 else f"\\U{code:08x}"
+    """Return the string in quotes, with escapes like those of Go's `%q`."""
+    return encode_basestring(value)

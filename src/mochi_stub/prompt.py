@@ -1,7 +1,5 @@
 """Prompts: requests to a model in a form that is independent of the provider."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property

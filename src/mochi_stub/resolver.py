@@ -6,9 +6,8 @@ which each entry is a choice."""
 
 from __future__ import annotations
 
-import logging
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from itertools import product
@@ -23,22 +22,7 @@ from mochi_stub.replies import lorem, shortened, stable_hash
 from mochi_stub.replies.built_in import default_reply, requests_summary
 from mochi_stub.replies.chunks import chunked
 from mochi_stub.replies.tool_choice import Function, call_of, functions
-from mochi_stub.reply import (
-    Choice,
-    Cut,
-    Failure,
-    Pace,
-    Part,
-    Pause,
-    Reasoning,
-    Reply,
-    Scripted,
-    Text,
-    ToolCalls,
-    as_reply,
-)
-
-logger = logging.getLogger("mochi_stub")
+from mochi_stub.reply import Choice, Cut, Failure, Pace, Part, Pause, Reasoning, Reply, Text, ToolCalls
 
 MAX_SHOWN = 60
 MAX_WORDS = 1_000_000
@@ -48,10 +32,9 @@ CHUNK_SIZES: dict[str, int | None] = {"words": None, "token": 4, "chunky": 40}
 
 
 def with_requested_thinking(prompt: Prompt, reply: Reply) -> Reply:
-    """Return the reply with the thinking that the request demands.
+    """Return the reply without reasoning, or with generated reasoning, if the request demands it.
 
-    If the request disables thinking, the reasoning is removed. If the request enables thinking and the reply has no
-    reasoning, generated reasoning is added. Recorded replies and errors stay unchanged.
+    Recorded replies and errors stay unchanged.
     """
     if reply.frames is not None or any(isinstance(part, Failure) for part in reply.parts):
         return reply
@@ -96,7 +79,6 @@ def with_settings(reply: Reply, settings: ReplySettings, model: Model, prompt: P
 
 
 def with_pace(reply: Reply, settings: ReplySettings, model: Model, prompt: Prompt) -> Reply:
-    """Return the reply with the chunk size, speed, jitter and delay of the settings."""
     if not any((settings.profile, settings.tokens_per_second, settings.jitter, settings.delay)):
         return reply
     size, seed = CHUNK_SIZES[settings.profile or "words"], stable_hash(prompt.user_text)
@@ -132,27 +114,6 @@ def resolve(prompt: Prompt, config: Config | None = None) -> Reply:
     if model is not None and configured is None:
         reply = with_pace(reply, model.settings, model.model, prompt)
     return replace(reply, passed_over=tuple(passed_over))
-
-
-def resolver(
-    config: Callable[[], Config | None], script: Callable[[Prompt], Scripted | None] | None
-) -> Callable[[Prompt], Reply]:
-    """Return a function that selects replies: by `script` or, if `script` returns None, by `resolve`."""
-
-    def resolve_reply(prompt: Prompt) -> Reply:
-        try:
-            scripted = script(prompt) if script else None
-            if scripted is None:
-                return resolve(prompt, config())
-            reply = as_reply(scripted)
-            if not prompt.choices and any(isinstance(part, Choice) for part in reply.parts):
-                raise ValueError("this API has only one choice, so the reply must not contain a Choice")
-            return replace(reply, rule=reply.rule or "script")
-        except Exception as error:
-            logger.exception("reply failed: model=%s", prompt.model)
-            return Reply([Failure(f"the stub failed: {error!r}")], rule="script")
-
-    return resolve_reply
 
 
 def _block_reply(prompt: Prompt, passed_over: list[str]) -> Reply | None:
@@ -194,7 +155,6 @@ def _continues(first_round: list[Part], later: Sequence[Message], prompt: Prompt
 
 
 def _rounds(user_text: str, prompt: Prompt) -> list[list[Part]] | None:
-    """Return the rounds of the instruction block in `user_text`, or None if the text has no valid block."""
     block = _parse_block(user_text)
     if block is None:
         return None

@@ -142,14 +142,10 @@ def _expected(error: Any, key: str) -> str:
     kinds = {"model_type": "a mapping", "dict_type": "a mapping", "list_type": "a list", "tuple_type": "a list"}
     text = kinds.get(error["type"], error["msg"]).removeprefix("Input should be ").partition(", unable")[0]
     text = f"a number {text}" if text.startswith(("greater", "less")) else text
-    return f"{text}{f' as {key}' if key else ''}, found {found(error['input'])}"
-
-
-def found(value: Any) -> str:
-    """Return a value as error messages show it."""
+    value = plain(error["input"])
     names: dict[type, str] = {dict: "a mapping", list: "a list", type(None): "nothing"}
-    value = plain(value)
-    return names.get(type(value)) or shortened(repr(value), 57)
+    found = names.get(type(value)) or shortened(repr(value), 57)
+    return f"{text}{f' as {key}' if key else ''}, found {found}"
 
 
 @dataclass

@@ -52,7 +52,7 @@ ENTRY = "models:\n  a:\n    - _default: "
         (f"{ENTRY}\n        type: message\n        contents: x", 5, "found 'contents'"),
         (f"{ENTRY}{{type: echo, content: x}}", 3, "found 'content'"),
         (f"{ENTRY}{{type: message, contents: x}}", 3, "the key content, found 'contents'"),
-        ("models:\n  a:\n    - hello:", 3, "a text or a mapping with a type, found"),
+        ("models:\n  a:\n    - hello:", 3, "a mapping as hello, found nothing"),
         (
             f"{ENTRY}\n        type: message\n        usage: {{output: -1}}",
             5,

@@ -17,22 +17,10 @@ from pydantic import AfterValidator, BeforeValidator, ConfigDict, Field, Validat
 
 from mochi_stub.models import MIN_CONTEXT, Model, TemplateStyle
 from mochi_stub.prompt import Prompt, ToolCall
-from mochi_stub.recording import recorded, recordings_below
-from mochi_stub.recording.translation import api_of
+from mochi_stub.recording import api_of, recorded, recordings_below
 from mochi_stub.replies.built_in import default_reply, demo_reply, ui_task_reply
 from mochi_stub.reply import Failure, Finish, Part, Reasoning, Reply, Text, Usage, joined
-from mochi_stub.yaml_file import (
-    ConfigError,
-    Document,
-    Entry,
-    Headers,
-    Scalar,
-    WatchedFile,
-    found,
-    parse,
-    plain,
-    wrong_key,
-)
+from mochi_stub.yaml_file import ConfigError, Document, Entry, Headers, Scalar, WatchedFile, parse, plain, wrong_key
 
 logger = logging.getLogger("mochi_stub")
 
@@ -47,9 +35,8 @@ Json: TypeAlias = Annotated["dict[str, Any]", BeforeValidator(plain)]
 
 
 def _without_server_headers(headers: dict[str, str]) -> dict[str, str]:
-    for name in headers:
-        if name in SERVER_HEADERS:
-            raise wrong_key(name, f"a header other than {', '.join(SERVER_HEADERS)}")
+    for name in headers.keys() & SERVER_HEADERS:
+        raise wrong_key(name, f"a header other than {', '.join(SERVER_HEADERS)}")
     return headers
 
 
@@ -69,15 +56,11 @@ def _folder(text: Any, info: ValidationInfo) -> Path:
 
 
 class PauseEntry(Entry):
-    """Pause after the first `after` chunks."""
-
     after: Count = 0
     seconds: Seconds
 
 
 class FailureEntry(Entry):
-    """Error of a reply."""
-
     status: Annotated[int, Field(ge=400, le=599)] = 500
     message: str | None = None
     headers: Annotated[Headers, AfterValidator(_without_server_headers)] = Field(default_factory=dict)
@@ -89,8 +72,6 @@ class FailureEntry(Entry):
 
 
 class MidwayFailureEntry(FailureEntry):
-    """Error after the first `after` chunks."""
-
     after: Count = 0
 
 
@@ -137,8 +118,6 @@ class ModelEntry(ReplySettings):
 
 
 class ToolCallEntry(Entry):
-    """Tool call of a reply."""
-
     name: str
     arguments: Json = Field(default_factory=dict)
     id: str | None = None
@@ -160,19 +139,13 @@ class Response(Entry):
 
 
 class EmbeddingResponse(Response):
-    """Vector of an embedding request. None stands for a vector of zeros."""
-
-    vector: Annotated[tuple[float, ...] | None, BeforeValidator(lambda value: None if value == "zero" else value)] = (
-        None
-    )
+    vector: Annotated[tuple[float, ...], BeforeValidator(lambda value: [] if value == "zero" else value)] = ()
 
     def reply(self, _prompt: Prompt, model: Model) -> Reply:
         return Reply(embedding=self.vector or (0.0,) * model.embedding_length)
 
 
 class ErrorResponse(Response, FailureEntry):
-    """Error instead of a reply."""
-
     def reply(self, _prompt: Prompt, _model: Model) -> Reply:
         return Reply([self.failure])
 
@@ -182,8 +155,6 @@ class StreamedResponse(Response, ReplySettings):
 
 
 class FileResponse(StreamedResponse):
-    """Recorded reply."""
-
     path: Annotated[Path, BeforeValidator(_recorded_path)]
 
     def reply(self, _prompt: Prompt, _model: Model) -> Reply:
@@ -194,8 +165,6 @@ class FileResponse(StreamedResponse):
 
 
 class GeneratedResponse(StreamedResponse):
-    """Response of a type that generates its text."""
-
     reasoning: Texts = ""
     tool_calls: tuple[ToolCallEntry, ...] = ()
     usage: dict[Literal["input", "output", "reasoning", "cache_read", "cache_creation"], Count | None] = Field(
@@ -227,8 +196,6 @@ class GeneratedResponse(StreamedResponse):
 
 
 class MessageResponse(GeneratedResponse):
-    """Response with a fixed content."""
-
     content: Texts = ""
 
     def _content(self, _prompt: Prompt) -> Reply:
@@ -250,8 +217,6 @@ _UNDECLARED = Model("", get_args(Capability)[:6], context_length=131072, embeddi
 
 
 class ConfigFile(Entry):
-    """Top level of a configuration."""
-
     models: dict[str, Any] = Field(default_factory=dict)
     include: Literal["default"] | None = None
     recordings: Annotated[Path, BeforeValidator(_folder)] | None = None
@@ -429,12 +394,9 @@ def _add_entry(script: Script, trigger: str, value: Any, path: tuple[str | int, 
 def _response(value: Any, document: Document, path: tuple[str | int, ...]) -> Response:
     if isinstance(value, str) and not (isinstance(value, Scalar) and value.value is None):
         return MessageResponse(type="message", content=str(value))
-    if not isinstance(value, dict):
-        raise document.error(f"a text or a mapping with a type, found {found(value)}", *path)
-    schema = RESPONSES.get(str(value.get("type")))
+    schema = RESPONSES.get(str(document.validate(dict[str, Any], value, *path).get("type")))
     if schema is None:
-        suffix = f"; found {found(value['type'])}" if "type" in value else ""
-        raise document.error(f"a type: {', '.join(RESPONSES)}{suffix}", *path, "type")
+        raise document.error(f"a type: {', '.join(RESPONSES)}", *path, "type")
     return document.validate(schema, value, *path)
 
 

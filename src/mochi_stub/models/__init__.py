@@ -1,7 +1,5 @@
 """Declarations of models, and the load options."""
 
-from __future__ import annotations
-
 import hashlib
 import sys
 from collections.abc import Mapping, Sequence

@@ -1,7 +1,5 @@
 """Values for replies, which depend on seeds only: filler text, hashes, embeddings, times and IDs."""
 
-from __future__ import annotations
-
 import hashlib
 import string
 import zlib
@@ -78,14 +76,9 @@ ALPHABET = ((string.ascii_lowercase + string.digits) * 8)[:256].encode()  # the 
 
 @dataclass(frozen=True)
 class SeededIds:
-    """Generated start time and IDs for the reply to one request."""
+    """Generated start time and IDs for the reply to one request, of which `fingerprint` is a hash."""
 
     fingerprint: int
-
-    @classmethod
-    def of(cls, seed: int, request: bytes) -> SeededIds:
-        digest = hashlib.blake2b(request, digest_size=8, key=str(seed).encode()[:64])
-        return cls(int.from_bytes(digest.digest(), "big"))
 
     @property
     def start(self) -> int:

@@ -1,7 +1,5 @@
 """Built-in replies, replies to the background tasks of Open WebUI, and replies of the demo model."""
 
-from __future__ import annotations
-
 import json
 import re
 from collections import Counter
@@ -10,7 +8,7 @@ from typing import Any
 from mochi_stub.prompt import Prompt
 from mochi_stub.replies import hash_sized, lorem, shortened, stable_hash
 from mochi_stub.replies.schema_sample import schema_sample
-from mochi_stub.replies.tool_choice import Function, call_of, functions, functions_to_call
+from mochi_stub.replies.tool_choice import COMMON, Function, call_of, functions, functions_to_call
 from mochi_stub.reply import Part, Reasoning, Reply, Text
 
 MAX_SENTENCE = 200
@@ -26,11 +24,6 @@ _TURN = re.compile(
 )
 _SENTENCE = re.compile(r"(.+?[.!?])(?:\s|$)|(.+)")
 _WORD = re.compile(r"[^\W\d_]{4,}")
-_COMMON = {
-    *("about", "also", "been", "could", "from", "have", "here", "into", "just", "like", "more", "need", "only", "that"),
-    *("their", "them", "then", "there", "they", "this", "what", "when", "where", "which", "will", "with", "would"),
-    *("your", "please", "some", "does", "were", "than", "should"),
-}
 AUTOCOMPLETE = {"9+10=": "THIS IS A TEST OF MINI-MEDIATOR'S AUTOCOMPLETE SYSTEM."}
 EMOJI = ("😀", "😂", "😊", "🤔", "😢", "😡", "😱", "👍")
 TITLE_WORDS = 5
@@ -89,7 +82,7 @@ def _summary(prompt: Prompt) -> tuple[str, list[str]] | None:
     if not requests_summary(prompt):
         return None
     turns = _turns(prompt)
-    words = [word for _, text in turns for word in _WORD.findall(text.lower()) if word not in _COMMON]
+    words = [word for _, text in turns for word in _WORD.findall(text.lower()) if word not in COMMON]
     topics = [word for word, _ in Counter(words).most_common(MAX_TOPICS)]
     return " ".join(f"{speaker.capitalize()}: {_first_sentence(text)}" for speaker, text in turns), topics
 
@@ -171,7 +164,7 @@ def _task_value(key: str, example: Any, text: str) -> Any:
 def _list_item(key: str, index: int, topic: str, words: list[str]) -> str:
     word = words[index % len(words)]
     if key == "tags":
-        return word.capitalize() if index < len(words) else f"{words[0].capitalize()} {index + 1}"
+        return word.capitalize()
     if key == "follow_ups":
         return f"What else about {word} ({index + 1})?"
     return f"{topic} {word}" if index else topic
@@ -184,7 +177,6 @@ def _topic(text: str) -> str:
 
 
 MAX_RESULT = 400
-MAX_LISTED = 3
 PLAN = "Plan: "
 _PLANNING = re.compile(r"\bplan\b", re.IGNORECASE)
 _UNKNOWN_TOOL = re.compile(
@@ -268,7 +260,7 @@ def _abilities(offered: list[Function]) -> str:
     if not offered:
         return "Enable a tool and name it in a message: then I call it."
     names = [tool.name for tool in offered]
-    shown = [*names[:MAX_LISTED], f"{len(names) - MAX_LISTED} more"] if len(names) > MAX_LISTED + 1 else names
+    shown = [*names[:3], f"{len(names) - 3} more"] if len(names) > 4 else names
     return f"Name one of my tools in a message, and I call it: {_listed(shown)}."
 
 

@@ -3,8 +3,6 @@
 By default, a chunk has five words and 50 words are sent per second. A `Pace` sets chunk size and speed in characters.
 """
 
-from __future__ import annotations
-
 import asyncio
 import re
 import time
@@ -16,20 +14,7 @@ from typing import Any, NamedTuple
 from mochi_stub.json_encoding import dumps
 from mochi_stub.prompt import ToolCall
 from mochi_stub.replies import stable_hash
-from mochi_stub.reply import (
-    Choice,
-    Content,
-    Cut,
-    Failure,
-    Gate,
-    Logprob,
-    Pace,
-    Pause,
-    Reasoning,
-    Reply,
-    Text,
-    ToolCalls,
-)
+from mochi_stub.reply import Content, Cut, Failure, Gate, Logprob, Pace, Pause, Reasoning, Reply, Text, ToolCalls
 
 NANOSECONDS_PER_WORD = 1_000_000_000 // 50
 WORDS_PER_CALL = 5
@@ -56,7 +41,7 @@ def pieces(reply: Reply) -> Iterator[Piece]:
 
 def planned_end(reply: Reply) -> int:
     """Return the planned duration of a reply in nanoseconds."""
-    *_, last = _timed(replace(reply, parts=[*reply.parts, Choice(0)]), _Timing(reply.pace))  # a choice takes no time
+    *_, last = _timed(replace(reply, parts=[*reply.parts, Cut()]), _Timing(reply.pace))
     return last.due
 
 

@@ -1,7 +1,5 @@
 """Selection of tools by the words of a message, and arguments for a tool from a message and the tool's schema."""
 
-from __future__ import annotations
-
 import json
 import math
 import re
@@ -19,11 +17,12 @@ _MISSING = object()
 _WORD = re.compile(r"[^\W_]{3,}")
 _CAMEL_CASE = re.compile(r"(?<=[a-z])(?=[A-Z])")
 _COMMON_WORDS = (
-    "add all and any are can call find for from get give has have how into its list make new not now one optional out "
-    "please return returns run search set show tell text that the then this tool use user uses what when where which "
-    "will with you your"
+    "about add all also and any are been call can could does find for from get give has have here how into its just "
+    "like list make more need new not now one only optional out please return returns run search set should show some "
+    "tell text than that the their them then there they this tool use user uses were what when where which will with "
+    "would you your"
 )
-_COMMON = frozenset(_COMMON_WORDS.split())
+COMMON = frozenset(_COMMON_WORDS.split())
 _QUOTED = re.compile(r"\"([^\"]+)\"|“([^”]+)”|`([^`]+)`|(?<!\w)'([^']+)'(?!\w)")
 _NUMBER = re.compile(r"(?<![\w.])-?\d{1,15}(?:\.\d{1,15})?(?!\w|\.\d)")
 _PROPER_NAME = r"[A-Z][\w'/-]*(?: [A-Z][\w'/-]*)*"
@@ -98,7 +97,7 @@ def call_of(function: Function, text: str, *, complete: bool = False) -> ToolCal
 
 
 def _words(text: str) -> set[str]:
-    return {word for word in _WORD.findall(text.lower().replace("_", " ")) if word not in _COMMON}
+    return {word for word in _WORD.findall(text.lower().replace("_", " ")) if word not in COMMON}
 
 
 @dataclass
@@ -177,17 +176,14 @@ def _contains(text: str, word: str) -> bool:
 
 
 def _alternative(schema: Any) -> Mapping[str, Any]:
-    """Return the schema of one type: the first in `anyOf` and `type` that is not null (as in optional parameters)."""
+    """Return the schema of one type: the first in `anyOf` and `type` that is not null."""
     schema = schema if isinstance(schema, Mapping) else {}
     options = schema.get("anyOf")
     options = [option for option in options if isinstance(option, Mapping)] if isinstance(options, list) else []
     found: Mapping[str, Any] = next((option for option in options if option.get("type") != "null"), schema)
     kinds = found.get("type")
-    return (
-        {**found, "type": next((kind for kind in kinds if kind != "null"), "null")}
-        if isinstance(kinds, list)
-        else found
-    )
+    kind = next((kind for kind in kinds if kind != "null"), "null") if isinstance(kinds, list) else kinds
+    return {**found, "type": kind} if kind else found
 
 
 def _permits(schema: Mapping[str, Any], value: Any) -> bool:
@@ -212,9 +208,7 @@ def _converted(value: str, declared: Mapping[str, Any]) -> Any:
     if kind in ("integer", "number", "boolean"):
         with suppress(ValueError):
             found = json.loads(value.lower())
-            return (
-                found
-                if isinstance(found, _TYPES[kind]) and (kind == "boolean") == isinstance(found, bool)
-                else _MISSING
-            )
+            if isinstance(found, _TYPES[kind]) and (kind == "boolean") == isinstance(found, bool):
+                return found
+        return _MISSING
     return value if kind in (None, "string") else _MISSING
