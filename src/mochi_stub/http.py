@@ -237,7 +237,6 @@ DEFAULT_ORIGINS = (
     ),
     *("app://*", "file://*", "tauri://*", "vscode-webview://*", "vscode-file://*"),
 )
-METHODS = b"GET,POST,PUT,PATCH,DELETE,HEAD,OPTIONS"
 REQUEST_HEADERS = (
     b"Authorization,Content-Type,User-Agent,Accept,X-Requested-With,Openai-Beta,X-Stainless-Arch,X-Stainless-Async,"
     b"X-Stainless-Custom-Poll-Interval,X-Stainless-Helper-Method,X-Stainless-Lang,X-Stainless-Os,"
@@ -245,7 +244,6 @@ REQUEST_HEADERS = (
     b"X-Stainless-Runtime-Version,X-Stainless-Timeout"
 )
 PREFLIGHT_VARY = (b"Origin", b"Access-Control-Request-Method", b"Access-Control-Request-Headers")
-PROVIDER_PATHS = "/v1"  # clients of other providers send headers that Ollama does not list
 _LOCAL_DOMAINS = (".localhost", ".local", ".internal")
 _LOCAL_NETWORKS = (
     *map(ip_network, ("127.0.0.0/8", "::1/128", "0.0.0.0/32", "::/128")),
@@ -306,10 +304,11 @@ class Access:
 
     def _preflight(self, request: Request) -> HttpResponse:
         names = REQUEST_HEADERS
-        if self.open or request.path.startswith(PROVIDER_PATHS):
+        if self.open or request.path.startswith("/v1"):  # clients of other providers send further headers
             names = request.headers.get("access-control-request-headers", "*").encode("latin-1")
-        allowed = ((b"access-control-allow-methods", METHODS), (b"access-control-allow-headers", names))
-        return HttpResponse(204, headers=(*allowed, (b"access-control-max-age", b"43200")), has_length=False)
+        methods = (b"access-control-allow-methods", b"GET,POST,PUT,PATCH,DELETE,HEAD,OPTIONS")
+        allowed = (methods, (b"access-control-allow-headers", names), (b"access-control-max-age", b"43200"))
+        return HttpResponse(204, headers=allowed, has_length=False)
 
 
 def _foreign_origin(request: Request) -> str:

@@ -125,7 +125,7 @@ class Pace:
     delay: float = 0.0
 
 
-@dataclass(frozen=True)
+@dataclass
 class Frames:
     """Recorded stream or body, and encoder that sends it unchanged, even if it is not valid UTF-8.
 

@@ -134,7 +134,6 @@ class Document:
 
 
 def _expected(error: Any, key: str) -> str:
-    """Return what Pydantic expected as the value of a key, and what it found."""
     if error["type"] == "missing":
         return f"the key {error['loc'][-1]}" + (f" in {key}" if key else "")
     if error["type"] == "value_error":

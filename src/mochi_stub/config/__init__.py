@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import re
 from collections import ChainMap
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta, timezone
@@ -301,12 +301,6 @@ def packaged_config() -> Config:
     return load(PACKAGED)
 
 
-def _packaged_scripts(replaced: Iterable[str]) -> dict[str, Script]:
-    names = set(map(normalized_name, replaced))
-    scripts = [entry.scripts[0] for name, entry in packaged_config().by_name.items() if name not in names]
-    return {script.name: script for script in scripts}
-
-
 def normalized_name(model: str) -> str:
     """Return a model name in lower case, without the default registry, namespace and tag."""
     return model.lower().removeprefix("registry.ollama.ai/").removeprefix("library/").removesuffix(":latest")
@@ -332,7 +326,10 @@ def _read(path: Path, data: bytes) -> tuple[Config, list[ConfigError]]:
         with _collected(problems):
             top[key] = getattr(document.validate(ConfigFile, {key: value}), key)
     own = {name: _script(name, value, document, problems) for name, value in top.get("models", {}).items()}
-    scripts = {**(_packaged_scripts(own) if "include" in keys else {}), **own}
+    packaged = packaged_config().by_name if "include" in keys else {}
+    names = set(map(normalized_name, own))
+    included = [entry.scripts[0] for name, entry in packaged.items() if name not in names]
+    scripts = {**{script.name: script for script in included}, **own}
     by_name: dict[str, ConfiguredModel] = {}
     for position, (name, script) in enumerate(scripts.items()):
         with _collected(problems):

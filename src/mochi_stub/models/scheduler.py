@@ -81,10 +81,7 @@ class LoadRequest(NamedTuple):
 
 
 class LoadSettings(NamedTuple):
-    """Settings with which a model is loaded. `context` is in tokens. Other values of `options` reload the model.
-
-    `automatic` is true if neither the request nor the machine sets the context.
-    """
+    """Settings with which a model is loaded. `automatic` is false if the request or the machine sets the context."""
 
     context: int
     automatic: bool
@@ -100,10 +97,7 @@ class LoadSettings(NamedTuple):
 
 @dataclass
 class LoadedModel:
-    """Model in memory. At most `slots` requests of the model run at the same time.
-
-    `users` counts the running and waiting requests. `ready` is set when the model is loaded.
-    """
+    """Model in memory, with `slots` for running requests. `users` counts the running and waiting requests."""
 
     model: Model
     settings: LoadSettings
@@ -269,8 +263,7 @@ class Scheduler:
         return loaded
 
     def _make_room(self, model: Model) -> bool:
-        previous = self._loaded.get(model.blob_digest)
-        if previous is not None and not self._evict(previous):
+        if (previous := self._loaded.get(model.blob_digest)) and not self._evict(previous):
             return False
         loaded = self.loaded()
         if len(loaded) < (self.machine.max_loaded_models or len(loaded) + 1):

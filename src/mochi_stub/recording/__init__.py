@@ -20,20 +20,7 @@ from mochi_stub.journal import STUB_ROUTES, masked_query, parsed_body
 from mochi_stub.json_encoding import compact_json, dumps, go_dumps
 from mochi_stub.prompt import ToolCall
 from mochi_stub.replies.chunks import planned_end
-from mochi_stub.reply import (
-    Durations,
-    Failure,
-    Finish,
-    Frames,
-    Pace,
-    Part,
-    Pause,
-    Reasoning,
-    Reply,
-    Text,
-    ToolCalls,
-    Usage,
-)
+from mochi_stub.reply import Durations, Failure, Finish, Frames, Pace, Pause, Reasoning, Reply, Text, ToolCalls, Usage
 from mochi_stub.yaml_file import ConfigError, Headers, WatchedFile, parse, plain
 
 MILLISECOND = 1_000_000
@@ -145,9 +132,7 @@ class Recording:
     def _content_type(self, api: str) -> str:
         if self.stream:
             return "application/x-ndjson" if api.startswith(("ollama", "/")) else "text/event-stream"
-        if self.body is None:
-            return ""
-        return "text/plain; charset=utf-8" if isinstance(self.body, str) else "application/json"
+        return {str: "text/plain; charset=utf-8", type(None): ""}.get(type(self.body), "application/json")
 
 
 def recorded(path: Path) -> Recording:
@@ -257,11 +242,6 @@ _STATUSES = {  # HTTP statuses of errors that occur during a stream
     **dict.fromkeys(("rate_limit_exceeded", "rate_limit_error"), 429),
     **{"invalid_request_error": 400, "overloaded_error": 529},
 }
-_DELTAS: Mapping[Any, type[Reasoning] | type[Text]] = {
-    "response.output_text.delta": Text,
-    "response.reasoning_summary_text.delta": Reasoning,
-    "response.reasoning_text.delta": Reasoning,
-}
 
 
 def translate(path: str, body: Any, timestamps: Sequence[int], *, stream: bool) -> Reply:
@@ -324,7 +304,7 @@ class _ReplyBuilder:
     stream: bool
     timestamp: int = 0
     last: int = 0
-    parts: list[Part] = field(default_factory=list)
+    parts: list[Reasoning | Text | Pause | Failure | ToolCalls] = field(default_factory=list)
     calls: dict[Any, _Call] = field(default_factory=dict)
     finish: Finish = "stop"
     stop_sequence: str | None = None
@@ -428,8 +408,8 @@ def _response(body: Any, builder: _ReplyBuilder) -> None:
     elif kind in ("error", "response.failed"):
         error = get(whole, "error") or body
         builder.fail(get(error, "message") or "the response failed", error)
-    elif isinstance(kind, str) and kind in _DELTAS:
-        builder.add(_DELTAS[kind], get(body, "delta"))
+    elif str(kind).endswith("text.delta"):
+        builder.add(Reasoning if "reasoning" in kind else Text, get(body, "delta"))
 
 
 def _response_call(item: Any, builder: _ReplyBuilder) -> None:

@@ -138,7 +138,7 @@ def schema_sample(schema: Any, seed: int = 0) -> Any:
 
 @dataclass
 class _Sampler:
-    """Generator of values for one schema. `path` is the position of a value; `refs` are the `$ref`s that led to it."""
+    """Generator of values for one schema. `refs` are the `$ref`s that led to a value at `path`."""
 
     root: Any
     seed: int
@@ -275,7 +275,7 @@ def _merged(first: Mapping[str, Any], second: Mapping[str, Any]) -> dict[str, An
 
 
 def _number(schema: Mapping[str, Any], offset: int, *, whole: bool) -> int | float:
-    """Return a valid number: the minimum plus `offset`, which is a percentage of the range if there is a maximum."""
+    """Return a valid number: the minimum plus `offset`, a percentage of the range if there is a maximum."""
     low = _least(schema.get("minimum"), schema.get("exclusiveMinimum"), 1, whole)
     high = -_least(schema.get("maximum"), schema.get("exclusiveMaximum"), -1, whole)
     start = min(0, high) if low == -math.inf else low
