@@ -1,12 +1,9 @@
-"""Request handlers: the state that they share, and the results that they return.
-
-The handlers of each provider parse a request and return a result. `app.py` sends each result at the configured pace,
-detects disconnects and writes the journal.
-"""
+"""Request handlers: the state that they share, and the results that they return. `app.py` sends these results."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+import hashlib
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple, Protocol, TypeAlias
 
@@ -72,36 +69,31 @@ class ModelRegistry:
     deletes a declared model, clients can pull this model again.
     """
 
-    def __init__(self, fixed: Iterable[Model], load: Callable[[], Config | None] = lambda: None) -> None:
-        self._fixed = tuple(fixed)
+    def __init__(self, fixed: Sequence[Model], load: Callable[[], Config | None] = lambda: None) -> None:
+        self._fixed = fixed
         self._load = load
-        self._models: dict[str, Model] = {}
-        self.declared: tuple[Model, ...] = ()
-        self._declare(load())
+        self._models = {model.name: model for model in fixed}
+        self.declared = tuple(fixed)
+        self.config: Config | None = None
+        self.refresh()
 
     @property
     def models(self) -> tuple[Model, ...]:
         return tuple(self._models.values())
 
     def refresh(self) -> None:
-        """Replace the declared models if the configuration has changed."""
+        """Replace the declared models if the configuration has changed. Models that client requests added remain."""
         if (config := self._load()) is not self.config:
-            self._declare(config)
+            self.config = config
+            added = {name: model for name, model in self._models.items() if model not in self.declared}
+            self.declared = (*self._fixed, *(config.models if config else ()))
+            self._models = {model.name: model for model in self.declared} | added
 
     def add(self, model: Model) -> None:
         self._models[model.name] = model
 
     def remove(self, model: Model) -> None:
         self._models.pop(model.name, None)
-
-    def _declare(self, config: Config | None) -> None:
-        """Replace the declared models by those of `config`. Models that client requests added remain."""
-        self.config = config
-        for model in self.declared:
-            if self._models.get(model.name) is model:
-                del self._models[model.name]
-        self.declared = (*self._fixed, *(config.models if config else ()))
-        self._models = {model.name: model for model in self.declared} | self._models
 
 
 @dataclass(frozen=True)
@@ -119,7 +111,8 @@ class Stub:
         return self.registry.models
 
     def seeded_ids(self, request: bytes) -> SeededIds:
-        return SeededIds.of(self.seed, request)
+        digest = hashlib.blake2b(request, digest_size=8, key=str(self.seed).encode()[:64]).digest()
+        return SeededIds(int.from_bytes(digest, "big"))
 
 
 Handler = Callable[[Stub, Request], Result]

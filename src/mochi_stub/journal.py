@@ -1,4 +1,4 @@
-"""Thread-safe journal of the latest requests and their outcomes. Secrets are masked."""
+"""Thread-safe journal of the latest requests and their outcomes. `***` replaces secrets."""
 
 from __future__ import annotations
 
@@ -12,30 +12,23 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 from urllib.parse import unquote_plus
 
 import orjson
 
-if TYPE_CHECKING:
-    from mochi_stub.http import Request
+from mochi_stub.http import Request
 
 Outcome = Literal["running", "finished", "cancelled", "failed"]
 
 MAX_EXCHANGES = 1000
-MAX_BYTES = 64 * 1024 * 1024
-
 STUB_ROUTES = "/stub/"  # requests to these routes are not recorded
-
 MASK = "***"
 _SECRET_HEADER = re.compile(rb"auth|cookie|credential|api-?key|token|secret|passw|(?<!idempotency)-key$")
 _SECRET_QUERY = re.compile(r"(?i)(?:key|token|secret|passw(?:or)?d|auth|credentials?|sig|signature)$")
 _SECRET_FIELD = re.compile(
     r"(?i)(?:(?:api|access|private|secret|subscription|auth|signing|encryption)[_-]?keys?"
     r"|token|secret|passw(?:or)?d|passphrase|authorization|auth|bearer|cookie|credentials?)$"
-)
-_SECRET_BODY = re.compile(
-    rb"(?i)(?:keys?|token|secret|passw(?:or)?d|phrase|auth\w*|bearer|cookie|credentials?)\"\s*:|\\u"
 )
 
 
@@ -46,8 +39,7 @@ class Exchange:
     Attributes:
         body: Parsed JSON body. None if there is no body or it is not JSON.
         status: HTTP status, 0 until the response starts.
-        outcome: "running", "finished", "cancelled" (the client disconnected or the server stopped), or "failed" (the
-            response is incomplete or contains an error).
+        outcome: "running", "finished", "cancelled" (by the client or the server's end), or "failed" (with an error).
         chunks: Number of content chunks in the streamed reply.
         size: Size of the request body in bytes.
         rule: Name of the rule that selected the reply, for example a trigger of the configuration.
@@ -114,21 +106,15 @@ class JournalEntry:
             self.journal.changed.notify_all()
 
     def exchange(self) -> Exchange:
-        return Exchange(
-            status=self.status,
-            outcome=self.outcome,
-            chunks=self.chunks,
-            duration=time.monotonic() - self.started if self.duration is None else self.duration,
-            **{**self._request_fields, **self.fields},
-        )
+        duration = time.monotonic() - self.started if self.duration is None else self.duration
+        counts = {"status": self.status, "outcome": self.outcome, "chunks": self.chunks, "duration": duration}
+        return Exchange(self.request.method, self.request.path, **{**counts, **self._request_fields, **self.fields})
 
     @cached_property
     def _request_fields(self) -> dict[str, Any]:
         request, body = self.request, parsed_body(self.request.body)
         model = body.get("model") if isinstance(body, dict) else None
         return {
-            "method": request.method,
-            "path": request.path,
             "body": body,
             "size": len(request.body),
             "model": model if isinstance(model, str) else "",
@@ -139,11 +125,10 @@ class JournalEntry:
 
 
 class Journal:
-    """Journal of the latest exchanges, oldest first: at most 1000, with at most 64 MiB of request bodies in total."""
+    """Journal of the latest 1000 exchanges, oldest first."""
 
     def __init__(self) -> None:
-        self._records: deque[JournalEntry] = deque()
-        self._bytes = 0
+        self._records: deque[JournalEntry] = deque(maxlen=MAX_EXCHANGES)
         self.changed = threading.Condition()
         self.running = 0
 
@@ -154,16 +139,12 @@ class Journal:
         with self.changed:
             self.running += 1
             self._records.append(record)
-            self._bytes += len(request.body)
-            while len(self._records) > MAX_EXCHANGES or (self._bytes > MAX_BYTES and len(self._records) > 1):
-                self._bytes -= len(self._records.popleft().request.body)
             self.changed.notify_all()
         return record
 
     def clear(self) -> None:
         with self.changed:
             self._records.clear()
-            self._bytes = 0
             self.changed.notify_all()
 
     def exchanges(self) -> list[Exchange]:
@@ -179,15 +160,13 @@ class Journal:
 
 
 def masked_headers(headers: Iterable[tuple[bytes, bytes]]) -> dict[str, str]:
-    """Return the headers as a dictionary of strings, with the values of secret headers replaced by `***`."""
-    return {
-        name.decode("latin-1"): MASK if _SECRET_HEADER.search(name) else value.decode("latin-1")
-        for name, value in headers
-    }
+    """Return the headers as a dictionary of strings, without secrets."""
+    masked = ((name, MASK.encode() if _SECRET_HEADER.search(name) else value) for name, value in headers)
+    return {name.decode("latin-1"): value.decode("latin-1") for name, value in masked}
 
 
 def masked_query(query: bytes) -> str:
-    """Return the query string as text, with the values of secret parameters replaced by `***`."""
+    """Return the query string as text, without secrets."""
     pairs = [pair.partition("=") for pair in query.decode("latin-1").split("&")]
     return "&".join(
         f"{name}={MASK}" if value and _SECRET_QUERY.search(unquote_plus(name)) else name + equals + value
@@ -198,8 +177,7 @@ def masked_query(query: bytes) -> str:
 def parsed_body(data: bytes) -> Any:
     """Return the parsed JSON body with masked secrets, or None for an empty body or invalid JSON."""
     try:
-        parsed = orjson.loads(data) if data else None
-        return _masked(parsed) if _SECRET_BODY.search(data) else parsed
+        return _masked(orjson.loads(data))
     except (orjson.JSONDecodeError, RecursionError):
         return None
 
@@ -213,7 +191,7 @@ def _masked(value: Any, secret: bool = False) -> Any:
 
 
 def _digests(body: Any) -> Iterator[str]:
-    """Yield the SHA-256 digest of each image in a parsed request body. Images with invalid base64 are skipped."""
+    """Yield the SHA-256 digest of each image in a request. Images with invalid base64 are skipped."""
     pending = [body]  # a stack, because a body can be nested too deeply for recursion
     while pending:
         value = pending.pop()

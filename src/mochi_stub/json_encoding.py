@@ -1,7 +1,5 @@
 """Compact JSON, server-sent events, and the JSON, numbers, times and quoted texts of Ollama, which is written in Go."""
 
-from __future__ import annotations
-
 import json
 import re
 import struct
@@ -21,9 +19,8 @@ def dumps(value: Any) -> str:
     try:
         return orjson.dumps(value).decode()
     except (TypeError, orjson.JSONEncodeError):
-        # `default` converts mappings and sequences other than dict, list and tuple
         return json.dumps(
-            value, separators=(",", ":"), default=lambda item: dict(item) if hasattr(item, "keys") else list(item)
+            value, separators=(",", ":"), default=lambda item: dict(item) if isinstance(item, Mapping) else list(item)
         )
 
 
@@ -38,8 +35,6 @@ def compact_json(value: Any) -> str:
 
 
 _SEPARATORS = {code: f"\\u{code:04x}" for code in (0x85, 0x2028, 0x2029)}
-
-
 _FLOAT = struct.Struct("f")
 _SURROGATE = re.compile("[\ud800-\udfff]")
 
@@ -48,10 +43,8 @@ def go_dumps(value: Any) -> str:
     """Return compact JSON like Go's `encoding/json`, with `<`, `>` and `&` escaped. Keys keep their order."""
     if isinstance(value, str):
         return go_text(value)
-    if isinstance(value, bool) or value is None:
-        return {True: "true", False: "false", None: "null"}[value]
-    if isinstance(value, int):
-        return str(value)
+    if value is None or isinstance(value, int):
+        return dumps(value)
     if isinstance(value, float):
         return number(value)
     if isinstance(value, Mapping):
@@ -100,9 +93,7 @@ def _notation(value: float, shortest: str) -> str:
 def timestamp(nanoseconds: int) -> str:
     """Return nanoseconds since 1970 as an RFC 3339 time in UTC, without trailing zeros in the fraction."""
     seconds, fraction = divmod(nanoseconds, 1_000_000_000)
-    if not fraction:
-        return f"{_second(seconds)}Z"
-    return f"{_second(seconds)}.{fraction:09d}".rstrip("0") + "Z"
+    return f"{_second(seconds)}.{fraction:09d}".rstrip("0").removesuffix(".") + "Z"
 
 
 @lru_cache(maxsize=256)
@@ -111,19 +102,5 @@ def _second(seconds: int) -> str:
 
 
 def quoted(value: str) -> str:
-    """Return the string in quotes, as Go's `%q` prints it."""
-    return '"' + "".join(_quoted_character(character) for character in value) + '"'
-
-
-_SHORT_ESCAPES = {"\a": "\\a", "\b": "\\b", "\f": "\\f", "\n": "\\n", "\r": "\\r", "\t": "\\t", "\v": "\\v"}
-
-
-def _quoted_character(character: str) -> str:
-    if character in '"\\':
-        return f"\\{character}"
-    if character.isprintable():
-        return character
-    code = ord(character)
-    if code < 0x80:
-        return _SHORT_ESCAPES.get(character, f"\\x{code:02x}")
-    return f"\\u{code:04x}" if code < 0x10000 else f"\\U{code:08x}"
+    """Return the string in quotes, with escapes like those of Go's `%q`."""
+    return encode_basestring(value)

@@ -1,10 +1,9 @@
 """Prompts: requests to a model in a form that is independent of the provider."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
+from itertools import dropwhile, takewhile
 from typing import Any, Literal
 
 from mochi_stub.json_encoding import dumps
@@ -78,13 +77,8 @@ class Prompt:
     @cached_property
     def results(self) -> tuple[Message, ...]:
         """Tool results that the model has not replied to. User and system messages can follow the results."""
-        end = len(self.messages)
-        while end and self.messages[end - 1].role in ("user", "system"):
-            end -= 1
-        start = end
-        while start and self.messages[start - 1].role == "tool":
-            start -= 1
-        return self.messages[start:end]
+        earlier = dropwhile(lambda message: message.role in ("user", "system"), reversed(self.messages))
+        return tuple(takewhile(lambda message: message.role == "tool", earlier))[::-1]
 
     @property
     def user_text(self) -> str:
@@ -116,7 +110,7 @@ def counted_text(prompt: Prompt) -> str:
 
 
 def counted_text_of(message: Message) -> str:
-    """Return the content of a message, and the names and arguments of its tool calls. These count as prompt tokens."""
+    """Return the text of a message that counts as prompt tokens: its content, and its tool calls."""
     return message.content + "".join(f"{call.name}{dumps(dict(call.arguments))}" for call in message.tool_calls)
 
 

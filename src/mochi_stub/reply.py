@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Literal, TypeAlias
 
+from mochi_stub.http import HttpResponse
 from mochi_stub.prompt import ToolCall
 
 Finish = Literal["stop", "length", "content_filter"]
@@ -52,10 +53,7 @@ class ToolCalls:
 
 @dataclass(frozen=True)
 class Failure:
-    """Error of the model.
-
-    If the stub has not sent a chunk yet, it sends an HTTP error. Otherwise, it sends an error in the stream.
-    """
+    """Error of the model: an HTTP error before the first chunk, or else an error in the stream."""
 
     message: str
     status: int = 500
@@ -116,8 +114,7 @@ class Pace:
     Attributes:
         characters: Characters per chunk. None means five words.
         characters_per_second: Speed of the text. If it is infinite, only pauses take time.
-        jitter: Maximum fraction of a chunk's delay by which the chunk is sent early, from 0 to 1.
-            The last chunk is never early.
+        jitter: Maximum fraction of a chunk's delay by which a chunk before the last is sent early, from 0 to 1.
         delay: Additional delay before each chunk, in seconds.
     """
 
@@ -128,9 +125,12 @@ class Pace:
     delay: float = 0.0
 
 
-@dataclass(frozen=True)
+@dataclass
 class Frames:
-    """Recorded stream or body. `due` has the send time of each frame in nanoseconds after the start of the reply."""
+    """Recorded stream or body, and encoder that sends it unchanged, even if it is not valid UTF-8.
+
+    `due` has the send time of each frame in nanoseconds after the start of the reply.
+    """
 
     api: str
     stream: bool
@@ -139,6 +139,18 @@ class Frames:
     status: int = 200
     content_type: bytes = b"application/json"
     headers: tuple[tuple[bytes, bytes], ...] = ()
+
+    def chunk(self, pieces: list[Any]) -> bytes:
+        return "".join([piece.value for piece in pieces]).encode(errors="surrogateescape")
+
+    def end(self) -> bytes:
+        return b""
+
+    def error(self, failure: Failure) -> bytes:
+        return failure.message.encode()
+
+    def complete_response(self) -> HttpResponse:
+        return HttpResponse(self.status, b"".join(self.frames), self.content_type, self.headers)
 
 
 @dataclass(frozen=True)
@@ -212,14 +224,14 @@ class Reply:
     def text(self) -> str:
         return "".join([joined(part.content) for part in self.parts if isinstance(part, Text)])
 
+    @cached_property
+    def tool_calls(self) -> list[ToolCall]:
+        return [call for part in self.parts if isinstance(part, ToolCalls) for call in part.calls]
+
     @property
     def mode(self) -> str:
         """Kinds of content in their order, for example `reasoning+text`, or "empty" for a reply without content."""
         return "+".join(dict.fromkeys(_MODES[type(part)] for part in self.parts if type(part) in _MODES)) or "empty"
-
-    @cached_property
-    def tool_calls(self) -> list[ToolCall]:
-        return [call for part in self.parts if isinstance(part, ToolCalls) for call in part.calls]
 
 
 Scripted: TypeAlias = "Reply | str | ToolCall"
@@ -237,20 +249,14 @@ def as_reply(value: object) -> Reply:
     for part in value.parts:
         if not isinstance(part, Part):
             raise TypeError(f"a part of a Reply must be Text, Reasoning, ToolCalls or another part, not {part!r}")
-        if isinstance(part, (Text, Reasoning)) and not _is_content(part.content):
-            raise TypeError(
-                f"the content of a {type(part).__name__} must be a text or a list of texts, not {part.content!r}"
-            )
+        chunks = part.content if isinstance(part, (Text, Reasoning)) else ()
+        if not isinstance(chunks, Sequence) or not all(isinstance(chunk, str) for chunk in chunks):
+            raise TypeError(f"the content of a {type(part).__name__} must be a text or a list of texts, not {chunks!r}")
         for call in part.calls if isinstance(part, ToolCalls) else ():
             if not isinstance(call, ToolCall) or not isinstance(call.arguments, Mapping):
                 raise TypeError(f"a tool call must be ToolCall(name, arguments) with arguments as a dict, not {call!r}")
     return value
 
 
-def _is_content(value: object) -> bool:
-    return isinstance(value, str) or (isinstance(value, Sequence) and all(isinstance(chunk, str) for chunk in value))
-
-
 def joined(content: Content) -> str:
-    """Return the content as one string."""
     return content if isinstance(content, str) else "".join(content)

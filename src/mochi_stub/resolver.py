@@ -6,45 +6,35 @@ which each entry is a choice."""
 
 from __future__ import annotations
 
-import logging
-from collections.abc import Callable, Iterator, Mapping, Sequence
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
+from itertools import product
 from typing import Any
 
 import orjson
 
-from mochi_stub.config import Config, ConfiguredModel
-from mochi_stub.config.entries import STREAM, EmbeddingResponse, ErrorResponse, ReplySettings, Response
+from mochi_stub.config import STREAM, Config, ConfiguredModel, EmbeddingResponse, ErrorResponse, ReplySettings, Response
 from mochi_stub.models import Model
 from mochi_stub.prompt import Message, Prompt, ToolCall
-from mochi_stub.replies import lorem, stable_hash
+from mochi_stub.replies import lorem, shortened, stable_hash
 from mochi_stub.replies.built_in import default_reply, requests_summary
 from mochi_stub.replies.chunks import chunked
 from mochi_stub.replies.tool_choice import Function, call_of, functions
-from mochi_stub.reply import (
-    Choice,
-    Cut,
-    Failure,
-    Pace,
-    Part,
-    Pause,
-    Reasoning,
-    Reply,
-    Scripted,
-    Text,
-    ToolCalls,
-    as_reply,
-)
+from mochi_stub.reply import Choice, Cut, Failure, Pace, Part, Pause, Reasoning, Reply, Text, ToolCalls
 
-MIN_THINKING_WORDS, MAX_THINKING_WORDS = 5, 20
+MAX_SHOWN = 60
+MAX_WORDS = 1_000_000
+NO_RESULT = "Done."
+_START, _END = "<|instruction_start|>", "<|instruction_end|>"
 CHUNK_SIZES: dict[str, int | None] = {"words": None, "token": 4, "chunky": 40}
 
 
 def with_requested_thinking(prompt: Prompt, reply: Reply) -> Reply:
-    """Return the reply with the thinking that the request demands.
+    """Return the reply without reasoning, or with generated reasoning, if the request demands it.
 
-    If the request disables thinking, the reasoning is removed. If the request enables thinking and the reply has no
-    reasoning, generated reasoning is added. Recorded replies and errors stay unchanged.
+    Recorded replies and errors stay unchanged.
     """
     if reply.frames is not None or any(isinstance(part, Failure) for part in reply.parts):
         return reply
@@ -52,8 +42,8 @@ def with_requested_thinking(prompt: Prompt, reply: Reply) -> Reply:
         parts = [part for part in reply.parts if not isinstance(part, Reasoning)]
         return replace(reply, parts=parts, usage=replace(reply.usage, reasoning=None))
     if prompt.thinks and prompt.think and not reply.reasoning and not reply.text.startswith("<think>"):
-        words = MIN_THINKING_WORDS + stable_hash(prompt.user_text) % (MAX_THINKING_WORDS - MIN_THINKING_WORDS + 1)
-        return replace(reply, parts=[Reasoning(lorem(words)), *reply.parts])
+        words = lorem(5 + stable_hash(prompt.user_text) % 16)
+        return replace(reply, parts=[Reasoning(words), *reply.parts])
     return reply
 
 
@@ -71,7 +61,6 @@ def with_required_call(prompt: Prompt, reply: Reply) -> Reply:
 
 
 def _next_tool(prompt: Prompt) -> Function:
-    """Return the first required tool without a call since the last user message, or else the last required tool."""
     called = {call.name for message in prompt.messages[prompt.last_user + 1 :] for call in message.tool_calls}
     tools = functions(prompt.required_tools)
     return next((tool for tool in tools if tool.name not in called), tools[-1])
@@ -79,7 +68,7 @@ def _next_tool(prompt: Prompt) -> Function:
 
 def with_settings(reply: Reply, settings: ReplySettings, model: Model, prompt: Prompt) -> Reply:
     """Return the reply with all stream settings applied: chunk size, speed, pause, premature end and error."""
-    if not any(getattr(settings, name) is not None for name in STREAM):
+    if all(getattr(settings, name) is None for name in STREAM):
         return reply
     reply = replace(with_pace(reply, settings, model, prompt), frames=None)
     if settings.pause:
@@ -90,13 +79,13 @@ def with_settings(reply: Reply, settings: ReplySettings, model: Model, prompt: P
 
 
 def with_pace(reply: Reply, settings: ReplySettings, model: Model, prompt: Prompt) -> Reply:
-    """Return the reply with the chunk size, speed, jitter and delay of the settings."""
     if not any((settings.profile, settings.tokens_per_second, settings.jitter, settings.delay)):
         return reply
     size, seed = CHUNK_SIZES[settings.profile or "words"], stable_hash(prompt.user_text)
     pace = Pace(size, jitter=settings.jitter or 0.0, seed=seed, delay=settings.delay or 0.0)
-    rate = settings.tokens_per_second
-    return replace(reply, pace=replace(pace, characters_per_second=rate * model.chars_per_token) if rate else pace)
+    if rate := settings.tokens_per_second:
+        pace = replace(pace, characters_per_second=rate * model.chars_per_token)
+    return replace(reply, pace=pace)
 
 
 def _insert(reply: Reply, count: int, inserted: Part) -> Reply:
@@ -115,15 +104,6 @@ def _insert(reply: Reply, count: int, inserted: Part) -> Reply:
     return replace(reply, parts=[*parts, inserted])
 
 
-logger = logging.getLogger("mochi_stub")
-
-MAX_SHOWN = 60
-MAX_WORDS = 1_000_000
-MAX_NESTED = 50
-NO_RESULT = "Done."
-_START, _END = "<|instruction_start|>", "<|instruction_end|>"
-
-
 def resolve(prompt: Prompt, config: Config | None = None) -> Reply:
     """Return the reply to a prompt: from its instruction block, from `config`, or the built-in reply."""
     passed_over: list[str] = []
@@ -134,27 +114,6 @@ def resolve(prompt: Prompt, config: Config | None = None) -> Reply:
     if model is not None and configured is None:
         reply = with_pace(reply, model.settings, model.model, prompt)
     return replace(reply, passed_over=tuple(passed_over))
-
-
-def resolver(
-    config: Callable[[], Config | None], script: Callable[[Prompt], Scripted | None] | None
-) -> Callable[[Prompt], Reply]:
-    """Return a function that selects replies: by `script` or, if `script` returns None, by `resolve`."""
-
-    def resolve_reply(prompt: Prompt) -> Reply:
-        try:
-            scripted = script(prompt) if script else None
-            if scripted is None:
-                return resolve(prompt, config())
-            reply = as_reply(scripted)
-            if not prompt.choices and any(isinstance(part, Choice) for part in reply.parts):
-                raise ValueError("this API has only one choice, so the reply must not contain a Choice")
-            return replace(reply, rule=reply.rule or "script")
-        except Exception as error:
-            logger.exception("reply failed: model=%s", prompt.model)
-            return Reply([Failure(f"the stub failed: {error!r}")], rule="script")
-
-    return resolve_reply
 
 
 def _block_reply(prompt: Prompt, passed_over: list[str]) -> Reply | None:
@@ -176,7 +135,7 @@ def _block_reply(prompt: Prompt, passed_over: list[str]) -> Reply | None:
 
 def _latest_block(prompt: Prompt) -> tuple[int, list[list[Part]] | None]:
     """Return the index and the rounds of the latest user message with a valid block, or -1 and None."""
-    indices = range(prompt.last_user, -1, -1)  # the latest user message first; with choices, it is the only one
+    indices = range(prompt.last_user, -1, -1)
     for index in indices[:1] if prompt.choices else indices:
         message = prompt.messages[index]
         if message.role == "user" and (rounds := _rounds(message.content, prompt)) is not None:
@@ -196,7 +155,6 @@ def _continues(first_round: list[Part], later: Sequence[Message], prompt: Prompt
 
 
 def _rounds(user_text: str, prompt: Prompt) -> list[list[Part]] | None:
-    """Return the rounds of the instruction block in `user_text`, or None if the text has no valid block."""
     block = _parse_block(user_text)
     if block is None:
         return None
@@ -211,15 +169,10 @@ def _rounds(user_text: str, prompt: Prompt) -> list[list[Part]] | None:
 
 def _parse_block(text: str) -> Any:
     """Return the parsed JSON of the first instruction block, or None. Its strings may contain nested blocks."""
-    _, found, rest = text.partition(_START)
-    end = rest.find(_END) if found else -1
-    for _ in range(MAX_NESTED):
-        if end < 0:
-            return None
-        try:
-            return orjson.loads(rest[:end])
-        except orjson.JSONDecodeError:
-            end = rest.find(_END, end + 1)
+    rest = text.partition(_START)[2]
+    for end in re.finditer(re.escape(_END), rest):
+        with suppress(orjson.JSONDecodeError):
+            return orjson.loads(rest[: end.start()])
     return None
 
 
@@ -252,10 +205,7 @@ def _join_rounds(entries: list[list[Part]]) -> list[list[Part]]:
 
 
 def _labelled(label: str, message: Mapping[str, Any]) -> str:
-    length = message["length"]
-    if not isinstance(length, (int, float)) or isinstance(length, bool):
-        raise TypeError("length must be a number")
-    words = lorem(max(0, min(int(length), MAX_WORDS)))
+    words = lorem(max(0, min(int(message["length"]), MAX_WORDS)))
     return " ".join(filter(None, [label, words, label]))
 
 
@@ -265,14 +215,14 @@ def _configured_reply(prompt: Prompt, model: ConfiguredModel | None, passed_over
         return None
     answered = ""
     for rule, response in _candidates(prompt, model, passed_over):
-        if prompt.operation == "embed" and not isinstance(response, (EmbeddingResponse, ErrorResponse)):
-            passed_over.append(f"{rule}: no response to embedding requests")
-            continue
-        if prompt.operation != "embed" and isinstance(response, EmbeddingResponse):
-            passed_over.append(f"{rule}: only for embedding requests")
+        if not isinstance(response, ErrorResponse) and isinstance(response, EmbeddingResponse) != (
+            prompt.operation == "embed"
+        ):
+            passed_over.append(f"{rule}: not for {prompt.operation} requests")
             continue
         reply = with_requested_thinking(prompt, response.reply(prompt, model.model))
-        reply = with_settings(reply, response.settings.merged_over(model.settings), model.model, prompt)
+        settings = response.merged_over(model.settings) if isinstance(response, ReplySettings) else model.settings
+        reply = with_settings(reply, settings, model.model, prompt)
         reply = replace(reply, sends_unoffered_calls=True, rule=rule)
         if not _is_answered(reply, prompt):
             return reply
@@ -298,12 +248,16 @@ def _is_answered(reply: Reply, prompt: Prompt) -> bool:
 
 
 def _candidates(prompt: Prompt, model: ConfiguredModel, passed_over: list[str]) -> Iterator[tuple[str, Response]]:
+    texts = [message.content for message in prompt.messages if message.role == "user"]
+    # a reminder can follow tool results; then a trigger can also match the message before it
+    texts = texts[:-3:-1] if prompt.results and not prompt.after_tools else [prompt.user_text]
     for script in model.scripts:
-        matching = next((found for text in _trigger_texts(prompt) for found in script.matching(text)), None)
-        if matching is not None:
-            trigger, response = matching
+        pairs = product(texts, script.triggers.items())
+        found = next((entry for text, entry in pairs if entry[1].applies_to(entry[0], text)), None)
+        if found is not None:
+            trigger, response = found
             how = "" if response.match == "exact" else f" ({response.match})"
-            yield f"trigger {_shown(trigger)}{how} of {script.name}", response
+            yield f"trigger {shortened(trigger, MAX_SHOWN)!r}{how} of {script.name}", response
         else:
             passed_over.append(f"{script.name}: no match among its triggers ({len(script.triggers)})")
     for script in model.scripts:
@@ -311,13 +265,3 @@ def _candidates(prompt: Prompt, model: ConfiguredModel, passed_over: list[str]) 
             yield f"_default of {script.name}", script.default
         else:
             passed_over.append(f"{script.name}: no _default")
-
-
-def _trigger_texts(prompt: Prompt) -> list[str]:
-    """Return the latest user message, and the one before it if the latest is a reminder that follows tool results."""
-    texts = [message.content for message in prompt.messages if message.role == "user"]
-    return texts[:-3:-1] if prompt.results and not prompt.after_tools else [prompt.user_text]
-
-
-def _shown(text: str) -> str:
-    return repr(text if len(text) <= MAX_SHOWN else f"{text[:MAX_SHOWN]}...")

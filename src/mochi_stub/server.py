@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import socket
 import threading
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING
@@ -18,15 +19,15 @@ from typing_extensions import Self
 from mochi_stub.app import App
 from mochi_stub.config import Config, packaged_config, reloading_config
 from mochi_stub.handlers import ModelRegistry, Stub
-from mochi_stub.http.access import Access
-from mochi_stub.http.connection import Application, HttpConnection
+from mochi_stub.http import Access, Application, HttpConnection
 from mochi_stub.journal import Exchange, Journal
 from mochi_stub.models import Model
 from mochi_stub.models.scheduler import Machine, Scheduler
 from mochi_stub.prompt import Prompt
-from mochi_stub.reply import Scripted, as_reply
-from mochi_stub.resolver import resolver
+from mochi_stub.reply import Choice, Failure, Reply, Scripted, as_reply
+from mochi_stub.resolver import resolve
 
+logger = logging.getLogger("mochi_stub")
 loops: ModuleType
 try:
     import uvloop as loops
@@ -133,15 +134,27 @@ class StubServer:
         self._journal.clear()
 
     def _app(self) -> Application:
-        machine = self.machine or Machine()
         registry = ModelRegistry(self.models or (), self._config)
 
         async def load(seconds: float) -> None:
             if self.speed:
                 await asyncio.sleep(seconds / self.speed)
 
-        scheduler = Scheduler(machine, wait=load)
-        stub = Stub(registry, resolver(lambda: registry.config, self.resolve), scheduler, self._journal, self.seed)
+        def resolve_reply(prompt: Prompt) -> Reply:
+            try:
+                scripted = self.resolve(prompt) if self.resolve else None
+                if scripted is None:
+                    return resolve(prompt, registry.config)
+                reply = as_reply(scripted)
+                if not prompt.choices and any(isinstance(part, Choice) for part in reply.parts):
+                    raise ValueError("this API has only one choice, so the reply must not contain a Choice")
+                return replace(reply, rule=reply.rule or "script")
+            except Exception as error:
+                logger.exception("reply failed: model=%s", prompt.model)
+                return Reply([Failure(f"the stub failed: {error!r}")], rule="script")
+
+        scheduler = Scheduler(self.machine, wait=load)
+        stub = Stub(registry, resolve_reply, scheduler, self._journal, self.seed)
         app = App(stub, self.speed, self._access)
         return self.record.app(app) if self.record else app
 
@@ -192,14 +205,11 @@ class ScriptedStub(StubServer):
         self._queue.extend([reply if callable(reply) else as_reply(reply) for reply in replies])
 
     def _next(self, prompt: Prompt) -> Scripted | None:
-        if not self._queue:
-            return None
-        scripted = self._queue.popleft()
+        scripted = self._queue.popleft() if self._queue else None
         return scripted(prompt) if callable(scripted) else scripted
 
 
 def _bind(host: str, port: int) -> socket.socket:
     if ":" not in host:
         return socket.create_server((host, port))
-    dual = socket.has_dualstack_ipv6()
-    return socket.create_server((host, port), family=socket.AF_INET6, dualstack_ipv6=dual)
+    return socket.create_server((host, port), family=socket.AF_INET6, dualstack_ipv6=socket.has_dualstack_ipv6())

@@ -18,10 +18,11 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, TypeAdapter, Validat
 from pydantic_core import PydanticCustomError
 from typing_extensions import Self
 
+from mochi_stub.replies import shortened
+
 MTIME_RESOLUTION = 100_000_000  # nanoseconds; file changes within this time can have the same modification time
 _T = TypeVar("_T")
-_HEADER = re.compile(r"[!#$%&'*+\-.^_`|~0-9A-Za-z]+")
-_HEADER_VALUE = re.compile(r"[\t\x20-\x7e\x80-\xff]*")
+_HEADER = re.compile(r"[!#$%&'*+\-.^_`|~0-9A-Za-z]+:[\t\x20-\x7e\x80-\xff]*")  # a name and a value
 
 
 class ConfigError(ValueError):
@@ -31,13 +32,12 @@ class ConfigError(ValueError):
 class Scalar(str):
     """Text of a scalar as written in the file. `value` is the number, the truth value or None that it stands for."""
 
-    value: Any
-
-    @classmethod
-    def of(cls, text: str, value: Any) -> Self:
-        scalar = cls(text)
+    def __new__(cls, text: str, value: Any) -> Self:
+        scalar = super().__new__(cls, text)
         scalar.value = value
         return scalar
+
+    value: Any
 
 
 def plain(value: Any) -> Any:
@@ -55,10 +55,8 @@ def wrong_key(key: str, expected: str) -> PydanticCustomError:
 
 def _checked_headers(headers: dict[str, str]) -> dict[str, str]:
     for name, value in headers.items():
-        if not _HEADER.fullmatch(name):
-            raise wrong_key(name, "a valid header name")
-        if not _HEADER_VALUE.fullmatch(value):
-            raise ValueError(f"a header value in Latin-1 on one line as {name}, found {value!r}")
+        if not _HEADER.fullmatch(f"{name}:{value}"):
+            raise wrong_key(name, "a valid header")
     return {name.lower(): value for name, value in headers.items()}
 
 
@@ -76,17 +74,13 @@ class Entry(BaseModel):
     def _check_keys(cls, value: Any) -> Any:
         if not isinstance(value, dict):
             return value
-        known = cls.known_keys()
+        aliases = [name.validation_alias for name in cls.model_fields.values()]
+        known = [*cls.model_fields, *(alias for alias in aliases if isinstance(alias, str))]
         for key in value:
             if key not in known:
                 close = get_close_matches(key, known, 1)
                 raise wrong_key(key, f"the key {close[0]}" if close else f"one of {', '.join(known)}")
         return {key: item for key, item in value.items() if not (isinstance(item, Scalar) and item.value is None)}
-
-    @classmethod
-    def known_keys(cls) -> list[str]:
-        aliases = [name.validation_alias for name in cls.model_fields.values()]
-        return [*cls.model_fields, *(alias for alias in aliases if isinstance(alias, str))]
 
 
 @lru_cache
@@ -123,17 +117,14 @@ class Document:
         return ConfigError(f"{self.file}:{self._find(*path)[0]}: expected {expected}")
 
     def _find(self, *path: str | int) -> tuple[int, int, str]:
-        """Return the line of the key, the line of the value, and the key at a path.
-
-        Steps that the file does not contain are skipped, so that the result belongs to the nearest known key.
-        """
+        """Return the line of the key, the line of the value, and the key at a path. Unknown steps are skipped."""
         node, key_line, line, name = self.root, 1, 1, ""
         for step in path:
+            pairs: list[tuple[yaml.Node, yaml.Node]] = []
             if isinstance(node, yaml.MappingNode):
                 pairs = [(key, value) for key, value in node.value if key.value == step]
-            else:
-                items = node.value if isinstance(node, yaml.SequenceNode) and isinstance(step, int) else []
-                pairs = [(item, item) for item in items[step : step + 1]] if items and isinstance(step, int) else []
+            elif isinstance(node, yaml.SequenceNode) and isinstance(step, int):
+                pairs = [(item, item) for item in node.value[step : step + 1]]
             if pairs:
                 key, node = pairs[-1]
                 key_line = key.start_mark.line + 1
@@ -143,24 +134,17 @@ class Document:
 
 
 def _expected(error: Any, key: str) -> str:
-    """Return what Pydantic expected as the value of a key, and what it found."""
     if error["type"] == "missing":
         return f"the key {error['loc'][-1]}" + (f" in {key}" if key else "")
     if error["type"] == "value_error":
         return str(error["ctx"]["error"])
     kinds = {"model_type": "a mapping", "dict_type": "a mapping", "list_type": "a list", "tuple_type": "a list"}
-    text = kinds.get(error["type"], error["msg"])
-    text = text.removeprefix("Input should be ").partition(", unable")[0]
+    text = kinds.get(error["type"], error["msg"]).removeprefix("Input should be ").partition(", unable")[0]
     text = f"a number {text}" if text.startswith(("greater", "less")) else text
-    return f"{text}{f' as {key}' if key else ''}, found {found(error['input'])}"
-
-
-def found(value: Any) -> str:
-    """Return a value as error messages show it."""
+    value = plain(error["input"])
     names: dict[type, str] = {dict: "a mapping", list: "a list", type(None): "nothing"}
-    value = plain(value)
-    shown = repr(value)
-    return names.get(type(value)) or (shown if len(shown) <= 60 else f"{shown[:57]}...")
+    found = names.get(type(value)) or shortened(repr(value), 57)
+    return f"{text}{f' as {key}' if key else ''}, found {found}"
 
 
 @dataclass
@@ -215,13 +199,7 @@ def parse(data: bytes, file: str) -> Document:
         last = data.rstrip(b"\n").count(b"\n") + 1
         line = min(mark.line + 1, last) if mark else text.count("\n", 0, getattr(error, "position", 0)) + 1
         problem = getattr(error, "problem", None) or getattr(error, "reason", None) or " ".join(str(error).split())
-        raise ConfigError(
-            f"{file}:{line}: expected {problem if isinstance(error, _DuplicateKey) else f'YAML ({problem})'}"
-        ) from None
-
-
-class _DuplicateKey(yaml.MarkedYAMLError):
-    """A mapping contains a key twice."""
+        raise ConfigError(f"{file}:{line}: expected YAML ({problem})") from None
 
 
 class _Loader(getattr(yaml, "CSafeLoader", yaml.SafeLoader)):  # type: ignore[misc]
@@ -231,7 +209,7 @@ class _Loader(getattr(yaml, "CSafeLoader", yaml.SafeLoader)):  # type: ignore[mi
         keys: set[str] = set()
         for key, _ in node.value:
             if isinstance(key, yaml.ScalarNode) and key.value in keys:
-                raise _DuplicateKey(None, None, f"unique keys, found {key.value!r} again", key.start_mark)
+                raise yaml.MarkedYAMLError(None, None, f"unique keys, found {key.value!r} again", key.start_mark)
             keys |= {key.value} if isinstance(key, yaml.ScalarNode) else set()
         return super().construct_mapping(node, deep)
 
@@ -242,7 +220,7 @@ def _construct_scalar(loader: Any, node: yaml.ScalarNode) -> str:
     except ValueError:  # an impossible date, such as 2026-02-30
         value = node.value
     is_plain = value is None or isinstance(value, int) or (isinstance(value, float) and math.isfinite(value))
-    return Scalar.of(node.value, value) if is_plain else str(node.value)
+    return Scalar(node.value, value) if is_plain else str(node.value)
 
 
 for _name in ("int", "float", "bool", "null", "timestamp", "binary"):

@@ -150,7 +150,10 @@ def test_server_exits_when_its_running_reply_has_ended() -> None:
 def test_invalid_url_to_record_prints_one_line(tmp_path: Path) -> None:
     printed = call_command("run", "--port", "0", "--record", "nowhere", "--to", str(tmp_path))
     assert (printed.returncode, printed.stdout) == (1, "")
-    assert printed.stderr == "mochi-stub: expected an http or https URL of the server to record, found 'nowhere'\n"
+    assert (
+        printed.stderr
+        == "mochi-stub: expected an http or https URL of the server to record, without a query, found 'nowhere'\n"
+    )
 
 
 def test_record_writes_what_a_server_answers(tmp_path: Path) -> None:

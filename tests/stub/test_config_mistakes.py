@@ -35,52 +35,42 @@ ENTRY = "models:\n  a:\n    - _default: "
             "a regular expression, found",
         ),
         ("models:\n  a:\n    - 'a{9999999999}': {type: echo, match: regex}", 3, "a regular expression, found"),
-        (f"{ENTRY}{{type: echo, match: regex}}", 3, "found 'match'"),
         (
             f"{ENTRY}\n        type: message\n        tool_calls:\n          - name: f\n            args: {{}}",
             7,
             "'args'",
         ),
         (f"{ENTRY}{{type: message, tool_calls: [{{name: f, arguments: [1]}}]}}", 3, "a mapping as arguments"),
-        (f"{ENTRY}\n        {{type: file, path: gone.yaml}}", 4, "a recorded file, found none at"),
         ("models:\n  a: hello", 2, "a list as a, found 'hello'"),
         ("models:\n  a:\n    - hello", 3, "a mapping as a, found 'hello'"),
         ("models:\n  a: []\n  a: []", 3, "unique keys, found 'a' again"),
-        ("models:\n  a: []\n  A: []", 3, "unique model names, found 'A' again"),
-        ("models:\n  a:\n    - x: 1\n    - x: 2", 4, "unique triggers, found 'x' again"),
-        ("models:\n  a:\n    - _inherit: b", 3, "a model of this file in _inherit, found 'b'"),
-        (
-            "models:\n  a: [{_inherit: b}]\n  b: [{_inherit: a}]",
-            3,
-            "_inherit without a cycle, found a -> b -> a",
-        ),
-        ("models:\n  a: [{_inherit: a}]", 2, "_inherit without a cycle, found a -> a"),
+        ("models:\n  a:\n    - _inherit: b", 3, "in _inherit, found 'b'"),
+        ("models:\n  a: [{_inherit: b}]\n  b: [{_inherit: a}]", 3, "without a cycle, in _inherit, found 'a'"),
+        ("models:\n  a: [{_inherit: a}]", 2, "without a cycle, in _inherit, found 'a'"),
         (f"{ENTRY}{{content: x}}", 3, "a type: message, echo, mirror, lorem, task, demo, embedding, error, file"),
         (f"{ENTRY}{{type: massage}}", 3, "a type: message, echo"),
         (f"{ENTRY}\n        type: message\n        contents: x", 5, "found 'contents'"),
         (f"{ENTRY}{{type: echo, content: x}}", 3, "found 'content'"),
         (f"{ENTRY}{{type: message, contents: x}}", 3, "the key content, found 'contents'"),
-        ("models:\n  a:\n    - hello:", 3, "a text or a mapping with a type, found"),
+        ("models:\n  a:\n    - hello:", 3, "a mapping as hello, found nothing"),
         (
             f"{ENTRY}\n        type: message\n        usage: {{output: -1}}",
             5,
             "a number greater than or equal to 0 as output, found -1",
         ),
-        (f"{ENTRY}{{type: message, usage: {{total: 1}}}}", 3, "one of input, output, reasoning"),
+        (f"{ENTRY}{{type: message, usage: {{total: 1}}}}", 3, "'input', 'output', 'reasoning'"),
         (f"{ENTRY}{{type: message, tool_calls: [{{arguments: {{}}}}]}}", 3, "the key name in tool_calls"),
         (f"{ENTRY}{{type: message, tool_calls: [{{name: f, arguments: x}}]}}", 3, "a mapping as arguments, found 'x'"),
         (f"{ENTRY}{{type: message, finish: tool_calls}}", 3, "'stop', 'length' or 'content_filter' as finish"),
         (f"{ENTRY}{{type: error, status: 200}}", 3, "a number greater than or equal to 400 as status, found 200"),
-        (f'{ENTRY}{{type: error, headers: {{a: "x\\ny"}}}}', 3, "a header value in Latin-1 on one line as a, found"),
-        (f"{ENTRY}{{type: error, headers: {{a b: x}}}}", 3, "a valid header name, found 'a b'"),
+        (f'{ENTRY}{{type: error, headers: {{a: "x\\ny"}}}}', 3, "a valid header, found 'a'"),
+        (f"{ENTRY}{{type: error, headers: {{a b: x}}}}", 3, "a valid header, found 'a b'"),
         (f"{ENTRY}{{type: error, headers: {{Content-Length: 9}}}}", 3, "a header other than connection, content"),
         (f"{ENTRY}\n        type: echo\n        pauses:\n          after: 1", 5, "found 'pauses'"),
-        (f"{ENTRY}x\n    - x: y\n    - x:\n        type: echo", 5, "unique triggers, found 'x' again"),
         (f"{ENTRY}{{type: file}}", 3, "the key path in _default"),
         (f"{ENTRY}{{type: echo, tokens_per_second: 0}}", 3, "a number greater than 0 as tokens_per_second, found 0"),
         (f"{ENTRY}{{type: echo, jitter: 2}}", 3, "a number less than or equal to 1 as jitter, found 2"),
         (f"{ENTRY}{{type: echo, pause: 5}}", 3, "a mapping as pause, found 5"),
-        (f"{ENTRY}{{type: embedding, vector: []}}", 3, "zero or a list of numbers, found an empty list"),
         (
             "models:\n  a:\n    - _model: {template_style: good}",
             3,
@@ -93,7 +83,6 @@ ENTRY = "models:\n  a:\n    - _default: "
             "a number greater than or equal to 256 as embedding_length",
         ),
         ("models:\n  a:\n    - _model: {capabilities: [fly]}", 3, "'completion', 'tools'"),
-        ("models:\n  a:\n    - _model: {parameters: {num_ctx: lots}}", 3, "a whole number"),
         ("models:\n  a:\n    - _model: {modified_at: yesterday}", 3, "as modified_at, found 'yesterday'"),
         ("models:\n  a:\n    - _model: {parameter_size: big}", 3, "as parameter_size, found 'big'"),
         ("recordings: nowhere", 1, "a folder of recordings, found none at"),
@@ -136,7 +125,7 @@ def test_check_reports_all_mistakes_and_recorded_files(tmp_path: Path) -> None:
     )
     found = validate_config(file)
     assert [line.split(": expected")[0] for line in found] == [
-        f"{file}:3",
+        f"{tmp_path / 'missing.yaml'}:1",
         f"{tmp_path / 'broken.yaml'}:1",
         f"{tmp_path / 'other.json'}:2",
         f"{file}:6",
@@ -222,10 +211,9 @@ def test_invalid_change_keeps_the_last_valid_config(edited: Edited, caplog: pyte
         edited.write("mended")
         assert edited.answer == "mended"
     told = [record.getMessage() for record in caplog.records if "configuration" in record.getMessage()]
-    assert len(told) == 3
+    assert len(told) == 2
     assert f"{edited.file}:2: expected a type" in told[0]
     assert "expected a readable file" in told[1]
-    assert told[2] == "configuration reloaded"
 
 
 def test_changed_recorded_file_is_read_again(tmp_path: Path) -> None:

@@ -172,7 +172,7 @@ def test_start_on_a_used_port_fails_with_one_line(own_folder: Path) -> None:
 
 
 def test_pid_file_of_a_killed_server_is_stale(own_folder: Path) -> None:
-    pid_file = own_folder / "mine.log"  # a log file of this name would overwrite it
+    pid_file = own_folder / "mine.pid"
     place = ("--pid-file", str(pid_file))
     port = port_of(call_command("start", "--port", "0", *place))
     process = int(pid_file.read_text())
@@ -180,7 +180,7 @@ def test_pid_file_of_a_killed_server_is_stale(own_folder: Path) -> None:
     os.kill(process, signal.SIGKILL)
     os.waitpid(process, 0)
     assert call_command("status", *place).returncode == 3
-    assert [file.name for file in own_folder.glob("mine.*")] == ["mine.log.log"]
+    assert [file.name for file in own_folder.glob("mine.*")] == ["mine.log"]
     pid_file.write_text(f"{os.getpid()}\n")  # a process with this number that is not the server
     assert call_command("status", *place).returncode == 3
     assert not pid_file.exists()

@@ -15,10 +15,10 @@ import pytest
 import yaml
 
 from mochi_stub import Gate, Pause, Reply, StubServer, Text
+from mochi_stub.app import describe_nearest
 from mochi_stub.config import validate_config
 from mochi_stub.recording import request_key
 from mochi_stub.recording.recorder import ResponseCapture, record
-from mochi_stub.replay import describe_nearest
 from tests.stub.requests import RawResponse, open_stream, send_message, send_request
 from tests.support.lazy import LazyModule
 
@@ -326,7 +326,7 @@ def test_invalid_server_url_is_refused(tmp_path: Path, upstream: str) -> None:
 
 @pytest.mark.parametrize("upstream", ["http://x/?key=secret", "http://x?", "https://x/base#top"])
 def test_server_url_with_a_query_or_fragment_is_refused(tmp_path: Path, upstream: str) -> None:
-    with pytest.raises(ValueError, match="without a query and without a fragment"):
+    with pytest.raises(ValueError, match="without a query"):
         record(upstream, tmp_path)
 
 

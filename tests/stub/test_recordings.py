@@ -335,7 +335,7 @@ def test_error_in_a_recorded_stream_has_a_status(tmp_path: Path, url: str, last:
             2,
             "a number greater than or equal to 200 as status",
         ),
-        ("request: {url: http://x/api/chat}\nresponse:\n  body: {}\n  headers: {a b: c}", 4, "a valid header name"),
+        ("request: {url: http://x/api/chat}\nresponse:\n  body: {}\n  headers: {a b: c}", 4, "a valid header"),
         (
             "request: {url: http://x/api/chat}\nresponse: {body: {}, is_streaming: true}",
             2,

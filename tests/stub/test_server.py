@@ -81,14 +81,6 @@ def test_journal_keeps_the_latest_thousand_requests() -> None:
     assert (len(kept), kept[0].path) == (MAX_EXCHANGES, "/5")
 
 
-def test_journal_drops_large_bodies() -> None:
-    journal = Journal()
-    body = b" " * (30 * 1024 * 1024)
-    for number in range(4):
-        journal.open(Request("POST", f"/{number}", body))
-    assert [exchange.path for exchange in journal.exchanges()] == ["/2", "/3"]
-
-
 def test_journal_snapshot_does_not_change() -> None:
     journal = Journal()
     record = journal.open(Request("GET", "/"))

@@ -1,7 +1,5 @@
 """Declarations of models, and the load options."""
 
-from __future__ import annotations
-
 import hashlib
 import sys
 from collections.abc import Mapping, Sequence
@@ -13,7 +11,6 @@ TemplateStyle = Literal["native", "template", "builtin"]
 
 DEFAULT_CONTEXT = 4096
 MIN_CONTEXT = 4
-MIN_VISION_CONTEXT = 2048
 LOWERED_CONTEXTS = (32768, 4096)  # contexts in tokens to try if a larger default does not fit into memory
 
 LOAD_OPTIONS: Mapping[str, Any] = {  # default values; a request with another value reloads the model
@@ -108,20 +105,17 @@ class Model:
 
     @property
     def shifts_context(self) -> bool:
-        """Default of the request field `shift`: whether Ollama removes old tokens when the context is full.
-
-        The default is false only for models of the family `deepseek2`.
-        """
+        """Default of the request field `shift`: whether Ollama removes old tokens when the context is full."""
         return self.family != "deepseek2"
 
     @cached_property
     def digest(self) -> str:
-        """Digest of the manifest: 64 hexadecimal digits, by default derived from the model's name."""
+        """Digest of the manifest: 64 hexadecimal digits."""
         return self.manifest or sha256(f"manifest {self.name}".encode())
 
     @cached_property
     def blob_digest(self) -> str:
-        """Digest of the weights, by default derived from the model's name."""
+        """Digest of the weights: 64 hexadecimal digits."""
         return self.weights or sha256(f"blob {self.name}".encode())
 
     @cached_property
@@ -170,6 +164,6 @@ def _count(parameter_size: str) -> int:
 
 def effective_context(model: Model, options: Mapping[str, Any], default: int = DEFAULT_CONTEXT) -> int:
     """Return the context length in tokens: `num_ctx` or `default`, adjusted to the limits of the model."""
-    minimum = model.least_context or (MIN_VISION_CONTEXT if model.has_capability("vision") else MIN_CONTEXT)
+    minimum = model.least_context or (2048 if model.has_capability("vision") else MIN_CONTEXT)
     requested = options.get("num_ctx")
     return min(max(default if requested is None else int(requested), minimum), model.context_length or sys.maxsize)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import sys
 import time
+from bisect import bisect_left
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
@@ -18,6 +19,8 @@ from mochi_stub.models import DEFAULT_CONTEXT, LOAD_OPTIONS, LOWERED_CONTEXTS, M
 from mochi_stub.replies import LOAD_DURATION, RELOAD_DURATION
 from mochi_stub.reply import HttpError
 
+BUSY = "server busy, please try again.  maximum pending requests exceeded"
+OUT_OF_MEMORY = "llama-server process has terminated: cudaMalloc failed: out of memory"
 _LEAST_SIMILARITY = 0.1  # share of a prompt that must be in a slot; otherwise it takes the least recently used slot
 
 
@@ -26,7 +29,7 @@ class PromptSlots:
     """Prompt cache slots of a model. `count` is the number of parallel requests, or 1 if that number is unlimited."""
 
     count: int = 1
-    _texts: list[str] = field(default_factory=list)  # texts of the used slots, the least recently used first
+    _texts: list[str] = field(default_factory=list)  # the least recently used first
 
     def evaluate(self, prompt: str, reply: str, tokens: int) -> int:
         """Put a prompt and its reply into a slot. Return the number of uncached prompt tokens, at least 1."""
@@ -36,27 +39,15 @@ class PromptSlots:
             self._texts.remove(best)
         else:
             prefix = 0
-            if len(self._texts) == self.count:
-                del self._texts[0]
-        self._texts.append(prompt + reply)
+        self._texts = [*self._texts, prompt + reply][-self.count :]
         return max(tokens - tokens * prefix // max(len(prompt), 1), 1)
 
 
 def _common_prefix(first: str, second: str) -> int:
     if first.startswith(second):  # a repeated prompt
         return len(second)
-    low, high = 0, min(len(first), len(second))
-    while low < high:
-        middle = (low + high + 1) // 2
-        if first[low:middle] == second[low:middle]:
-            low = middle
-        else:
-            high = middle - 1
-    return low
-
-
-BUSY = "server busy, please try again.  maximum pending requests exceeded"
-OUT_OF_MEMORY = "llama-server process has terminated: cudaMalloc failed: out of memory"
+    lengths = range(1, min(len(first), len(second)) + 1)
+    return bisect_left(lengths, True, key=lambda length: first[:length] != second[:length])
 
 
 @dataclass(frozen=True)
@@ -90,10 +81,7 @@ class LoadRequest(NamedTuple):
 
 
 class LoadSettings(NamedTuple):
-    """Settings with which a model is loaded. `context` is in tokens. Other values of `options` reload the model.
-
-    `automatic` is true if neither the request nor the machine sets the context.
-    """
+    """Settings with which a model is loaded. `automatic` is false if the request or the machine sets the context."""
 
     context: int
     automatic: bool
@@ -103,28 +91,25 @@ class LoadSettings(NamedTuple):
         """Return whether a model loaded with these settings can serve the `requested` settings without a reload."""
         if self.context != requested.context and not (self.automatic and requested.automatic):
             return False
-        return self.options == requested.options or all(
-            self.options[name] == value or (name == "num_gpu" and value < 0)
-            for name, value in requested.options.items()
-        )
+        changed = {name for name, value in requested.options.items() if self.options[name] != value}
+        return not changed or (changed == {"num_gpu"} and requested.options["num_gpu"] < 0)
 
 
 @dataclass
 class LoadedModel:
-    """Model in memory. At most `slots` requests of the model run at the same time.
-
-    `users` counts the running and waiting requests. `ready` is set when the model is loaded.
-    """
+    """Model in memory, with `slots` for running requests. `users` counts the running and waiting requests."""
 
     model: Model
     settings: LoadSettings
     keep_alive: float
     slots: int
-    free_slots: asyncio.Semaphore
     prompt_cache: PromptSlots
     users: int = 0
     idle_since: float = 0.0
     ready: asyncio.Event = field(default_factory=asyncio.Event)
+
+    def __post_init__(self) -> None:
+        self.free_slots = asyncio.Semaphore(self.slots)
 
     def expires_at(self, now: float) -> float:
         """Return when the model will be unloaded, in seconds since 1970. Infinity means never."""
@@ -139,10 +124,9 @@ class LoadedModel:
 
 
 class Lease(NamedTuple):
-    """Slot of a loaded model. One request occupies the slot until `release` is called.
+    """Slot of a loaded model, which one request occupies until `release` is called.
 
-    `limit` is the maximum length of the prompt in tokens. If `limit` is None, the prompt is not truncated.
-    `load_duration` is in nanoseconds.
+    `limit` is the maximum length of the prompt in tokens, or None for no limit. `load_duration` is in nanoseconds.
     """
 
     context: int
@@ -273,19 +257,13 @@ class Scheduler:
             raise HttpError(500, OUT_OF_MEMORY)
         parallel = self.machine.parallel
         slots = 1 if parallel and not model.has_capability("completion") else parallel or sys.maxsize
-        self._loaded[model.blob_digest] = loaded = LoadedModel(
-            model,
-            settings._replace(context=context),
-            self.machine.keep_alive,
-            slots,
-            asyncio.Semaphore(slots),
-            PromptSlots(slots if parallel else 1),
-        )
+        cache = PromptSlots(slots if parallel else 1)
+        loaded = LoadedModel(model, settings._replace(context=context), self.machine.keep_alive, slots, cache)
+        self._loaded[model.blob_digest] = loaded
         return loaded
 
     def _make_room(self, model: Model) -> bool:
-        previous = self._loaded.get(model.blob_digest)
-        if previous is not None and not self._evict(previous):
+        if (previous := self._loaded.get(model.blob_digest)) and not self._evict(previous):
             return False
         loaded = self.loaded()
         if len(loaded) < (self.machine.max_loaded_models or len(loaded) + 1):

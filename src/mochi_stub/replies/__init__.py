@@ -1,7 +1,5 @@
 """Values for replies, which depend on seeds only: filler text, hashes, embeddings, times and IDs."""
 
-from __future__ import annotations
-
 import hashlib
 import string
 import zlib
@@ -26,6 +24,11 @@ def lorem(count: int) -> str:
     return " ".join(islice(cycle(WORDS), count))
 
 
+def shortened(text: str, length: int) -> str:
+    """Return the text. If it has more than `length` characters, an ellipsis replaces the others."""
+    return text if len(text) <= length else f"{text[:length]}..."
+
+
 def stable_hash(text: str) -> int:
     """Return a 64-bit hash of the text. Unlike with Python's `hash`, the value is equal in all processes."""
     return int.from_bytes(hashlib.blake2b(text.encode(errors="replace"), digest_size=8).digest(), "big")
@@ -42,14 +45,13 @@ NOISE = 1e-4  # a word or trigram adds 1
 
 
 def embed(text: str, length: int) -> list[float]:
-    """Return an embedding of the text: `length` numbers with norm 1, derived from its words and trigrams.
-
-    No number is 0, so that a shortened vector can be scaled to norm 1.
-    """
+    """Return an embedding of the text: `length` numbers with norm 1, none of them 0, from its words and trigrams."""
     length = max(length, 1)
     noise = Random(zlib.crc32(text.encode(errors="replace"))).randbytes(length)  # noqa: S311 - not for secrets
     vector = [(byte - 127.5) * NOISE for byte in noise]
-    for feature in _features(text):
+    words = text.lower().split()
+    padded = f"  {' '.join(words)}  "
+    for feature in words + [padded[at : at + 3] for at in range(len(padded) - 2)]:
         bits, index = divmod(zlib.crc32(feature.encode(errors="replace")), length)
         vector[index] += 1.0 if bits & 1 else -1.0
         small = 0.2 + (bits >> 1 & 7) / 80  # different values, because equal ones would cancel out
@@ -64,31 +66,19 @@ def normalised(vector: list[float]) -> list[float]:
     return [value / norm for value in vector] if norm else vector
 
 
-def _features(text: str) -> list[str]:
-    words = text.lower().split()
-    padded = f"  {' '.join(words)}  "
-    return words + [padded[at : at + 3] for at in range(len(padded) - 2)]
-
-
 FIRST_START = 1_767_225_600 * 10**9  # 2026-01-01T00:00:00Z
 SPAN = 30 * 24 * 3600 * 10**9
 LOAD_DURATION = 1_500_000
 RELOAD_DURATION = 100_000_000  # nanoseconds that only reloads add: first loads must not depend on the order of requests
 NANOSECONDS_PER_PROMPT_TOKEN = 1_000
-
 ALPHABET = ((string.ascii_lowercase + string.digits) * 8)[:256].encode()  # the character for each value of a byte
 
 
 @dataclass(frozen=True)
 class SeededIds:
-    """Generated start time and IDs for the reply to one request."""
+    """Generated start time and IDs for the reply to one request, of which `fingerprint` is a hash."""
 
     fingerprint: int
-
-    @classmethod
-    def of(cls, seed: int, request: bytes) -> SeededIds:
-        digest = hashlib.blake2b(request, digest_size=8, key=str(seed).encode()[:64])
-        return cls(int.from_bytes(digest.digest(), "big"))
 
     @property
     def start(self) -> int:

@@ -1,16 +1,14 @@
 """Built-in replies, replies to the background tasks of Open WebUI, and replies of the demo model."""
 
-from __future__ import annotations
-
 import json
 import re
 from collections import Counter
 from typing import Any
 
 from mochi_stub.prompt import Prompt
-from mochi_stub.replies import hash_sized, lorem, stable_hash
+from mochi_stub.replies import hash_sized, lorem, shortened, stable_hash
 from mochi_stub.replies.schema_sample import schema_sample
-from mochi_stub.replies.tool_choice import Function, call_of, functions, functions_to_call
+from mochi_stub.replies.tool_choice import COMMON, Function, call_of, functions, functions_to_call
 from mochi_stub.reply import Part, Reasoning, Reply, Text
 
 MAX_SENTENCE = 200
@@ -26,11 +24,6 @@ _TURN = re.compile(
 )
 _SENTENCE = re.compile(r"(.+?[.!?])(?:\s|$)|(.+)")
 _WORD = re.compile(r"[^\W\d_]{4,}")
-_COMMON = {
-    *("about", "also", "been", "could", "from", "have", "here", "into", "just", "like", "more", "need", "only", "that"),
-    *("their", "them", "then", "there", "they", "this", "what", "when", "where", "which", "will", "with", "would"),
-    *("your", "please", "some", "does", "were", "than", "should"),
-}
 AUTOCOMPLETE = {"9+10=": "THIS IS A TEST OF MINI-MEDIATOR'S AUTOCOMPLETE SYSTEM."}
 EMOJI = ("😀", "😂", "😊", "🤔", "😢", "😡", "😱", "👍")
 TITLE_WORDS = 5
@@ -49,20 +42,16 @@ def default_reply(prompt: Prompt) -> Reply:
         return Reply(rule="built-in: embedding of the text")
     reasons = prompt.thinks and "\nReason:" in prompt.user_text
     reasoning = _lorem_and_echo(Reasoning, prompt.user_text) if reasons else []
-    rule, parts = _default_parts(prompt)
-    return Reply([*reasoning, *parts], rule=f"built-in: {rule}")
-
-
-def _default_parts(prompt: Prompt) -> tuple[str, list[Part]]:
-    summary = _summary(prompt)
+    summary, parts = _summary(prompt), _lorem_and_echo(Text, prompt.user_text)
+    rule = "lorem and echo"
     if prompt.format is not None:
         sample = _format_sample(prompt, summary)
-        return "format", [Text(sample if prompt.plain_text and isinstance(sample, str) else _json(sample))]
-    if summary is not None:
-        return "summary", [Text(f"{summary[0]}\n\nTopics: {', '.join(summary[1])}")]
-    if prompt.after_tools:
-        return "tool result", _lorem_and_echo(Text, prompt.messages[-1].content)
-    return "lorem and echo", _lorem_and_echo(Text, prompt.user_text)
+        rule, parts = "format", [Text(sample if prompt.plain_text and isinstance(sample, str) else _json(sample))]
+    elif summary is not None:
+        rule, parts = "summary", [Text(f"{summary[0]}\n\nTopics: {', '.join(summary[1])}")]
+    elif prompt.after_tools:
+        rule, parts = "tool result", _lorem_and_echo(Text, prompt.messages[-1].content)
+    return Reply([*reasoning, *parts], rule=f"built-in: {rule}")
 
 
 def requests_summary(prompt: Prompt, *, by_user: bool = True) -> bool:
@@ -86,16 +75,14 @@ def _format_sample(prompt: Prompt, summary: tuple[str, list[str]] | None) -> Any
     if summary is None or not _has_summary(prompt.format) or not isinstance(sample, dict):
         return sample
     text, topics = (prompt.format["properties"][name] for name in ("summary", "topics"))
-    longest_topic = topics["items"].get("maxLength") if isinstance(topics.get("items"), dict) else None
-    shortened = [topic[:longest_topic] for topic in summary[1][: topics.get("maxItems")]]
-    return {**sample, "summary": summary[0][: text.get("maxLength")], "topics": shortened}
+    return {**sample, "summary": summary[0][: text.get("maxLength")], "topics": summary[1][: topics.get("maxItems")]}
 
 
 def _summary(prompt: Prompt) -> tuple[str, list[str]] | None:
     if not requests_summary(prompt):
         return None
     turns = _turns(prompt)
-    words = [word for _, text in turns for word in _WORD.findall(text.lower()) if word not in _COMMON]
+    words = [word for _, text in turns for word in _WORD.findall(text.lower()) if word not in COMMON]
     topics = [word for word, _ in Counter(words).most_common(MAX_TOPICS)]
     return " ".join(f"{speaker.capitalize()}: {_first_sentence(text)}" for speaker, text in turns), topics
 
@@ -123,8 +110,7 @@ def _turns(prompt: Prompt) -> list[tuple[str, str]]:
 
 def _first_sentence(text: str) -> str:
     found = _SENTENCE.match(" ".join(text.split()))
-    sentence = found[0].strip() if found else ""
-    return sentence if len(sentence) <= MAX_SENTENCE else f"{sentence[:MAX_SENTENCE]}..."
+    return shortened(found[0].strip(), MAX_SENTENCE) if found else ""
 
 
 def ui_task_reply(prompt: Prompt) -> str | None:
@@ -134,14 +120,17 @@ def ui_task_reply(prompt: Prompt) -> str | None:
     if text in AUTOCOMPLETE:
         return AUTOCOMPLETE[text]
     if '"tool_calls"' in full_text and (tools := _TOOLS.search(full_text)):
-        return _json({"tool_calls": _calls(_decoded(full_text, tools.end()), text.rpartition("Query:")[2].strip())})
+        query = text.rpartition("Query:")[2].strip()  # the user message that Open WebUI quotes
+        chosen = functions_to_call(functions(_decoded(full_text, tools.end())), query, by_description=True)
+        calls = [call_of(function, query) for function in chosen]
+        return _json({"tool_calls": [{"name": call.name, "parameters": call.arguments} for call in calls]})
     if "### Task:" in full_text:
         for match in _JSON_FORMAT.finditer(full_text):
             example = _decoded(full_text, match.end())
             if isinstance(example, dict):
                 return _json({key: _task_value(key, value, full_text) for key, value in example.items()})
     if "emoji" in full_text and "facial expression" in full_text:
-        return _emoji(_topic(text))
+        return EMOJI[stable_hash(_topic(text)) % len(EMOJI)]
     return None
 
 
@@ -156,10 +145,6 @@ def _decoded(text: str, start: int) -> Any:
         return None
 
 
-def _emoji(topic: str) -> str:
-    return EMOJI[stable_hash(topic) % len(EMOJI)]
-
-
 def _task_value(key: str, example: Any, text: str) -> Any:
     topic = _topic(text)
     if key == "text":
@@ -171,13 +156,15 @@ def _task_value(key: str, example: Any, text: str) -> Any:
         return [_list_item(key, index, topic, words) for index in range(len(example) or 1)]
     if not isinstance(example, str):
         return example
-    return " ".join([_emoji(topic), *topic.split()[:TITLE_WORDS]]) if key == "title" else topic or lorem(TITLE_WORDS)
+    if key == "title":
+        return " ".join([EMOJI[stable_hash(topic) % len(EMOJI)], *topic.split()[:TITLE_WORDS]])
+    return topic or lorem(TITLE_WORDS)
 
 
 def _list_item(key: str, index: int, topic: str, words: list[str]) -> str:
     word = words[index % len(words)]
     if key == "tags":
-        return word.capitalize() if index < len(words) else f"{words[0].capitalize()} {index + 1}"
+        return word.capitalize()
     if key == "follow_ups":
         return f"What else about {word} ({index + 1})?"
     return f"{topic} {word}" if index else topic
@@ -189,16 +176,7 @@ def _topic(text: str) -> str:
     return " ".join(found[-1].replace("`", " ").split())[:200]
 
 
-def _calls(tools: Any, query: str) -> list[dict[str, Any]]:
-    """Return calls of the tools that match `query`, the user message that Open WebUI quotes."""
-    chosen = functions_to_call(functions(tools), query, by_description=True)
-    calls = [call_of(function, query) for function in chosen]
-    return [{"name": call.name, "parameters": call.arguments} for call in calls]
-
-
-MAX_QUOTED = 80
 MAX_RESULT = 400
-MAX_LISTED = 3
 PLAN = "Plan: "
 _PLANNING = re.compile(r"\bplan\b", re.IGNORECASE)
 _UNKNOWN_TOOL = re.compile(
@@ -228,21 +206,17 @@ def demo_reply(prompt: Prompt) -> Reply:
     offered = functions(prompt.tools)
     named = functions_to_call(functions(prompt.required_tools) or offered, task)
     reasoning = f"The user wrote: {_quoted(task)}" if prompt.think else ""
-    if plans:
-        return Reply.of(_plan(task, named), reasoning=reasoning)
-    if prompt.results:
-        return Reply.of(_answer_from_results(prompt), reasoning=reasoning)
-    if named:
-        calls = [call_of(function, task) for function in named]
-        return Reply.of(reasoning=reasoning, tool_calls=calls)
-    return Reply.of(_sentence(task, offered), reasoning=reasoning)
+    if named and not plans and not prompt.results:
+        return Reply.of(reasoning=reasoning, tool_calls=[call_of(function, task) for function in named])
+    text = _plan(task, named) if plans else _answer_from_results(prompt) or _sentence(task, offered)
+    return Reply.of(text, reasoning=reasoning)
 
 
 def _task(prompt: Prompt) -> tuple[str, bool]:
     """Return the message to reply to, and whether the reply is a plan.
 
-    A program that runs an agent sends the instruction of the agent, then a request for a plan, and later a request to
-    carry out the plan. For both requests, the message to reply to is the instruction.
+    A program that runs an agent sends an instruction, then a request for a plan, and later a request to carry it out.
+    For both requests, the message to reply to is the instruction.
     """
     users = [index for index, message in enumerate(prompt.messages) if message.role == "user"]
     if len(users) > 1 and _PLANNING.search(prompt.user_text):
@@ -256,11 +230,9 @@ def _task(prompt: Prompt) -> tuple[str, bool]:
 
 
 def _plan(task: str, named: list[Function]) -> str:
-    if named:
-        names = [function.name for function in named]
-    else:  # a request for a plan can offer no tools
-        names = list(dict.fromkeys(re.findall(r"\b[a-z]+(?:_[a-z]+)+\b", task)))
-    if names:
+    names = [function.name for function in named]
+    # a request for a plan can offer no tools
+    if names := names or list(dict.fromkeys(re.findall(r"\b[a-z]+(?:_[a-z]+)+\b", task))):
         return f"{PLAN}I call {_listed(names)} and report the result."
     return f"{PLAN}I answer “{_quoted(task)}” without tools."
 
@@ -271,8 +243,7 @@ def _answer_from_results(prompt: Prompt) -> str:
     sentences = []
     for index, result in enumerate(prompt.results):
         name = result.tool_name or (names[index] if index < len(names) else "") or "the tool"
-        text = " ".join(result.content.split())
-        text = text if len(text) <= MAX_RESULT else f"{text[:MAX_RESULT]}..."
+        text = shortened(" ".join(result.content.split()), MAX_RESULT)
         sentences.append(f"The result of {name} is: {text or 'nothing'}")
     return "\n".join(sentences)
 
@@ -289,7 +260,7 @@ def _abilities(offered: list[Function]) -> str:
     if not offered:
         return "Enable a tool and name it in a message: then I call it."
     names = [tool.name for tool in offered]
-    shown = [*names[:MAX_LISTED], f"{len(names) - MAX_LISTED} more"] if len(names) > MAX_LISTED + 1 else names
+    shown = [*names[:3], f"{len(names) - 3} more"] if len(names) > 4 else names
     return f"Name one of my tools in a message, and I call it: {_listed(shown)}."
 
 
@@ -298,5 +269,4 @@ def _listed(names: list[str]) -> str:
 
 
 def _quoted(message: str) -> str:
-    text = " ".join(message.split())
-    return text if len(text) <= MAX_QUOTED else f"{text[:MAX_QUOTED]}..."
+    return shortened(" ".join(message.split()), 80)

@@ -3,19 +3,18 @@
 By default, a chunk has five words and 50 words are sent per second. A `Pace` sets chunk size and speed in characters.
 """
 
-from __future__ import annotations
-
 import asyncio
 import re
 import time
 from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Iterator
+from dataclasses import replace
 from itertools import chain, pairwise, repeat
 from typing import Any, NamedTuple
 
 from mochi_stub.json_encoding import dumps
 from mochi_stub.prompt import ToolCall
 from mochi_stub.replies import stable_hash
-from mochi_stub.reply import Content, Cut, Failure, Gate, Logprob, Pace, Part, Pause, Reasoning, Reply, Text, ToolCalls
+from mochi_stub.reply import Content, Cut, Failure, Gate, Logprob, Pace, Pause, Reasoning, Reply, Text, ToolCalls
 
 NANOSECONDS_PER_WORD = 1_000_000_000 // 50
 WORDS_PER_CALL = 5
@@ -41,22 +40,9 @@ def pieces(reply: Reply) -> Iterator[Piece]:
 
 
 def planned_end(reply: Reply) -> int:
-    """Return the planned duration of a reply in nanoseconds, without dividing its text into pieces."""
-    timing, units, paused = _Timing(reply.pace), 0, 0
-    for part in _until_end(reply):
-        if isinstance(part, (Reasoning, Text)):
-            units += timing.length(part.content)
-            paused += timing.delay * sum(1 for _ in timing.split(part.content)) if timing.delay else 0
-        elif isinstance(part, ToolCalls):
-            units += sum(map(timing.call, part.calls))
-        elif isinstance(part, Pause):
-            paused += round(part.seconds * 1e9)
-    return int(units * timing.nanoseconds) + paused
-
-
-def has_interruptions(reply: Reply) -> bool:
-    """Return whether the reply contains a gate, an error or a premature end."""
-    return any(isinstance(part, (Gate, Failure, Cut)) for part in reply.parts)
+    """Return the planned duration of a reply in nanoseconds."""
+    *_, last = _timed(replace(reply, parts=[*reply.parts, Cut()]), _Timing(reply.pace))
+    return last.due
 
 
 def chunked(content: Content, pace: Pace | None) -> list[str]:
@@ -71,12 +57,10 @@ async def paced(
     now: Callable[[], float] = time.monotonic,
     sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
 ) -> AsyncGenerator[list[Piece], None]:
-    """Yield lists of pieces at their planned times.
+    """Yield lists of pieces at their planned times, divided by `speed`. If `speed` is 0, there are no delays.
 
-    All times are divided by `speed`. If `speed` is 0, there are no delays. Pieces that are due together form one list.
-    The first list has at most one piece. Later lists can be longer, up to `MAX_BATCH` pieces. The generator ends no
-    earlier than `end` nanoseconds after the start. At every speed, the generator waits at a closed gate until the gate
-    opens. The pieces after the gate are delayed by this wait.
+    Pieces that are due together form one list: first of one piece, later of up to `MAX_BATCH`. The generator ends no
+    earlier than `end` nanoseconds after the start. A closed gate delays all pieces after it, at every speed.
     """
     start = now()
     batch: list[Piece] = []
@@ -118,11 +102,6 @@ class _Timing:
             return _CHUNK.findall(content)
         return (content[at : at + size] for at in range(0, len(content), size)) if size else content
 
-    def length(self, content: Content) -> int:
-        if not isinstance(content, str):
-            return sum(map(self.length, content))
-        return len(content.split()) if self.by_words else len(content)
-
     def call(self, call: ToolCall) -> int:
         return WORDS_PER_CALL if self.by_words else len(call.name) + len(dumps(dict(call.arguments)).encode())
 
@@ -139,7 +118,7 @@ def _jittered(timed: Iterator[Piece], pace: Pace, timing: _Timing) -> Iterator[P
 
 def _timed(reply: Reply, timing: _Timing) -> Iterator[Piece]:
     units, paused, rate, by_words = 0, 0, timing.nanoseconds, timing.by_words
-    for part in _until_end(reply):
+    for part in reply.parts:
         if isinstance(part, (Reasoning, Text)):
             kind, logprobs = type(part), chain(part.logprobs if isinstance(part, Text) else (), repeat(None))
             for chunk, logprob in zip(timing.split(part.content), logprobs, strict=False):
@@ -154,10 +133,5 @@ def _timed(reply: Reply, timing: _Timing) -> Iterator[Piece]:
             paused += round(part.seconds * 1e9)
         else:
             yield Piece(type(part), part, int(units * rate) + paused)
-
-
-def _until_end(reply: Reply) -> Iterator[Part]:
-    for part in reply.parts:
-        yield part
-        if isinstance(part, (Failure, Cut)):
-            return
+            if isinstance(part, (Failure, Cut)):
+                return

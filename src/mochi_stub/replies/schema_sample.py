@@ -48,18 +48,10 @@ def sample(pattern: str, pick: Pick, longer: int = 0) -> str | None:
     `pick(n)` selects one of n alternatives. `longer` adds repetitions to the quantifiers outside of groups.
     """
     try:
-        text = _sample(_parsed(pattern), pick, longer)
+        text = _sample(_branches(_TOKEN.finditer(pattern)), pick, longer)
         return text if re.search(pattern, text) else None
     except (re.error, KeyError, ValueError, IndexError, RecursionError):
         return None
-
-
-@lru_cache(maxsize=256)
-def _parsed(pattern: str) -> _Branches:
-    tokens = list(_TOKEN.finditer(pattern))
-    if "".join(token[0] for token in tokens) != pattern:
-        raise ValueError(f"unsupported syntax: {pattern}")
-    return _branches(iter(tokens))
 
 
 def _branches(tokens: Iterator[re.Match[str]]) -> _Branches:
@@ -80,9 +72,7 @@ def _branches(tokens: Iterator[re.Match[str]]) -> _Branches:
 def _limits(token: re.Match[str]) -> tuple[int, int]:
     if token["least"] is None:
         return {"*": (0, _MAX_REPEATS), "+": (1, _MAX_REPEATS), "?": (0, 1)}[token[0][0]]
-    least = int(token["least"] or 0)
-    if least > _MAX_REPEATS:
-        raise ValueError("too many repeats")
+    least = min(int(token["least"] or 0), _MAX_REPEATS)
     return least, int(token["most"] or _MAX_REPEATS) if token["comma"] else least
 
 
@@ -148,7 +138,7 @@ def schema_sample(schema: Any, seed: int = 0) -> Any:
 
 @dataclass
 class _Sampler:
-    """Generator of values for one schema. `path` is the position of a value; `refs` are the `$ref`s that led to it."""
+    """Generator of values for one schema. `refs` are the `$ref`s that led to a value at `path`."""
 
     root: Any
     seed: int
@@ -159,25 +149,19 @@ class _Sampler:
         if self.values > MAX_VALUES or schema is False:
             raise _Impossible
         schema, refs = self._resolved(_mapping(schema), refs)
-        for key in ("anyOf", "oneOf"):
-            if _list(schema.get(key)):
-                return self._alternative(schema, key, path, refs)
+        if key := next((key for key in ("anyOf", "oneOf") if _list(schema.get(key))), None):
+            return self._alternative(schema, key, path, refs)
         if "const" in schema:
             return schema["const"]
         if options := _list(schema.get("enum")):
             return options[self._pick(path, len(options))]
-        return self._typed(_type(schema), schema, path, refs)
-
-    def _typed(self, kind: str, schema: Mapping[str, Any], path: str, refs: tuple[str, ...]) -> Any:
-        if kind == "object":
-            return self._object(schema, path, refs)
-        if kind == "array":
-            return self._array(schema, path, refs)
+        kind = _type(schema)
+        if kind in ("object", "array"):
+            return (self._object if kind == "object" else self._array)(schema, path, refs)
         if kind in ("integer", "number"):
             return _number(schema, self._pick(path, 100), whole=kind == "integer")
-        if kind == "boolean":
-            return self._pick(path, 2) == 0
-        return None if kind == "null" else self._string(schema, path)
+        values = {"boolean": self._pick(path, 2) == 0, "null": None}
+        return values[kind] if kind in values else self._string(schema, path)
 
     def _resolved(self, schema: Mapping[str, Any], refs: tuple[str, ...]) -> tuple[dict[str, Any], tuple[str, ...]]:
         merged = {key: value for key, value in schema.items() if key not in ("$ref", "allOf")}
@@ -211,11 +195,9 @@ class _Sampler:
         required = [name for name in _list(schema.get("required")) if isinstance(name, str)]
         extra = schema.get("additionalProperties", {})
         room = _count(schema.get("maxProperties"), MAX_VALUES) - len(set(required))
+        optional = [name for name in properties if name not in required][: max(room, 0)]
         sample: dict[str, Any] = {}
-        for name in dict.fromkeys([*properties, *required]):
-            room -= name not in required
-            if name not in required and room < 0:
-                continue
+        for name in [name for name in dict.fromkeys([*properties, *required]) if name in required or name in optional]:
             try:
                 sample[name] = self.make(properties.get(name, extra), f"{path}/{name}", refs)
             except _Impossible:
@@ -260,19 +242,14 @@ class _Sampler:
 
     def _patterned(self, pattern: str, path: str, least: int, most: int) -> str | None:
         """Return a text with a match of the pattern, if possible of `least` to `most` characters, or None."""
-        longest = min(least, MAX_REPEATED)
-        lengths = (0, *range(longest, max(0, longest - MAX_TRIED), -1))
-        texts = (sample(pattern, pick, n) for n in lengths for pick in (self._picker(path), lambda _below: 0))
-        usual = next(texts)
+        calls, longest = count(), min(least, MAX_REPEATED)
+        usual = sample(pattern, lambda below: self._pick(f"{path}~{next(calls)}", below))
         if usual is None:
             return None
+        lengths = (0, *range(longest, max(0, longest - MAX_TRIED), -1))
+        texts = (sample(pattern, lambda _below: 0, length) or "" for length in lengths)
         padded = usual if "$" in pattern else usual.ljust(least)  # any text can follow an open end
-        candidates = chain([usual], texts, [padded])
-        return next((text for text in candidates if text is not None and least <= len(text) <= most), usual)
-
-    def _picker(self, path: str) -> Pick:
-        calls = count()
-        return lambda below: self._pick(f"{path}~{next(calls)}", below)
+        return next((text for text in chain([usual], texts, [padded]) if least <= len(text) <= most), usual)
 
     def _pick(self, path: str, below: int) -> int:
         return stable_hash(f"{self.seed}{path}") % below if below > 1 else 0
@@ -281,31 +258,24 @@ class _Sampler:
 def _type(schema: Mapping[str, Any]) -> str:
     """Return the first declared type except "null", or the type that other keywords imply, or "string"."""
     declared = schema.get("type")
-    if isinstance(declared, list):
-        return next((str(kind) for kind in declared if kind != "null"), "null" if declared else "string")
     if isinstance(declared, str):
         return declared
-    return next((kind for kind, hints in _HINTS.items() if any(hint in schema for hint in hints)), "string")
+    implied = (kind for kind, hints in _HINTS.items() if not schema.keys().isdisjoint(hints))
+    return next(
+        (str(kind) for kind in _list(declared) if kind != "null"), "null" if declared else next(implied, "string")
+    )
 
 
 def _merged(first: Mapping[str, Any], second: Mapping[str, Any]) -> dict[str, Any]:
-    """Merge two schemas into one. If both set the same limit, use the stricter value."""
-    merged = {**first, **second}
-    for key in first.keys() & second.keys():
-        left, right = first[key], second[key]
-        if key in ("properties", "$defs"):
-            merged[key] = {**_mapping(left), **_mapping(right)}
-        elif key == "required":
-            merged[key] = [*_list(left), *_list(right)]
-        elif key == "enum":
-            merged[key] = [value for value in _list(left) if value in _list(right)]
-        elif isinstance(left, (int, float)) and isinstance(right, (int, float)):
-            merged[key] = max(left, right) if "min" in key.lower() else min(left, right)
-    return merged
+    """Merge two schemas into one. Except for properties, the second schema has priority."""
+    properties = {**_mapping(first.get("properties")), **_mapping(second.get("properties"))}
+    required = [*_list(first.get("required")), *_list(second.get("required"))]
+    own = {name: value for name, value in (("properties", properties), ("required", required)) if value}
+    return {**first, **second, **own}
 
 
 def _number(schema: Mapping[str, Any], offset: int, *, whole: bool) -> int | float:
-    """Return a valid number: the minimum plus `offset`, which is a percentage of the range if there is a maximum."""
+    """Return a valid number: the minimum plus `offset`, a percentage of the range if there is a maximum."""
     low = _least(schema.get("minimum"), schema.get("exclusiveMinimum"), 1, whole)
     high = -_least(schema.get("maximum"), schema.get("exclusiveMaximum"), -1, whole)
     start = min(0, high) if low == -math.inf else low

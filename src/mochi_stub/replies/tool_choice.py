@@ -1,10 +1,10 @@
 """Selection of tools by the words of a message, and arguments for a tool from a message and the tool's schema."""
 
-from __future__ import annotations
-
+import json
 import math
 import re
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
@@ -17,11 +17,12 @@ _MISSING = object()
 _WORD = re.compile(r"[^\W_]{3,}")
 _CAMEL_CASE = re.compile(r"(?<=[a-z])(?=[A-Z])")
 _COMMON_WORDS = (
-    "add all and any are can call find for from get give has have how into its list make new not now one optional out "
-    "please return returns run search set show tell text that the then this tool use user uses what when where which "
-    "will with you your"
+    "about add all also and any are been call can could does find for from get give has have here how into its just "
+    "like list make more need new not now one only optional out please return returns run search set should show some "
+    "tell text than that the their them then there they this tool use user uses were what when where which will with "
+    "would you your"
 )
-_COMMON = frozenset(_COMMON_WORDS.split())
+COMMON = frozenset(_COMMON_WORDS.split())
 _QUOTED = re.compile(r"\"([^\"]+)\"|“([^”]+)”|`([^`]+)`|(?<!\w)'([^']+)'(?!\w)")
 _NUMBER = re.compile(r"(?<![\w.])-?\d{1,15}(?:\.\d{1,15})?(?!\w|\.\d)")
 _PROPER_NAME = r"[A-Z][\w'/-]*(?: [A-Z][\w'/-]*)*"
@@ -75,10 +76,9 @@ def functions(tools: Any) -> list[Function]:
 
 
 def functions_to_call(offered: list[Function], text: str, *, by_description: bool = False) -> list[Function]:
-    """Return the functions whose names are in a text.
+    """Return the functions whose names are in a text, or else the function with the most words of its name in the text.
 
-    If there are none, return the first function with the most words of its name in the text, if there are any. If names
-    are equally similar, the words of the descriptions and parameters count, and with `by_description` they suffice.
+    If names are equally similar, the words of descriptions and parameters count. With `by_description` they suffice.
     """
     named = [function for function in offered if function.name and function.pattern.search(text)]
     if named or not offered:
@@ -91,14 +91,13 @@ def functions_to_call(offered: list[Function], text: str, *, by_description: boo
 def call_of(function: Function, text: str, *, complete: bool = False) -> ToolCall:
     """Return a call whose arguments come from a text, or from the schema if the text does not contain them.
 
-    If `complete` is false, optional arguments that the text does not contain are omitted. If the schema has no list of
-    required arguments, all arguments are optional.
+    If `complete` is false, optional arguments that the text does not contain are omitted.
     """
     return ToolCall(function.name, dict(_Arguments(function, text, complete).items()))
 
 
 def _words(text: str) -> set[str]:
-    return {word for word in _WORD.findall(text.lower().replace("_", " ")) if word not in _COMMON}
+    return {word for word in _WORD.findall(text.lower().replace("_", " ")) if word not in COMMON}
 
 
 @dataclass
@@ -136,14 +135,11 @@ class _Arguments:
         """Return the value that the text gives as `name=value`, `name: value` or a value of `enum`, or `_MISSING`."""
         pattern = rf"\b{re.escape(name)}\b[\"']?\s*[=:]\s*(?:\"([^\"]*)\"|'([^']*)'|([^\s,;)}}]+))"
         if assigned := re.search(pattern, self.text):
-            value = next(group for group in assigned.groups() if group is not None)
+            value = str(assigned[assigned.lastindex or 0])
             self._use(value)
             return _converted(value, declared)
-        options = declared.get("enum")
-        for option in options if isinstance(options, list) else ():
-            if isinstance(option, str) and _contains(self.text, option):
-                return option
-        return _MISSING
+        options = declared.get("enum") if isinstance(declared.get("enum"), list) else ()
+        return next((item for item in options or () if isinstance(item, str) and _contains(self.text, item)), _MISSING)
 
     def _guessed(self, name: str, declared: Mapping[str, Any], sample: Any) -> Any:
         """Return the part of the text that is likely the argument `name`, or `_MISSING` if there is none."""
@@ -180,14 +176,14 @@ def _contains(text: str, word: str) -> bool:
 
 
 def _alternative(schema: Any) -> Mapping[str, Any]:
-    """Return the schema of one type: the first in `anyOf` and `type` that is not null (as in optional parameters)."""
+    """Return the schema of one type: the first in `anyOf` and `type` that is not null."""
     schema = schema if isinstance(schema, Mapping) else {}
     options = schema.get("anyOf")
     options = [option for option in options if isinstance(option, Mapping)] if isinstance(options, list) else []
     found: Mapping[str, Any] = next((option for option in options if option.get("type") != "null"), schema)
-    if not isinstance(kinds := found.get("type"), list):
-        return found
-    return {**found, "type": next((kind for kind in kinds if kind != "null"), "null")}
+    kinds = found.get("type")
+    kind = next((kind for kind in kinds if kind != "null"), "null") if isinstance(kinds, list) else kinds
+    return {**found, "type": kind} if kind else found
 
 
 def _permits(schema: Mapping[str, Any], value: Any) -> bool:
@@ -209,13 +205,10 @@ def _permits(schema: Mapping[str, Any], value: Any) -> bool:
 def _converted(value: str, declared: Mapping[str, Any]) -> Any:
     """Return the value in the declared type, or `_MISSING` if the value does not have this type."""
     kind = declared.get("type")
-    try:
-        if kind == "integer":
-            return int(value)
-        if kind == "number":
-            return float(value) if "." in value else int(value)
-    except ValueError:
+    if kind in ("integer", "number", "boolean"):
+        with suppress(ValueError):
+            found = json.loads(value.lower())
+            if isinstance(found, _TYPES[kind]) and (kind == "boolean") == isinstance(found, bool):
+                return found
         return _MISSING
-    if kind == "boolean":
-        return {"true": True, "false": False}.get(value.lower(), _MISSING)
     return value if kind in (None, "string") else _MISSING

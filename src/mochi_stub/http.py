@@ -1,4 +1,4 @@
-"""HTTP/1.1 server protocol of the stub, based on asyncio and the parser httptools.
+"""HTTP/1.1 server of the stub, based on asyncio and the parser httptools, and access control with the rules of Ollama.
 
 uvicorn is not used. Its httptools protocol drops the body of requests with an `Upgrade` header, which Java's client
 always sends. Its h11 protocol serves less than a third of the requests per second that this protocol serves.
@@ -8,21 +8,55 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import socket
 import time
 from collections import deque
-from collections.abc import Callable, Coroutine, Iterable
+from collections.abc import Callable, Coroutine, Iterable, Mapping
 from dataclasses import dataclass, field
 from email.utils import formatdate
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from http import HTTPStatus
-from typing import Any, cast
-from urllib.parse import unquote
+from ipaddress import IPv4Network, IPv6Network, ip_address, ip_network
+from typing import Any, NamedTuple, TypeAlias, cast
+from urllib.parse import parse_qsl, unquote
 
 import httptools
 
-from mochi_stub.http import Request
-
 logger = logging.getLogger("mochi_stub")
+
+Headers: TypeAlias = "tuple[tuple[bytes, bytes], ...]"
+
+
+@dataclass  # not frozen: frozen instances take three times as long to create
+class Request:
+    """A complete HTTP request. `path` is percent-decoded; the query string and the `raw_` fields are not decoded."""
+
+    method: str
+    path: str
+    body: bytes = b""
+    query_string: bytes = b""
+    raw_headers: Headers = ()
+    raw_path: bytes = b""
+
+    @cached_property
+    def headers(self) -> Mapping[str, str]:
+        """Header values by lower-case name. The last value of a repeated header wins."""
+        return {name.decode("latin-1").lower(): value.decode("latin-1") for name, value in self.raw_headers}
+
+    @cached_property
+    def query(self) -> Mapping[str, str]:
+        return dict(parse_qsl(self.query_string.decode("latin-1"), keep_blank_values=True))
+
+
+class HttpResponse(NamedTuple):
+    """A complete response. If `has_length` is false, the body is sent in chunks without `Content-Length`."""
+
+    status: int
+    body: bytes = b""
+    content_type: bytes = b""
+    headers: Headers = ()
+    has_length: bool = True
+
 
 Application = Callable[["ResponseWriter"], Coroutine[Any, Any, None]]
 
@@ -40,8 +74,8 @@ class HttpConnection(asyncio.Protocol):
         self.app = app
         self.connections = connections
         self.parser = httptools.HttpRequestParser(self)
+        # the writers of all requests that were received completely; only the first writer is active
         self.writers: deque[ResponseWriter] = deque()
-        """Response writers of all requests that were received completely. Only the first writer is active."""
         self.writable = asyncio.Event()
         self.writable.set()
 
@@ -148,19 +182,16 @@ class ResponseWriter:
     task: asyncio.Task[None] = field(init=False)
 
     def answer(self) -> None:
-        """Start the application in a new task."""
         self.task = asyncio.get_running_loop().create_task(self._run())
 
     def start(self, status: int, headers: Iterable[tuple[bytes, bytes]]) -> None:
         """Prepare the status line and the headers. The next `write` sends them together with its part of the body.
 
-        If the headers contain no `Content-Length`, the body is sent in chunks. HTTP/1.0 does not support chunks. In
-        HTTP/1.0, the end of the connection marks the end of the body.
+        Without `Content-Length`, the body is sent in chunks or, in HTTP/1.0, ends with the connection.
         """
         all_headers = [(b"date", _date(int(time.time()))), *headers]
-        has_length = b"content-length" in dict(all_headers)
         has_body = self.request.method != "HEAD" and status not in (204, 304)
-        self.chunked = has_body and not has_length and self.version != "1.0"
+        self.chunked = has_body and b"content-length" not in dict(all_headers) and self.version != "1.0"
         if not self.keep_alive and self.version != "1.0":
             all_headers.append((b"connection", b"close"))
         if self.chunked:
@@ -194,5 +225,115 @@ class ResponseWriter:
 
 @lru_cache(maxsize=1)
 def _date(seconds: int) -> bytes:
-    """Return the value of the `Date` header for a time in seconds since 1970."""
     return formatdate(seconds, usegmt=True).encode()
+
+
+DEFAULT_ORIGINS = (
+    *(
+        f"{scheme}://{host}{port}"
+        for host in ("localhost", "127.0.0.1", "0.0.0.0")  # noqa: S104 - only compared
+        for scheme in ("http", "https")
+        for port in ("", ":*")
+    ),
+    *("app://*", "file://*", "tauri://*", "vscode-webview://*", "vscode-file://*"),
+)
+REQUEST_HEADERS = (
+    b"Authorization,Content-Type,User-Agent,Accept,X-Requested-With,Openai-Beta,X-Stainless-Arch,X-Stainless-Async,"
+    b"X-Stainless-Custom-Poll-Interval,X-Stainless-Helper-Method,X-Stainless-Lang,X-Stainless-Os,"
+    b"X-Stainless-Package-Version,X-Stainless-Poll-Helper,X-Stainless-Retry-Count,X-Stainless-Runtime,"
+    b"X-Stainless-Runtime-Version,X-Stainless-Timeout"
+)
+PREFLIGHT_VARY = (b"Origin", b"Access-Control-Request-Method", b"Access-Control-Request-Headers")
+_LOCAL_DOMAINS = (".localhost", ".local", ".internal")
+_LOCAL_NETWORKS = (
+    *map(ip_network, ("127.0.0.0/8", "::1/128", "0.0.0.0/32", "::/128")),
+    *map(ip_network, ("10.0.0.0/8", "172.16.0.0/12", "192.168.0.0/16", "fc00::/7")),
+)
+
+
+class Access:
+    """Rules for the origins and host names of requests.
+
+    The stub refuses requests whose header `Origin` is not allowed (CORS). On a loopback address, it also refuses
+    requests whose header `Host` is not a local name or address. This check prevents DNS rebinding.
+
+    Args:
+        origins: Comma-separated origins that are allowed in addition to `DEFAULT_ORIGINS`. One `*` in an origin
+            matches any text. The origin `*` allows all origins and host names.
+        host: Address that the server listens on.
+
+    Raises ValueError for an invalid origin.
+    """
+
+    def __init__(self, origins: str = "", host: str = "127.0.0.1") -> None:
+        added = tuple(origin.strip().lower() for origin in origins.split(",") if origin.strip())
+        for origin in added:
+            if origin != "*" and ("://" not in origin or origin.count("*") > 1):
+                raise ValueError(f"invalid origin {origin!r}: use an origin such as https://example.com, or * for all")
+        self.open = "*" in added
+        self._patterns = tuple(origin.partition("*") for origin in (*DEFAULT_ORIGINS, *added))
+        self._checks_host = not self.open and (host == "localhost" or _is_in(host, _LOCAL_NETWORKS[:2]))
+
+    def response(self, request: Request) -> HttpResponse | None:
+        """Return the response to a preflight request or to a refused request, or None for other requests."""
+        host = request.headers.get("host", "")
+        if origin := _foreign_origin(request):
+            if not self._allows(origin):
+                return HttpResponse(403)
+            if request.method == "OPTIONS":
+                return self._preflight(request)
+        if self._checks_host and not (_is_local_name(host) or _is_in(_name(host), _LOCAL_NETWORKS)):
+            return HttpResponse(403)
+        return HttpResponse(204, has_length=False) if request.method == "OPTIONS" and _is_local_name(host) else None
+
+    def headers(self, request: Request) -> Headers:
+        """Return the CORS headers of a response."""
+        origin = _foreign_origin(request)
+        if not origin or not self._allows(origin):
+            return ()
+        if self.open:
+            return ((b"access-control-allow-origin", b"*"),)
+        varies = PREFLIGHT_VARY if request.method == "OPTIONS" else PREFLIGHT_VARY[:1]
+        return ((b"access-control-allow-origin", origin.encode("latin-1")), *((b"vary", name) for name in varies))
+
+    def _allows(self, origin: str) -> bool:
+        return self.open or any(
+            (origin.startswith(start) and origin.endswith(end)) if star else origin == start
+            for start, star, end in self._patterns
+        )
+
+    def _preflight(self, request: Request) -> HttpResponse:
+        names = REQUEST_HEADERS
+        if self.open or request.path.startswith("/v1"):  # clients of other providers send further headers
+            names = request.headers.get("access-control-request-headers", "*").encode("latin-1")
+        methods = (b"access-control-allow-methods", b"GET,POST,PUT,PATCH,DELETE,HEAD,OPTIONS")
+        allowed = (methods, (b"access-control-allow-headers", names), (b"access-control-max-age", b"43200"))
+        return HttpResponse(204, headers=allowed, has_length=False)
+
+
+def _foreign_origin(request: Request) -> str:
+    """Return the header `Origin` of a request, or "" if it is the origin of the stub itself."""
+    origin, host = request.headers.get("origin", ""), request.headers.get("host", "")
+    return "" if origin in (f"http://{host}", f"https://{host}") else origin
+
+
+def _name(host: str) -> str:
+    """Return the name or the address in a `Host` header, without the port."""
+    name, colon, port = host.rpartition(":")
+    if not colon or (":" in name and not name.endswith("]")) or not (port.isdigit() or not port):
+        return host
+    return name.removeprefix("[").removesuffix("]")
+
+
+@lru_cache(maxsize=256)
+def _is_in(address: str, networks: tuple[IPv4Network | IPv6Network, ...]) -> bool:
+    try:
+        return any(ip_address(address) in network for network in networks)
+    except ValueError:
+        return False
+
+
+@lru_cache(maxsize=256)
+def _is_local_name(host: str) -> bool:
+    name = _name(host).lower()
+    return name in ("", "localhost", socket.gethostname().lower()) or name.endswith(_LOCAL_DOMAINS)

@@ -6,27 +6,23 @@ import argparse
 import errno
 import os
 import signal
+import subprocess
 import sys
 import threading
 from collections.abc import Callable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
+from tempfile import gettempdir
 from typing import TYPE_CHECKING, Any, NoReturn
 
-from mochi_stub.cli import daemon
+with suppress(ImportError):  # on Windows, the functions that need fcntl raise OSError
+    import fcntl
 
 if TYPE_CHECKING:
     from mochi_stub.models.scheduler import Machine
 
 DEFAULT_PORT = 11998
-_EPILOG = f"""\
-Important options of run:
-  --port PORT    port to listen on (default: $PORT or {DEFAULT_PORT})
-  --config FILE  models and replies (default: packaged)
-  --speed SPEED  2: twice as fast as the default of 50 words per second, 0: no delays
-
-mochi-stub run --help lists all options of the server.
-The documentation begins at docs/stub/index.md of the project.
-"""
 GRACE = 5.0  # seconds for running replies to end after a signal
 
 
@@ -75,18 +71,15 @@ def _run(options: argparse.Namespace) -> int:
         reason = str(error.strerror).partition(" (while")[0]  # without the address
         advice = ". Stop the other program, or select a port with --port" if error.errno == errno.EADDRINUSE else ""
         return _fail(f"cannot listen on {options.host}:{port}: {reason}{advice}")
-    pid_file = options.pid_file or (daemon.pid_file_of(stub.port) if options.in_background else None)
+    pid_file = options.pid_file or (_pid_file_of(stub.port) if options.in_background else None)
     try:
         if pid_file:
-            daemon.claim(pid_file, stub.url, _run_arguments(options, stub.port))
-        try:
-            print(f"mochi-stub on {stub.url}", flush=True)
-        except OSError:  # stdout is closed
-            sys.stdout = None
+            _claim(pid_file, stub.url, _run_arguments(options, stub.port))
+        print(f"mochi-stub on {stub.url}", flush=True)
         while not stopped.wait(0.5):  # without a timeout, Windows does not deliver Ctrl-C
             pass
         if pid_file:
-            daemon.remove(pid_file)
+            _remove(pid_file)
     finally:
         stub.stop(grace=GRACE)
     return 0
@@ -101,7 +94,6 @@ def _machine(options: argparse.Namespace) -> Machine:
 
 
 def _run_arguments(options: argparse.Namespace, port: int) -> list[str]:
-    """Return the arguments with which `run` starts the same server again, with absolute paths."""
     names = ("pid_file", *vars(_server_options().parse_args([])))
     values = {name: getattr(options, name) for name in names if name != "in_background"} | {"port": port}
     paths = {name: value.absolute() for name, value in values.items() if isinstance(value, Path)}
@@ -110,35 +102,34 @@ def _run_arguments(options: argparse.Namespace, port: int) -> list[str]:
 
 def _start(options: argparse.Namespace) -> int:
     port = DEFAULT_PORT if options.port is None else options.port
-    pid_file = options.pid_file or (daemon.pid_file_of(port) if port else None)
-    print(daemon.start(options.arguments, pid_file))
+    pid_file = options.pid_file or (_pid_file_of(port) if port else None)
+    print(_spawn(options.arguments, pid_file))
     return 0
 
 
 def _stop(options: argparse.Namespace) -> int:
-    if server := daemon.stop(_pid_file(options)):
+    if server := _terminate(_pid_file(options)):
         print(f"mochi-stub on {server.url} has stopped")
         return 0
     return _fail(f"nothing to stop: {_not_found(options)}")
 
 
 def _restart(options: argparse.Namespace) -> int:
-    """Stop a background server and start it with its previous options. Options of `mochi-stub restart` replace them."""
     from mochi_stub.config import load
 
     pid_file = _pid_file(options)
-    server = daemon.running(pid_file)
+    server = _running(pid_file)
     if server is not None:
         options = _parse(["restart", *server.arguments, *options.arguments])
     if options.config:
         load(options.config)  # an invalid configuration must not stop the running server
-    daemon.stop(pid_file)
+    _terminate(pid_file)
     return _start(options)
 
 
 def _status(options: argparse.Namespace) -> int:
     explicit = options.pid_file or options.port
-    servers = [daemon.running(path) for path in ([_pid_file(options)] if explicit else daemon.running_pid_files())]
+    servers = [_running(path) for path in ([_pid_file(options)] if explicit else _running_pid_files())]
     for server in filter(None, servers):
         print(f"mochi-stub on {server.url} (process {server.process})")
     if any(servers):
@@ -161,8 +152,8 @@ def _check(options: argparse.Namespace) -> int:
 def _pid_file(options: argparse.Namespace) -> Path:
     """Return the selected PID file: by default that of the default port, or else of the only background server."""
     if options.pid_file or options.port:
-        return options.pid_file or daemon.pid_file_of(options.port)
-    default, running = daemon.pid_file_of(DEFAULT_PORT), daemon.running_pid_files()
+        return options.pid_file or _pid_file_of(options.port)
+    default, running = _pid_file_of(DEFAULT_PORT), _running_pid_files()
     if default in running or not running:
         return default
     if len(running) > 1:
@@ -172,9 +163,8 @@ def _pid_file(options: argparse.Namespace) -> Path:
 
 
 def _not_found(options: argparse.Namespace) -> str:
-    if options.pid_file:
-        return f"no server in the background with the PID file {options.pid_file}"
-    return "no server in the background" + (f" on port {options.port}" if options.port else "")
+    port = f" on port {options.port}" if options.port else ""
+    return "no server in the background" + (f" with the PID file {options.pid_file}" if options.pid_file else port)
 
 
 def _fail(message: str) -> int:
@@ -186,15 +176,13 @@ def _parse(argv: Sequence[str]) -> argparse.Namespace:
     parser = _Parser(
         prog="mochi-stub",
         description="A deterministic LLM server with the APIs of Ollama, OpenAI, Anthropic and Gemini.",
-        epilog=_EPILOG,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
+        epilog="`mochi-stub run --help` lists the options of the server, such as --port, --config and --speed.",
     )
     parser.add_argument("--version", action="store_true", help="print the version and exit")
     commands = parser.add_subparsers(metavar="COMMAND", required=True, title="commands (default: run)")
 
     def add(name: str, command: Callable[[argparse.Namespace], int], text: str, *parents: _Parser) -> _Parser:
-        description = f"{text[0].upper()}{text[1:]}."
-        added = commands.add_parser(name, help=text, description=description, parents=parents)
+        added = commands.add_parser(name, help=text, description=f"{text[0].upper()}{text[1:]}.", parents=parents)
         added.set_defaults(command=command, arguments=argv[1:])
         return added
 
@@ -244,8 +232,6 @@ def _server_options() -> _Parser:
 
 
 class _Parser(argparse.ArgumentParser):
-    """Argument parser that prints an error as one line, without the usage."""
-
     def error(self, message: str) -> NoReturn:
         self.exit(2, f"mochi-stub: {message}\n")
 
@@ -273,3 +259,128 @@ def _stopped_by_signal() -> threading.Event:
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, stop)
     return stopped
+
+
+NO_POSIX = "servers in the background need a POSIX system; use `mochi-stub run` instead"
+
+
+@dataclass(frozen=True)
+class Running:
+    """Server in the background. `arguments` are the arguments of `run` that start the same server again.
+
+    A server locks its PID file until its process ends, so stale files and reused process IDs can be detected.
+    """
+
+    process: int
+    url: str
+    arguments: tuple[str, ...] = ()
+
+
+def _pid_file_of(port: int) -> Path:
+    return _runtime_folder() / f"{port}.pid"
+
+
+def _running(path: Path) -> Running | None:
+    """Return the running server with this PID file, or None. Delete a stale PID file."""
+    if not path.exists():
+        return None
+    descriptor = _lock(path)
+    if descriptor is not None:
+        os.close(descriptor)
+        _remove(path)
+        return None
+    url, *arguments = _sibling(path, ".url").read_text().splitlines()
+    return Running(int(path.read_text()), url, tuple(arguments))
+
+
+def _running_pid_files() -> list[Path]:
+    return [path for path in sorted(_runtime_folder().glob("*.pid")) if _running(path)]
+
+
+def _spawn(arguments: Sequence[str], path: Path | None) -> str:
+    """Run `mochi-stub run` in the background and return its first output line."""
+    if path and (server := _running(path)):
+        raise OSError(f"already running on {server.url} (process {server.process}); use restart to replace it")
+    log = path.with_suffix(".log") if path else _runtime_folder() / f"starting-{os.getpid()}.log"
+    reader, writer = os.pipe()
+    with log.open("wb") as log_file, os.fdopen(reader) as output:
+        process = subprocess.Popen(  # noqa: S603 - own interpreter, parsed arguments, no shell
+            [sys.executable, "-m", "mochi_stub", "run", "--in-background", *arguments],
+            stdin=subprocess.DEVNULL,
+            stdout=writer,
+            stderr=log_file,
+            start_new_session=True,
+        )
+        os.close(writer)
+        line = output.readline().strip()  # empty if the process ends, because that closes the pipe
+    if not line:
+        process.wait()
+        lines = log.read_text(errors="replace").strip().splitlines()
+        if path is None:
+            log.unlink()
+        raise OSError(lines[-1].removeprefix("mochi-stub: ") if lines else "the server ended before it was ready")
+    process.returncode = 0  # prevents a ResourceWarning about the running process
+    if path is None:
+        log.rename(_runtime_folder() / f"{line.rpartition(':')[2]}.log")
+    return line
+
+
+def _terminate(path: Path) -> Running | None:
+    """Stop the server with this PID file. Return the stopped server, or None if none was running."""
+    if sys.platform == "win32":
+        raise OSError(NO_POSIX)
+    server = _running(path)
+    if server is None:
+        return None
+    with path.open() as pid_file:
+        os.kill(server.process, signal.SIGTERM)
+        fcntl.flock(pid_file, fcntl.LOCK_EX)  # waits for the end of the process
+    _remove(path)
+    return server
+
+
+def _claim(path: Path, url: str, arguments: Sequence[str]) -> None:
+    """Lock the PID file for this process. Write the server's URL and arguments to a file next to it."""
+    descriptor = _lock(path)
+    if descriptor is None:
+        raise OSError(f"{path} is the PID file of a running server; stop it, or choose another --pid-file")
+    _sibling(path, ".url").write_text("".join(f"{line}\n" for line in (url, *arguments)))
+    os.ftruncate(descriptor, 0)
+    os.lseek(descriptor, 0, os.SEEK_SET)
+    os.write(descriptor, f"{os.getpid()}\n".encode())
+
+
+def _remove(path: Path) -> None:
+    path.unlink(missing_ok=True)
+    _sibling(path, ".url").unlink(missing_ok=True)
+
+
+def _lock(path: Path) -> int | None:
+    """Lock a PID file and return its descriptor. Return None if another process has the lock."""
+    if sys.platform == "win32":
+        raise OSError(NO_POSIX)
+    descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
+    content = os.read(descriptor, 100).strip()
+    if content and not content.isdigit():
+        os.close(descriptor)
+        raise OSError(f"{path} is not a PID file of mochi-stub; choose another --pid-file")
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        os.close(descriptor)
+        return None
+    return descriptor
+
+
+def _runtime_folder() -> Path:
+    if sys.platform == "win32":
+        raise OSError(NO_POSIX)
+    folder = Path(os.environ.get("XDG_RUNTIME_DIR") or gettempdir()) / f"mochi-stub-{os.getuid()}"
+    folder.mkdir(mode=0o700, exist_ok=True)
+    if folder.stat().st_uid != os.getuid():
+        raise PermissionError(13, "the folder for PID files belongs to another user; set XDG_RUNTIME_DIR", str(folder))
+    return folder
+
+
+def _sibling(path: Path, ending: str) -> Path:
+    return path.with_name(f"{path.name}{ending}")
