@@ -327,7 +327,6 @@ def test_imported_options_that_reload_model_are_not_sent(api: Api, stub: StubSer
     [
         {"keep_alive": "soon"},
         {"keep_alive": [1]},
-        {"keep_alive": 1e10},
         {"think": "deeply"},
         {"think": 5},
         {"format": "yaml"},

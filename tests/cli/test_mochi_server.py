@@ -31,7 +31,7 @@ def test_version_and_help_import_no_server(tmp_path: Path) -> None:
     code, text = run("mochi_server", "--help", cwd=tmp_path)
     assert code == 0
     stub_text = run("mochi_stub", "--help", cwd=tmp_path)[1]
-    for text_part in ("mochi-stub run --help", "--config FILE", "$PORT", "docs/stub/index.md"):
+    for text_part in ("mochi-stub run --help", "--config", "--port"):
         assert text_part in stub_text
     assert "of MOCHI_STORE_URL; each" in run("mochi_server", "migrate", "--help", cwd=tmp_path)[1]
     for flag in ("--host", "--port", "--ollama-host", "--data-dir", "--log-level", "--test-mode", "--stub-speed"):

@@ -76,6 +76,8 @@ class SessionIndex:
             for _ in range(2 if use_file else 0):
                 try:
                     with suppress(OSError):
+                        if self._path.is_symlink():
+                            self._path.unlink()
                         os.close(os.open(self._path, os.O_CREAT | os.O_WRONLY, 0o600))
                     with closing(sqlite3.connect(self._path, timeout=_BUSY_SECONDS)) as database:
                         page = self._query(_prepared(database), query)
