@@ -43,6 +43,11 @@ ITEMS = [{"a": number} for number in range(1_500)]
 UNIQUE = {"properties": {"items": {"type": "array", "uniqueItems": True}}}
 
 
+@pytest.fixture(autouse=True, scope="module")
+def one_checker() -> None:
+    """Let servers start as many processes for checks as they do for users."""
+
+
 def doubled(node: dict[str, Any], reference: str = "#/$defs/d{}") -> dict[str, Any]:
     """Return a schema of a few kilobytes with 40 definitions. Each refers twice to the next."""
     text = json.dumps(node)

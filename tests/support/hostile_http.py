@@ -10,14 +10,18 @@ import sys
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
-from functools import partial
+from functools import cache, partial
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
 from tests.support.hostile_mcp import Hostile
 
-COMPRESSED = gzip.compress(b" " * 100_000_000)
+
+@cache
+def compressed() -> bytes:
+    """Return 100 MB that are compressed to 100 kB."""
+    return gzip.compress(b" " * 100_000_000, compresslevel=1)
 
 
 class HostileHttp(BaseHTTPRequestHandler):
@@ -38,7 +42,7 @@ class HostileHttp(BaseHTTPRequestHandler):
         compresses = message.get("params", {}).get("name") == "compressed"
         for encoding in self._encodings if compresses else ():
             self.send_header("Content-Encoding", encoding)
-        self._send(answers, COMPRESSED if compresses else None)
+        self._send(answers, compressed() if compresses else None)
 
     def do_GET(self) -> None:
         messages = self._server.messages() if self._streams else []
