@@ -8,7 +8,7 @@ import subprocess
 import sys
 import time
 from collections.abc import AsyncIterator, Iterator
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor, wait
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -222,6 +222,7 @@ def answering_during(api: Api, work: Any) -> Any:
         while not result.done():
             api.ok(api.http.get("/health/live", timeout=1))
             answers += 1
+            wait([result], 0.02)
     assert answers
     return result.result()
 

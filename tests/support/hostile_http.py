@@ -30,9 +30,8 @@ class HostileHttp(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
     disable_nagle_algorithm = True
 
-    def __init__(self, servers: dict[str, Hostile], encodings: tuple[str, ...], *arguments: Any) -> None:
+    def __init__(self, servers: dict[str, Hostile], *arguments: Any) -> None:
         self._servers = servers
-        self._encodings = encodings
         super().__init__(*arguments)
 
     def do_POST(self) -> None:
@@ -40,7 +39,7 @@ class HostileHttp(BaseHTTPRequestHandler):
         answers = self._server.answers(message)
         self.send_response(200 if answers else 202)
         compresses = message.get("params", {}).get("name") == "compressed"
-        for encoding in self._encodings if compresses else ():
+        for encoding in message["params"]["arguments"]["encodings"] if compresses else ():
             self.send_header("Content-Encoding", encoding)
         self._send(answers, compressed() if compresses else None)
 
@@ -84,10 +83,10 @@ class _Server(ThreadingHTTPServer):
 
 
 @contextmanager
-def serving(*servers: Hostile, encodings: tuple[str, ...] = ()) -> Iterator[int]:
+def serving(*servers: Hostile) -> Iterator[int]:
     """Run MCP servers in threads, and yield their port."""
     seeds = {str(server.seed): server for server in servers}
-    with _Server(("127.0.0.1", 0), partial(HostileHttp, seeds, encodings)) as server:
+    with _Server(("127.0.0.1", 0), partial(HostileHttp, seeds)) as server:
         threading.Thread(target=server.serve_forever, daemon=True).start()
         yield server.server_port
         server.shutdown()
