@@ -29,7 +29,7 @@ from tests.support.waiting import until
 if TYPE_CHECKING:
     from mochi_server.mcp.tool_mapping import McpTool
 
-TOO_LONG = "the arguments cannot be checked: the check took longer than 1 s"
+TOO_LONG = "the arguments cannot be checked: the check took longer than 0.4 s"
 DOUBLING: dict[str, dict[str, Any]] = {
     "allOf": {"allOf": [{"$ref": "NEXT"}] * 2},
     "anyOf": {"anyOf": [{"$ref": "NEXT"}] * 2},
@@ -46,6 +46,14 @@ UNIQUE = {"properties": {"items": {"type": "array", "uniqueItems": True}}}
 @pytest.fixture(autouse=True, scope="module")
 def one_checker() -> None:
     """Let servers start as many processes for checks as they do for users."""
+
+
+@pytest.fixture
+def short_checks(monkeypatch: pytest.MonkeyPatch) -> None:
+    """End checks of arguments earlier than for users, because they use a whole core until then."""
+    from mochi_server.mcp import tool_mapping
+
+    monkeypatch.setattr(tool_mapping, "CHECK_SECONDS", 0.4)
 
 
 def doubled(node: dict[str, Any], reference: str = "#/$defs/d{}") -> dict[str, Any]:
@@ -131,6 +139,7 @@ def slow_calls() -> Iterator[Any]:
     yield pytest.param({"properties": {"l": {"type": "array", "items": required}}}, {"l": [{}] * 40_000}, id="defaults")
 
 
+@pytest.mark.usefixtures("short_checks")
 @pytest.mark.parametrize(("schema", "arguments"), [*slow_calls()])
 async def test_check_of_arguments_ends_with_its_process(
     checks: SchemaChecks, schema: dict[str, Any], arguments: dict[str, Any]
@@ -227,6 +236,7 @@ def answering_during(api: Api, work: Any) -> Any:
     return result.result()
 
 
+@pytest.mark.usefixtures("short_checks")
 def test_server_responds_while_arguments_are_checked(server: RunningServer) -> None:
     with server.api() as api:
         listed = answering_during(api, lambda: api.ok(api.http.get("/tools")))
@@ -242,6 +252,7 @@ def test_server_responds_while_arguments_are_checked(server: RunningServer) -> N
     assert call["error_message"].startswith(f"Wrong arguments for unique: {TOO_LONG}")
 
 
+@pytest.mark.usefixtures("short_checks")
 def test_server_responds_while_edited_arguments_are_checked(server: RunningServer) -> None:
     with server.api() as api:
         until(lambda: "unique" in api.ok(api.http.get("/tools"))["tools"], 30)
