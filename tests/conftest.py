@@ -11,9 +11,10 @@ import gc
 import os
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
+from _pytest.unraisableexception import gc_collect_iterations_key
 
 from tests.support import postgres
 
@@ -128,14 +129,20 @@ def pytest_configure(config: pytest.Config) -> None:
     # Temporary files in memory: the server syncs each session to the disk.
     if os.access(MEMORY_FOLDER, os.W_OK):
         os.environ.setdefault("PYTEST_DEBUG_TEMPROOT", MEMORY_FOLDER)
+    config.stash[gc_collect_iterations_key] = 1  # of garbage collections at the end, each of which takes 0.3 s
     if not hasattr(config, "workerinput"):
         postgres.begin_run()
 
 
+def pytest_collection() -> None:
+    """Collect no garbage during collection, which makes little of it and many objects that stay."""
+    gc.disable()
+
+
 def pytest_collection_finish() -> None:
     """Exempt what collection made from garbage collection, which otherwise visits it over and over."""
-    gc.collect()
     gc.freeze()
+    gc.enable()
 
 
 def pytest_xdist_auto_num_workers(config: pytest.Config) -> int:
@@ -146,6 +153,15 @@ def pytest_xdist_auto_num_workers(config: pytest.Config) -> int:
     """
     cores = os.cpu_count() or 1
     return cores * 3 // 2 if config.option.markexpr == "slow" else cores
+
+
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
+    """Return a scheduler for the first tier that gives all files that need an expensive library to one worker."""
+    if config.option.dist != "loadfile" or config.option.markexpr != "not slow":
+        return None
+    from tests.support.scheduling import LibraryScheduling
+
+    return LibraryScheduling(config, log)
 
 
 def pytest_unconfigure(config: pytest.Config) -> None:

@@ -10,10 +10,9 @@ import httpx
 import orjson
 import pytest
 
-from mochi_server import create_app
 from tests.support.api import Api, error_of
 from tests.support.instructions import instruct, words
-from tests.support.openapi import Route, routes
+from tests.support.openapi import Route, document, routes
 from tests.support.server import RunningServer
 
 BODIES = [route for route in routes() if route.schema is not None]
@@ -57,7 +56,7 @@ def test_every_request_body_rejects_unknown_fields(api: Api, route: Route) -> No
 
 
 def test_openapi_document_allows_no_unknown_fields() -> None:
-    schemas = create_app().openapi()["components"]["schemas"]
+    schemas = document()["components"]["schemas"]
     for name in ("ChatRequest", "CompareRequest", "HistoryMessage", "SystemPromptUpdate", "ToolSettingsRequest"):
         assert schemas[name]["additionalProperties"] is False
     for name in ("ToolSettings", "SessionFile", "CompletionRequest"):

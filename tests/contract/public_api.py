@@ -15,7 +15,8 @@ from mochi_server import MochiServerSettings, errors
 from mochi_server.constants import FORMAT_VERSION
 from mochi_server.sessions.session import SessionMetadata
 from tests.docs_tooling.reference import events
-from tests.docs_tooling.reference.routes import document, operations
+from tests.docs_tooling.reference.routes import operations
+from tests.support.openapi import document
 
 PATH = Path(__file__).with_name("public_api.json")
 LIBRARY = (

@@ -60,6 +60,16 @@ def shared(shared_stub: StubServer, tmp_path_factory: pytest.TempPathFactory) ->
         yield shared
 
 
+@pytest.fixture(scope="module")
+def answering(shared_stub: StubServer, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Shared]:
+    """A server for the module, whose MCP server answers in many ways."""
+    data_dir = tmp_path_factory.mktemp("answering")
+    failing = ("refuse", "fail", "fail_silently", "fail_with_image")
+    write_mcp(data_dir, hand=by_hand(data_dir, *failing, "much", "bytes", "structured", "nonsense", "listed"))
+    with RunningServer(data_dir, shared_stub.url) as server:
+        yield Shared(server.api(), data_dir)
+
+
 @pytest.fixture
 def offered(request: pytest.FixtureRequest) -> list[str]:
     """The arguments of the MCP server `hand`: the tools that it offers, by default echo and note."""
@@ -322,12 +332,12 @@ def test_server_that_dies_in_a_call_is_restarted_at_the_next(
     assert is_alive(second)
 
 
-@offering("refuse")
-def test_error_answer_fails_the_call_and_keeps_the_connection(api: Api, tmp_path: Path) -> None:
+def test_error_answer_fails_the_call_and_keeps_the_connection(answering: Shared) -> None:
+    api = answering.api
     for code in (-32000, -32000, -32600, -32600, -32603, -32603):
         assert called(api, "refuse", code=code)["error_message"] == "refuse failed: Not today.", code
         assert problems(api) == {}, code
-    assert len(started(tmp_path)) == 1
+    assert len(started(answering.data_dir)) == 1
 
 
 @offering("grow")
@@ -337,8 +347,8 @@ def test_tools_are_listed_again_after_a_change_notification(api: Api) -> None:
     until(lambda: list(api.ok(api.http.get("/tools"))["tools"]) == ["grow", "echo"])
 
 
-@offering("fail", "fail_silently", "fail_with_image")
-def test_failed_call_has_the_error_of_the_server(api: Api) -> None:
+def test_failed_call_has_the_error_of_the_server(answering: Shared) -> None:
+    api = answering.api
     assert called(api, "fail")["error_message"] == "fail failed: It did not work."
     silent = called(api, "fail_silently")["error_message"]
     assert silent == "fail_silently failed: it reported an error without a message"
@@ -346,8 +356,8 @@ def test_failed_call_has_the_error_of_the_server(api: Api) -> None:
     assert with_image == "fail_with_image failed: [image, image/png, 70 bytes: not shown]"
 
 
-@offering("much", "bytes", "structured", "nonsense")
-def test_results_are_text_with_the_length_limit_of_all_tools(api: Api) -> None:
+def test_results_are_text_with_the_length_limit_of_all_tools(answering: Shared) -> None:
+    api = answering.api
     much = called(api, "much")["result"]
     assert len(much) == 20_000
     assert "characters left out" in much
@@ -358,8 +368,8 @@ def test_results_are_text_with_the_length_limit_of_all_tools(api: Api) -> None:
     assert nonsense == "nonsense failed: its response is not valid MCP: content: Input should be a valid list"
 
 
-@offering("listed")
-def test_omitted_required_argument_with_a_default_gets_it(api: Api) -> None:
+def test_omitted_required_argument_with_a_default_gets_it(answering: Shared) -> None:
+    api = answering.api
     parameters = api.ok(api.http.get("/tools/listed"))["schema"]["function"]["parameters"]
     assert parameters["required"] == ["page"]
     assert parameters["properties"]["text"]["description"] == "(default: everything)"

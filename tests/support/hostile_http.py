@@ -10,14 +10,18 @@ import sys
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
-from functools import partial
+from functools import cache, partial
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
 from tests.support.hostile_mcp import Hostile
 
-COMPRESSED = gzip.compress(b" " * 100_000_000)
+
+@cache
+def compressed() -> bytes:
+    """Return 100 MB that are compressed to 100 kB."""
+    return gzip.compress(b" " * 100_000_000, compresslevel=1)
 
 
 class HostileHttp(BaseHTTPRequestHandler):
@@ -26,9 +30,8 @@ class HostileHttp(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
     disable_nagle_algorithm = True
 
-    def __init__(self, servers: dict[str, Hostile], encodings: tuple[str, ...], *arguments: Any) -> None:
+    def __init__(self, servers: dict[str, Hostile], *arguments: Any) -> None:
         self._servers = servers
-        self._encodings = encodings
         super().__init__(*arguments)
 
     def do_POST(self) -> None:
@@ -36,9 +39,9 @@ class HostileHttp(BaseHTTPRequestHandler):
         answers = self._server.answers(message)
         self.send_response(200 if answers else 202)
         compresses = message.get("params", {}).get("name") == "compressed"
-        for encoding in self._encodings if compresses else ():
+        for encoding in message["params"]["arguments"]["encodings"] if compresses else ():
             self.send_header("Content-Encoding", encoding)
-        self._send(answers, COMPRESSED if compresses else None)
+        self._send(answers, compressed() if compresses else None)
 
     def do_GET(self) -> None:
         messages = self._server.messages() if self._streams else []
@@ -80,10 +83,10 @@ class _Server(ThreadingHTTPServer):
 
 
 @contextmanager
-def serving(*servers: Hostile, encodings: tuple[str, ...] = ()) -> Iterator[int]:
+def serving(*servers: Hostile) -> Iterator[int]:
     """Run MCP servers in threads, and yield their port."""
     seeds = {str(server.seed): server for server in servers}
-    with _Server(("127.0.0.1", 0), partial(HostileHttp, seeds, encodings)) as server:
+    with _Server(("127.0.0.1", 0), partial(HostileHttp, seeds)) as server:
         threading.Thread(target=server.serve_forever, daemon=True).start()
         yield server.server_port
         server.shutdown()

@@ -34,7 +34,7 @@ class Route:
 def routes() -> list[Route]:
     return [
         Route(method.upper(), path, _body_schema(operation))
-        for path, item in _document()["paths"].items()
+        for path, item in document()["paths"].items()
         for method, operation in item.items()
     ]
 
@@ -50,7 +50,7 @@ def _resolved(schema: dict[str, Any]) -> dict[str, Any]:
         schema = schema["anyOf"][0]
     if "$ref" in schema:
         name = schema["$ref"].rpartition("/")[2]
-        return _resolved(_document()["components"]["schemas"][name])
+        return _resolved(document()["components"]["schemas"][name])
     return schema
 
 
@@ -67,6 +67,7 @@ def _sample(schema: dict[str, Any]) -> Any:
 
 
 @cache
-def _document() -> dict[str, Any]:
-    document: dict[str, Any] = create_app().openapi()
-    return document
+def document() -> dict[str, Any]:
+    """Return the OpenAPI document. Making it takes a second."""
+    made: dict[str, Any] = create_app().openapi()
+    return made

@@ -12,6 +12,7 @@ import anyio
 import httpx
 import uvicorn
 from fastapi import FastAPI
+from starlette.routing import BaseRoute
 
 from mochi_server.app import create_app
 from mochi_server.config import MochiServerSettings
@@ -27,11 +28,15 @@ class RunningServer:
     """The app on a real socket. Use it as a context manager."""
 
     def __init__(self, data_dir: Path, ollama_host: str, **settings: Any) -> None:
-        self.settings = MochiServerSettings(data_dir=str(data_dir), ollama_host=ollama_host, **settings)
+        self._given = {"data_dir": str(data_dir), "ollama_host": ollama_host, **settings}
         number = int(os.environ.get(SERVERS, "0"))
         arguments = (str(data_dir), ollama_host)
         self._server = Cluster(number, *arguments, **settings) if number else ThreadedServer(*arguments, **settings)
         self._clients: list[Api] = []
+
+    @cached_property
+    def settings(self) -> MochiServerSettings:
+        return MochiServerSettings(**self._given)
 
     @property
     def app(self) -> FastAPI:
@@ -79,6 +84,7 @@ class ThreadedServer:
             **{"data_dir": data_dir, "ollama_host": ollama_host, "port": self.port, **settings}
         )
         self.app = create_app(self.settings)
+        _share_routes(self.app)
         config = uvicorn.Config(
             self.app, http=StrictHttpProtocol, ws="none", log_config=None, access_log=False, timeout_graceful_shutdown=5
         )
@@ -102,6 +108,27 @@ class ThreadedServer:
     def __exit__(self, *_: object) -> None:
         if self._thread.is_alive():
             self.stop()
+
+
+_BUILT: dict[tuple[int, str], BaseRoute] = {}
+"""Included routers of the first app, by the ID of the router and its prefix."""
+
+
+def _share_routes(app: FastAPI) -> None:
+    """Use the included routers of the first app in this process.
+
+    FastAPI builds the routes of each app again at their first request, which takes longer than most tests. The routes
+    have no state: handlers find their app in the request.
+    """
+    app.router.routes[:] = [_shared(route) for route in app.router.routes]
+
+
+def _shared(route: BaseRoute) -> BaseRoute:
+    router = getattr(route, "original_router", None)  # undocumented
+    context = getattr(route, "include_context", None)
+    if router is None or context is None:
+        return route
+    return _BUILT.setdefault((id(router), context.prefix), route)
 
 
 class _Server(uvicorn.Server):

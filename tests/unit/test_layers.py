@@ -34,10 +34,16 @@ WEB_FRAMEWORKS = {"fastapi", "starlette", "sse_starlette", "uvicorn"}
 
 
 @cache
+def nodes(path: Path) -> list[ast.AST]:
+    """Return every node of the syntax tree of a file."""
+    return [*ast.walk(ast.parse(path.read_text()))]
+
+
+@cache
 def imports(path: Path) -> frozenset[str]:
     """Return every module that a file imports, at any level of nesting."""
     found: set[str] = set()
-    for node in ast.walk(ast.parse(path.read_text())):
+    for node in nodes(path):
         if isinstance(node, ast.Import):
             found |= {name.name for name in node.names}
         elif isinstance(node, ast.ImportFrom):
@@ -78,7 +84,7 @@ def test_only_the_gateway_adapts_requests_to_ollama() -> None:
     for path in MODULES:
         used = {
             node.id if isinstance(node, ast.Name) else node.attr
-            for node in ast.walk(ast.parse(path.read_text()))
+            for node in nodes(path)
             if isinstance(node, ast.Name | ast.Attribute)
         }
         if package_of(path) not in ("ollama", "inference") and used & names:

@@ -5,6 +5,7 @@ import re
 from mochi_server import MochiServerSettings, errors
 from tests.docs_tooling import reference
 from tests.docs_tooling.reference import FOLDER, events, routes, stub
+from tests.support.openapi import document
 
 
 def headings(page: str) -> list[str]:
@@ -36,7 +37,7 @@ def test_error_codes_have_headings() -> None:
 
 
 def test_routes_have_headings() -> None:
-    served = routes.operations(routes.document())
+    served = routes.operations(document())
     assert headings("routes.md") == [f"{method} {path}" for method, path, _ in served]
 
 

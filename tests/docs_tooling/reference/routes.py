@@ -2,12 +2,11 @@
 
 import re
 from collections.abc import Iterator
-from functools import cache
 from typing import Any
 
-from mochi_server import create_app
 from tests.docs_tooling.reference.errors import codes
 from tests.docs_tooling.reference.markdown import page, table
+from tests.support.openapi import document
 
 INTRODUCTION = """
 Look up a route: its parameters, the fields of its body and its responses.
@@ -26,12 +25,6 @@ Every route can also return these errors: [`UNAUTHORIZED`](errors.md#unauthorize
 
 def routes_page() -> str:
     return page("Routes", INTRODUCTION, [_section(document(), *one) for one in operations(document())])
-
-
-@cache
-def document() -> dict[str, Any]:
-    made: dict[str, Any] = create_app().openapi()
-    return made
 
 
 def operations(document: dict[str, Any]) -> Iterator[tuple[str, str, dict[str, Any]]]:
