@@ -3654,10 +3654,7 @@ export interface components {
              */
             content: string;
         };
-        /**
-         * PromptEntry
-         * @description Entry of the list of prompt files.
-         */
+        /** PromptEntry */
         PromptEntry: {
             /** Filename */
             filename: string;
