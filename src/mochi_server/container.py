@@ -33,6 +33,7 @@ from mochi_server.telemetry.metrics import Metrics, record_turn
 from mochi_server.tools.discovery import ToolDiscoveryService
 from mochi_server.tools.execution import ToolExecutionService
 from mochi_server.tools.registry import ToolRegistry
+from mochi_server.util.installation import install_command
 
 
 class Services:
@@ -173,5 +174,5 @@ def _database_driver() -> Iterator[None]:
     try:
         yield
     except ImportError as error:
-        reason = "its driver is not installed. Run `pip install 'mochi-server[postgres]'`"
+        reason = f"its driver is not installed. Run `{install_command('postgres')}`"
         raise StorageFailed("use the database of MOCHI_STORE_URL", OSError(0, reason)) from error

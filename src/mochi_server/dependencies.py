@@ -1,7 +1,7 @@
 """FastAPI dependencies of the routes: the settings and services of the app."""
 
 from collections.abc import Awaitable, Callable
-from typing import Annotated, Any, cast
+from typing import Annotated, Any
 
 from fastapi import Depends, Request
 
@@ -52,13 +52,20 @@ def get_session_manager(settings: Annotated[MochiServerSettings, Depends(get_set
 
 def _service(name: str) -> Callable[[Request], Awaitable[Any]]:
     async def get(request: Request) -> Any:  # a coroutine, because FastAPI runs plain functions in threads
-        return getattr(request.app.state.services, name)
+        return getattr(await get_services(request), name)
 
     return get
 
 
 async def get_services(request: Request) -> Services:
-    return cast(Services, request.app.state.services)
+    """Return the services of the app. Raises RuntimeError in an app that `create_app` has not created."""
+    services: Services | None = getattr(request.app.state, "services", None)
+    if services is None:
+        raise RuntimeError(
+            "This app has no services of mochi-server. A router works only in the app of create_app(): mount that app, "
+            "as docs/how-to/use-as-a-library.md shows."
+        )
+    return services
 
 
 async def get_conversation(session_id: str, request: Request) -> Conversation:

@@ -15,6 +15,7 @@ import pytest
 
 from mochi_server.mcp import servers as all_servers
 from mochi_server.mcp import session as one_session
+from mochi_server.util.installation import install_command
 from mochi_stub import StubServer
 from tests.api.test_tools import PendingApproval
 from tests.support.api import Api
@@ -304,7 +305,7 @@ def test_missing_mcp_extra_is_a_problem(stub: StubServer, tmp_path: Path, monkey
     monkeypatch.setitem(sys.modules, "mcp", None)
     write_mcp(tmp_path, hand=by_hand(tmp_path, "echo"))
     with RunningServer(tmp_path, stub.url) as server:
-        told = "MCP servers need the extra mcp: pip install 'mochi-server[mcp]'"
+        told = f"MCP servers need the extra mcp: {install_command('mcp')}"
         assert problems(server.api()) == {"mcp.json": told}
     assert started(tmp_path) == []
 

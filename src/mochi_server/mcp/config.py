@@ -18,6 +18,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_valida
 from mochi_server.config import is_http_url
 from mochi_server.tools.loader import LEADS_OUT, Problem, leads_out
 from mochi_server.tools.schema import explain
+from mochi_server.util.installation import install_command
 
 FILE = "mcp.json"
 _MAX_SHOWN_PATH_LENGTH = 16
@@ -111,7 +112,7 @@ def read_config(directory: Path | None) -> McpConfig:
         except _InvalidEntry as error:
             problems.append(Problem(FILE, f"{name}: {error}"))
     if servers and find_spec("mcp") is None:
-        problems.insert(0, Problem(FILE, "MCP servers need the extra mcp: pip install 'mochi-server[mcp]'"))
+        problems.insert(0, Problem(FILE, f"MCP servers need the extra mcp: {install_command('mcp')}"))
         servers = {}
     return McpConfig(servers, tuple(problems))
 

@@ -6,6 +6,8 @@ import time
 from collections.abc import AsyncGenerator, Coroutine, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
+from typing_extensions import Self
+
 from mochi_server.errors import MochiError, ModelNotFound, OllamaError
 from mochi_server.ollama import payloads
 from mochi_server.ollama.payloads import ModelKey, chat_payload, merge_chunks, qualified_name, read_response
@@ -27,7 +29,7 @@ _Response = TypeVar("_Response")
 
 
 class AsyncOllamaClient:
-    """Asynchronous client of one Ollama server. Use it in one event loop, and close it."""
+    """Asynchronous client of one Ollama server. Use it in one event loop, with ``async with``, or close it."""
 
     def __init__(
         self,
@@ -49,6 +51,12 @@ class AsyncOllamaClient:
         self._windows: asyncio.Task[dict[str, int] | None] | None = None
         self._windows_requested = 0.0
         self._tasks: set[asyncio.Task[Any]] = set()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.aclose()
 
     async def aclose(self) -> None:
         """Close all connections."""

@@ -1,0 +1,87 @@
+"""The app inside another app: mounted under a prefix, with its lifespan and the other app's check of access."""
+
+import threading
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import httpx
+import pytest
+import uvicorn
+from fastapi import FastAPI
+from starlette.responses import PlainTextResponse
+from starlette.types import ASGIApp, Receive, Scope, Send
+
+from mochi_server import create_app
+from mochi_server.ollama import AsyncOllamaClient
+from mochi_server.routers import sessions
+from mochi_stub import StubServer
+from tests.support.instructions import instruct, words
+from tests.support.ports import free_port
+from tests.support.waiting import until
+
+
+class LoggedIn:
+    """Middleware of the other app that checks access."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self.app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] == "http" and (b"x-user", b"me") not in scope["headers"]:
+            await PlainTextResponse("Log in first.", 401)(scope, receive, send)
+        else:
+            await self.app(scope, receive, send)
+
+
+def outer_app(first: Path, second: Path, ollama_host: str) -> FastAPI:
+    """Return an app with two servers under prefixes, and a router without a server."""
+    one, two = (create_app(data_dir=str(path), ollama_host=ollama_host, insecure=True) for path in (first, second))
+
+    @asynccontextmanager
+    async def lifespan(_: FastAPI) -> AsyncIterator[None]:
+        async with one.router.lifespan_context(one), two.router.lifespan_context(two):
+            yield
+
+    app = FastAPI(lifespan=lifespan)
+    app.add_middleware(LoggedIn)
+    app.mount("/one", one)
+    app.mount("/two", two)
+    app.include_router(sessions.router, prefix="/alone")
+    return app
+
+
+@pytest.fixture
+def url(stub: StubServer, tmp_path: Path) -> Iterator[str]:
+    app = outer_app(tmp_path / "one", tmp_path / "two", stub.url)
+    port = free_port()
+    server = uvicorn.Server(uvicorn.Config(app, port=port, log_config=None, timeout_graceful_shutdown=5))
+    thread = threading.Thread(target=server.run)
+    thread.start()
+    until(lambda: server.started, 20)
+    yield f"http://127.0.0.1:{port}"
+    server.should_exit = True
+    thread.join()
+
+
+def test_two_servers_in_one_app(url: str) -> None:
+    with httpx.Client(base_url=url, headers={"X-User": "me"}) as client:
+        assert httpx.get(f"{url}/one/api/v1/sessions").text == "Log in first."
+        created = client.post("/one/api/v1/sessions", json={"model": "mochi"}).json()
+        body = {"message": instruct(words(3))}
+        stream = client.post(f"/one/api/v1/chat/{created['session_id']}/stream", json=body).text
+        assert "event: message_complete" in stream
+        assert len(client.get("/one/api/v1/sessions").json()["sessions"]) == 1
+        assert client.get("/two/api/v1/sessions").json()["sessions"] == []
+        assert client.get("/one/docs").status_code == 200
+
+
+def test_router_alone_says_what_is_missing(url: str, caplog: pytest.LogCaptureFixture) -> None:
+    assert httpx.get(f"{url}/alone/sessions", headers={"X-User": "me"}).status_code == 500
+    reason = "This app has no services of mochi-server. A router works only in the app of create_app()"
+    until(lambda: reason in caplog.text)  # the error is logged after the response
+
+
+async def test_client_of_ollama_is_a_context_manager(stub: StubServer) -> None:
+    async with AsyncOllamaClient(stub.url) as client:
+        assert await client.list_models()
