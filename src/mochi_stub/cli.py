@@ -75,7 +75,10 @@ def _run(options: argparse.Namespace) -> int:
     try:
         if pid_file:
             _claim(pid_file, stub.url, _run_arguments(options, stub.port))
-        print(f"mochi-stub on {stub.url}", flush=True)
+        try:
+            print(f"mochi-stub on {stub.url}", flush=True)
+        except OSError:  # standard output is closed
+            sys.stdout = None
         while not stopped.wait(0.5):  # without a timeout, Windows does not deliver Ctrl-C
             pass
         if pid_file:
