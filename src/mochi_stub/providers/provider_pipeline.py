@@ -96,8 +96,9 @@ def fit_prompt(
 ) -> tuple[Prompt, int, int, bool]:
     """Truncate a prompt so that its tokens and `before` earlier tokens fit into a context of `context` tokens.
 
-    As in Ollama, a prompt that fills the context loses its middle, because the reply needs space. If `context` is None, there is no limit. Return the prompt, its tokens, the number of removed messages, and whether
-    the prompt was truncated. Raises HttpError if the prompt is too long and cannot be truncated.
+    A prompt that fills the context loses its middle. If `context` is None, there is no limit. Return the prompt, its
+    tokens, the number of removed messages, and whether the prompt was truncated. Raises HttpError if the prompt is too
+    long and cannot be truncated.
     """
     per_token, is_chat = model.chars_per_token, prompt.operation == "chat"
     tokens = prompt_tokens(prompt, per_token) + before

@@ -59,8 +59,7 @@ def generate(operation: Operation, stub: Stub, request: Request, body: dict[str,
             return json_response({**head, **_empty_content("", operation), **debug})
         truncate, context_tokens = body.get("truncate", True), len(body.get("context", ()))
         try:
-            if not model.has_capability("vision") and any(message.images for message in prompt.messages):
-                raise RefusedPrompt(400, NO_IMAGES)
+            _require("vision", model, any(message.images for message in prompt.messages), RefusedPrompt(400, NO_IMAGES))
             done = evaluate_prompt(stub, load, lease, prompt, truncate=truncate, context_tokens=context_tokens)
         except RefusedPrompt as error:
             if not prompt.stream:
@@ -120,7 +119,7 @@ def embed(stub: Stub, _request: Request, body: dict[str, Any]) -> Result:
         room = int(lease.context * model.chars_per_token)
         if not body.get("truncate", True) and any(len(item) > room for item in inputs):
             raise HttpError(400, INPUT_TOO_LONG)
-        _check_embedding(model, 501, inputs)
+        _require("embedding", model, inputs, HttpError(501, NO_EMBEDDINGS))
         vectors, tokens, dimensions = [], 0, max(0, body.get("dimensions", 0)) or None
         for item in inputs:
             vector, count = embed_text(stub, model, item[:room], name)
@@ -144,16 +143,16 @@ def embeddings(stub: Stub, _request: Request, body: dict[str, Any]) -> Result:
     def build_response(lease: Lease) -> HttpResponse:
         if len(prompt) > lease.context * load.model.chars_per_token:
             raise HttpError(500, INPUT_TOO_LONG)
-        _check_embedding(load.model, 500, prompt)
+        _require("embedding", load.model, prompt, HttpError(500, NO_EMBEDDINGS))
         vector = embed_text(stub, load.model, prompt, name)[0] if prompt else []
         return HttpResponse(200, f'{{"embedding":[{",".join(map(number, vector))}]}}'.encode(), JSON)
 
     return ScheduledResult(load, build_response)
 
 
-def _check_embedding(model: Model, status: int, inputs: object) -> None:
-    if inputs and not model.has_capability("embedding"):
-        raise HttpError(status, NO_EMBEDDINGS)
+def _require(capability: str, model: Model, inputs: object, error: HttpError) -> None:
+    if inputs and not model.has_capability(capability):
+        raise error
 
 
 def _load_request(stub: Stub, body: Mapping[str, Any], if_empty: HttpError | None = None) -> LoadRequest:
