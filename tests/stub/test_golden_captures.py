@@ -67,14 +67,14 @@ REPRODUCED = [capture for capture in CAPTURES if not reason_to_skip(capture)]
 @pytest.fixture
 def golden_stub() -> Iterator[StubServer]:
     """A stub with the models and the script of the captured server."""
-    with StubServer(models=MODELS, resolve=script, speed=0) as server:
+    with StubServer(models=MODELS, resolve=script, speed=0, cors="") as server:
         yield server
 
 
 @pytest.fixture
 def partial_stub() -> Iterator[StubServer]:
     """A stub with the models of the partial captures."""
-    with StubServer(models=PARTIAL_MODELS, resolve=short_reply, speed=0) as server:
+    with StubServer(models=PARTIAL_MODELS, resolve=short_reply, speed=0, cors="") as server:
         yield server
 
 
