@@ -51,7 +51,8 @@ CODE_DIRECTORIES: tuple[CodeDirectory, ...] = ("tools_dir", "agents_dir")  # the
 _PREFIX = "MOCHI_"
 _ORIGIN = re.compile(r"[\w+.-]+://([^\s/\[\]@]+|\[[\da-fA-F:.]+\](:\d+)?)")
 # Options of the command that are not settings
-_OPTIONS = {name: f"the option --{name.replace('_', '-')}" for name in ("test_mode", "stub_speed", "insecure")}
+_OPTION_NAMES = ("test_mode", "stub_speed", "stub_all_models", "insecure")
+_OPTIONS = {name: f"the option --{name.replace('_', '-')}" for name in _OPTION_NAMES}
 _TOOL_SETTINGS = ("files_root",)  # variables that only the sample tools read
 
 

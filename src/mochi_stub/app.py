@@ -15,7 +15,7 @@ from mochi_stub.handlers import Encoder, Generation, ModelRegistry, Result, Sche
 from mochi_stub.http import Access, HttpResponse, Request, ResponseWriter
 from mochi_stub.journal import JournalEntry, Outcome
 from mochi_stub.models.scheduler import Lease
-from mochi_stub.providers import allowed_methods, refusal, route
+from mochi_stub.providers import allowed_methods, refusal, response_headers, route
 from mochi_stub.recording import LOCAL_ROUTES, Recording, RequestKey, api_of, recordings_below, request_key
 from mochi_stub.replies.chunks import Piece, paced, pieces, planned_end
 from mochi_stub.reply import Cut, Failure, Frames, Gate, HttpError, Pace, Part, Pause, Reply, Text
@@ -139,7 +139,8 @@ class ExchangeHandler:
         request = self.writer.request
         cors = self.app.access.headers(request) if b"origin" in dict(request.raw_headers) else ()
         self.record.update(status=status)
-        self.writer.start(status, [*headers, *kind, *cors])
+        named = dict((*response_headers(self.app.stub, request), *headers))  # a recording can have the same header
+        self.writer.start(status, [*named.items(), *kind, *cors])
 
     async def _chunks(self, encoder: Encoder, contents: list[Piece]) -> None:
         body = encoder.chunk(contents)

@@ -75,7 +75,10 @@ def _run(options: argparse.Namespace) -> int:
     try:
         if pid_file:
             _claim(pid_file, stub.url, _run_arguments(options, stub.port))
-        print(f"mochi-stub on {stub.url}", flush=True)
+        try:
+            print(f"mochi-stub on {stub.url}", flush=True)
+        except OSError:  # standard output is closed
+            sys.stdout = None
         while not stopped.wait(0.5):  # without a timeout, Windows does not deliver Ctrl-C
             pass
         if pid_file:
@@ -222,8 +225,8 @@ def _server_options() -> _Parser:
         ("prompt-speed", 0, "prompt tokens evaluated per second; 0: no delay"),
     ):
         add(f"--{name}", type=number, default=default, metavar="N", help=f"{text} (default: %(default)s)")
-    text = "further origins of web pages, separated by commas; *: all (default: $OLLAMA_ORIGINS)"
-    add("--cors", default=os.environ.get("OLLAMA_ORIGINS", ""), metavar="ORIGINS", help=text)
+    text = "origins of web pages besides Ollama's, separated by commas; *: all (default: $OLLAMA_ORIGINS, or else *)"
+    add("--cors", default=os.environ.get("OLLAMA_ORIGINS") or None, metavar="ORIGINS", help=text)
     add("--record", metavar="URL", help="forward requests to this server and record its replies")
     add("--to", type=Path, metavar="FOLDER", help="folder for the recordings")
     add("--log-level", default="info", choices=("debug", "info", "warning", "error"), help="(default: %(default)s)")

@@ -47,13 +47,13 @@ class StubServer:
     Args:
         port: Port to listen on; 0 selects a free port.
         models: Models to serve. Without `models` and `config`, the packaged models are served.
-        config: YAML file of models and their replies.
+        config: YAML file of models and their replies, or a loaded configuration.
         resolve: Function that returns the reply to a prompt. If it returns None, the stub selects the reply.
         seed: Seed of generated values. Equal seeds and requests give equal responses.
         speed: Divisor of all delays: 2 halves them, 0 removes them.
         machine: Limits of the simulated Ollama scheduler. By default, requests do not wait for each other.
         cors: Origins of web pages that may send requests, in addition to Ollama's default origins. They are separated
-            by commas. `*` allows all pages and all host names.
+            by commas. `*` allows all pages and all host names. The default is `*`, or with `record` no origins.
         record: Recorder that forwards each request to a real server and records the response. To create a recorder,
             call `mochi_stub.recording.recorder.record`.
 
@@ -66,21 +66,24 @@ class StubServer:
     port: int = 0
     fall_back_to_free_port: bool = False
     models: Sequence[Model] | None = None
-    config: Path | None = None
+    config: Path | Config | None = None
     resolve: Resolve | None = None
     seed: int = 0
     speed: float = 1.0
     machine: Machine | None = None
-    cors: str = ""
+    cors: str | None = None
     record: Recorder | None = None
 
     def __post_init__(self) -> None:
         self._config: Callable[[], Config | None] = lambda: None
-        if self.config is not None:
-            self._config = reloading_config(self.config)
+        if isinstance(config := self.config, Config):
+            self._config = lambda: config
+        elif config is not None:
+            self._config = reloading_config(config)
         elif self.models is None:
             self._config = packaged_config
-        self._access = Access(self.cors, self.host)
+        origins = ("" if self.record else "*") if self.cors is None else self.cors
+        self._access = Access(origins, self.host)
         self._journal = Journal()
         self._thread: threading.Thread | None = None
 

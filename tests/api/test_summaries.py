@@ -188,14 +188,15 @@ def test_summary_is_separate_when_the_slot_was_used(tmp_path: Path) -> None:
 
 @pytest.mark.one_process("each server knows the prompts that it has sent")
 def test_summary_is_separate_when_an_embedding_used_the_slot(tmp_path: Path) -> None:
+    models = [Model("both", ("completion", "embedding"))]
     with (
-        StubServer(speed=0) as stub,
+        StubServer(speed=0, models=models) as stub,
         RunningServer(tmp_path, stub.url, summarization_enabled=False) as server,
     ):
         api = server.api()
-        session_id = api.create_session("mochi")["session_id"]
+        session_id = api.create_session("both")["session_id"]
         api.send_message(session_id, "My boat is called Wanda.")
-        api.ok(api.http.post(f"{server.url}/v1/embeddings", json={"model": "mochi", "input": "My boat"}))
+        api.ok(api.http.post(f"{server.url}/v1/embeddings", json={"model": "both", "input": "My boat"}))
         api.ok(api.http.post(f"/sessions/{session_id}/summarize"))
         assert [is_separate(body) for body in summaries(stub)] == [True]
 

@@ -38,7 +38,7 @@ def api(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Api]:
     """A client of the server in test mode."""
     data = tmp_path_factory.mktemp("data")
     shutil.copytree(SAMPLES, data / "tools", ignore=shutil.ignore_patterns("__pycache__"))
-    options = ("--test-mode", "--port", "0", "--stub-speed", "1", "--data-dir", str(data))
+    options = ("--test-mode", "--port", "0", "--stub-speed", "1", "--stub-all-models", "--data-dir", str(data))
     with Command("mochi_server", *options, cwd=data) as command, command.api() as api:
         yield api
 

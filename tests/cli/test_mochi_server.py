@@ -58,6 +58,7 @@ def test_version_and_help_import_no_server(tmp_path: Path) -> None:
         (["--data-dir", "file/folder"], {}, "--data-dir"),
         (["--stub-speed", "fast"], {}, "--stub-speed"),
         (["--stub-speed", "2"], {}, "--stub-speed"),
+        (["--stub-all-models"], {}, "--stub-all-models requires --test-mode"),
         (["--test-mode", "--ollama-host", "http://localhost:1"], {}, "--ollama-host"),
         (["--no-such-flag"], {}, "unknown option --no-such-flag; `mochi-server --help` lists the options"),
         (["--prot", "1"], {}, "unknown option --prot; did you mean --port?"),
@@ -154,6 +155,19 @@ def test_command_serves_with_its_output_closed(
         until(lambda: is_healthy(port), 20)
         command.process.terminate()
         assert command.process.wait(15) == 0
+
+
+@pytest.mark.parametrize("options", [(), ("--stub-all-models",)])
+def test_test_mode_lists_models_for_faults_only_on_request(tmp_path: Path, options: tuple[str, ...]) -> None:
+    command = ("--test-mode", "--port", "0", "--stub-speed", "0", *options)
+    with Command("mochi_server", *command, cwd=tmp_path) as started, started.api() as api:
+        listed = {model["name"].partition(":")[0] for model in api.ok(api.http.get("/models"))["models"]}
+        session = api.create_session("mochi-demo")["session_id"]
+        answer = api.send_message(session, "Who are you? " + "x" * 8000)
+    faults = {"failing", "weirdo", "cut-stream", "rate-limited", "rate-limited-midway", "paused-stream"}
+    assert {"mochi", "mochi-demo", "echo"} <= listed
+    assert faults & listed == (faults if options else set())
+    assert 2000 < answer["message"]["prompt_eval_count"] < 3000
 
 
 @pytest.mark.slow

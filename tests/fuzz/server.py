@@ -27,7 +27,8 @@ class LoggedServer:
 
     def __enter__(self) -> "LoggedServer":
         clean = {name: value for name, value in os.environ.items() if not name.startswith("MOCHI_")}
-        command = ["mochi_server", "--test-mode", "--stub-speed", "0", "--port", "0", "--data-dir", str(self._data_dir)]
+        options = ["--test-mode", "--stub-all-models", "--stub-speed", "0", "--port", "0"]
+        command = ["mochi_server", *options, "--data-dir", str(self._data_dir)]
         with self._log.open("wb") as log:
             self._process = subprocess.Popen(
                 [sys.executable, "-m", *command], env=clean | _SETTINGS, stdout=log, stderr=subprocess.STDOUT

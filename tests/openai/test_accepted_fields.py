@@ -222,3 +222,25 @@ def test_models_and_agents_have_a_creation_time(server: RunningServer, client: o
     assert client.models.retrieve("mochi").created == created["mochi:latest"]
     skill = data_dir / "agents" / "helper" / "SKILL.md"
     assert created["agent:helper"] == int(skill.stat().st_mtime)
+
+
+@pytest.mark.parametrize(
+    "function",
+    [
+        {"name": "look"},
+        {"name": "look", "parameters": None},
+        {"name": "look", "parameters": {}},
+        {"name": "look", "parameters": {"type": "object"}},
+        {"name": "look", "parameters": {"type": "object", "properties": None, "required": None}},
+    ],
+)
+def test_tool_without_arguments_is_sent_with_properties(
+    client: openai.OpenAI, stub: StubServer, function: dict[str, Any]
+) -> None:
+    """The templates of models fail if `properties` is missing or null."""
+    tools: Any = [{"type": "function", "function": function}]
+    client.chat.completions.create(model="mochi", messages=[{"role": "user", "content": "Hello!"}], tools=tools)
+    flat: Any = [{"type": "function", **function}]
+    client.responses.create(model="mochi", input="Hello!", tools=flat)
+    for chat in chats(stub)[-2:]:
+        assert chat.body["tools"][0]["function"]["parameters"] == {"type": "object", "properties": {}}

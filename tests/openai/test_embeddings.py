@@ -73,8 +73,8 @@ def test_many_texts_are_sent_in_batches(client: openai.OpenAI, stub: StubServer)
 
 def test_chat_model_keeps_its_context_window(client: openai.OpenAI, stub: StubServer) -> None:
     """Ollama reloads a model if a request has another window, or none."""
-    client.chat.completions.create(model="mochi", messages=[{"role": "user", "content": "Hello!"}])
-    client.embeddings.create(model="mochi", input="one")
+    client.chat.completions.create(model="echo", messages=[{"role": "user", "content": "Hello!"}])
+    client.embeddings.create(model="echo", input="one")
     chat = chats(stub)[-1].body
     assert embeds(stub)[-1]["options"] == {"num_ctx": chat["options"]["num_ctx"]}
 

@@ -147,3 +147,50 @@ def test_format_and_thinking_of_the_request_are_respected(stub: StubServer) -> N
     assert problems(schema, json.loads(answer["content"]), schema) == []
     assert send_message(stub, "hello", "mochi-demo", think=True, stream=False).json["message"]["thinking"]
     assert "thinking" not in send_message(stub, "hello", "mochi-demo", think=False, stream=False).json["message"]
+
+
+SCHEMA = {"type": "object", "properties": {"name": TEXT, "age": {"type": "integer"}}, "required": ["name", "age"]}
+OTHER = {"properties": {"foo": {"type": "array", "items": TEXT}}, "required": ["foo"]}
+PROMPTS = {
+    "instructor": f"provide the parsed objects in json that match the following json_schema:\n\n{json.dumps(SCHEMA)}",
+    "LangChain": "The output should be formatted as a JSON instance that conforms to the JSON schema below.\n\n"
+    f'As an example, for the schema {json.dumps(OTHER)}\nthe object {{"foo": ["bar", "baz"]}} is a well-formed '
+    'instance. The object {"properties": {"foo": ["bar"]}} is not.\n\nHere is the output schema:\n'
+    f"```\n{json.dumps(SCHEMA, indent=2)}\n```",
+    "Pydantic AI": f"Always respond with a JSON object that's compatible with this schema:\n\n{json.dumps(SCHEMA)}\n",
+    "DSPy": "Outputs will be a JSON object with the following fields.\n\n"
+    '{"name": "{name}", "age": "{age}        # note: the value you produce must be a single int value"}',
+}
+
+
+@pytest.mark.parametrize("format_", [None, "json"])
+@pytest.mark.parametrize("text", PROMPTS.values(), ids=PROMPTS)
+def test_prompted_schema_gets_an_instance(text: str, format_: str | None) -> None:
+    for messages in ((Message("system", text), "Ada is 36, in a set {1}."), (f"Ada is 36. {text}",)):
+        assert problems(SCHEMA, json.loads(reply_to(*messages, format=format_).text), SCHEMA) == []
+
+
+def test_prompted_field_can_have_a_schema() -> None:
+    note = f"the value you produce must adhere to the JSON schema: {json.dumps(SCHEMA)}"
+    text = f"Respond with a JSON object: {json.dumps({'person': f'{{person}}  # note: {note}', 'text': '{text}'})}"
+    person = {"type": "object", "properties": {"person": SCHEMA, "text": TEXT}, "required": ["person", "text"]}
+    assert problems(person, json.loads(reply_to(text).text), person) == []
+
+
+def test_tool_is_called_before_the_prompted_reply() -> None:
+    system = Message("system", PROMPTS["Pydantic AI"])
+    (call,) = reply_to(system, "Use add_numbers with 2 and 3.", tools=(ADD,)).tool_calls
+    assert call.arguments == {"a": 2, "b": 3}
+    messages = ("Use add_numbers with 2 and 3.", Message("assistant", tool_calls=(call,)), Message("tool", "5"))
+    assert problems(SCHEMA, json.loads(reply_to(system, *messages, tools=(ADD,)).text), SCHEMA) == []
+
+
+@pytest.mark.parametrize(
+    "text", [f"What is {json.dumps(SCHEMA)}?", "Answer in JSON.", 'Return JSON such as {"a": 1} {']
+)
+def test_text_without_a_request_for_an_instance_gets_a_sentence(text: str) -> None:
+    assert reply_to(text).text.startswith("You ")
+
+
+def test_own_format_has_priority_over_the_prompt() -> None:
+    assert json.loads(reply_to(PROMPTS["instructor"], format=OTHER).text).keys() == {"foo"}

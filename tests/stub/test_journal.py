@@ -61,7 +61,7 @@ def test_journal_has_requests_and_outcomes() -> None:
 def test_journal_has_the_digests_of_images(private_stub: StubServer, path: str, content: dict[str, Any]) -> None:
     message = {"role": "user", **content}
     assert (
-        send_request(private_stub, "POST", path, {"model": "mochi", "max_tokens": 5, "messages": [message]}).status
+        send_request(private_stub, "POST", path, {"model": "echo", "max_tokens": 5, "messages": [message]}).status
         == 200
     )
     a, b = sha256(b"a").hexdigest(), sha256(b"b").hexdigest()

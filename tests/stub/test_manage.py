@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from mochi_stub import Model, StubServer
-from tests.stub.requests import open_stream, send_request
+from tests.stub.requests import open_stream, send_message, send_request
 
 
 def model_names(stub: StubServer) -> set[str]:
@@ -127,7 +127,6 @@ def test_texts_of_several_lines_are_quoted_as_in_ollama(private_stub: StubServer
     ("fields", "status", "text"),
     [
         ({"from": "a b"}, 400, "invalid model name"),
-        ({"parameters": {"num_ctx": "x"}}, 500, 'option "num_ctx" must be of type integer'),
         (
             {"files": {"a.gguf": "sha256:0"}, "quantize": "q4_K_M"},
             400,
@@ -140,6 +139,14 @@ def test_invalid_part_of_a_model_is_refused(private_stub: StubServer, fields: An
     body = {"model": "mine", "from": "mochi", **fields}
     refused = send_request(private_stub, "POST", "/api/create", body)
     assert (refused.status, refused.json["error"].startswith(text)) == (status, True)
+
+
+def test_parameters_are_checked_when_the_model_is_used(private_stub: StubServer) -> None:
+    body = {"model": "mine", "from": "mochi", "parameters": {"num_ctx": "x"}}
+    assert statuses(private_stub, "/api/create", body)[-1] == "success"
+    refused = send_message(private_stub, "hello", "mine")
+    assert (refused.status, refused.json) == (500, {"error": 'option "num_ctx" must be of type integer'})
+    assert send_message(private_stub, "hello", "mine", options={"num_ctx": 512}).status == 200
 
 
 @pytest.mark.parametrize("template_style", ["template", "native", "builtin"])

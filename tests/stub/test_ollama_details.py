@@ -208,8 +208,32 @@ def test_rendered_prompt_is_returned(stub: StubServer) -> None:
 
 def test_images_count_768_tokens_each(stub: StubServer) -> None:
     message = {"role": "user", "content": "hi", "images": ["aGk=", "aGk="]}
-    body = {"model": "mochi", "messages": [message], "stream": False}
+    body = {"model": "echo", "messages": [message], "stream": False}
     assert send_request(stub, "POST", "/api/chat", body).json["prompt_eval_count"] == len("hi") + 2 * 768
+
+
+@pytest.mark.parametrize("stream", [True, False])
+@pytest.mark.parametrize(
+    ("path", "fields"),
+    [
+        ("/api/chat", {"messages": [{"role": "user", "content": "hi", "images": ["aGk="]}]}),
+        ("/api/generate", {"prompt": "hi", "images": ["aGk="]}),
+    ],
+)
+def test_model_without_vision_refuses_images(stub: StubServer, path: str, fields: dict[str, Any], stream: bool) -> None:
+    refused = send_request(stub, "POST", path, {"model": "mochi", "stream": stream, **fields})
+    text = "Multimodal data provided, but model does not support multimodal requests."
+    assert (refused.status, refused.json) == (400, {"error": text})
+    assert send_request(stub, "POST", path, {"model": "echo", "stream": stream, **fields}).status == 200
+
+
+def test_chat_model_refuses_to_embed(stub: StubServer) -> None:
+    text = {"error": "This server does not support embeddings. Start it with `--embeddings`"}
+    for path, field, status in (("/api/embed", "input", 501), ("/api/embeddings", "prompt", 500)):
+        refused = send_request(stub, "POST", path, {"model": "mochi-demo", field: "hi"})
+        assert (refused.status, refused.json) == (status, text)
+        assert send_request(stub, "POST", path, {"model": "mochi-demo", field: ""}).status == 200  # loads the model
+        assert send_request(stub, "POST", path, {"model": "mochi-embed", field: "hi"}).status == 200
 
 
 @pytest.mark.parametrize(

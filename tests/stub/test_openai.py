@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
@@ -457,3 +458,43 @@ async def test_concurrent_streams_of_the_async_client_do_not_mix(module_stub: St
             assert answer == f"{hash_sized(text)} {text}"
 
         await asyncio.gather(*(stream_message(f"question {index}") for index in range(number)))
+
+
+@pytest.mark.parametrize("stream", [True, False])
+@pytest.mark.parametrize("model", ["mochi", "token-stream"])  # of one and of four characters per token
+def test_chat_has_log_probabilities_of_its_tokens(stub: StubServer, model: str, stream: bool) -> None:
+    messages = [{"role": "user", "content": "hé\nReason: be polite"}]
+    body = {"model": model, "messages": messages, "logprobs": True, "top_logprobs": 2, "stream": stream}
+    answer = send_request(stub, "POST", "/v1/chat/completions", body)
+    lines = (
+        [line[6:] for line in answer.body.split(b"\n\n") if line.startswith(b"data: {")] if stream else [answer.body]
+    )
+    choices = [json.loads(line)["choices"][0] for line in lines]
+    text = "".join(choice.get("delta", choice.get("message")).get("content", "") for choice in choices)
+    entries = [entry for choice in choices for entry in (choice.get("logprobs") or {"content": []})["content"]]
+    assert "".join(entry["token"] for entry in entries) == text
+    assert len(entries) == -(-len(text) // (4 if model == "token-stream" else 1))
+    assert all(entry["bytes"] == list(entry["token"].encode()) and entry["logprob"] <= 0 for entry in entries)
+    assert {len(entry["top_logprobs"]) for entry in entries} == {2}
+
+
+def test_log_probabilities_are_sent_only_on_request(stub: StubServer) -> None:
+    body = {"model": "mochi", "messages": [{"role": "user", "content": "hi"}]}
+    assert send_request(stub, "POST", "/v1/chat/completions", body).json["choices"][0]["logprobs"] is None
+    assert b"logprobs" not in send_request(stub, "POST", "/v1/chat/completions", {**body, "stream": True}).body
+    wrong = {**body, "logprobs": True, "top_logprobs": 21}
+    assert send_request(stub, "POST", "/v1/chat/completions", wrong).status == 400
+
+
+def test_each_response_has_a_request_id(stub: StubServer) -> None:
+    body = {"model": "mochi", "messages": [{"role": "user", "content": "hi"}]}
+    answers = [
+        send_request(stub, "GET", "/v1/models"),
+        send_request(stub, "POST", "/v1/chat/completions", body),
+        send_request(stub, "POST", "/v1/chat/completions", {**body, "stream": True}),
+        send_request(stub, "POST", "/v1/responses", {"model": "nope", "input": "hi"}),
+        send_request(stub, "POST", "/v1/chat/completions", b"no JSON"),
+    ]
+    assert len({answer.headers["x-request-id"] for answer in answers}) == len(answers)
+    assert all(re.fullmatch("req_[a-z0-9]{32}", answer.headers["x-request-id"]) for answer in answers)
+    assert "x-request-id" not in send_request(stub, "GET", "/api/tags").headers

@@ -70,7 +70,7 @@ def user_message(text: str) -> list[dict[str, Any]]:
 
 def test_oldest_messages_are_truncated_first(context_stub: StubServer, recorded: RecordedPrompts) -> None:
     kept = [SYSTEM, *TEN[-4:]]
-    answer = send_messages(context_stub, [SYSTEM, *TEN], total_length(kept)).json
+    answer = send_messages(context_stub, [SYSTEM, *TEN], total_length(kept) + 1).json
     assert recorded.contents == [message["content"] for message in kept]
     assert answer["prompt_eval_count"] == total_length(kept)
     (row,) = context_stub.exchanges()
@@ -88,10 +88,22 @@ def test_one_token_less_drops_one_more_message(context_stub: StubServer, recorde
     ]  # starts with a user message by coincidence
 
 
-def test_prompt_that_fits_exactly_is_not_truncated(context_stub: StubServer, recorded: RecordedPrompts) -> None:
-    send_messages(context_stub, TEN, total_length(TEN))
+def test_prompt_with_space_for_a_token_is_not_truncated(context_stub: StubServer, recorded: RecordedPrompts) -> None:
+    send_messages(context_stub, TEN, total_length(TEN) + 1)
     assert len(recorded.contents) == 9
     assert not context_stub.exchanges()[0].truncated
+
+
+def test_prompt_that_fills_the_context_loses_its_middle(context_stub: StubServer, recorded: RecordedPrompts) -> None:
+    assert send_messages(context_stub, user_message("x" * 256), 256).json["prompt_eval_count"] == 130
+    body = {"model": "plain", "prompt": "x" * 256, "options": {"num_ctx": 256}, "stream": False}
+    assert send_request(context_stub, "POST", "/api/generate", body).json["prompt_eval_count"] == 130
+    answer = send_messages(context_stub, [SYSTEM, *TEN], total_length([SYSTEM, *TEN])).json
+    assert "".join(recorded.contents) == "be g" + "".join(message["content"] for message in TEN)[-42:]
+    assert answer["prompt_eval_count"] == 46
+    assert [row.truncated for row in context_stub.exchanges()] == [True] * 3
+    assert send_messages(context_stub, TEN, total_length(TEN), truncate=False).status == 400
+    assert send_messages(context_stub, TEN, total_length(TEN), "native").status == 400
 
 
 def test_system_messages_are_never_dropped(context_stub: StubServer, recorded: RecordedPrompts) -> None:
@@ -118,7 +130,7 @@ def test_tools_and_images_count_as_context(context_stub: StubServer, recorded: R
 
 
 def test_tokens_are_counted_per_model(context_stub: StubServer, recorded: RecordedPrompts) -> None:
-    answer = send_messages(context_stub, TEN, -(-total_length(TEN) // 4), "counted").json
+    answer = send_messages(context_stub, TEN, -(-total_length(TEN) // 4) + 1, "counted").json
     assert len(recorded.contents) == 9
     assert answer["prompt_eval_count"] == -(-total_length(TEN) // 4)
 

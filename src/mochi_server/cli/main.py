@@ -27,6 +27,7 @@ _FLAGS = {
     "log_level": ("LEVEL", "DEBUG, INFO, WARNING, ERROR or CRITICAL (default: INFO)"),
     "log_format": ("FORMAT", "text, or json for one JSON object per line (default: text)"),
 }
+_SWITCHES = ("test_mode", "stub_speed", "stub_all_models", "insecure")
 """Settings that have a command-line option: for each setting, the placeholder and the help text of the option."""
 
 _EPILOG = """\
@@ -68,7 +69,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     arguments = parser.parse_args(argv)
     options = {name: value for name in _FLAGS if (value := getattr(arguments, name)) is not None}
     command = arguments.command
-    for name in (*_FLAGS, "test_mode", "stub_speed", "insecure") if command else ():  # these belong to the server
+    for name in (*_FLAGS, *_SWITCHES) if command else ():  # these belong to the server
         if getattr(arguments, name) != parser.get_default(name):
             parser.error(f"{command} does not accept {_flag(name)}")
     if command == "init":
@@ -102,9 +103,10 @@ def _run(arguments: argparse.Namespace, options: dict[str, Any]) -> int:
     if arguments.command == "migrate":
         return _migrate(settings)
     if arguments.test_mode or settings.env == "test":
-        return _test_mode(options, insecure=arguments.insecure, stub_speed=arguments.stub_speed)
-    if arguments.stub_speed is not None:
-        return _print_error("--stub-speed requires --test-mode")
+        return _test_mode(options, arguments)
+    for name in ("stub_speed", "stub_all_models"):
+        if getattr(arguments, name) is not None:
+            return _print_error(f"{_flag(name)} requires --test-mode")
     return _serve(settings, insecure=arguments.insecure)
 
 
@@ -135,6 +137,8 @@ def _parser() -> _Parser:
     parser.add_argument("--test-mode", action="store_true", help=text)
     text = "test mode: speed relative to 50 words per second; 0 for no delays"
     parser.add_argument("--stub-speed", metavar="X", type=float, help=text)
+    text = "test mode: list also the models that fail, pause or break off, such as failing"
+    parser.add_argument("--stub-all-models", action="store_true", default=None, help=text)
     parser.add_argument("--insecure", action="store_true", help="serve any address without an API key")
     return parser
 
@@ -159,7 +163,7 @@ def _init(directory: str) -> int:
     return 0
 
 
-def _test_mode(options: dict[str, Any], *, insecure: bool, stub_speed: float | None) -> int:
+def _test_mode(options: dict[str, Any], arguments: argparse.Namespace) -> int:
     """Serve with the bundled stub LLM instead of Ollama. Sessions are stored in a directory that is deleted at exit."""
     for name, reason in {"ollama_host": "has its own LLM", "workers": "has one process"}.items():
         if name in options:
@@ -171,12 +175,14 @@ def _test_mode(options: dict[str, Any], *, insecure: bool, stub_speed: float | N
     from mochi_server.cli.init import scaffold
     from mochi_server.config import CODE_DIRECTORIES, MochiServerSettings
     from mochi_stub import StubServer
+    from mochi_stub.config import test_mode_config
 
     logging.getLogger("mochi_stub").setLevel(logging.WARNING)
-    speed = 1.0 if stub_speed is None else stub_speed
+    speed = 1.0 if arguments.stub_speed is None else arguments.stub_speed
+    config = test_mode_config(all_models=bool(arguments.stub_all_models))
     with (
         TemporaryDirectory(prefix="mochi-server-") as sessions,
-        StubServer(port=STUB_PORT, fall_back_to_free_port=True, speed=speed, cors="*") as stub,
+        StubServer(port=STUB_PORT, fall_back_to_free_port=True, speed=speed, config=config) as stub,
     ):
         values = {"port": TEST_PORT, **options, "ollama_host": stub.url, "store_url": "", "workers": 1}
         values |= {"env": "test", "sessions_dir": sessions, "agent_chats_dir": f"{sessions}/agent_chats"}
@@ -187,7 +193,7 @@ def _test_mode(options: dict[str, Any], *, insecure: bool, stub_speed: float | N
             if not settings.resolved(settings.system_prompts_dir).is_dir():
                 missing.append("system_prompts_dir")
         values |= {name: f"{sessions}/samples/{name.removesuffix('_dir')}" for name in missing}
-        return _serve(MochiServerSettings(**values), insecure=insecure)
+        return _serve(MochiServerSettings(**values), insecure=arguments.insecure)
 
 
 def _serve(settings: "MochiServerSettings", *, insecure: bool) -> int:

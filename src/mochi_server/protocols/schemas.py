@@ -115,7 +115,8 @@ class FunctionTool(Body):
 
     def to_ollama(self) -> dict[str, Any]:
         """Return the schema of the tool in Ollama's format."""
-        schema = {"type": "object", "properties": {}} | (self.parameters or {})
+        given = {key: value for key, value in (self.parameters or {}).items() if value is not None}
+        schema = {"type": "object", "properties": {}} | given  # templates fail without `properties`
         function = {"name": self.name, "description": self.description or "", "parameters": schema}
         return {"type": "function", "function": function}
 

@@ -212,6 +212,10 @@ RESPONSES: Mapping[str, type[Response]] = {
 
 
 PACKAGED = Path(__file__).parent / "default.yaml"
+FAULT_MODELS = (
+    *("paused-stream", "cut-stream", "rate-limited", "rate-limited-midway", "failing", "finish-length"),
+    *("finish-content-filter", "weirdo", "embed-zero"),
+)
 LATEST_CHANGE = datetime(2026, 1, 15, tzinfo=timezone.utc)
 _UNDECLARED = Model("", get_args(Capability)[:6], context_length=131072, embedding_length=768)
 
@@ -299,6 +303,16 @@ def validate_config(path: Path) -> list[str]:
 @lru_cache(maxsize=1)
 def packaged_config() -> Config:
     return load(PACKAGED)
+
+
+def test_mode_config(*, all_models: bool) -> Config:
+    """Return the packaged models with four characters per token, without `FAULT_MODELS` unless `all_models` is true."""
+    by_name = {
+        name: replace(entry, model=replace(entry.model, chars_per_token=4))
+        for name, entry in packaged_config().by_name.items()
+        if all_models or name not in FAULT_MODELS
+    }
+    return replace(packaged_config(), by_name=by_name)
 
 
 def normalized_name(model: str) -> str:

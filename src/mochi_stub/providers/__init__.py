@@ -74,6 +74,13 @@ def refusal(stub: Stub, request: Request, error: HttpError) -> HttpResponse:
     return _match(request)[0].error_response(error.failure, ids, request, **error.details)
 
 
+def response_headers(stub: Stub, request: Request) -> Headers:
+    """Return the header `x-request-id` for a request of OpenAI's API, or no header for other requests."""
+    if _match(request)[0] is not OPENAI:
+        return ()
+    return ((b"x-request-id", f"req_{stub.seeded_ids(request.body).id(0, 32)}".encode()),)
+
+
 def route(stub: Stub, request: Request) -> Result:
     """Return the result of the matching handler, or else a redirect, a 405 or a 404. Raises HttpError."""
     path, method = request.path, request.method

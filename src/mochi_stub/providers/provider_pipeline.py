@@ -77,7 +77,11 @@ _TOO_LONG = (
 )
 
 
-class TooLong(HttpError):
+class RefusedPrompt(HttpError):
+    """Ollama's llama-server refuses the prompt."""
+
+
+class TooLong(RefusedPrompt):
     """The prompt exceeds the context and cannot be truncated. The message is JSON, as in Ollama's llama-server."""
 
     def __init__(self, tokens: int, context: int) -> None:
@@ -92,19 +96,20 @@ def fit_prompt(
 ) -> tuple[Prompt, int, int, bool]:
     """Truncate a prompt so that its tokens and `before` earlier tokens fit into a context of `context` tokens.
 
-    If `context` is None, there is no limit. Return the prompt, its tokens, the number of removed messages, and whether
-    the prompt was truncated. Raises HttpError if the prompt is too long and cannot be truncated.
+    A prompt that fills the context loses its middle. If `context` is None, there is no limit. Return the prompt, its
+    tokens, the number of removed messages, and whether the prompt was truncated. Raises HttpError if the prompt is too
+    long and cannot be truncated.
     """
     per_token, is_chat = model.chars_per_token, prompt.operation == "chat"
     tokens = prompt_tokens(prompt, per_token) + before
-    if context is None or tokens <= context:
+    if context is None or tokens < context:
         return prompt, tokens, 0, False
     if not truncate:
         raise TooLong(tokens, context)
     shorter = replace(prompt, messages=_latest(prompt, per_token, context)) if is_chat else prompt
     tokens = prompt_tokens(shorter, per_token) + before
     dropped = len(prompt.messages) - len(shorter.messages)
-    if tokens <= context:
+    if tokens < context:
         return shorter, tokens, dropped, True
     if is_chat and model.template_style == "native":
         raise TooLong(tokens, context)
@@ -112,11 +117,18 @@ def fit_prompt(
         raise HttpError(400, _TOO_LONG)
     keep = max(0, min(int(prompt.options.get("num_keep", NUM_KEEP)), context - 1))
     removed = tokens - (context - (context - keep) // 2)  # half of the context after the first `keep` tokens is free
-    start = int(keep * per_token)
-    *earlier, last = shorter.messages
-    content = last.content[:start] + last.content[start + int(removed * per_token) :]
-    shortened = replace(shorter, messages=(*earlier, replace(last, content=content)))
-    return shortened, tokens - removed, dropped, True
+    messages = _without_middle(shorter.messages, int(keep * per_token), int(removed * per_token))
+    return replace(shorter, messages=messages), tokens - removed, dropped, True
+
+
+def _without_middle(messages: Iterable[Message], start: int, length: int) -> tuple[Message, ...]:
+    """Return the messages without the `length` characters that follow the first `start` characters."""
+    kept = []
+    for message in messages:
+        before, rest = message.content[:start], message.content[start:]
+        kept.append(replace(message, content=before + rest[length:]))
+        start, length = start - len(before), length - len(rest[:length])
+    return tuple(kept)
 
 
 def _latest(prompt: Prompt, chars_per_token: float, context: int) -> tuple[Message, ...]:

@@ -3,6 +3,8 @@
 import json
 import re
 from collections import Counter
+from contextlib import suppress
+from dataclasses import replace
 from typing import Any
 
 from mochi_stub.prompt import Prompt
@@ -178,6 +180,8 @@ def _topic(text: str) -> str:
 
 MAX_RESULT = 400
 PLAN = "Plan: "
+_JSON_REQUEST = re.compile(r"\b(respond|return|reply|answer|outputs?|provide|format)\b.{0,200}\bjson", re.I | re.S)
+_DSPY_NOTES = {"int value": "integer", "float value": "number", "True or False": "boolean"}
 _PLANNING = re.compile(r"\bplan\b", re.IGNORECASE)
 _UNKNOWN_TOOL = re.compile(
     r"\b(?:use|call|run|with|ask)\s+(?:the\s+)?(?:tool\s+|agent\s+)?`?(\w+_\w+|agent)\b", re.IGNORECASE
@@ -200,7 +204,8 @@ _SENTENCES = (  # patterns of messages, with the reply to each
 
 def demo_reply(prompt: Prompt) -> Reply:
     """Return the reply of the demo model to a prompt."""
-    if prompt.operation == "embed" or prompt.format is not None or requests_summary(prompt):
+    schema = _prompted_schema(prompt)
+    if prompt.operation == "embed" or (prompt.format is not None and not schema) or requests_summary(prompt):
         return default_reply(prompt)
     task, plans = _task(prompt)
     offered = functions(prompt.tools)
@@ -208,8 +213,41 @@ def demo_reply(prompt: Prompt) -> Reply:
     reasoning = f"The user wrote: {_quoted(task)}" if prompt.think else ""
     if named and not plans and not prompt.results:
         return Reply.of(reasoning=reasoning, tool_calls=[call_of(function, task) for function in named])
+    if schema:
+        return default_reply(replace(prompt, format=schema))
     text = _plan(task, named) if plans else _answer_from_results(prompt) or _sentence(task, offered)
     return Reply.of(text, reasoning=reasoning)
+
+
+def _prompted_schema(prompt: Prompt) -> Any:
+    """Return the last JSON schema in the instructions if the request asks for JSON, or None."""
+    text = "\n".join(message.content for message in prompt.messages if message.role in ("system", "user"))
+    requests_json = prompt.format == "json" or (prompt.format is None and _JSON_REQUEST.search(text))
+    return next(filter(None, map(_schema, reversed(_objects(text) if requests_json else []))), None)
+
+
+def _objects(text: str) -> list[dict[str, Any]]:
+    objects, at = [], -1
+    while (at := text.find("{", at + 1)) >= 0:
+        with suppress(json.JSONDecodeError, RecursionError):
+            found, end = json.JSONDecoder().raw_decode(text, at)
+            objects.append(found)
+            at = end - 1
+    return objects
+
+
+def _schema(found: dict[str, Any]) -> Any:
+    """Return a JSON schema, the schema of an object of placeholders such as `{"name": "{name}"}`, or None."""
+    if found and all(isinstance(text, str) and text.startswith(f"{{{name}}}") for name, text in found.items()):
+        return {"type": "object", "properties": {name: _field_schema(text) for name, text in found.items()}}
+    properties = found.get("properties")
+    declares = isinstance(properties, dict) and all(isinstance(each, dict) for each in properties.values())
+    return found if declares or found.keys() & {"$ref", "allOf", "anyOf", "items", "oneOf"} else None
+
+
+def _field_schema(placeholder: str) -> Any:
+    kinds = [kind for note, kind in _DSPY_NOTES.items() if note in placeholder]
+    return next(iter(_objects(placeholder.partition("JSON schema:")[2])), {"type": [*kinds, "string"][0]})
 
 
 def _task(prompt: Prompt) -> tuple[str, bool]:

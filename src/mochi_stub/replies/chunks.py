@@ -12,8 +12,8 @@ from itertools import chain, pairwise, repeat
 from typing import Any, NamedTuple
 
 from mochi_stub.json_encoding import dumps
-from mochi_stub.prompt import ToolCall
-from mochi_stub.replies import stable_hash
+from mochi_stub.prompt import ToolCall, count_tokens
+from mochi_stub.replies import WORDS, stable_hash
 from mochi_stub.reply import Content, Cut, Failure, Gate, Logprob, Pace, Pause, Reasoning, Reply, Text, ToolCalls
 
 NANOSECONDS_PER_WORD = 1_000_000_000 // 50
@@ -37,6 +37,20 @@ def pieces(reply: Reply) -> Iterator[Piece]:
     timing = _Timing(reply.pace)
     timed = _timed(reply, timing)
     return _jittered(timed, reply.pace, timing) if reply.pace and reply.pace.jitter else timed
+
+
+def token_logprobs(piece: Piece, start: int, chars_per_token: float) -> list[Logprob]:
+    """Return the configured log probability of a piece at the character `start`, or generate one for each token."""
+    if piece.logprob is not None:
+        return [piece.logprob]
+    first, last = (count_tokens(at, chars_per_token) for at in (start, start + len(piece.value)))
+    ends = [*(int(index * chars_per_token) - start for index in range(first + 1, last)), len(piece.value)]
+    return [_logprob(piece.value[at:end]) for at, end in pairwise([0, *ends])] if last > first else []
+
+
+def _logprob(token: str) -> Logprob:
+    first = -(1 + stable_hash(token) % 999) / 1000
+    return Logprob(token, first, ((token, first), *((WORDS[index], first - index - 1) for index in range(19))))
 
 
 def planned_end(reply: Reply) -> int:

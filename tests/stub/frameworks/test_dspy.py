@@ -33,3 +33,11 @@ def test_recipe_yields_its_answer(dspy: Any, tmp_path: Path) -> None:
         with dspy.context(lm=model):
             answer = dspy.Predict("question -> answer")(question="Why is the sky blue?").answer
     assert answer == "Because of the air."
+
+
+def test_demo_model_answers_typed_fields(dspy: Any) -> None:
+    with StubServer(speed=0) as stub:
+        model = dspy.LM("openai/mochi-demo", api_base=f"{stub.url}/v1", api_key="any", cache=False)
+        with dspy.context(lm=model):
+            answer = dspy.Predict("question -> answer, score: float, certain: bool")(question="Why is the sky blue?")
+    assert (type(answer.answer), type(answer.score), type(answer.certain)) == (str, float, bool)

@@ -1,4 +1,4 @@
-"""Instructor's modes that require a tool call."""
+"""Instructor's modes that require a tool call, and those that put the schema into the prompt."""
 
 from __future__ import annotations
 
@@ -34,6 +34,18 @@ class Person(BaseModel):
 def test_openai(packaged_stub: StubServer, mode: str, model: str) -> None:
     with openai_client(packaged_stub) as client:
         assert _person(instructor.from_openai(client, mode=instructor.Mode[mode]), model=model).age == 36
+
+
+@pytest.mark.parametrize("mode", ["JSON", "MD_JSON"])
+def test_schema_in_the_prompt(packaged_stub: StubServer, mode: str) -> None:
+    with openai_client(packaged_stub) as client:
+        assert _person(instructor.from_openai(client, mode=instructor.Mode[mode]), model="mochi-demo").name
+
+
+def test_default_for_ollama(packaged_stub: StubServer) -> None:
+    client: Any = instructor.from_provider("ollama/mochi-demo", base_url=f"{packaged_stub.url}/v1")
+    assert _person(client).name
+    client.client.close()
 
 
 @pytest.mark.parametrize("mode", ["ANTHROPIC_TOOLS", "ANTHROPIC_REASONING_TOOLS"])

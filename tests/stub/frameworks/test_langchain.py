@@ -6,10 +6,12 @@ from typing import Any
 
 import pytest
 from langchain_anthropic import ChatAnthropic
+from langchain_core.output_parsers import PydanticOutputParser
 from langchain_google_genai import ChatGoogleGenerativeAI
 from langchain_ollama import ChatOllama
 from langchain_openai import ChatOpenAI
 from langchain_tests.integration_tests import ChatModelIntegrationTests
+from pydantic import BaseModel, SecretStr
 
 from mochi_stub import StubServer
 
@@ -33,6 +35,21 @@ class _StandardTests(ChatModelIntegrationTests):
     @property
     def model_override_value(self) -> str:
         return "mochi"
+
+
+class Person(BaseModel):
+    name: str
+    age: int
+
+
+def test_json_mode_with_the_schema_in_the_prompt(packaged_stub: StubServer) -> None:
+    instructions = PydanticOutputParser(pydantic_object=Person).get_format_instructions()
+    for model in (
+        ChatOllama(base_url=packaged_stub.url, model="mochi-demo"),
+        ChatOpenAI(base_url=f"{packaged_stub.url}/v1", api_key=SecretStr(KEY), model="mochi-demo"),
+    ):
+        found = model.with_structured_output(Person, method="json_mode").invoke(f"Ada is 36.\n{instructions}")
+        assert isinstance(found, Person)
 
 
 class TestOllama(_StandardTests):

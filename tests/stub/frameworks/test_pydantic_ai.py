@@ -1,4 +1,4 @@
-"""Pydantic AI's default output, which requires a tool call."""
+"""Pydantic AI's default output, which requires a tool call, and its prompted output."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 from pydantic import BaseModel, Field
-from pydantic_ai import Agent
+from pydantic_ai import Agent, PromptedOutput
 from pydantic_ai.models.anthropic import AnthropicModel
 from pydantic_ai.models.google import GoogleModel
 from pydantic_ai.models.openai import OpenAIChatModel, OpenAIResponsesModel
@@ -33,6 +33,13 @@ class City(BaseModel):
     name: str = Field(pattern="^[A-Z][a-z]+$")
     inhabitants: int = Field(ge=1000)
     districts: list[str] = Field(min_length=2)
+
+
+@pytest.mark.parametrize("provider", MODELS)
+async def test_prompted_output(packaged_stub: StubServer, provider: str) -> None:
+    agent = Agent(MODELS[provider](packaged_stub.url, "mochi-demo"), output_type=PromptedOutput(City), retries=0)
+    result = await agent.run("Describe a city.")
+    assert len(result.output.districts) >= 2
 
 
 class Unknown(BaseModel):

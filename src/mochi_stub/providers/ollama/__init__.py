@@ -21,11 +21,13 @@ from mochi_stub.providers.ollama import request_schema as schema
 from mochi_stub.providers.ollama.models import local_model, not_found, split_name
 from mochi_stub.providers.ollama.request_schema import checked, effective_options, to_prompt
 from mochi_stub.providers.ollama.response_encoding import JSON, STREAM_ERROR, ChatLines, GenerateLines, json_response
-from mochi_stub.providers.provider_pipeline import TooLong, always, embed_text, evaluate_prompt
+from mochi_stub.providers.provider_pipeline import RefusedPrompt, always, embed_text, evaluate_prompt
 from mochi_stub.replies import NANOSECONDS_PER_PROMPT_TOKEN, normalised
 from mochi_stub.reply import Failure, HttpError, Reasoning, Reply, Text
 
 INPUT_TOO_LONG = "the input length exceeds the context length"
+NO_IMAGES = "Multimodal data provided, but model does not support multimodal requests."
+NO_EMBEDDINGS = "This server does not support embeddings. Start it with `--embeddings`"
 
 
 def generate(operation: Operation, stub: Stub, request: Request, body: dict[str, Any]) -> Result:
@@ -57,8 +59,9 @@ def generate(operation: Operation, stub: Stub, request: Request, body: dict[str,
             return json_response({**head, **_empty_content("", operation), **debug})
         truncate, context_tokens = body.get("truncate", True), len(body.get("context", ()))
         try:
+            _require("vision", model, any(message.images for message in prompt.messages), RefusedPrompt(400, NO_IMAGES))
             done = evaluate_prompt(stub, load, lease, prompt, truncate=truncate, context_tokens=context_tokens)
-        except TooLong as error:
+        except RefusedPrompt as error:
             if not prompt.stream:
                 raise
             # llama-server refuses the prompt after Ollama has started the stream.
@@ -93,10 +96,9 @@ def _format_error(format_: Any) -> Failure | None:
 
 def _with_format_error(reply: Reply, problem: Failure, model: Model, prompt: Prompt) -> Reply:
     """Return the reply to a request with an invalid `format`. In a chat, the thinking precedes the error."""
-    if prompt.operation == "chat" and model.template_style == "native":  # Ollama then sends no thinking
-        raise HttpError(problem.status, problem.message)
-    thinking = [part for part in reply.parts if isinstance(part, Reasoning) and part.content and prompt.thinks]
-    return Reply([*thinking, Text(("",)), problem] if thinking and prompt.operation == "chat" else [problem])
+    sends_thinking = prompt.thinks and prompt.operation == "chat" and model.template_style != "native"
+    thinking = [part for part in reply.parts if isinstance(part, Reasoning) and part.content and sends_thinking]
+    return Reply([*thinking, Text(("",)), problem] if thinking else [problem])
 
 
 def _empty_content(role: str, operation: Operation) -> dict[str, Any]:
@@ -117,6 +119,7 @@ def embed(stub: Stub, _request: Request, body: dict[str, Any]) -> Result:
         room = int(lease.context * model.chars_per_token)
         if not body.get("truncate", True) and any(len(item) > room for item in inputs):
             raise HttpError(400, INPUT_TOO_LONG)
+        _require("embedding", model, inputs, HttpError(501, NO_EMBEDDINGS))
         vectors, tokens, dimensions = [], 0, max(0, body.get("dimensions", 0)) or None
         for item in inputs:
             vector, count = embed_text(stub, model, item[:room], name)
@@ -140,10 +143,16 @@ def embeddings(stub: Stub, _request: Request, body: dict[str, Any]) -> Result:
     def build_response(lease: Lease) -> HttpResponse:
         if len(prompt) > lease.context * load.model.chars_per_token:
             raise HttpError(500, INPUT_TOO_LONG)
+        _require("embedding", load.model, prompt, HttpError(500, NO_EMBEDDINGS))
         vector = embed_text(stub, load.model, prompt, name)[0] if prompt else []
         return HttpResponse(200, f'{{"embedding":[{",".join(map(number, vector))}]}}'.encode(), JSON)
 
     return ScheduledResult(load, build_response)
+
+
+def _require(capability: str, model: Model, inputs: object, error: HttpError) -> None:
+    if inputs and not model.has_capability(capability):
+        raise error
 
 
 def _load_request(stub: Stub, body: Mapping[str, Any], if_empty: HttpError | None = None) -> LoadRequest:

@@ -12,7 +12,6 @@ from mochi_stub.handlers import Generation, Result, Stub
 from mochi_stub.http import HttpResponse, Request
 from mochi_stub.json_encoding import go_dumps, quoted, timestamp
 from mochi_stub.models import Model, sha256
-from mochi_stub.providers.ollama.request_schema import effective_options
 from mochi_stub.providers.ollama.response_encoding import error_line, json_response
 from mochi_stub.providers.provider_pipeline import JSON, EventEncoder, list_models
 from mochi_stub.replies.chunks import Piece
@@ -330,7 +329,6 @@ def create(stub: Stub, request: Request, body: dict[str, Any]) -> Result:
     source = find(stub.models, valid_name(body["from"]))
     if source is None:
         return progress(body, [{"status": "pulling manifest"}], Failure("pull model manifest: file does not exist"))
-    effective_options(Model(""), body.get("parameters", {}))  # checks the types
     model = replace(
         source,
         weights=source.blob_digest,

@@ -204,7 +204,8 @@ _OPTION_TYPES: dict[str, tuple[str, set[type]]] = {
 def effective_options(model: Model, requested: Mapping[str, Any]) -> dict[str, Any]:
     """Return the model's parameters, overridden by `requested`. Raises HttpError (500) for a wrong option type."""
     overrides = {key: value for key, value in requested.items() if value is not None}
-    for key, value in overrides.items():
+    parameters = {key: value for key, value in model.parameters.items() if key != "stop"}  # which can also be a text
+    for key, value in {**parameters, **overrides}.items():  # `create` stores parameters of any type
         type_name, types = _OPTION_TYPES.get(key, ("", {type(value)}))
         if type(value) not in types:
             raise HttpError(500, f"option {quoted(key)} must be of type {type_name}")

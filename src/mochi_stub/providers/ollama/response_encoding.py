@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from itertools import groupby, pairwise
+from itertools import groupby
 from operator import itemgetter
 from typing import Any
 
@@ -16,8 +16,8 @@ from mochi_stub.http import Headers, HttpResponse
 from mochi_stub.json_encoding import go_dumps, go_text, timestamp
 from mochi_stub.prompt import ToolCall, count_tokens, counted_text
 from mochi_stub.providers.provider_pipeline import EvaluatedPrompt, generated_characters, headers_of
-from mochi_stub.replies import NANOSECONDS_PER_PROMPT_TOKEN, WORDS, SeededIds, stable_hash
-from mochi_stub.replies.chunks import Piece, pieces, planned_end
+from mochi_stub.replies import NANOSECONDS_PER_PROMPT_TOKEN, SeededIds
+from mochi_stub.replies.chunks import Piece, pieces, planned_end, token_logprobs
 from mochi_stub.reply import Failure, Logprob, Reasoning, Text
 
 JSON = b"application/json; charset=utf-8"
@@ -128,14 +128,8 @@ class ChatLines:
         return f',"logprobs":[{",".join(entries)}]' if entries else ""
 
     def _entries(self, piece: Piece) -> list[Logprob]:
-        """Return the configured log probability of a piece. If it is None, generate one for each token of the piece."""
-        if piece.logprob is not None:
-            return [piece.logprob]
-        start, per_token, text = self.characters, self.model.chars_per_token, piece.value
-        self.characters += len(text)
-        first, last = count_tokens(start, per_token), count_tokens(self.characters, per_token)
-        bounds = [0, *(int(index * per_token) - start for index in range(first + 1, last)), len(text)]
-        return [_default_logprob(text[at:end]) for at, end in pairwise(bounds)] if last > first else []
+        self.characters += len(piece.value)
+        return token_logprobs(piece, self.characters - len(piece.value), self.model.chars_per_token)
 
     def _counters(self) -> str:
         usage, times, seconds = self.reply.usage, self.reply.durations, self.evaluated.seconds
@@ -215,9 +209,3 @@ def _logprob(entry: Logprob, top: int) -> str:
 def _token(token: str, logprob: float) -> str:
     encoded = ",".join(map(str, token.encode(errors="replace")))
     return f'"token":{go_text(token)},"logprob":{go_dumps(logprob)}' + (f',"bytes":[{encoded}]' if encoded else "")
-
-
-def _default_logprob(token: str) -> Logprob:
-    first = -(1 + stable_hash(token) % 999) / 1000
-    top_entries = [(WORDS[index], first - index - 1) for index in range(19)]
-    return Logprob(token, first, ((token, first), *top_entries))

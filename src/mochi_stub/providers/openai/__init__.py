@@ -5,7 +5,7 @@ from __future__ import annotations
 import base64
 import struct
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
 from functools import partial
@@ -23,8 +23,8 @@ from mochi_stub.providers.openai import request_schema as schema
 from mochi_stub.providers.openai.responses import RESPONSE, responses
 from mochi_stub.providers.provider_pipeline import Counts, EvaluatedPrompt, evaluate_prompt
 from mochi_stub.replies import normalised
-from mochi_stub.replies.chunks import Piece
-from mochi_stub.reply import Choice, Failure, HttpError, Part, Reasoning, Reply, Text, ToolCalls
+from mochi_stub.replies.chunks import Piece, pieces, token_logprobs
+from mochi_stub.reply import Choice, Failure, HttpError, Logprob, Part, Reasoning, Reply, Text, ToolCalls
 
 
 def models(stub: Stub, _request: Request) -> Result:
@@ -96,7 +96,7 @@ class ChunkEncoder(pipeline.EventEncoder):
 
     def complete_response(self) -> HttpResponse:
         choices = [
-            {**self.choice(index, reply), "logprobs": None, "finish_reason": self.reasons.get(index, self.reasons[0])}
+            {**self.choice(index, reply), "finish_reason": self.reasons.get(index, self.reasons[0])}
             for index, reply in self.replies.items()
         ]
         fields = {**self.common_fields, "object": self.common_fields["object"].removesuffix(".chunk")}
@@ -133,6 +133,8 @@ class ChatChunks(ChunkEncoder):
     """Encoder of a chat completion. All `n` choices have the same content, unless the reply has scripted choices."""
 
     def __init__(self, body: Mapping[str, Any], evaluated: EvaluatedPrompt) -> None:
+        self.top = body.get("top_logprobs", 0) if body.get("logprobs") else None
+        self.characters, self.per_token = 0, evaluated.model.chars_per_token
         reply, self.ids, counts = evaluated.reply, evaluated.ids, evaluated.usage
         scripted = _by_choice(reply.parts) if Choice in map(type, reply.parts) else {}
         self.replies = scripted or dict.fromkeys(range(body.get("n", 1)), reply)
@@ -165,8 +167,9 @@ class ChatChunks(ChunkEncoder):
             return self._call(piece.value)
         encoded = dumps(piece.value)
         delta = f'"reasoning":{encoded},"reasoning_content":{encoded}' if kind is Reasoning else f'"content":{encoded}'
-        chunks = "".join([self.line(index, delta) for index in self.choices])
-        if len(self.choices) == 1:
+        logprobs = "" if self.top is None else f',"logprobs":{dumps(self._logprobs([piece]))}'
+        chunks = "".join([self.line(index, delta, f"null{logprobs}") for index in self.choices])
+        if len(self.choices) == 1 and not logprobs:
             self.content_head = f'{self.head}[{{"index":{self.choices[0]},"delta":{{"content":'
         return chunks
 
@@ -197,11 +200,27 @@ class ChatChunks(ChunkEncoder):
             **(dict.fromkeys(("reasoning", "reasoning_content"), reply.reasoning) if reply.reasoning else {}),
             **({"tool_calls": calls} if calls else {}),
         }
-        return {"index": index, "message": message}
+        return {"index": index, "message": message, "logprobs": self._logprobs(pieces(reply))}
+
+    def _logprobs(self, pieces: Iterable[Piece]) -> dict[str, Any] | None:
+        found: list[dict[str, Any]] = []
+        for piece in pieces if self.top is not None else ():
+            if piece.kind is Text:
+                found += [_logprob(one, self.top) for one in token_logprobs(piece, self.characters, self.per_token)]
+                self.characters += len(piece.value)
+        return None if self.top is None else {"content": found, "refusal": None}
 
     def _call_id(self, call: ToolCall) -> str:
         self.calls += 1
         return call.id or f"call_{self.ids.id(self.calls, 24)}"
+
+
+def _logprob(entry: Logprob, top: int | None) -> dict[str, Any]:
+    pairs = ((entry.token, entry.logprob), *entry.top[:top])
+    first, *others = (
+        {"token": token, "logprob": each, "bytes": [*token.encode(errors="replace")]} for token, each in pairs
+    )
+    return {**first, "top_logprobs": others}
 
 
 def _by_choice(parts: Sequence[Part]) -> dict[int, Reply]:
@@ -272,7 +291,7 @@ class CompletionChunks(ChunkEncoder):
         return f"{self.head}[{choice}]{self.tail}"
 
     def choice(self, index: int, reply: Reply) -> dict[str, Any]:
-        return {"text": reply.text, "index": index}
+        return {"text": reply.text, "index": index, "logprobs": None}
 
 
 _ROUTES: Routes = {

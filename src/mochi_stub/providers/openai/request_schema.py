@@ -103,6 +103,7 @@ CHAT = schema(
         "max_completion_tokens": integer(1),
         "response_format": tagged("type", _FORMAT),
         "reasoning_effort": EFFORT,
+        **{"logprobs": bool, "top_logprobs": integer(0, 20)},
         **_COMMON,
     }
 )
