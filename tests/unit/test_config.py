@@ -187,7 +187,7 @@ def test_ollama_host_without_scheme_has_the_default_port() -> None:
 @pytest.mark.parametrize(
     ("host", "url"),
     [
-        ("0.0.0.0", "http://127.0.0.1:11434"),
+        ("0.0.0.0", "http://127.0.0.1:11434"),  # noqa: S104 - an address to connect to
         ("0.0.0.0:11500", "http://127.0.0.1:11500"),
         ("http://0.0.0.0:11500/", "http://127.0.0.1:11500"),
         ("[::]:11500", "http://[::1]:11500"),

@@ -1,7 +1,9 @@
 """Types that several schemas share: options of Ollama, stored messages, events and the error envelope."""
 
+import json
 import re
 from collections.abc import Collection, Iterable
+from contextlib import suppress
 from dataclasses import dataclass
 from itertools import groupby
 from typing import Annotated, Any, Literal, get_args
@@ -77,6 +79,20 @@ class Body(BaseModel, strict=True):
             orjson.dumps(data)
         except TypeError as error:
             raise ValueError(f"the body contains a value that cannot be stored: {error}") from error
+        return data
+
+
+class UnstoredBody(Body):
+    """Base of request bodies that are not stored. Integers that exceed 64 bits become floats, as in JavaScript."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _has_no_large_integers(cls, data: Any) -> Any:
+        try:
+            orjson.dumps(data)
+        except TypeError:
+            with suppress(ValueError, TypeError, RecursionError):  # `Body` rejects what is left
+                return orjson.loads(json.dumps(data))
         return data
 
 

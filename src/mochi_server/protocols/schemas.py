@@ -24,7 +24,7 @@ from mochi_server.errors import (
     ValidationFailed,
 )
 from mochi_server.models.chat import ToolCallExecuted
-from mochi_server.models.common import Body, IdempotencyKey, OnDisconnect, Options, Text, ToolParameters
+from mochi_server.models.common import Body, IdempotencyKey, OnDisconnect, Options, Text, ToolParameters, UnstoredBody
 from mochi_server.sessions.types import FiniteObject, Format, KeepAlive, Think, ThinkLevel, ToolExecutionPolicy
 from mochi_server.util.validation import Items
 from mochi_server.web.requests import ErrorFormat
@@ -193,7 +193,7 @@ class Metadata(Body, extra="allow"):
     session_id: str | None = None
 
 
-class AnswerRequest(Body):
+class AnswerRequest(UnstoredBody):
     """Base of OpenAI's requests for an answer: the model and its options, and the session in ``metadata``."""
 
     model: str = Field(min_length=1, description="Model of Ollama, or `agent:NAME`.")
