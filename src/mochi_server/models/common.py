@@ -17,6 +17,7 @@ from pydantic import (
     StringConstraints,
     TypeAdapter,
     ValidationError,
+    ValidationInfo,
     WithJsonSchema,
     create_model,
     model_validator,
@@ -59,14 +60,15 @@ def _checked_options(options: dict[str, Any]) -> dict[str, Any]:
     return options
 
 
-def _readable_parameters(schema: dict[str, Any]) -> dict[str, Any]:
+def _readable_parameters(schema: dict[str, Any], info: ValidationInfo) -> dict[str, Any]:
+    tool = f"the tool {info.data.get('name')!r}: "
     match schema.get("properties"):
         case dict(properties) if not all(isinstance(each, dict) for each in properties.values()):
-            raise ValueError("each of the `properties` must be an object")
+            raise ValueError(f"{tool}each of the `properties` must be an object")
         case dict() | None:
             return schema
         case _:
-            raise ValueError("`properties` must be an object")
+            raise ValueError(f"{tool}`properties` must be an object")
 
 
 class Body(BaseModel, strict=True):

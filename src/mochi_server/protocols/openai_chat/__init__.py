@@ -344,7 +344,7 @@ async def parse_completion(request: CompletionRequest, headers: MochiHeaders) ->
 
 
 def _chosen(choice: NamedTool | AllowedTools | None) -> schemas.NamedFunction | schemas.AllowedFunctions | None:
-    return choice.functions if isinstance(choice, AllowedTools) else choice and choice.function
+    return choice.functions if isinstance(choice, AllowedTools) else choice.function if choice else None
 
 
 def _stored(sent: AnyMessage) -> Message:
