@@ -109,7 +109,8 @@ def test_only_allowed_tools_are_offered(conversation: Conversation, mode: str, s
     conversation.stream = stream
     answer = conversation.send_message("Hello!", tools=[LOOK, WALK], tool_choice=allowed(mode, "walk"))
     assert [tool["function"]["name"] for tool in conversation.sent[0]["tools"]] == ["walk"]
-    names = [call.function.name for call in message_of(answer).tool_calls or ()]
+    calls_made: Any = message_of(answer).tool_calls or ()
+    names = [call.function.name for call in calls_made]
     assert names == (["walk"] if mode == "required" else [])
 
 

@@ -136,7 +136,7 @@ class AllowedTools(Body):
     allowed_tools: AllowedList
 
     @property
-    def functions(self) -> schemas.AllowedFunctions:
+    def function(self) -> schemas.AllowedFunctions:
         names = [tool.function for tool in self.allowed_tools.tools]
         return schemas.AllowedFunctions.model_construct(mode=self.allowed_tools.mode, tools=names)
 
@@ -326,7 +326,7 @@ async def parse_completion(request: CompletionRequest, headers: MochiHeaders) ->
     messages = [_stored(message) for message in request.messages]
     add_tool_names(messages)
     tools = [tool.function.to_ollama() for tool in request.tools or ()]
-    choice = request.tool_choice if isinstance(request.tool_choice, str) else _chosen(request.tool_choice)
+    choice = request.tool_choice.function if isinstance(request.tool_choice, Body) else request.tool_choice
     turn = request.turn(
         headers,
         tool_selection(headers, tools, choice, parallel=request.parallel_tool_calls),
@@ -341,10 +341,6 @@ async def parse_completion(request: CompletionRequest, headers: MochiHeaders) ->
         if urls := {(*content, number): part.url for number, part in parts if isinstance(part, ImagePart)}:
             images[index] = await decode_images(urls, content)
     return turn, SentMessages(messages, images)
-
-
-def _chosen(choice: NamedTool | AllowedTools | None) -> schemas.NamedFunction | schemas.AllowedFunctions | None:
-    return choice.functions if isinstance(choice, AllowedTools) else choice.function if choice else None
 
 
 def _stored(sent: AnyMessage) -> Message:

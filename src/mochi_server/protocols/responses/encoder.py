@@ -16,6 +16,8 @@ from mochi_server.protocols.parts import End, Json, Notice, Part, Reasoning, Tex
 from mochi_server.protocols.schemas import http_status
 from mochi_server.tools.toolbox import ToolInvocation
 
+OnItems = Callable[[list[Json]], object]
+
 
 class ResponseEncoder(BlockEncoder):
     """Encoder of a run as events of the Responses API.
@@ -26,12 +28,7 @@ class ResponseEncoder(BlockEncoder):
     """
 
     def __init__(
-        self,
-        run: Run,
-        fields: Json,
-        on_items: Callable[[list[Json]], None],
-        notices: Sequence[Notice] = (),
-        called: Mapping[str, Json] | None = None,
+        self, run: Run, fields: Json, on_items: OnItems, notices: Sequence[Notice], called: Mapping[str, Json]
     ) -> None:
         super().__init__(run)
         self._response: Json = {
@@ -47,7 +44,7 @@ class ResponseEncoder(BlockEncoder):
             "truncation": "disabled",
             **fields,
         }
-        self._on_items, self._notices, self._called = on_items, notices, called or {}
+        self._on_items, self._notices, self._called = on_items, notices, called
         self._output: list[Json] = self._response["output"]
         self._item = _TextItem(Text(""), 0)
         self._item_status = "completed"  # status of the open item when it ends

@@ -1,21 +1,21 @@
 """Tools in requests of the Responses API: functions, namespaces of functions, and tools that OpenAI runs."""
 
 from collections.abc import Iterable
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, get_args
 
-from pydantic import BeforeValidator, Discriminator, Tag
+from pydantic import BeforeValidator, Field
 
 from mochi_server.models.common import Body
 from mochi_server.protocols import schemas
 from mochi_server.util.validation import Items
 
-_HOSTED = "web_search", "file_search", "code_interpreter", "image_generation", "mcp", "tool_search"
-"""Beginnings of the types of tools that OpenAI runs."""
+_WebSearch = Literal["web_search", "web_search_2025_08_26", "web_search_preview", "web_search_preview_2025_03_11"]
+HostedType = Literal[_WebSearch, "file_search", "code_interpreter", "image_generation", "mcp", "tool_search"]
+_TYPES = "function", "namespace", *get_args(HostedType)
 
 
 def _supported(tool: Any) -> Any:
-    kind = str(tool.get("type")) if isinstance(tool, dict) else "function"
-    if kind not in ("function", "namespace") and not kind.startswith(_HOSTED):
+    if isinstance(tool, dict) and (kind := tool.get("type")) not in _TYPES:
         name = tool.get("name", kind)
         raise ValueError(f"the tool {name!r} has the unsupported type {kind!r}; use a function, or leave it out")
     return tool
@@ -39,20 +39,11 @@ class ResponseNamespace(Body):
 class HostedTool(Body):
     """A tool that OpenAI runs, such as `web_search`. The server leaves it out, with a notice."""
 
-    type: str
-
-
-def _class_of(tool: Any) -> str:
-    kind = tool.get("type") if isinstance(tool, dict) else getattr(tool, "type", "function")
-    return str(kind) if kind in ("function", "namespace") else "hosted"
+    type: HostedType
 
 
 ResponseTool = Annotated[
-    Annotated[ResponseFunction, Tag("function")]
-    | Annotated[ResponseNamespace, Tag("namespace")]
-    | Annotated[HostedTool, Tag("hosted")],
-    Discriminator(_class_of),
-    BeforeValidator(_supported),
+    ResponseFunction | ResponseNamespace | HostedTool, Field(discriminator="type"), BeforeValidator(_supported)
 ]
 
 
