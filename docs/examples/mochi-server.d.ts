@@ -1869,6 +1869,49 @@ export interface components {
             };
         };
         /**
+         * AllowedFunctions
+         * @description The functions that the model may call. With the mode `required`, it must call one of them.
+         */
+        AllowedFunctions: {
+            /**
+             * @description discriminator enum property added by openapi-typescript
+             * @enum {string}
+             */
+            type: "allowed_tools";
+            /**
+             * Mode
+             * @enum {string}
+             */
+            mode: "auto" | "required";
+            /** Tools */
+            tools: components["schemas"]["NamedFunction"][];
+        };
+        /**
+         * AllowedList
+         * @description The tools that the model may call. With the mode `required`, it must call one of them.
+         */
+        AllowedList: {
+            /**
+             * Mode
+             * @enum {string}
+             */
+            mode: "auto" | "required";
+            /** Tools */
+            tools: components["schemas"]["NamedTool"][];
+        };
+        /**
+         * AllowedTools
+         * @description Limit on the tools that the model may call. The server does not offer any other tool to the model.
+         */
+        AllowedTools: {
+            /**
+             * @description discriminator enum property added by openapi-typescript
+             * @enum {string}
+             */
+            type: "allowed_tools";
+            allowed_tools: components["schemas"]["AllowedList"];
+        };
+        /**
          * AnthropicAssistantMessage
          * @description A message of the model.
          */
@@ -2460,7 +2503,7 @@ export interface components {
              * Tool Choice
              * @description Whether the model may or must call a tool. It is enforced for the first answer of the turn.
              */
-            tool_choice?: ("none" | "auto" | "required") | components["schemas"]["NamedTool"] | null;
+            tool_choice?: (("none" | "auto" | "required") | (components["schemas"]["NamedTool"] | components["schemas"]["AllowedTools"])) | null;
             /**
              * Parallel Tool Calls
              * @description If `false`, each answer calls one tool at most. The server drops further calls.
@@ -2869,6 +2912,8 @@ export interface components {
             call_id: string;
             /** Name */
             name: string;
+            /** Namespace */
+            namespace?: string | null;
             /** Arguments */
             arguments: string;
         };
@@ -2931,6 +2976,17 @@ export interface components {
             role: "system" | "user" | "assistant";
             /** Content */
             content: string;
+        };
+        /**
+         * HostedTool
+         * @description A tool that OpenAI runs, such as `web_search`. The server leaves it out, with a notice.
+         */
+        HostedTool: {
+            /**
+             * @description discriminator enum property added by openapi-typescript
+             * @enum {string}
+             */
+            type: "code_interpreter" | "file_search" | "image_generation" | "mcp" | "tool_search" | "web_search" | "web_search_2025_08_26" | "web_search_preview" | "web_search_preview_2025_03_11";
         };
         /**
          * ImageBlock
@@ -3344,8 +3400,8 @@ export interface components {
             /** Name */
             name: string;
             /**
-             * Type
-             * @constant
+             * @description discriminator enum property added by openapi-typescript
+             * @enum {string}
              */
             type: "function";
         };
@@ -3355,8 +3411,8 @@ export interface components {
          */
         NamedTool: {
             /**
-             * Type
-             * @constant
+             * @description discriminator enum property added by openapi-typescript
+             * @enum {string}
              */
             type: "function";
             function: components["schemas"]["NamedFunction"];
@@ -3770,11 +3826,6 @@ export interface components {
          * @description A function of the client that the model may call. ``parameters`` is a JSON schema.
          */
         ResponseFunction: {
-            /**
-             * Type
-             * @constant
-             */
-            type: "function";
             /** Name */
             name: string;
             /** Description */
@@ -3783,6 +3834,28 @@ export interface components {
             parameters?: {
                 [key: string]: unknown;
             } | null;
+            /**
+             * @description discriminator enum property added by openapi-typescript
+             * @enum {string}
+             */
+            type: "function";
+        };
+        /**
+         * ResponseNamespace
+         * @description A group of functions. The model receives them as single functions. Their calls name the group.
+         */
+        ResponseNamespace: {
+            /**
+             * @description discriminator enum property added by openapi-typescript
+             * @enum {string}
+             */
+            type: "namespace";
+            /** Name */
+            name: string;
+            /** Description */
+            description?: string | null;
+            /** Tools */
+            tools: components["schemas"]["ResponseFunction"][];
         };
         /**
          * ResponseRequest
@@ -3906,7 +3979,7 @@ export interface components {
             instructions?: string | null;
             /**
              * Previous Response Id
-             * @description Only in a session: the ID of its latest response.
+             * @description Response to continue. In a session, the latest one; else one of the last hour.
              */
             previous_response_id?: string | null;
             /**
@@ -3916,14 +3989,14 @@ export interface components {
             store?: boolean | null;
             /**
              * Tools
-             * @description Functions that the client runs.
+             * @description Functions that the client runs, and namespaces.
              */
-            tools?: components["schemas"]["ResponseFunction"][] | null;
+            tools?: (components["schemas"]["ResponseFunction"] | components["schemas"]["ResponseNamespace"] | components["schemas"]["HostedTool"])[] | null;
             /**
              * Tool Choice
              * @description Whether the model may or must call a tool. It is enforced for the first answer of the turn.
              */
-            tool_choice?: ("none" | "auto" | "required") | components["schemas"]["NamedResponseFunction"] | null;
+            tool_choice?: (("none" | "auto" | "required") | (components["schemas"]["NamedResponseFunction"] | components["schemas"]["AllowedFunctions"])) | null;
             /**
              * Parallel Tool Calls
              * @description If `false`, each answer calls one tool at most. The server drops further calls.

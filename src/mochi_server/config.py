@@ -1,5 +1,6 @@
 """Settings: environment variables with the prefix ``MOCHI_``, their defaults and validation."""
 
+import json
 import os
 import re
 from collections.abc import Iterator, Mapping
@@ -12,12 +13,20 @@ from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 from typing_extensions import Self
 
 from mochi_server.constants import SUMMARY_UNSUPPORTED_MODELS, LogFormat
-from mochi_server.util.net import full_url, server_url
+from mochi_server.util.net import full_url, reachable_host, server_url
 from mochi_server.util.text import MASK, nearest
 
 
 def _split(value: object) -> object:
-    return tuple(part.strip() for part in value.split(",") if part.strip()) if isinstance(value, str) else value
+    """Split a comma-separated text or a JSON list, the usual form of lists in pydantic's settings."""
+    if not isinstance(value, str):
+        return value
+    if re.fullmatch(r"\s*\[.*\]\s*", value, re.DOTALL):
+        try:
+            return tuple(part.strip() if isinstance(part, str) else part for part in json.loads(value))
+        except ValueError:
+            raise ValueError('not a JSON list such as ["a", "b"]; write a, b') from None
+    return tuple(part.strip() for part in value.split(",") if part.strip())
 
 
 def _expand_home(path: object) -> object:
@@ -48,6 +57,7 @@ MARKER = ".mochi-server"  # file with which `mochi-server init` marks a data dir
 SAMPLE_FOLDERS = ("tools", "agents", "system_prompts", "chat_sessions")
 CodeDirectory = Literal["tools_dir", "agents_dir"]
 CODE_DIRECTORIES: tuple[CodeDirectory, ...] = ("tools_dir", "agents_dir")  # the server imports code from these
+OLLAMA_HOST = "OLLAMA_HOST"  # variable of Ollama, which this server reads if MOCHI_OLLAMA_HOST is not set
 _PREFIX = "MOCHI_"
 _ORIGIN = re.compile(r"[\w+.-]+://([^\s/\[\]@]+|\[[\da-fA-F:.]+\](:\d+)?)")
 # Options of the command that are not settings
@@ -72,7 +82,8 @@ class MochiServerSettings(BaseSettings):
     )
 
     ollama_host: Stripped = Field(
-        "http://localhost:11434", description="URL of Ollama. A host name alone means port 11434."
+        "http://localhost:11434",
+        description="URL of Ollama. A host name alone means port 11434. `OLLAMA_HOST` changes the default.",
     )
     ollama_connect_timeout_seconds: Timeout = Field(5, description="Timeout for connecting to Ollama.")
     ollama_stall_timeout_seconds: Timeout = Field(
@@ -154,10 +165,16 @@ class MochiServerSettings(BaseSettings):
         "text", description="`text`, or `json` for one JSON object per line."
     )
 
+    @model_validator(mode="before")
+    @classmethod
+    def _host_follows_ollama(cls, values: dict[str, Any]) -> dict[str, Any]:
+        host = os.environ.get(OLLAMA_HOST, "").strip(" \"'")
+        return {"ollama_host": host, **values} if host else values
+
     @field_validator("ollama_host")
     @classmethod
     def _is_url(cls, value: str) -> str:
-        url = full_url(value)
+        url = full_url(reachable_host(value))
         if not is_http_url(url):
             raise ValueError("not an http:// or https:// URL")
         return url.rstrip("/")

@@ -68,6 +68,8 @@ def test_version_and_help_import_no_server(tmp_path: Path) -> None:
         (["--api-key=x"], {}, "--api-key; did you mean the environment variable MOCHI_API_KEYS?"),
         (["init", "--prot", "1"], {}, "unknown option --prot; did you mean --port?"),
         ([], {"MOCHI_PORT": "many"}, "MOCHI_PORT"),
+        ([], {"OLLAMA_HOST": "ftp://x"}, "mochi-server: OLLAMA_HOST:"),
+        ([], {"MOCHI_API_KEYS": "[secret]"}, "(got ***)"),
         ([], {"MOCHI_SUMMARIZATION_ENABLED": "perhaps"}, "MOCHI_SUMMARIZATION_ENABLED"),
         (["--test-mode"], {"MOCHI_MAX_BODY_BYTES": "0"}, "MOCHI_MAX_BODY_BYTES"),
     ],

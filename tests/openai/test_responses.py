@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from openai.types.responses import Response
 
 STREAMED = pytest.mark.parametrize("stream", [False, True], ids=["whole", "streamed"])
+PIXEL = "iVBORw0KGgogYW5kIHNvIG9u"
 LOOK: Any = {"type": "function", "name": "look", "parameters": {"type": "object"}}
 
 
@@ -317,11 +318,53 @@ def test_references_to_items_of_a_session_need_no_memory(
     assert [role for role, _ in contents(api, session)] == ["user", "assistant", "tool", "assistant"]
 
 
-def test_previous_response_without_session_is_refused(client: openai.OpenAI) -> None:
-    response = respond(client, input="Hello!")
-    refusal = refused(client, previous_response_id=response.id)
-    assert (refusal.status_code, refusal.param) == (400, "previous_response_id")
-    assert "X-Mochi-Session" in refusal.message
+@STREAMED
+def test_previous_response_without_session_is_continued(client: openai.OpenAI, stub: StubServer, stream: bool) -> None:
+    text = instruct(calls("look", at="sky"), words(3))
+    first = respond(client, stream, input=text, tools=[LOOK], instructions="Be kind.")
+    call: Any = first.output[-1]
+    output: Any = [{"type": "function_call_output", "call_id": call.call_id, "output": "blue"}]
+    second = respond(client, stream, input=output, previous_response_id=first.id)
+    assert second.previous_response_id == first.id
+    asked, answer, result = sent(stub)["messages"]
+    assert (asked["content"], answer["tool_calls"][0]["id"]) == (text, call.call_id)
+    assert result == {"role": "tool", "content": "blue", "tool_name": "look", "tool_call_id": call.call_id}
+    for question in ("And now?", "Or now?"):  # both continue the same response
+        respond(client, stream, input=[{"role": "user", "content": question}], previous_response_id=second.id)
+        roles = [message["role"] for message in sent(stub)["messages"]]
+        assert roles == ["user", "assistant", "tool", "assistant", "user"]
+        assert sent(stub)["messages"][-2]["content"] == second.output_text
+        assert sent(stub)["messages"][-1]["content"] == question
+
+
+def test_unknown_previous_response_names_the_session_header(client: openai.OpenAI, server: RunningServer) -> None:
+    session = str(server.api().create_session("mochi")["session_id"])
+    unstored = respond(client, input="Hello!", store=False)
+    in_session = respond(client, input="Hello!", extra_headers={"X-Mochi-Session": session})
+    for response_id in (unstored.id, in_session.id, "resp_1", ""):
+        refusal = refused(client, previous_response_id=response_id)
+        assert (refusal.status_code, refusal.param) == (400, "previous_response_id")
+        assert "X-Mochi-Session" in refusal.message
+
+
+def test_previous_response_can_contain_an_image_and_references(client: openai.OpenAI, stub: StubServer) -> None:
+    image = {"type": "input_image", "image_url": f"data:image/png;base64,{PIXEL}", "detail": "auto"}
+    question: Any = {"role": "user", "content": [{"type": "input_text", "text": "What is it?"}, image]}
+    first = respond(client, input=[question], model="echo")
+    reference: Any = {"type": "item_reference", "id": first.output[0].id}
+    second = respond(client, input=[question, reference, {"role": "user", "content": "Sure?"}], model="echo")
+    respond(client, model="echo", input="Really?", previous_response_id=second.id)
+    messages = sent(stub)["messages"]
+    assert [message["role"] for message in messages] == ["user", "assistant", "user", "assistant", "user"]
+    assert [len(message.get("images") or ()) for message in messages] == [1, 0, 0, 0, 0]
+    assert messages[1]["content"] == first.output_text
+
+
+def test_agent_continues_a_previous_response(client: openai.OpenAI, stub: StubServer) -> None:
+    asks: Any = {"model": "agent:helper"}
+    first = respond(client, input=instruct(words(2), words(3), label="A"), **asks)
+    assert respond(client, input="And now?", previous_response_id=first.id, **asks).output_text
+    assert any(message["content"] == first.output_text for message in sent(stub)["messages"])
 
 
 @STREAMED
@@ -369,7 +412,12 @@ def test_server_tools_run_on_server(client: openai.OpenAI) -> None:
         ({"temperature": 3}, 400, "temperature"),
         ({"max_output_tokens": 0}, 400, "max_output_tokens"),
         ({"reasoning": {"effort": "much"}}, 400, "reasoning.effort"),
-        ({"tools": [{"type": "web_search"}]}, 400, "tools[0].type"),
+        ({"tools": [{"type": "custom", "name": "apply_patch"}]}, 400, "tools[0]"),
+        ({"tools": [{"type": "namespace", "name": "x", "tools": [{"type": "custom"}]}]}, 400, "tools[0].tools[0]"),
+        ({"tools": [{"type": "web_search"}], "tool_choice": "required"}, 400, "tool_choice"),
+        ({"tools": [{"name": "look"}]}, 400, "tools[0]"),
+        ({"tools": ["look"]}, 400, "tools[0]"),
+        ({"tool_choice": {"type": "web_search"}}, 400, "tool_choice"),
         ({"tool_choice": {"type": "function", "name": "x"}}, 400, "tool_choice"),
         ({"text": {"format": {"type": "grammar"}}}, 400, "text.format"),
         ({"input": []}, 400, "input"),
@@ -420,12 +468,81 @@ def server_of_cut(tmp_path: Any) -> Any:
         yield server
 
 
-def test_oldest_items_are_dropped() -> None:
-    from mochi_server.protocols.responses import ResponseItems
+def test_oldest_values_are_dropped() -> None:
+    from mochi_server.protocols.responses.memory import RecentValues
 
-    items = ResponseItems(max_bytes=100)
-    items.add({"id": f"msg_{number}", "text": "x" * 20} for number in range(3))
-    assert [items.get(f"msg_{number}") is not None for number in range(3)] == [False, True, True]
+    for values in (RecentValues(max_bytes=700), RecentValues(max_bytes=10_000, max_count=2)):
+        for number in range(3):
+            values.add(str(number), b"x" * 20)
+        assert [values.get(str(number)) is not None for number in range(3)] == [False, True, True]
+
+
+def test_values_are_kept_for_an_hour() -> None:
+    from mochi_server.protocols.responses.memory import RecentValues
+
+    times = iter([0.0, 0.0, 3599.0, 3599.0, 3599.0, 3600.0, 3600.0])
+    values = RecentValues(max_bytes=1000, clock=lambda: next(times))
+    values.add("1", b"x")
+    assert values.get("1") == b"x"
+    values.add("2", b"y")
+    assert (values.get("1"), values.get("2")) == (None, b"y")
+
+
+def test_value_that_exceeds_the_limit_is_not_kept() -> None:
+    from mochi_server.protocols.responses.memory import RecentValues
+
+    values = RecentValues(1000)
+    values.add("0", b"x" * 2000)
+    values.add("1", b"x")
+    assert (values.get("0"), values.get("1")) == (None, b"x")
+
+
+@STREAMED
+def test_tools_of_openai_are_left_out(client: openai.OpenAI, stub: StubServer, stream: bool) -> None:
+    hosted: Any = [{"type": "web_search", "external_web_access": False}, {"type": "mcp", "server_label": "x"}]
+    response: Any = respond(client, stream, input="Hello!", tools=[*hosted, LOOK])
+    assert [tool["function"]["name"] for tool in sent(stub)["tools"]] == ["look"]
+    notices = [notice for notice in response.mochi["notices"] if notice["code"] == "TOOL_LEFT_OUT"]
+    assert [name in notice["message"] for name, notice in zip(("web_search", "mcp"), notices, strict=True)] == [
+        True
+    ] * 2
+
+
+@STREAMED
+def test_namespaces_are_flattened(client: openai.OpenAI, stub: StubServer, stream: bool) -> None:
+    tools: Any = [
+        {"type": "namespace", "name": "crm", "description": "Customers", "tools": [LOOK, LOOK | {"name": "find"}]},
+        LOOK,
+    ]
+    question: Any = {"role": "user", "content": instruct(calls("find", "crm__look"), words(2))}
+    first = respond(client, stream, input=[question], tools=tools)
+    assert [tool["function"]["name"] for tool in sent(stub)["tools"]] == ["look", "crm__look", "find"]
+    called = [item.model_dump(exclude_none=True) for item in first.output]
+    assert [(item["name"], item["namespace"]) for item in called] == [("find", "crm"), ("look", "crm")]
+    outputs = [{"type": "function_call_output", "call_id": item["call_id"], "output": "blue"} for item in called]
+    assert respond(client, stream, input=[question, *called, *outputs], tools=tools).output_text
+    _, answer, *results = sent(stub)["messages"]
+    assert [call["function"]["name"] for call in answer["tool_calls"]] == ["find", "crm__look"]
+    assert [result["tool_name"] for result in results] == ["find", "crm__look"]
+
+
+@pytest.mark.parametrize(
+    "tool",
+    [
+        {"type": "custom", "name": "apply_patch"},
+        {"type": "namespace", "name": "x", "tools": [{"type": "custom", "name": "apply_patch"}]},
+        {"type": "function", "name": "apply_patch", "parameters": {"properties": 5}},
+    ],
+)
+def test_refusal_names_the_tool(client: openai.OpenAI, tool: Any) -> None:
+    assert "'apply_patch'" in refused(client, tools=[tool]).message
+
+
+@pytest.mark.parametrize("mode", ["auto", "required"])
+def test_only_allowed_tools_are_offered(client: openai.OpenAI, stub: StubServer, mode: str) -> None:
+    choice: Any = {"type": "allowed_tools", "mode": mode, "tools": [{"type": "function", "name": "look"}]}
+    respond(client, input=instruct(calls("look")), tools=[LOOK, LOOK | {"name": "find"}], tool_choice=choice)
+    assert [tool["function"]["name"] for tool in sent(stub)["tools"]] == ["look"]
 
 
 @STREAMED

@@ -104,6 +104,41 @@ def test_model_is_forced_to_call(conversation: Conversation, choice: Any, names:
 
 
 @STREAMED
+@pytest.mark.parametrize("mode", ["auto", "required"])
+def test_only_allowed_tools_are_offered(conversation: Conversation, mode: str, stream: bool) -> None:
+    conversation.stream = stream
+    answer = conversation.send_message("Hello!", tools=[LOOK, WALK], tool_choice=allowed(mode, "walk"))
+    assert [tool["function"]["name"] for tool in conversation.sent[0]["tools"]] == ["walk"]
+    calls_made: Any = message_of(answer).tool_calls or ()
+    names = [call.function.name for call in calls_made]
+    assert names == (["walk"] if mode == "required" else [])
+
+
+def test_allowed_tools_must_exist(conversation: Conversation) -> None:
+    refusal = conversation.refused(tools=[LOOK], tool_choice=allowed("auto", "look", "fly"))
+    assert (refusal.status_code, refusal.param) == (400, "tool_choice")
+    assert "'fly'" in refusal.message
+
+
+@pytest.mark.parametrize(
+    ("fields", "param"),
+    [
+        ({"mode": "none", "tools": []}, "tool_choice.allowed_tools.mode"),
+        ({"mode": "auto"}, "tool_choice.allowed_tools.tools"),
+        ({"mode": "auto", "tools": ["look"]}, "tool_choice.allowed_tools.tools[0]"),
+    ],
+)
+def test_invalid_allowed_tools_are_refused(conversation: Conversation, fields: Any, param: str) -> None:
+    refusal = conversation.refused(tools=[LOOK], tool_choice={"type": "allowed_tools", "allowed_tools": fields})
+    assert (refusal.status_code, refusal.param) == (400, param)
+
+
+def allowed(mode: str, *names: str) -> Any:
+    tools = [{"type": "function", "function": {"name": name}} for name in names]
+    return {"type": "allowed_tools", "allowed_tools": {"mode": mode, "tools": tools}}
+
+
+@STREAMED
 def test_text_before_the_forced_call_is_dropped(stubborn: Conversation, model: StubbornModel, stream: bool) -> None:
     stubborn.stream, model.answer = stream, '{"name": "walk", "arguments": {"steps": 3}}'
     answer = stubborn.send_message("Hello!")

@@ -26,6 +26,13 @@ def discovery(data_dir: Path) -> AgentDiscoveryService:
     return AgentDiscoveryService(data_dir / "agents")
 
 
+def test_folder_agent_chats_is_never_an_agent(tmp_path: Path) -> None:
+    """Also if the agents' sessions are in another directory."""
+    write_agent(tmp_path)
+    (tmp_path / "agents" / "agent_chats").mkdir()
+    assert AgentDiscoveryService(tmp_path / "agents", tmp_path / "elsewhere").names() == ["helper"]
+
+
 def test_agent_has_description_prompt_model_and_tools(tmp_path: Path) -> None:
     write_agent(
         tmp_path, SKILL='---\ndescription: "Reads: and writes"\nmodel: qwen3:8b\n---\n\nYou help.\n---\nAlways.\n'
@@ -53,8 +60,6 @@ def test_files_and_hidden_folders_are_not_agents(tmp_path: Path) -> None:
     (tmp_path / "agents" / "README.md").write_text("Read me.")
     assert discovery(tmp_path).discover() == {}
     assert AgentDiscoveryService(tmp_path / "none").discover() == {}
-    elsewhere = AgentDiscoveryService(tmp_path / "agents", tmp_path / "agents" / "_draft")
-    assert "reserved" in str(elsewhere.discover()["agent_chats"].error_message)
 
 
 @pytest.mark.parametrize(

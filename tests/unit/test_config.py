@@ -31,7 +31,7 @@ APPENDIX_B = {
 
 @pytest.fixture(autouse=True)
 def no_settings_in_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in [name for name in os.environ if name.startswith("MOCHI_")]:
+    for name in [name for name in os.environ if name.startswith("MOCHI_") or name == "OLLAMA_HOST"]:
         monkeypatch.delenv(name)
 
 
@@ -48,6 +48,30 @@ def test_arguments_override_environment_and_defaults(monkeypatch: pytest.MonkeyP
     assert MochiServerSettings(port=1).port == 1
     assert MochiServerSettings().log_level == "DEBUG"
     assert MochiServerSettings().api_keys == ("a", "b")
+
+
+@pytest.mark.parametrize("name", ["api_keys", "summary_unsupported_models"])
+@pytest.mark.parametrize(
+    ("value", "items"),
+    [('["a", "b,c"]', ("a", "b,c")), (' [" a "] ', ("a",)), ("[]", ()), ("a,[b]", ("a", "[b]")), ("[a", ("[a",))],
+)
+def test_lists_are_json_or_separated_by_commas(
+    monkeypatch: pytest.MonkeyPatch, name: str, value: str, items: tuple[str, ...]
+) -> None:
+    monkeypatch.setenv(f"MOCHI_{name.upper()}", value)
+    assert getattr(MochiServerSettings(), name) == items
+
+
+def test_origins_can_be_a_json_list(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("MOCHI_ALLOWED_ORIGINS", '["https://chat.example", "null"]')
+    assert MochiServerSettings().allowed_origins == ("https://chat.example", "null")
+
+
+@pytest.mark.parametrize("value", ["['k']", "[k]", '["k", 5]', '[["k"]]', '["k",]', '["", "k"]'])
+def test_invalid_json_list_is_refused(monkeypatch: pytest.MonkeyPatch, value: str) -> None:
+    monkeypatch.setenv("MOCHI_API_KEYS", value)
+    with pytest.raises(ValidationError):
+        MochiServerSettings()
 
 
 @pytest.mark.parametrize("keys", [[""], ["a", " "]])
@@ -158,3 +182,26 @@ def test_app_accepts_overrides_and_settings(tmp_path: Path) -> None:
 def test_ollama_host_without_scheme_has_the_default_port() -> None:
     assert MochiServerSettings(ollama_host="192.168.1.100").ollama_host == "http://192.168.1.100:11434"
     assert MochiServerSettings(ollama_host="box:8080").ollama_host == "http://box:8080"
+
+
+@pytest.mark.parametrize(
+    ("host", "url"),
+    [
+        ("0.0.0.0", "http://127.0.0.1:11434"),  # noqa: S104 - an address to connect to
+        ("0.0.0.0:11500", "http://127.0.0.1:11500"),
+        ("http://0.0.0.0:11500/", "http://127.0.0.1:11500"),
+        ("[::]:11500", "http://[::1]:11500"),
+        ("::", "http://[::1]:11434"),
+        (":11500", "http://127.0.0.1:11500"),
+        ("gpu.example", "http://gpu.example:11434"),
+        (' "gpu.example:80" ', "http://gpu.example:80"),
+        ("https://gpu.example/ollama", "https://gpu.example/ollama"),
+        ("", "http://localhost:11434"),
+    ],
+)
+def test_address_of_ollama_defaults_to_ollama_host(monkeypatch: pytest.MonkeyPatch, host: str, url: str) -> None:
+    monkeypatch.setenv("OLLAMA_HOST", host)
+    assert MochiServerSettings().ollama_host == url
+    assert MochiServerSettings(ollama_host="http://other:1").ollama_host == "http://other:1"
+    monkeypatch.setenv("MOCHI_OLLAMA_HOST", "http://third:1")
+    assert MochiServerSettings().ollama_host == "http://third:1"

@@ -1,5 +1,6 @@
 """The library examples of the specification."""
 
+import inspect
 import logging
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
@@ -49,6 +50,14 @@ def test_chat_response_reads_like_that_of_the_ollama_library(stub: StubServer) -
     assert not hasattr(pieces[0].message, "colour")
     with pytest.raises(KeyError):
         pieces[0]["colour"]
+
+
+def test_synchronous_stream_has_a_synchronous_signature() -> None:
+    signature = inspect.signature(OllamaClient.chat_stream)
+    names = ["self", "model", "messages", "tools", "think", "context_window"]
+    assert list(signature.parameters) == names
+    assert signature.return_annotation == Iterator[ChatResponse]
+    assert not hasattr(OllamaClient.chat_stream, "__wrapped__")
 
 
 def test_models_read_like_those_of_the_ollama_library(stub: StubServer) -> None:

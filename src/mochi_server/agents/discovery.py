@@ -58,7 +58,8 @@ class AgentDiscoveryService:
             logger.warning("Agents directory unreadable path=%s: %s", self._directory, error.strerror)
             return []
         chats = self._chats.resolve()
-        return sorted(p.name for p in folders if not p.name.startswith(("_", ".")) and p.resolve() != chats)
+        others = [path.name for path in folders if path.name != CHATS_FOLDER and path.resolve() != chats]
+        return sorted(name for name in others if not name.startswith(("_", ".")))
 
     def find(self, name: str) -> AgentDefinition:
         """Import the agent in the folder ``name``. If the import fails, return an invalid agent. Never raises."""

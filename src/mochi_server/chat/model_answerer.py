@@ -232,10 +232,12 @@ def _select(own: Toolbox, selected: ToolSelection) -> Toolbox:
         return LimitedToolbox(own, names=())
     toolbox = JoinedToolbox(ClientToolbox(selected.client_tools), own) if selected.client_tools else own
     if selected.only is not None:
-        toolbox = LimitedToolbox(toolbox, names=[selected.only])
-    if selected.must_call and not toolbox.schemas():
-        missing = f"there is no tool {selected.only!r}" if selected.only is not None else "the request has no tools"
-        raise errors.ValidationFailed.at("tool_choice", f"{missing}; add one to `tools`")
+        toolbox = LimitedToolbox(toolbox, names=selected.only)
+    names = {schema["function"]["name"] for schema in toolbox.schemas()}
+    missing = [f"there is no tool {name!r}" for name in sorted((selected.only or frozenset()) - names)]
+    if missing or (selected.must_call and not names):
+        problem = missing[0] if missing else "the request has no tools"
+        raise errors.ValidationFailed.at("tool_choice", f"{problem}; add one to `tools`")
     return toolbox
 
 

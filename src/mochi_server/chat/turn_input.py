@@ -47,13 +47,13 @@ class ToolSelection:
     client_tools: Sequence[dict[str, Any]] = ()  # schemas of the tools that the client runs, in Ollama's format
     may_call: bool = True
     must_call: bool = False  # whether the first answer must call a tool
-    only: str | None = None  # name of the only tool to offer, or None to offer all tools
+    only: frozenset[str] | None = None  # names of the only tools to offer, or None to offer all tools
     parallel: bool = True  # whether an answer may call several tools; else the server drops all but the first
 
     @property
     def offered_client_tools(self) -> frozenset[str]:
         names = (tool["function"]["name"] for tool in self.client_tools)
-        return frozenset(name for name in names if self.may_call and self.only in (None, name))
+        return frozenset(name for name in names if self.may_call and (self.only is None or name in self.only))
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,6 +2,7 @@
 
 import argparse
 import errno
+import os
 import sys
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, NoReturn
@@ -250,12 +251,16 @@ def _copy(source: str, target: str) -> int:
 
 
 def _print_invalid_setting(error: "ValidationError", options: dict[str, Any]) -> int:
-    from mochi_server.config import without_credentials
+    from mochi_server.config import OLLAMA_HOST, without_credentials
+    from mochi_server.util.text import MASK
 
     problem = error.errors(include_url=False)[0]
     name = str(problem["loc"][0]) if problem["loc"] else "settings"
     setting = _flag(name) if name in options else f"MOCHI_{name.upper()}"
+    if setting == f"MOCHI_{OLLAMA_HOST}" and setting not in os.environ:
+        setting = OLLAMA_HOST
     value = without_credentials(problem["input"]) if isinstance(problem["input"], str) else repr(problem["input"])
+    value = MASK if name == "api_keys" else value
     return _print_error(f"{setting}: {problem['msg'].removeprefix('Value error, ')} (got {value})")
 
 

@@ -1,7 +1,9 @@
 """Types that several schemas share: options of Ollama, stored messages, events and the error envelope."""
 
+import json
 import re
 from collections.abc import Collection, Iterable
+from contextlib import suppress
 from dataclasses import dataclass
 from itertools import groupby
 from typing import Annotated, Any, Literal, get_args
@@ -15,6 +17,7 @@ from pydantic import (
     StringConstraints,
     TypeAdapter,
     ValidationError,
+    ValidationInfo,
     WithJsonSchema,
     create_model,
     model_validator,
@@ -57,14 +60,15 @@ def _checked_options(options: dict[str, Any]) -> dict[str, Any]:
     return options
 
 
-def _readable_parameters(schema: dict[str, Any]) -> dict[str, Any]:
+def _readable_parameters(schema: dict[str, Any], info: ValidationInfo) -> dict[str, Any]:
+    tool = f"the tool {info.data.get('name')!r}: "
     match schema.get("properties"):
         case dict(properties) if not all(isinstance(each, dict) for each in properties.values()):
-            raise ValueError("each of the `properties` must be an object")
+            raise ValueError(f"{tool}each of the `properties` must be an object")
         case dict() | None:
             return schema
         case _:
-            raise ValueError("`properties` must be an object")
+            raise ValueError(f"{tool}`properties` must be an object")
 
 
 class Body(BaseModel, strict=True):
@@ -77,6 +81,20 @@ class Body(BaseModel, strict=True):
             orjson.dumps(data)
         except TypeError as error:
             raise ValueError(f"the body contains a value that cannot be stored: {error}") from error
+        return data
+
+
+class UnstoredBody(Body):
+    """Base of request bodies that are not stored. Integers that exceed 64 bits become floats, as in JavaScript."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _has_no_large_integers(cls, data: Any) -> Any:
+        try:
+            orjson.dumps(data)
+        except TypeError:
+            with suppress(ValueError, TypeError, RecursionError):  # `Body` rejects what is left
+                return orjson.loads(json.dumps(data))
         return data
 
 

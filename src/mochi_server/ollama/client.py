@@ -1,31 +1,12 @@
 """Synchronous client of Ollama."""
 
 import asyncio
-from collections.abc import AsyncGenerator, Callable, Generator
-from functools import wraps
-from typing import Concatenate
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
 
 from mochi_server.ollama.async_client import AsyncOllamaClient
-from mochi_server.util.blocking import BlockingClient, P, T, blocking, run
-
-
-def _blocking_iterator(
-    method: Callable[Concatenate[AsyncOllamaClient, P], AsyncGenerator[T, None]],
-) -> Callable[Concatenate["OllamaClient", P], Generator[T, None, None]]:
-    @wraps(method)
-    def iterate(self: "OllamaClient", /, *args: P.args, **kwargs: P.kwargs) -> Generator[T, None, None]:
-        items = method(self._client, *args, **kwargs)
-
-        async def next_item() -> T | None:
-            return await anext(items, None)
-
-        try:
-            while (item := run(next_item(), self._loop)) is not None:
-                yield item
-        finally:  # do not wait, because the garbage collector may run this in the loop's thread
-            asyncio.run_coroutine_threadsafe(items.aclose(), self._loop)
-
-    return iterate
+from mochi_server.ollama.types import ChatMessage, ChatResponse
+from mochi_server.util.blocking import BlockingClient, blocking, run
 
 
 class OllamaClient(BlockingClient[AsyncOllamaClient]):
@@ -39,5 +20,24 @@ class OllamaClient(BlockingClient[AsyncOllamaClient]):
     list_models = blocking(AsyncOllamaClient.list_models)
     find_model = blocking(AsyncOllamaClient.find_model)
     show_model_details = blocking(AsyncOllamaClient.show_model_details)
-    chat_stream = _blocking_iterator(AsyncOllamaClient.chat_stream)
     chat = blocking(AsyncOllamaClient.chat)
+
+    def chat_stream(
+        self,
+        model: str,
+        messages: Sequence[ChatMessage],
+        tools: Sequence[Mapping[str, Any]] | None = None,
+        think: bool | str | None = None,
+        context_window: int | None = None,
+    ) -> Iterator[ChatResponse]:
+        """Like ``chat``, but yield the chunks of the answer. If the iterator is closed, Ollama stops generating."""
+        chunks = self._client.chat_stream(model, messages, tools, think, context_window)
+
+        async def next_chunk() -> ChatResponse | None:
+            return await anext(chunks, None)
+
+        try:
+            while (chunk := run(next_chunk(), self._loop)) is not None:
+                yield chunk
+        finally:  # do not wait, because the garbage collector may run this in the loop's thread
+            asyncio.run_coroutine_threadsafe(chunks.aclose(), self._loop)

@@ -24,7 +24,7 @@ from mochi_server.errors import (
     ValidationFailed,
 )
 from mochi_server.models.chat import ToolCallExecuted
-from mochi_server.models.common import Body, IdempotencyKey, OnDisconnect, Options, Text, ToolParameters
+from mochi_server.models.common import Body, IdempotencyKey, OnDisconnect, Options, Text, ToolParameters, UnstoredBody
 from mochi_server.sessions.types import FiniteObject, Format, KeepAlive, Think, ThinkLevel, ToolExecutionPolicy
 from mochi_server.util.validation import Items
 from mochi_server.web.requests import ErrorFormat
@@ -37,6 +37,11 @@ _Item = TypeVar("_Item")
 TEXT_OR_LIST = Discriminator(lambda value: "list" if isinstance(value, list) else "text")
 TextOr = Annotated[Annotated[Text, Tag("text")] | Annotated[_Item, Tag("list")], TEXT_OR_LIST]
 """A text or a list. Because of the tags, the error for an invalid item does not contain the error for a text."""
+WordOr = Annotated[
+    Annotated[Literal["none", "auto", "required"], Tag("word")] | Annotated[_Item, Tag("object")],
+    Discriminator(lambda value: "word" if isinstance(value, str) else "object"),
+]
+"""A word for `tool_choice`, or an object."""
 _DATA_URL = re.compile(r"data:(image/[\w.+-]+)?;base64,", re.IGNORECASE)
 TOOL_CHOICE = "Whether the model may or must call a tool. It is enforced for the first answer of the turn."
 PARALLEL = "If `false`, each answer calls one tool at most. The server drops further calls."
@@ -127,6 +132,14 @@ class NamedFunction(Body):
     name: str
 
 
+class AllowedFunctions(Body):
+    """The functions that the model may call. With the mode `required`, it must call one of them."""
+
+    type: Literal["allowed_tools"]
+    mode: Literal["auto", "required"]
+    tools: Items[NamedFunction]
+
+
 class TextPart(Body):
     """Text of a message."""
 
@@ -181,7 +194,7 @@ class Metadata(Body, extra="allow"):
     session_id: str | None = None
 
 
-class AnswerRequest(Body):
+class AnswerRequest(UnstoredBody):
     """Base of OpenAI's requests for an answer: the model and its options, and the session in ``metadata``."""
 
     model: str = Field(min_length=1, description="Model of Ollama, or `agent:NAME`.")
@@ -267,17 +280,20 @@ class FrontendOptions(Body):
 def tool_selection(
     headers: MochiHeaders,
     client_tools: list[dict[str, Any]] | None = None,
-    choice: str | NamedFunction | None = None,
+    choice: str | NamedFunction | AllowedFunctions | None = None,
     *,
     parallel: bool | None = None,
 ) -> ToolSelection:
-    """Return the tools of a request. ``choice`` is a word such as `required`, or a function."""
-    only = choice.name if isinstance(choice, NamedFunction) else None
+    """Return the tools of a request. ``choice`` is a word such as `required`, a function, or the allowed functions."""
+    only = frozenset([choice.name]) if isinstance(choice, NamedFunction) else None
+    must_call = choice == "required" or only is not None
+    if isinstance(choice, AllowedFunctions):
+        only, must_call = frozenset(function.name for function in choice.tools), choice.mode == "required"
     return ToolSelection(
         names=headers.tool_names,
         client_tools=client_tools or (),
         may_call=choice != "none",
-        must_call=choice == "required" or only is not None,
+        must_call=must_call,
         only=only,
         parallel=parallel is not False,
     )

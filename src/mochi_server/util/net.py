@@ -17,6 +17,12 @@ def full_url(host: str) -> str:
     return f"http://{address}{port}{slash}{path}"
 
 
+def reachable_host(host: str) -> str:
+    """Replace a wildcard or missing address in ``host`` by the loopback address, as clients of Ollama do."""
+    wildcard = r"^(.*://|)(0\.0\.0\.0|\[?::\]?|(?=:\d))(?=[:/]|$)"
+    return re.sub(wildcard, lambda found: found[1] + ("[::1]" if "::" in found[2] else "127.0.0.1"), host)
+
+
 @lru_cache(maxsize=16)
 def is_loopback(host: str) -> bool:
     """Return whether a host name or address is a loopback address."""

@@ -12,7 +12,7 @@ from mochi_server import errors
 from mochi_server.chat.turn_input import GenerationOptions, Location, TurnInput
 from mochi_server.dependencies import ServicesDep
 from mochi_server.errors import ValidationFailed
-from mochi_server.models.common import Body, Text, ToolParameters
+from mochi_server.models.common import Body, Text, ToolParameters, UnstoredBody
 from mochi_server.protocols import schemas
 from mochi_server.protocols.anthropic.encoder import ANTHROPIC_ERRORS, MessageEncoder, encode_error
 from mochi_server.protocols.completions import answer_responses, estimate, start
@@ -122,7 +122,7 @@ class OutputConfig(Body):
     format: schemas.SchemaText | None = None
 
 
-class CountRequest(Body):
+class CountRequest(UnstoredBody):
     """A conversation. A null field counts as absent. Unknown fields, such as `cache_control`, are ignored."""
 
     model: str = Field(min_length=1, description="Model of Ollama, or `agent:NAME`.")

@@ -122,6 +122,28 @@ class NamedTool(Body):
     function: schemas.NamedFunction
 
 
+class AllowedList(Body):
+    """The tools that the model may call. With the mode `required`, it must call one of them."""
+
+    mode: Literal["auto", "required"]
+    tools: Items[NamedTool]
+
+
+class AllowedTools(Body):
+    """Limit on the tools that the model may call. The server does not offer any other tool to the model."""
+
+    type: Literal["allowed_tools"]
+    allowed_tools: AllowedList
+
+    @property
+    def function(self) -> schemas.AllowedFunctions:
+        names = [tool.function for tool in self.allowed_tools.tools]
+        return schemas.AllowedFunctions.model_construct(mode=self.allowed_tools.mode, tools=names)
+
+
+_Choice = schemas.WordOr[Annotated[NamedTool | AllowedTools, Field(discriminator="type")]]
+
+
 class JsonSchema(Body):
     """Schema of the answer."""
 
@@ -160,7 +182,7 @@ class CompletionRequest(schemas.AnswerRequest, json_schema_extra={"examples": [_
     messages: Items[AnyMessage] = Field(min_length=1, description="The conversation; in a session, its new messages.")
     stream_options: StreamOptions | None = Field(None, description="`include_usage` adds a chunk with token counts.")
     tools: Items[ClientTool] | None = Field(None, description="Tools that the client runs.")
-    tool_choice: Literal["none", "auto", "required"] | NamedTool | None = Field(None, description=schemas.TOOL_CHOICE)
+    tool_choice: _Choice | None = Field(None, description=schemas.TOOL_CHOICE)
     parallel_tool_calls: bool | None = Field(None, description=schemas.PARALLEL)
     response_format: _Format | None = Field(None, description="Text, any JSON object, or JSON that matches a schema.")
     max_tokens: MaxTokens = None
@@ -304,7 +326,7 @@ async def parse_completion(request: CompletionRequest, headers: MochiHeaders) ->
     messages = [_stored(message) for message in request.messages]
     add_tool_names(messages)
     tools = [tool.function.to_ollama() for tool in request.tools or ()]
-    choice = request.tool_choice.function if isinstance(request.tool_choice, NamedTool) else request.tool_choice
+    choice = request.tool_choice.function if isinstance(request.tool_choice, Body) else request.tool_choice
     turn = request.turn(
         headers,
         tool_selection(headers, tools, choice, parallel=request.parallel_tool_calls),

@@ -10,7 +10,7 @@ from pydantic import BaseModel, BeforeValidator, Field, Tag
 from mochi_server.errors import ModelNotFound, OllamaError, ValidationFailed
 from mochi_server.inference.gateway import FixedPrompt, ModelGateway, ModelRequest
 from mochi_server.inference.windows import PromptSize
-from mochi_server.models.common import Body, Text
+from mochi_server.models.common import Text, UnstoredBody
 from mochi_server.ollama.types import ModelInfo
 from mochi_server.protocols.schemas import TEXT_OR_LIST, RejectedOption
 from mochi_server.util.validation import Items
@@ -36,7 +36,9 @@ _Input = Annotated[
 ]
 
 
-class EmbeddingRequest(Body, json_schema_extra={"examples": [{"model": "nomic-embed-text", "input": "Hello!"}]}):
+class EmbeddingRequest(
+    UnstoredBody, json_schema_extra={"examples": [{"model": "nomic-embed-text", "input": "Hello!"}]}
+):
     """Texts to embed. Unknown fields are ignored."""
 
     model: str = Field(min_length=1, description="Model of Ollama.")

@@ -1,8 +1,7 @@
 """OpenAI's Responses API: route `/v1/responses`, its schemas, and the conversion of requests to turns."""
 
 import re
-from collections import OrderedDict
-from collections.abc import Iterable, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from secrets import token_hex
@@ -23,7 +22,10 @@ from mochi_server.protocols import schemas
 from mochi_server.protocols.completions import answer_responses, start
 from mochi_server.protocols.conversation import SentMessages, add_tool_names, decode_images, new_message, tool_call
 from mochi_server.protocols.encoder import respond
+from mochi_server.protocols.parts import Notice
 from mochi_server.protocols.responses.encoder import ResponseEncoder
+from mochi_server.protocols.responses.memory import RecentValues
+from mochi_server.protocols.responses.tools import HostedTool, ResponseTool, flattened
 from mochi_server.protocols.schemas import (
     OPENAI_ERRORS,
     HeadersParam,
@@ -78,6 +80,7 @@ class FunctionCall(Body):
     type: Literal["function_call"]
     call_id: str
     name: str
+    namespace: str | None = None
     arguments: str
 
 
@@ -130,6 +133,7 @@ InputItem = Annotated[
     ),
 ]
 ITEM: TypeAdapter[Any] = TypeAdapter(InputItem)
+ITEMS: TypeAdapter[list[Any]] = TypeAdapter(list[InputItem])
 
 
 _LOGPROBS = "message.output_text.logprobs"
@@ -142,18 +146,13 @@ def _without_logprobs(include: list[str] | None) -> list[str] | None:
     return include
 
 
-class _Typed(Body):
-    type: Literal["function"]
-
-
-class ResponseFunction(schemas.FunctionTool, _Typed):
-    """A function of the client that the model may call. ``parameters`` is a JSON schema."""
-
-
 class NamedResponseFunction(schemas.NamedFunction):
     """The function that the model should call. The server does not offer any other function to the model."""
 
     type: Literal["function"]
+
+
+_Choice = schemas.WordOr[Annotated[NamedResponseFunction | schemas.AllowedFunctions, Field(discriminator="type")]]
 
 
 class TextOptions(Body):
@@ -169,12 +168,12 @@ class ResponseRequest(
 
     input: schemas.TextOr[Annotated[Items[InputItem], Field(min_length=1)]] = Field(description="A message, or items.")
     instructions: Text | None = Field(None, description="System message of this request.")
-    previous_response_id: str | None = Field(None, description="Only in a session: the ID of its latest response.")
-    store: bool | None = Field(None, description="If `false`, later requests cannot refer to the output items.")
-    tools: Items[ResponseFunction] | None = Field(None, description="Functions that the client runs.")
-    tool_choice: Literal["none", "auto", "required"] | NamedResponseFunction | None = Field(
-        None, description=schemas.TOOL_CHOICE
+    previous_response_id: str | None = Field(
+        None, description="Response to continue. In a session, the latest one; else one of the last hour."
     )
+    store: bool | None = Field(None, description="If `false`, later requests cannot refer to the output items.")
+    tools: Items[ResponseTool] | None = Field(None, description="Functions that the client runs, and namespaces.")
+    tool_choice: _Choice | None = Field(None, description=schemas.TOOL_CHOICE)
     parallel_tool_calls: bool | None = Field(None, description=schemas.PARALLEL)
     text: TextOptions | None = Field(None, description="`format`: text, any JSON object, or JSON that fits a schema.")
     max_output_tokens: schemas.TokenLimit | None = Field(
@@ -279,67 +278,69 @@ def _is_latest(session: ChatSession, start: int) -> bool:
     return True
 
 
-class ResponseItems:
-    """Output items of recent responses. If the items exceed ``max_bytes``, the oldest are dropped.
+class Memory:
+    """Recent responses without a session: their output items, and the conversations up to each response.
 
     Some clients send the ID of an item instead of the item, as the AI SDK does by default.
     """
 
-    def __init__(self, max_bytes: int = 32 * 1024 * 1024) -> None:
-        self._max_bytes, self._size = max_bytes, 0
-        self._items: OrderedDict[str, bytes] = OrderedDict()
+    def __init__(self) -> None:
+        self._items = RecentValues(32 * 1024 * 1024)
+        self._conversations = RecentValues(64 * 1024 * 1024, 1000)
 
-    def add(self, items: Iterable[dict[str, Any]]) -> None:
-        for item in items:
-            self._items[item["id"]] = encoded = orjson.dumps(item)
-            self._size += len(encoded)
-        while self._size > self._max_bytes:
-            self._size -= len(self._items.popitem(last=False)[1])
+    def add(self, response_id: str, conversation: list[InputItem], output: list[dict[str, Any]]) -> None:
+        for item in output:
+            self._items.add(item["id"], orjson.dumps(item))
+        items = [item.model_dump(exclude_none=True) for item in conversation]
+        self._conversations.add(response_id, orjson.dumps([*items, *output]))
 
-    def get(self, item_id: str) -> dict[str, Any] | None:
-        """Return an item, or None if it is unknown."""
-        encoded = self._items.get(item_id)
-        return None if encoded is None else orjson.loads(encoded)
+    def conversation(self, request: ResponseRequest, *, is_session: bool) -> list[InputItem]:
+        """Return the items before a request and those of the request. Raises ``ValidationFailed`` for an unknown ID."""
+        sent = [InputMessage(role="user", content=request.input)] if isinstance(request.input, str) else request.input
+        resolved = [self._resolve(item, index, is_session=is_session) for index, item in enumerate(sent)]
+        if request.previous_response_id is None or is_session:
+            return resolved
+        if (earlier := self._conversations.get(request.previous_response_id)) is None:
+            problem = "is not in the server's memory; name a session in X-Mochi-Session, or send the whole conversation"
+            raise ValidationFailed.at("previous_response_id", f"{request.previous_response_id!r} {problem}")
+        return [*ITEMS.validate_json(earlier), *resolved]
+
+    def _resolve(self, item: InputItem, index: int, *, is_session: bool) -> InputItem:
+        if not isinstance(item, ItemReference):
+            return item
+        if (referenced := self._items.get(item.id)) is not None:
+            found: InputItem = ITEM.validate_json(referenced)
+            return found
+        if is_session:  # the session has the item, which is from the model
+            return item
+        problem = "is not in the server's memory; send the item itself, or set `store` to false in the client"
+        raise ValidationFailed.at(f"input[{index}].id", f"the item {item.id!r} {problem}")
 
 
 async def parse(
-    request: ResponseRequest, headers: MochiHeaders, items: ResponseItems
+    request: ResponseRequest, headers: MochiHeaders, items: Sequence[InputItem]
 ) -> tuple[TurnInput, SentMessages]:
-    """Return the options of a request and its messages. ``items`` has the items that the request refers to by ID.
-
-    Raises ``ValidationFailed`` for an invalid or unknown item.
-    """
-    is_session = request.session_id(headers) is not None
-    if request.previous_response_id is not None and not is_session:
-        problem = "responses are not stored; name a session in X-Mochi-Session, or send the whole conversation"
-        raise ValidationFailed.at("previous_response_id", problem)
+    """Return the options of a request and the messages of the conversation ``items``. Raises ``ValidationFailed``."""
     text_format = request.text.format if request.text else None
-    tools = [tool.to_ollama() for tool in request.tools or ()]
+    functions = flattened(request.tools or ())
+    tools = [tool.model_copy(update={"name": name}).to_ollama() for name, (tool, _) in functions.items()]
     turn = request.turn(
         headers,
         tool_selection(headers, tools, request.tool_choice, parallel=request.parallel_tool_calls),
         limit=request.max_output_tokens,
         answer_format=text_format.to_ollama() if text_format else None,
     )
-    sent = await _messages(request, items, is_session=is_session)
+    names = {(namespace, tool.name): name for name, (tool, namespace) in functions.items()}
+    sent = await _messages(request.instructions, items, names)
     return turn, replace(sent, check=partial(_check_previous, request.previous_response_id))
 
 
-async def _messages(request: ResponseRequest, items: ResponseItems, *, is_session: bool) -> SentMessages:
-    reader = _ItemReader([new_message("system", request.instructions)] if request.instructions else [])
-    if isinstance(request.input, str):
-        reader.messages.append(new_message("user", request.input))
-        return SentMessages(reader.messages)
-    for index, item in enumerate(request.input):
-        if not isinstance(item, ItemReference):
-            reader.add(item)
-        elif (referenced := items.get(item.id)) is not None:
-            reader.add(ITEM.validate_python(referenced))
-        elif is_session:  # the session has the item, which is from the model
-            reader.answer()
-        else:
-            problem = "is not in the server's memory; send the item itself, or set `store` to false in the client"
-            raise ValidationFailed.at(f"input[{index}].id", f"the item {item.id!r} {problem}")
+async def _messages(
+    instructions: str | None, items: Sequence[InputItem], names: Mapping[tuple[str | None, str], str]
+) -> SentMessages:
+    reader = _ItemReader([new_message("system", instructions)] if instructions else [], names)
+    for item in items:
+        reader.add(item)
     add_tool_names(reader.messages)
     images = {index: await decode_images(urls, ("messages", index)) for index, urls in reader.image_urls.items()}
     return SentMessages(reader.messages, images)
@@ -350,6 +351,7 @@ class _ItemReader:
     """Converter of input items to messages. Consecutive items from the model become one assistant message."""
 
     messages: list[Message]
+    tool_names: Mapping[tuple[str | None, str], str]  # names that the model sees, by namespace and name
     image_urls: dict[int, dict[Location, str]] = field(default_factory=dict)
 
     def add(self, item: InputItem) -> None:
@@ -361,13 +363,16 @@ class _ItemReader:
                 self._append(new_message(role, joined_text(item.content)), item.content)
             case FunctionCall():
                 calls = self.answer().setdefault("tool_calls", [])
-                calls.append(tool_call(len(calls), item.call_id, item.name, item.arguments))
+                name = self.tool_names.get((item.namespace, item.name), item.name)
+                calls.append(tool_call(len(calls), item.call_id, name, item.arguments))
             case FunctionCallOutput():
                 result: Message = {**new_message("tool", joined_text(item.output)), "tool_call_id": item.call_id}
                 self._append(result, item.output)
             case ReasoningItem():
                 message = self.answer("content", "tool_calls", "thinking")
                 message["thinking"] = "\n".join(part.text for part in item.content or item.summary)
+            case ItemReference():
+                self.answer()
 
     def answer(self, *unset: str) -> Message:
         """Return the last message if it is from the model and its fields ``unset`` are empty, else append one."""
@@ -389,7 +394,8 @@ PROTOCOL = Protocol(
     OPENAI_PREFIX, router, openai_stream_error, OPENAI_ERRORS, resumes=False, turn_paths=("/responses",)
 )
 
-_ITEMS: WeakKeyDictionary[Services, ResponseItems] = WeakKeyDictionary()  # items of the responses of each running app
+_MEMORY: WeakKeyDictionary[Services, Memory] = WeakKeyDictionary()  # recent responses of each running app
+_LEFT_OUT = "Only OpenAI's own API has the tool {!r}. The request omits this tool."
 
 
 @router.post(
@@ -401,13 +407,18 @@ async def create_response(
     request: Request, body: ResponseRequest, services: ServicesDep, headers: HeadersParam
 ) -> Response:
     """Answer the items of a conversation with one JSON response or a stream of events."""
-    items = _ITEMS.setdefault(services, ResponseItems())
-    session_id = body.session_id(headers)
+    memory, session_id = _MEMORY.setdefault(services, Memory()), body.session_id(headers)
+    items = memory.conversation(body, is_session=session_id is not None)
     names = {"messages": "input", "response_format": "text.format"}
     run = await start(request, session_id, parse(body, headers, items), **names)
     # In a session, the ID contains the index of the first message of the turn, for `_check_previous`.
     new_id = f"resp_{token_hex(12)}" if session_id is None else f"resp_{session_id}_{run.position}_{run.run_id}"
     fields = body.echo() | {"id": new_id, "store": session_id is not None}
     refers = session_id is None and body.store is not False
-    encoder = ResponseEncoder(run, fields, items.add if refers else lambda _: None)
+    on_items = partial(memory.add, str(new_id), items) if refers else lambda _: None
+    texts = [_LEFT_OUT.format(tool.type) for tool in body.tools or () if isinstance(tool, HostedTool)]
+    notices = [Notice("warning", {"code": "TOOL_LEFT_OUT", "message": text}) for text in texts]
+    functions = flattened(body.tools or ())
+    called = {name: {"name": tool.name, "namespace": space} for name, (tool, space) in functions.items() if space}
+    encoder = ResponseEncoder(run, fields, on_items, notices, called)
     return await respond(request, encoder, stream=body.stream)

@@ -1,7 +1,8 @@
 """Encoding of a run for OpenAI's Responses API: as events of a stream, or as a complete response."""
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from http import HTTPStatus
 from secrets import token_hex
 from typing import Any
@@ -11,19 +12,24 @@ import orjson
 from mochi_server.chat.run import Run
 from mochi_server.errors import ContextOverflow, MochiError
 from mochi_server.protocols.encoder import BlockEncoder, named_frame
-from mochi_server.protocols.parts import End, Json, Part, Reasoning, Text, extra_fields, is_cut, usage
+from mochi_server.protocols.parts import End, Json, Notice, Part, Reasoning, Text, extra_fields, is_cut, usage
 from mochi_server.protocols.schemas import http_status
 from mochi_server.tools.toolbox import ToolInvocation
+
+OnItems = Callable[[list[Json]], object]
 
 
 class ResponseEncoder(BlockEncoder):
     """Encoder of a run as events of the Responses API.
 
     ``fields`` are the fields of the response that are known before the run: its ID and the repeated fields of the
-    request. ``on_items`` receives the output items of a response that has not failed.
+    request. ``on_items`` receives the output items of a response that has not failed. ``notices`` are added to the
+    notices of the run. ``called`` has the name and namespace of functions whose name differs for the model.
     """
 
-    def __init__(self, run: Run, fields: Json, on_items: Callable[[list[Json]], None]) -> None:
+    def __init__(
+        self, run: Run, fields: Json, on_items: OnItems, notices: Sequence[Notice], called: Mapping[str, Json]
+    ) -> None:
         super().__init__(run)
         self._response: Json = {
             "object": "response",
@@ -38,7 +44,7 @@ class ResponseEncoder(BlockEncoder):
             "truncation": "disabled",
             **fields,
         }
-        self._on_items = on_items
+        self._on_items, self._notices, self._called = on_items, notices, called
         self._output: list[Json] = self._response["output"]
         self._item = _TextItem(Text(""), 0)
         self._item_status = "completed"  # status of the open item when it ends
@@ -73,7 +79,7 @@ class ResponseEncoder(BlockEncoder):
         frames = [self.close()]
         if status != "failed":
             frames += [self._call(call) for call in part.result.client_tool_calls]
-            ending["mochi"] = extra_fields(part)
+            ending["mochi"] = extra_fields(replace(part, notices=[*self._notices, *part.notices]))
             self._on_items(self._output)
         self._response |= ending
         return b"".join([*frames, self._event(f"response.{status}", response=self._response)])
@@ -94,6 +100,7 @@ class ResponseEncoder(BlockEncoder):
             "call_id": call.id,
             "name": call.name,
             "arguments": orjson.dumps(call.arguments).decode(),
+            **self._called.get(call.name, {}),
         }
         target = {"item_id": item["id"], "output_index": len(self._output)}
         name = "response.function_call_arguments"
