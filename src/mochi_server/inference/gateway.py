@@ -227,18 +227,24 @@ class GatewayObserver:
 
 
 class ModelGateway:
-    """Gateway to the models of an Ollama server. If ``dynamic`` is false, only users set context windows."""
+    """Gateway to the models of an Ollama server.
+
+    If ``dynamic`` is false, only users set context windows. ``initial`` is the first window of a model, in tokens.
+    """
 
     def __init__(
         self,
         client: AsyncOllamaClient,
         *,
         dynamic: bool = True,
+        initial: int | None = None,
         observer: GatewayObserver = GatewayObserver(),  # noqa: B008 - no state
     ) -> None:
         self.client = client
         self.observer = observer
-        self.windows = WindowRegistry(client.loaded_windows, dynamic, observer.context_adjusted)
+        self.windows = WindowRegistry(
+            client.loaded_windows, dynamic, observer.context_adjusted, initial, client.size_of
+        )
         self.slots = Slots()
         self._tracker = RequestTracker(observer.first_token)
 
@@ -294,6 +300,7 @@ class ModelGateway:
             prompt = await request.prompt.fit(allocation.size, refused)
             if prompt is None:
                 raise error or ContextOverflow(allocation.size, refused or 0)
+            self.windows.record_request(model.name, allocation.size)
             size, result = prompt.size, await attempt(prompt)
             if not isinstance(result, OllamaError):
                 return result
