@@ -330,7 +330,7 @@ def test_cut_answer_enlarges_the_window_of_the_next_request(tmp_path: Path) -> N
 
 
 @pytest.mark.one_process("each server has its own windows")
-@pytest.mark.parametrize("chars_per_token", [1, 4])
+@pytest.mark.parametrize("chars_per_token", [1, 2, 3, 4])
 def test_longest_answer_fits_the_window_after_each_prompt(tmp_path: Path, chars_per_token: int) -> None:
     models = tuple(
         Model(f"model-{length}", context_length=length, chars_per_token=chars_per_token) for length in (2048, 40960)
@@ -633,3 +633,23 @@ def test_after_a_restart_the_stored_token_count_limits_the_answer(tmp_path: Path
         last = chats(stub)[-1]
     options = (last.body or {})["options"]
     assert (last.prompt_tokens or 0) + options["num_predict"] <= options["num_ctx"], options
+
+
+@pytest.mark.one_process("each server has its own windows")
+@pytest.mark.parametrize(("chars_per_token", "length"), [(1, 5000), (2, 9000), (3, 5000), (3, 16_000), (4, 20_000)])
+def test_first_answer_of_a_model_fits_the_window_after_a_long_prompt(
+    tmp_path: Path, chars_per_token: int, length: int
+) -> None:
+    model = Model("dense", context_length=40_960, chars_per_token=chars_per_token)
+    with (
+        StubServer(models=[model], speed=0, resolve=lambda _: "word " * 50_000) as stub,
+        RunningServer(tmp_path, stub.url, summarization_enabled=False) as server,
+    ):
+        api = server.api()
+        session_id = api.create_session("dense")["session_id"]
+        answers = [api.send_message(session_id, "x" * length)["message"] for _ in range(2)]
+        answered = [exchange for exchange in chats(stub) if exchange.status == 200]
+    for exchange, answer in zip(answered, answers, strict=True):
+        options = (exchange.body or {})["options"]
+        assert answer["prompt_eval_count"] + answer["eval_count"] <= options["num_ctx"]
+        assert (exchange.prompt_tokens or 0) + options["num_predict"] <= options["num_ctx"]

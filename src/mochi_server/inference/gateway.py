@@ -181,12 +181,15 @@ class ModelRequest:
     def body(self, prompt: FixedPrompt) -> tuple[dict[str, Any], int | None]:
         """Return the body for ``/api/chat``, and the limit of the answer in tokens if the window sets one."""
         options, limit, window = dict(self.payload.get("options") or {}), None, self.allocation.size
+        # If Ollama chooses the window, an answer must end where it ends. Ollama would drop the oldest messages.
+        more: dict[str, Any] = {"shift": False} if window is None else {}
         if window is not None:
             options["num_ctx"] = window
             if self.limits_answer:
                 limit = self.allocation.answer_limit(prompt.size, window, options.get("num_predict"))
                 options |= {} if limit is None else {"num_predict": limit}
-        return {**self.payload, "messages": prompt.messages, **({"options": options} if options else {})}, limit
+        more |= {"options": options} if options else {}
+        return {**self.payload, "messages": prompt.messages, **more}, limit
 
 
 @dataclass(frozen=True, slots=True)

@@ -22,7 +22,7 @@ _TOKENS_PER_CHAR = 1 / 3.5  # of prose, slightly too high, until the model's rat
 _MIN_CALIBRATION_CHARS = 400  # in shorter prompts, the chat template distorts the ratio
 _MIN_TOKENS_PER_CHAR = 1 / 8  # old versions of Ollama do not count cached tokens
 _MAX_TOKENS_PER_CHAR = 2
-_MAX_ESTIMATE_ERROR = 0.02  # share of its estimate by which a prompt may exceed the estimate
+_MAX_ESTIMATE_ERROR = 0.05  # share of its estimate by which a prompt may exceed the estimate
 _TEMPLATE_TOKENS = 16  # reserve for a chat template that is longer than estimated
 _TEMPLATE_CHARS = 12  # added to each message by the model's chat template
 IMAGE_TOKENS = 768  # as in Ollama; models use from 256 to several thousand tokens for an image
@@ -64,7 +64,7 @@ class TokenEstimate:
         """Return a cautious estimate of the tokens that a prompt leaves free; ``counted`` is Ollama's latest count."""
         tokens = self.tokens(size)
         if self.tokens_per_char is None:
-            tokens = max(tokens, counted, min(size.characters + IMAGE_TOKENS * size.images, window // 4))
+            tokens = max(tokens, counted, min(size.characters + IMAGE_TOKENS * size.images, window * 3 // 4))
         return window - int(tokens * (1 + _MAX_ESTIMATE_ERROR)) - _TEMPLATE_TOKENS
 
     def observe(self, size: PromptSize, tokens: int) -> None:
