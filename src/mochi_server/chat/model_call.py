@@ -280,7 +280,7 @@ class _SummaryPrompt:
                 third = len(line) // 3
                 line = line[:third] + "\n[...]\n" + line[-third:]
             longer = f"{text}\n\n{line}" if text else line
-            if text and not self._fits(longer, self.length // 2):
+            if text and not self._fits(longer, self.length // 4):
                 return text
             text = longer
         self.end = self.limit
