@@ -144,7 +144,8 @@ async def test_window_belongs_to_the_model_not_the_session() -> None:
 
 
 async def test_first_window_is_that_of_ollama_for_another_model_of_this_size() -> None:
-    loaded, sizes = {}, {"a:latest": 5.0, "b:latest": 4.0, "small:latest": 4.0, "large:latest": 6.0}
+    loaded: dict[str, int] = {}
+    sizes = {"a:latest": 5.0, "b:latest": 4.0, "small:latest": 4.0, "large:latest": 6.0}
 
     async def windows() -> dict[str, int]:
         return loaded
