@@ -3097,7 +3097,7 @@ export interface components {
         };
         /**
          * InputTokensDetails
-         * @description Numbers of cached tokens in the input. They are always 0, because Ollama does not count cached tokens.
+         * @description Cached tokens in the input. ``cached_tokens`` is 0 if Ollama reports none; ``cache_write_tokens`` is always 0.
          */
         InputTokensDetails: {
             /** Cached Tokens */
@@ -3130,7 +3130,7 @@ export interface components {
                 [key: string]: unknown;
             } | null;
         };
-        /** @description The answer is complete and stored. `eval_count` and `prompt_eval_count` are Ollama's token counts. */
+        /** @description The answer is complete and stored. The counts are Ollama's token counts, or null. */
         MessageComplete: {
             message_id: string;
             model: string;
@@ -3140,8 +3140,9 @@ export interface components {
                 [key: string]: unknown;
             };
             done_reason: string | null;
+            prompt_eval_cached_count: number | null;
         };
-        /** @description `message_complete`: The answer is complete and stored. `eval_count` and `prompt_eval_count` are Ollama's token counts. */
+        /** @description `message_complete`: The answer is complete and stored. The counts are Ollama's token counts, or null. */
         MessageCompleteEvent: {
             /**
              * @description ID of the run and number of the event. Send it as `Last-Event-ID` to resume.
@@ -3283,10 +3284,10 @@ export interface components {
             stop_sequence: null;
             /**
              * Usage
-             * @description Ollama's token counts, summed over all requests of the turn.
+             * @description Ollama's token counts, summed over all requests of the turn. `cache_read_input_tokens` is null if Ollama does not report cached tokens.
              */
             usage: {
-                [key: string]: number;
+                [key: string]: number | null;
             };
             mochi: components["schemas"]["MochiExtension"];
         };
@@ -3739,6 +3740,11 @@ export interface components {
              * @description Number of tokens that were not cached. Null if unknown.
              */
             evaluated_tokens: number | null;
+            /**
+             * Cached Share
+             * @description Share of cached tokens in the prompts of the last 5 turns. Null if unknown.
+             */
+            cached_share: number | null;
         };
         /**
          * PromptFile
@@ -3764,6 +3770,14 @@ export interface components {
         PromptList: {
             /** Prompts */
             prompts: components["schemas"]["PromptEntry"][];
+        };
+        /**
+         * PromptTokensDetails
+         * @description Number of prompt tokens that were in Ollama's cache. It is null if Ollama does not report it.
+         */
+        PromptTokensDetails: {
+            /** Cached Tokens */
+            cached_tokens: number | null;
         };
         /**
          * Ready
@@ -5564,6 +5578,7 @@ export interface components {
             completion_tokens: number;
             /** Total Tokens */
             total_tokens: number;
+            prompt_tokens_details: components["schemas"]["PromptTokensDetails"];
         };
         /**
          * UserMessage

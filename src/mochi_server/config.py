@@ -133,6 +133,9 @@ class MochiServerSettings(BaseSettings):
         description="Choose the context window automatically. "
         "If `false`, the server sends `num_ctx` only for a manual window.",
     )
+    initial_context_window: int | None = Field(
+        None, ge=512, description="First context window of each model, in tokens. The default is at least `8192`."
+    )
 
     max_tool_iterations: int = Field(50, ge=1, description="Limit of tool-call rounds per turn.")
     max_identical_tool_calls: int = Field(3, ge=1, description="Limit of identical tool calls in a row.")

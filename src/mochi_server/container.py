@@ -51,7 +51,12 @@ class Services:
                 can_install=settings.env != "test",
             )
         )
-        self.gateway = gateway = ModelGateway(client, dynamic=settings.dynamic_context_window_enabled, observer=metrics)
+        self.gateway = gateway = ModelGateway(
+            client,
+            dynamic=settings.dynamic_context_window_enabled,
+            initial=settings.initial_context_window,
+            observer=metrics,
+        )
         self.stores = build_stores(settings, settings.resolved_advertise_url if settings.store_url else "")
         self.store, self.agent_chats = self.stores.chats, self.stores.agents
         retry = StorageRetry(settings.store_retry_seconds)

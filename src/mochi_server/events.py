@@ -155,7 +155,7 @@ class AgentComplete:
 
 @dataclass(frozen=True, slots=True)
 class MessageComplete:
-    """The answer is complete and stored. ``eval_count`` and ``prompt_eval_count`` are Ollama's token counts."""
+    """The answer is complete and stored. The counts are Ollama's token counts, or null."""
 
     message_id: str
     model: str
@@ -163,6 +163,7 @@ class MessageComplete:
     prompt_eval_count: int | None
     context_window: dict[str, Any]
     done_reason: str | None = None
+    prompt_eval_cached_count: int | None = None
     type: ClassVar[str] = "message_complete"
 
 

@@ -39,7 +39,7 @@ def test_answer_is_a_message(conversation: Conversation) -> None:
     )
     assert text_of(answer).endswith("Hello!")
     assert min(answer.usage.input_tokens, answer.usage.output_tokens) > 0
-    assert (answer.usage.cache_read_input_tokens, answer.usage.cache_creation_input_tokens) == (0, 0)
+    assert (answer.usage.cache_read_input_tokens, answer.usage.cache_creation_input_tokens) == (None, 0)
 
 
 def test_options_are_sent_to_ollama(conversation: Conversation) -> None:

@@ -167,6 +167,7 @@ def test_num_ctx_is_not_sent_without_dynamic_windows(stub: StubServer, tmp_path:
         session_id = api.create_session("mochi")["session_id"]
         answer = api.send_message(session_id, "Hello!")
     assert "options" not in last_chat(stub)
+    assert last_chat(stub)["shift"] is False, "an answer may not push the oldest messages out of an unknown window"
     assert answer["context_window"]["current_window"] is None
 
 

@@ -217,7 +217,7 @@ def test_new_session_adopts_a_larger_loaded_window(private_api: Api) -> None:
     first, second = (private_api.create_session("mochi")["session_id"] for _ in range(2))
     private_api.send_message(first, "word " * 3000 + instruct(words(2)))
     window = private_api.send_message(second, "Hello!")["context_window"]
-    assert (window["current_window"], window["reason"]) == (16384, "adopted_loaded")
+    assert (window["current_window"], window["reason"]) == (32768, "adopted_loaded")
 
 
 def test_new_session_begins_small_after_the_model_was_unloaded(private_api: Api, private_stub: StubServer) -> None:
@@ -261,7 +261,7 @@ def test_imported_window_is_limited_to_the_model(
 def test_message_larger_than_the_window_gets_a_larger_window(private_api: Api, private_stub: StubServer) -> None:
     session_id = private_api.create_session("mochi")["session_id"]
     answer = private_api.send_message(session_id, "Long: " + "word " * 3000)
-    assert answer["context_window"]["current_window"] == 16384
+    assert answer["context_window"]["current_window"] == 32768
     assert answer["context_window"]["reason"] == "usage_threshold"
 
 
@@ -330,7 +330,7 @@ def test_cut_answer_enlarges_the_window_of_the_next_request(tmp_path: Path) -> N
 
 
 @pytest.mark.one_process("each server has its own windows")
-@pytest.mark.parametrize("chars_per_token", [1, 4])
+@pytest.mark.parametrize("chars_per_token", [1, 2, 3, 4])
 def test_longest_answer_fits_the_window_after_each_prompt(tmp_path: Path, chars_per_token: int) -> None:
     models = tuple(
         Model(f"model-{length}", context_length=length, chars_per_token=chars_per_token) for length in (2048, 40960)
@@ -481,7 +481,7 @@ def test_out_of_memory_reduces_window(tmp_path: Path) -> None:
         session_id = api.create_session("big")["session_id"]
         first = api.send_message(session_id, instruct(words(10)) + "word " * 100)
         assert first["context_window"]["current_window"] == 8192
-        answer = api.send_message(session_id, instruct(words(10)) + "word " * 900)
+        answer = api.send_message(session_id, instruct(words(10)) + "word " * 1200)
         assert answer["context_window"] | {"usage_tokens": 0} == {
             "current_window": 8192,
             "usage_tokens": 0,
@@ -556,7 +556,7 @@ def test_repeated_out_of_memory_ends_at_a_window_that_fits(tmp_path: Path) -> No
         small, grown = (api.create_session("big")["session_id"] for _ in range(2))
         api.send_message(small, "Hello!")
         api.send_message(grown, instruct(words(10)) + "word " * 1500)
-        events = api.stream_message(grown, instruct(words(10)) + "word " * 2200)
+        events = api.stream_message(grown, instruct(words(10)) + "word " * 2900)
         assert [event.type for event in events] == ["error", "done"]
         assert api.send_message(small, "Hello!")["context_window"]["current_window"] == 8192
         assert api.send_message(grown)["context_window"]["reason"] == "load_failed_step_down"
@@ -575,7 +575,7 @@ def test_many_long_results_in_one_turn_still_end_with_an_answer(tmp_path: Path) 
 
 
 def test_token_count_of_ollama_overrides_estimate(tmp_path: Path) -> None:
-    reply = Reply.of("Fine.", usage=Usage(input=5000, output=3))
+    reply = Reply.of("Fine.", usage=Usage(input=6000, output=3))
     with StubServer(speed=0, resolve=lambda _: reply) as stub, RunningServer(tmp_path, stub.url) as server:
         api = server.api()
         session_id = api.create_session("mochi")["session_id"]
@@ -633,3 +633,23 @@ def test_after_a_restart_the_stored_token_count_limits_the_answer(tmp_path: Path
         last = chats(stub)[-1]
     options = (last.body or {})["options"]
     assert (last.prompt_tokens or 0) + options["num_predict"] <= options["num_ctx"], options
+
+
+@pytest.mark.one_process("each server has its own windows")
+@pytest.mark.parametrize(("chars_per_token", "length"), [(1, 5000), (2, 9000), (3, 5000), (3, 16_000), (4, 20_000)])
+def test_first_answer_of_a_model_fits_the_window_after_a_long_prompt(
+    tmp_path: Path, chars_per_token: int, length: int
+) -> None:
+    model = Model("dense", context_length=40_960, chars_per_token=chars_per_token)
+    with (
+        StubServer(models=[model], speed=0, resolve=lambda _: "word " * 50_000) as stub,
+        RunningServer(tmp_path, stub.url, summarization_enabled=False) as server,
+    ):
+        api = server.api()
+        session_id = api.create_session("dense")["session_id"]
+        answers = [api.send_message(session_id, "x" * length)["message"] for _ in range(2)]
+        answered = [exchange for exchange in chats(stub) if exchange.status == 200]
+    for exchange, answer in zip(answered, answers, strict=True):
+        options = (exchange.body or {})["options"]
+        assert answer["prompt_eval_count"] + answer["eval_count"] <= options["num_ctx"]
+        assert (exchange.prompt_tokens or 0) + options["num_predict"] <= options["num_ctx"]

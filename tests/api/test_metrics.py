@@ -69,6 +69,7 @@ def test_evaluated_prompt_tokens_are_known_if_ollama_reports_cached_ones(
         "prompt_eval_count": 42,
         "prompt_eval_duration": 500000000,
         "evaluated_tokens": evaluated,
+        "cached_share": None if evaluated is None else round(30 / 42, 4),
     }
     assert seen["mochi_evaluated_prompt_tokens_total{model=raw:latest}"] == (evaluated or 0)
     assert seen["mochi_turn_prompt_evaluation_seconds_count{}"] == 1

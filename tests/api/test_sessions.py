@@ -308,6 +308,7 @@ def test_status_has_every_field_of_the_specification(api: Api) -> None:
             "prompt_eval_count": stored["prompt_eval_count"],
             "prompt_eval_duration": stored["prompt_eval_duration"],
             "evaluated_tokens": None,
+            "cached_share": None,
         },
         "tools_enabled": True,
         "active_tools": [],

@@ -71,7 +71,7 @@ class Connection(asyncio.Protocol):
             self._loaded[model] = int(window[1]) if window else 4096
             return self._chat(model)
         answers = {
-            b"/api/version": {"version": "0.33.0"},
+            b"/api/version": {"version": "0.33.3"},
             b"/api/tags": {"models": [*map(_tag, self._models)]},
             b"/api/ps": {"models": [{"name": name, "context_length": n} for name, n in self._loaded.items()]},
         }

@@ -72,7 +72,7 @@ async def test_turn_does_not_fail_if_its_window_cannot_be_stored(store: MemorySe
 async def test_window_doubles_up_to_nine_tenths_and_never_shrinks() -> None:
     registry, info = WindowRegistry(), model(40960)
     seen = [
-        (await decide(registry, info, need=need)) for need in (100, 4096, 4097, 8000, 9000, 20000, 36000, 99999, 10)
+        (await decide(registry, info, need=need)) for need in (100, 5461, 5462, 8000, 10923, 21846, 36000, 99999, 10)
     ]
     assert [d.window for d in seen] == [8192, 8192, 16384, 16384, 32768, 36864, 36864, 36864, 36864]
     assert [d.reason for d in seen] == [
@@ -141,6 +141,44 @@ async def test_window_belongs_to_the_model_not_the_session() -> None:
     decision = await decide(registry, info, need=10, config=default_window_config() | {"current_window": 8192})
     assert (decision.window, decision.reason) == (16384, "adopted_loaded")
     assert (await decide(registry, model(40960, "other"), previous="other")).window == 8192
+
+
+async def test_first_window_is_that_of_ollama_for_another_model_of_this_size() -> None:
+    loaded: dict[str, int] = {}
+    sizes = {"a:latest": 5.0, "b:latest": 4.0, "small:latest": 4.0, "large:latest": 6.0}
+
+    async def windows() -> dict[str, int]:
+        return loaded
+
+    registry = WindowRegistry(windows, size_of=sizes.get)
+    new = {name: ModelInfo(f"{name}:latest", size, context_length=40960) for name, size in (("small", 4), ("large", 6))}
+    loaded |= {"a:latest": 20000, "b:latest": 30000}
+    registry.record_request("b", 30000)
+    assert (await decide(registry, new["small"], previous=None)).window == 20000
+    assert (await decide(registry, new["large"], previous=None)).window == 8192
+    loaded.clear()
+    assert (await decide(registry, new["small"], previous=None)).window == 20000
+    loaded["a:latest"] = 1_000_000
+    tiny = ModelInfo("tiny:latest", 1.0, context_length=10_000)
+    assert (await decide(registry, tiny, previous=None)).window == 9000
+    assert registry.step_down(new["small"], 20000)
+    assert (await decide(registry, new["small"], previous=None)).window == 10000
+
+
+@pytest.mark.parametrize(("maximum", "window"), [(131_072, 20_000), (8192, 7372)])
+async def test_initial_window_can_be_set(maximum: int, window: int) -> None:
+    registry = WindowRegistry(initial=20_000)
+    decision = await decide(registry, model(maximum), previous=None)
+    assert (decision.window, decision.reason) == (window, "initial_setup")
+    assert registry.initial_config(model(maximum))["current_window"] == window
+
+
+async def test_initial_window_never_exceeds_a_size_that_ran_out_of_memory() -> None:
+    registry, info = WindowRegistry(initial=32_768), model(131_072)
+    assert (await decide(registry, info, previous=None)).window == 32_768
+    assert registry.step_down(info, 32_768)
+    registry.undo_step_down(info)
+    assert (await decide(registry, info, previous=None)).window == 16_384
 
 
 async def test_out_of_memory_lowers_the_window_once() -> None:
@@ -234,7 +272,7 @@ async def test_window_loaded_for_a_manual_window_is_not_adopted() -> None:
     assert (decision.is_loaded, decision.differs) == (True, False)
     other = await decide(registry, info, previous=None)
     assert (other.window, other.reason, other.is_loaded, other.differs) == (8192, "initial_setup", False, True)
-    assert (await decide(registry, info, need=10_000)).window == 32768
+    assert (await decide(registry, info, need=11_000)).window == 32768
 
 
 async def test_window_that_grows_to_a_manual_window_is_the_common_window() -> None:

@@ -14,7 +14,7 @@ import orjson
 from mochi_server.chat.prompt import HEADING, TRIMMED_CHARS, Budget, Checkpoint, Prompt, checkpoint_tokens, shows_images
 from mochi_server.chat.turn_input import GenerationOptions
 from mochi_server.chat.turn_writer import TurnWriter
-from mochi_server.constants import RELOADING_OPTIONS
+from mochi_server.constants import MIN_ANSWER_TOKENS, RELOADING_OPTIONS
 from mochi_server.errors import BlobNotFound, ContextOverflow, MochiError
 from mochi_server.events import ChatEvent, ContextCompacted, Publish, Status, TurnWarning
 from mochi_server.inference.gateway import Exchange, FixedPrompt, ModelGateway, ModelRequest, payload_without_thinking
@@ -276,19 +276,20 @@ class _SummaryPrompt:
         text = ""
         for index in range(self.start, self.limit):
             line, self.end = _line(self._prompt.history[index]), index
-            while not self._fits(line) and len(line) > TRIMMED_CHARS:
+            while not self._fits(line, MIN_ANSWER_TOKENS) and len(line) > TRIMMED_CHARS:
                 third = len(line) // 3
                 line = line[:third] + "\n[...]\n" + line[-third:]
             longer = f"{text}\n\n{line}" if text else line
-            if text and not self._fits(longer):
+            if text and not self._fits(longer, self.length // 4):
                 return text
             text = longer
         self.end = self.limit
         return text
 
-    def _fits(self, text: str) -> bool:
+    def _fits(self, text: str, summary_tokens: int) -> bool:
+        """Return whether a text leaves room for a summary, which may be shorter than its maximum length."""
         size = PromptSize.of(_summary_messages(text, self.summary or ""))
-        return self._window.estimate.room(size, self.budget.window) >= 2 * self.length
+        return self._window.estimate.room(size, self.budget.window) >= max(summary_tokens, MIN_ANSWER_TOKENS)
 
 
 def _summary_messages(text: str, earlier: str | None) -> list[ChatMessage]:

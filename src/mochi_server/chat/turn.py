@@ -97,6 +97,7 @@ class TurnResult:
             prompt_eval_count=message.get("prompt_eval_count"),
             context_window=self.window_object,
             done_reason=message.get("done_reason"),
+            prompt_eval_cached_count=message.get("prompt_eval_cached_count"),
         )
 
 

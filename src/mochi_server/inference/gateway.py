@@ -181,12 +181,15 @@ class ModelRequest:
     def body(self, prompt: FixedPrompt) -> tuple[dict[str, Any], int | None]:
         """Return the body for ``/api/chat``, and the limit of the answer in tokens if the window sets one."""
         options, limit, window = dict(self.payload.get("options") or {}), None, self.allocation.size
+        # If Ollama chooses the window, an answer must end where it ends. Ollama would drop the oldest messages.
+        more: dict[str, Any] = {"shift": False} if window is None else {}
         if window is not None:
             options["num_ctx"] = window
             if self.limits_answer:
                 limit = self.allocation.answer_limit(prompt.size, window, options.get("num_predict"))
                 options |= {} if limit is None else {"num_predict": limit}
-        return {**self.payload, "messages": prompt.messages, **({"options": options} if options else {})}, limit
+        more |= {"options": options} if options else {}
+        return {**self.payload, "messages": prompt.messages, **more}, limit
 
 
 @dataclass(frozen=True, slots=True)
@@ -227,18 +230,24 @@ class GatewayObserver:
 
 
 class ModelGateway:
-    """Gateway to the models of an Ollama server. If ``dynamic`` is false, only users set context windows."""
+    """Gateway to the models of an Ollama server.
+
+    If ``dynamic`` is false, only users set context windows. ``initial`` is the first window of a model, in tokens.
+    """
 
     def __init__(
         self,
         client: AsyncOllamaClient,
         *,
         dynamic: bool = True,
+        initial: int | None = None,
         observer: GatewayObserver = GatewayObserver(),  # noqa: B008 - no state
     ) -> None:
         self.client = client
         self.observer = observer
-        self.windows = WindowRegistry(client.loaded_windows, dynamic, observer.context_adjusted)
+        self.windows = WindowRegistry(
+            client.loaded_windows, dynamic, observer.context_adjusted, initial, client.size_of
+        )
         self.slots = Slots()
         self._tracker = RequestTracker(observer.first_token)
 
@@ -294,6 +303,7 @@ class ModelGateway:
             prompt = await request.prompt.fit(allocation.size, refused)
             if prompt is None:
                 raise error or ContextOverflow(allocation.size, refused or 0)
+            self.windows.record_request(model.name, allocation.size)
             size, result = prompt.size, await attempt(prompt)
             if not isinstance(result, OllamaError):
                 return result

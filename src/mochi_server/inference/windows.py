@@ -2,7 +2,8 @@
 
 Sessions share a model's window, because Ollama reloads a model to change its window. A window doubles when prompts need
 more room. It shrinks only when Ollama runs out of memory, or when a new session starts while the model is not loaded. A
-manual window applies only to its own session.
+manual window applies only to its own session. The first window of a model depends on the windows that Ollama has chosen
+for models that other programs loaded.
 """
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
@@ -21,7 +22,7 @@ _TOKENS_PER_CHAR = 1 / 3.5  # of prose, slightly too high, until the model's rat
 _MIN_CALIBRATION_CHARS = 400  # in shorter prompts, the chat template distorts the ratio
 _MIN_TOKENS_PER_CHAR = 1 / 8  # old versions of Ollama do not count cached tokens
 _MAX_TOKENS_PER_CHAR = 2
-_MAX_ESTIMATE_ERROR = 0.02  # share of its estimate by which a prompt may exceed the estimate
+_MAX_ESTIMATE_ERROR = 0.05  # share of its estimate by which a prompt may exceed the estimate
 _TEMPLATE_TOKENS = 16  # reserve for a chat template that is longer than estimated
 _TEMPLATE_CHARS = 12  # added to each message by the model's chat template
 IMAGE_TOKENS = 768  # as in Ollama; models use from 256 to several thousand tokens for an image
@@ -63,7 +64,7 @@ class TokenEstimate:
         """Return a cautious estimate of the tokens that a prompt leaves free; ``counted`` is Ollama's latest count."""
         tokens = self.tokens(size)
         if self.tokens_per_char is None:
-            tokens = max(tokens, counted, min(size.characters + IMAGE_TOKENS * size.images, window // 4))
+            tokens = max(tokens, counted, min(size.characters + IMAGE_TOKENS * size.images, window * 3 // 4))
         return window - int(tokens * (1 + _MAX_ESTIMATE_ERROR)) - _TEMPLATE_TOKENS
 
     def observe(self, size: PromptSize, tokens: int) -> None:
@@ -73,7 +74,8 @@ class TokenEstimate:
             self.tokens_per_char = min(tokens / size.characters, _MAX_TOKENS_PER_CHAR)
 
 
-_GROWTH_FACTOR = 2  # a window grows when a prompt needs more than half of it
+_GROWTH_FACTOR = 2  # a window doubles, several times if necessary
+_BUFFER = 1.5  # smallest window for a conversation, as a multiple of its tokens
 _MIN_WINDOW, _DEFAULT_LIMIT = 512, 131_072
 _MAX_ADJUSTMENTS = 10
 _REFUSAL_MARGIN = 1.5  # size of the window after Ollama refused a prompt, as a multiple of the prompt
@@ -102,6 +104,8 @@ class _ModelWindow:
     ceiling: int | None = None  # upper limit of the window after Ollama has run out of memory, or None
     estimate: TokenEstimate = field(default_factory=TokenEstimate)
     manual: set[int] = field(default_factory=set)  # manual windows, which other sessions do not adopt
+    requested: set[int | None] = field(default_factory=set)  # windows with which this server may have loaded the model
+    by_ollama: int = 0  # window with which another program has loaded the model, or 0
 
 
 async def _unknown() -> None:
@@ -116,13 +120,15 @@ class WindowRegistry:
     """Function that returns the windows of the models in memory, by qualified model name, or None if unknown."""
     dynamic: bool = True
     on_adjusted: Callable[[str], object] = lambda _: None  # receives the reason of a change
+    initial: int | None = None  # first window of a model that a user has set, in place of the default
+    size_of: Callable[[str], float | None] = lambda _: None  # returns the size of an installed model in MiB
     _entries: dict[str, _ModelWindow] = field(default_factory=dict, init=False)
 
     async def decide(
         self, model: ModelInfo, config: Mapping[str, Any], *, previous_model: str | None, required_tokens: int = 0
     ) -> WindowDecision:
         """Choose the window for a prompt in a session with the ``context_window_config`` ``config``."""
-        windows, entry = await self.loaded(), self._entry(model.name)
+        windows, entry = await self._loaded_windows(), self._entry(model.name)
         loaded = None if windows is None else windows.get(qualified_name(model.name))
         if (manual := manual_window(model, config)) is not None:
             if manual != entry.window:
@@ -140,20 +146,20 @@ class WindowRegistry:
         reason, is_manual = None, loaded in entry.manual
         if loaded is not None and loaded > window and not is_manual:
             window, reason = loaded, "adopted_loaded"
-        needed = _GROWTH_FACTOR * required_tokens
+        needed = _BUFFER * required_tokens
         if needed > window and (larger := self._window_step(entry, model, needed)) > window:
             window, reason = larger, "usage_threshold"
         entry.window = window
         if reason is None and previous_model is None:
-            is_adopted = loaded == window > self._initial_window(entry, model)
+            is_adopted = loaded == window > self._initial_window(entry, model, self.initial or DEFAULT_WINDOW)
             reason = "adopted_loaded" if is_adopted else "initial_setup"
         reason = reason or _reason(model, config, previous_model, window, loaded)
         return WindowDecision(window, reason, loaded, differs=is_manual and loaded != window)
 
     async def decide_without_session(self, model: ModelInfo, required_tokens: int) -> WindowDecision:
         """Choose the window for a request without a session: the loaded one if it is large enough."""
-        loaded = (await self.loaded() or {}).get(qualified_name(model.name))
-        if self.dynamic and (loaded or 0) < required_tokens * _GROWTH_FACTOR:
+        loaded = (await self._loaded_windows() or {}).get(qualified_name(model.name))
+        if self.dynamic and (loaded or 0) < required_tokens * _BUFFER:
             return await self.decide(model, {}, previous_model=model.name, required_tokens=required_tokens)
         return WindowDecision(loaded if self.dynamic else None, "no_adjustment", loaded)
 
@@ -178,7 +184,7 @@ class WindowRegistry:
         """Return to the initial window. A halved window above it stays the upper limit of later requests."""
         entry = self._entry(model.name)
         entry.window = None
-        if entry.ceiling is not None and entry.ceiling <= self._initial_window(_ModelWindow(), model):
+        if entry.ceiling is not None and entry.ceiling <= min(_max_window(model), DEFAULT_WINDOW):
             entry.ceiling = None
 
     def current(self, model: ModelInfo, reason: str) -> WindowDecision:
@@ -218,12 +224,30 @@ class WindowRegistry:
     def _entry(self, model: str) -> _ModelWindow:
         return self._entries.setdefault(qualified_name(model), _ModelWindow())
 
-    def _initial_window(self, entry: _ModelWindow, model: ModelInfo) -> int:
-        """Return the default window or the Modelfile's ``num_ctx``, whichever is larger."""
-        window = max(min(_max_window(model), DEFAULT_WINDOW), _cap(model.num_ctx or 0, model.context_length))
+    def record_request(self, model: str, window: int | None) -> None:
+        """Record the window of a request, because Ollama may load ``model`` with it."""
+        self._entry(model).requested.add(window)
+
+    async def _loaded_windows(self) -> Mapping[str, int] | None:
+        """Return the windows of the loaded models, and record the windows that no request of this server has set."""
+        windows = await self.loaded()
+        for name, window in (windows or {}).items():
+            if window not in self._entry(name).requested:
+                self._entry(name).by_ollama = window
+        return windows
+
+    def _initial_window(self, entry: _ModelWindow, model: ModelInfo, default: int | None = None) -> int:
+        """Return the window ``default`` or the Modelfile's ``num_ctx``, whichever is larger."""
+        default = default or self.initial or max(DEFAULT_WINDOW, self._window_by_ollama(model))
+        window = max(min(_max_window(model), default), _cap(model.num_ctx or 0, model.context_length))
         return _cap(window, entry.ceiling)
 
-    def _window_step(self, entry: _ModelWindow, model: ModelInfo, required_tokens: int) -> int:
+    def _window_by_ollama(self, model: ModelInfo) -> int:
+        """Return the largest window that Ollama has chosen for models of at least this size, or 0."""
+        entries = [(entry, self.size_of(name)) for name, entry in self._entries.items() if entry.by_ollama]
+        return max((entry.by_ollama for entry, size in entries if size and size >= model.size_mb), default=0)
+
+    def _window_step(self, entry: _ModelWindow, model: ModelInfo, required_tokens: float) -> int:
         """Return the initial window, doubled until ``required_tokens`` fit, up to the largest window."""
         largest = _cap(_max_window(model), entry.ceiling)
         window = self._initial_window(entry, model)

@@ -27,6 +27,7 @@ from mochi_server.sessions.types import (
     AgentSettings,
     Format,
     KeepAlive,
+    Message,
     Names,
     SessionCreationOptions,
     Think,
@@ -253,12 +254,31 @@ class WindowStatus(BaseModel):
         )
 
 
+_SHARE_TURNS = 5  # number of latest turns of which the status shows the share of cached tokens
+
+
+def _cached_share(history: Sequence[Message]) -> float | None:
+    """Return the share of cached prompt tokens in the latest turns, or None if Ollama reported no cached tokens."""
+    turns = prompt = cached = 0
+    for message in reversed(history):
+        if message.get("prompt_eval_cached_count") is not None:
+            prompt += message.get("prompt_eval_count") or 0
+            cached += message["prompt_eval_cached_count"]
+        turns += message["role"] == "user"
+        if turns == _SHARE_TURNS:
+            break
+    return round(min(cached / prompt, 1), 4) if prompt else None
+
+
 class PromptEvaluation(BaseModel):
     """Evaluation of the prompt of the last answer. ``prompt_eval_duration`` is in nanoseconds."""
 
     prompt_eval_count: int = Field(description="Number of tokens of the prompt.")
     prompt_eval_duration: int = Field(description="Time to evaluate the part of the prompt that was not cached.")
     evaluated_tokens: int | None = Field(description="Number of tokens that were not cached. Null if unknown.")
+    cached_share: float | None = Field(
+        description=f"Share of cached tokens in the prompts of the last {_SHARE_TURNS} turns. Null if unknown."
+    )
 
     @classmethod
     def of(cls, state: SessionState) -> "PromptEvaluation | None":
@@ -268,7 +288,12 @@ class PromptEvaluation(BaseModel):
             return None
         cached = answer.get("prompt_eval_cached_count")
         evaluated = None if cached is None else max(count - cached, 0)
-        return cls(prompt_eval_count=count, prompt_eval_duration=duration, evaluated_tokens=evaluated)
+        return cls(
+            prompt_eval_count=count,
+            prompt_eval_duration=duration,
+            evaluated_tokens=evaluated,
+            cached_share=_cached_share(state.session.history),
+        )
 
 
 class SessionStatus(BaseModel):

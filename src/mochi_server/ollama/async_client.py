@@ -111,6 +111,11 @@ class AsyncOllamaClient:
             self._details[key] = await self.show_model_details(model.name)
         return payloads.with_details(model, self._details.get(key))
 
+    def size_of(self, name: str) -> float | None:
+        """Return the size of a model in the latest list of models, in MiB, or None if the list does not contain it."""
+        found = _find(self._models, name)
+        return found and found[1].size_mb
+
     async def _not_found(
         self, name: str, kind: Literal["chat", "embedding"] = "chat", *, can_embed: bool = False
     ) -> ModelNotFound:

@@ -273,12 +273,21 @@ class PartReader:
         self._sources = dict.fromkeys(self._sources)
 
 
-def usage(turn: TurnResult) -> dict[str, int]:
-    """Return Ollama's token counts, summed over all requests of the turn."""
+def usage(turn: TurnResult) -> Json:
+    """Return Ollama's token counts, summed over all requests of the turn, in OpenAI's format.
+
+    The number of cached tokens is null if Ollama has not reported it for each request.
+    """
     answers = [message for message in (turn.stored or turn.repeated) if message["role"] == "assistant"]
     prompt = sum(answer.get("prompt_eval_count", 0) for answer in answers)
     completion = sum(answer.get("eval_count", 0) for answer in answers)
-    return {"prompt_tokens": prompt, "completion_tokens": completion, "total_tokens": prompt + completion}
+    cached = [answer.get("prompt_eval_cached_count") for answer in answers]
+    return {
+        "prompt_tokens": prompt,
+        "completion_tokens": completion,
+        "total_tokens": prompt + completion,
+        "prompt_tokens_details": {"cached_tokens": sum(cached) if cached and None not in cached else None},
+    }
 
 
 def is_cut(turn: TurnResult) -> bool:

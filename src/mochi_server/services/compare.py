@@ -212,7 +212,6 @@ class CompareService:
             allocation=self.gateway.allocate(model),
             payload=chat_payload(model.name, (), think=think, options=comparison.options),
             prompt=FixedPrompt(comparison.messages, PromptSize(characters)),
-            limits_answer="num_predict" in comparison.options,
         )
         await self.gateway.send(request, receive)
         send(End(model_id))

@@ -192,5 +192,7 @@ def _record_spans(run: Run, began: int, ended: int) -> None:
                 "mochi.load_seconds": message.get("load_duration", 0) / 1e9,
             },
         )
+        if (cached := message.get("prompt_eval_cached_count")) is not None:
+            answer.set_attribute("gen_ai.usage.cache_read.input_tokens", cached)
         answer.end(answered)
     turn.end(ended)

@@ -129,7 +129,16 @@ def _usage(part: End) -> list[core.TokenUsage] | None:
     if completed is None or completed.prompt_eval_count is None or completed.eval_count is None:
         return None  # Ollama did not count the tokens
     total, prompt, answer = (counts[name] for name in ("total_tokens", "prompt_tokens", "completion_tokens"))
-    return [core.TokenUsage(model=completed.model, input_tokens=prompt, output_tokens=answer, total_tokens=total)]
+    cached = counts["prompt_tokens_details"]["cached_tokens"]
+    return [
+        core.TokenUsage(
+            model=completed.model,
+            input_tokens=prompt,
+            output_tokens=answer,
+            total_tokens=total,
+            cached_input_tokens=cached,
+        )
+    ]
 
 
 def _frame(event: core.BaseEvent) -> bytes:

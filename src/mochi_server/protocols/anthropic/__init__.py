@@ -160,7 +160,10 @@ class MessageResponse(BaseModel):
     content: list[dict[str, Any]]
     stop_reason: Literal["end_turn", "max_tokens", "tool_use"]
     stop_sequence: None
-    usage: dict[str, int] = Field(description="Ollama's token counts, summed over all requests of the turn.")
+    usage: dict[str, int | None] = Field(
+        description="Ollama's token counts, summed over all requests of the turn. "
+        "`cache_read_input_tokens` is null if Ollama does not report cached tokens."
+    )
     mochi: schemas.MochiExtension
 
 

@@ -64,7 +64,7 @@ class MessageEncoder(BlockEncoder):
         self._content: list[Json] = []
         self._message: Json = {
             **{"id": f"msg_{run.run_id}", "type": "message", "role": "assistant", "model": model},
-            **{"content": self._content, "stop_reason": None, "stop_sequence": None, "usage": _usage(0, 0)},
+            **{"content": self._content, "stop_reason": None, "stop_sequence": None, "usage": _usage(0, 0, None)},
         }
         self._notices = notices
         self._block: Json = {}
@@ -112,7 +112,7 @@ class MessageEncoder(BlockEncoder):
         reason = "tool_use" if turn.client_tool_calls else "max_tokens" if is_cut(turn) else "end_turn"
         delta = {"stop_reason": reason, "stop_sequence": None}
         ending = {
-            "usage": _usage(counts["prompt_tokens"], counts["completion_tokens"]),
+            "usage": _usage(counts["prompt_tokens"], counts["completion_tokens"], **counts["prompt_tokens_details"]),
             "mochi": extra_fields(replace(part, notices=[*self._notices, *part.notices])),
         }
         self._message |= delta | ending
@@ -141,6 +141,7 @@ def _event(name: str, **fields: Any) -> bytes:
     return named_frame(name, {"type": name, **fields})
 
 
-def _usage(prompt: int, answer: int) -> Json:
-    cached = {"cache_creation_input_tokens": 0, "cache_read_input_tokens": 0}  # Ollama does not count them
-    return {"input_tokens": prompt, "output_tokens": answer, **cached}
+def _usage(prompt: int, answer: int, cached_tokens: int | None) -> Json:
+    """Return token counts. As in Anthropic's API, ``input_tokens`` does not contain the cached tokens."""
+    cached = {"cache_creation_input_tokens": 0, "cache_read_input_tokens": cached_tokens}
+    return {"input_tokens": prompt - (cached_tokens or 0), "output_tokens": answer, **cached}

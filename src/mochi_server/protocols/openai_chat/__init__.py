@@ -280,12 +280,19 @@ class Choice(BaseModel):
     finish_reason: _FinishReason
 
 
+class PromptTokensDetails(BaseModel):
+    """Number of prompt tokens that were in Ollama's cache. It is null if Ollama does not report it."""
+
+    cached_tokens: int | None
+
+
 class Usage(BaseModel):
     """Ollama's token counts, summed over all requests of the turn."""
 
     prompt_tokens: int
     completion_tokens: int
     total_tokens: int
+    prompt_tokens_details: PromptTokensDetails
 
 
 class _Answer(BaseModel):

@@ -210,7 +210,7 @@ class ResponseRequest(
 
 
 class InputTokensDetails(BaseModel):
-    """Numbers of cached tokens in the input. They are always 0, because Ollama does not count cached tokens."""
+    """Cached tokens in the input. ``cached_tokens`` is 0 if Ollama reports none; ``cache_write_tokens`` is always 0."""
 
     cached_tokens: int
     cache_write_tokens: int

@@ -156,12 +156,13 @@ def _ending(part: End) -> Json:
     if part.failure is not None:
         return {"status": "failed", "error": _error(part.failure)}
     counts, is_incomplete = usage(part.result), is_cut(part.result)
+    cached = counts["prompt_tokens_details"]["cached_tokens"] or 0  # the schema of OpenAI requires a number
     return {
         "status": "incomplete" if is_incomplete else "completed",
         "incomplete_details": {"reason": "max_output_tokens"} if is_incomplete else None,
         "usage": {
             "input_tokens": counts["prompt_tokens"],
-            "input_tokens_details": {"cached_tokens": 0, "cache_write_tokens": 0},
+            "input_tokens_details": {"cached_tokens": cached, "cache_write_tokens": 0},
             "output_tokens": counts["completion_tokens"],
             "output_tokens_details": {"reasoning_tokens": 0},
             "total_tokens": counts["total_tokens"],
