@@ -93,7 +93,10 @@ class Services:
             retry=retry,
         )
         agent_tools = partial(agent_toolbox, agent_execution, self.agents)
-        models = ModelAnswers(gateway, self.tools, self.execution, self.approvals, agent_tools, limits, self.sessions)
+        models = ModelAnswers(
+            *(gateway, self.tools, self.execution, self.approvals, agent_tools, limits, self.sessions),
+            self.mcp.checks.check_answer,
+        )
         self.runs = RunRegistry(
             self.store,
             ChatEngine(models.prepare, AgentAnswers(self.agents, agent_execution).prepare),

@@ -54,6 +54,11 @@ class Turn:
             return len(history)
         return answer_index(history, turn_input.change)  # the turn may replace the last answer
 
+    @property
+    def has_schema(self) -> bool:
+        """Whether the answer must fit a JSON schema."""
+        return isinstance(self.input.generation.answer_format(self.session.metadata.format), dict)
+
 
 @dataclass(frozen=True)
 class TurnResult:

@@ -53,6 +53,10 @@ class ResponseBuilder:
         self._distinct_calls: set[str] = set()
 
     @property
+    def content(self) -> str:
+        return self._content.getvalue()
+
+    @property
     def has_text(self) -> bool:
         return bool(self._content.tell() or self._thinking.tell())
 
@@ -78,6 +82,12 @@ class ResponseBuilder:
         self._distinct_calls.clear()
         self._add_call({"function": call})
         return True
+
+    def replace(self, text: str, last: Line) -> None:
+        """Replace the text without events. ``last`` is the last line of the new answer."""
+        self._content = StringIO()
+        self._content.write(text)
+        self._last = last
 
     def feed(self, lines: list[Line]) -> None:
         """Add response lines and publish one event for each piece of text. Raises ``OllamaError`` for invalid calls."""

@@ -11,9 +11,9 @@ from pydantic import BaseModel, Field, StringConstraints, ValidationError
 
 from mochi_server.errors import MochiError, NothingToSummarize, OllamaBusy, OllamaError, SessionConflict
 from mochi_server.inference.gateway import Exchange, FixedPrompt, ModelGateway, ModelRequest, payload_without_thinking
+from mochi_server.inference.structured import StructuredRequest
 from mochi_server.inference.windows import Allocation, PromptSize, manual_window
 from mochi_server.ollama.payloads import qualified_name
-from mochi_server.ollama.transport import Line
 from mochi_server.ollama.types import ChatMessage, ModelInfo
 from mochi_server.services.summary_model import SummaryModelManager
 from mochi_server.sessions.session import ChatSession
@@ -228,16 +228,14 @@ class SummarizationService:
         """Request a summary. If the answer is invalid, send the validation error to the model and retry once."""
         error = ""
         for _ in range(2):
-            lines: list[Line] = []
-            sent = (await self.gateway.send(request, lines.extend)).prompt
-            parts = [line["message"] for line in lines if isinstance(line.get("message"), dict)]
-            content = "".join(str(part.get("content") or "") for part in parts)
+            sending = StructuredRequest(self.gateway, request)
             try:
-                return ConversationSummary.model_validate_json(content[content.find("{") : content.rfind("}") + 1])
+                answer = await sending.send(ConversationSummary)
+                return ConversationSummary.model_validate_json(answer.message["content"])
             except ValidationError as invalid:
                 error = explain(invalid)
                 correction = f"That was not the JSON asked for: {error}. Answer again, with JSON alone."
-                request = replace(request, prompt=sent.extended(content, correction))
+                request = replace(request, prompt=sending.sent.extended(sending.text, correction))
         text = f"Model {request.payload['model']!r} returned no valid summary ({error})."
         raise OllamaError(f"{text} Send another model in the field `model`.")
 
