@@ -100,7 +100,7 @@ def test_connection_works_after_an_ignored_upgrade(stub: StubServer) -> None:
     with raw_connection(stub, upgrade + b'{"model":"map"}' + closing) as connection:
         answered = connection.makefile("rb").read()
     assert answered.count(b"HTTP/1.1 200 OK") == 2
-    assert answered.endswith(b'{"version":"0.33.0"}')
+    assert answered.endswith(b'{"version":"0.33.3"}')
 
 
 def test_connect_method_is_refused(stub: StubServer) -> None:

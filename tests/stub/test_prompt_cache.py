@@ -7,6 +7,7 @@ import httpx
 import pytest
 
 from mochi_stub import Machine, StubServer
+from mochi_stub.reply import Reply, Usage
 
 LONG = "word " * 200
 
@@ -87,4 +88,18 @@ def test_prompt_speed_sets_the_duration_of_the_new_part() -> None:
 
 def test_default_duration_does_not_depend_on_the_cache(stub: StubServer) -> None:
     answers = [chat(stub, user(LONG)) for _ in range(2)]
-    assert answers[0] == answers[1]
+    assert answers[0]["prompt_eval_duration"] == answers[1]["prompt_eval_duration"]
+
+
+def test_slots_report_the_number_of_cached_tokens(stub: StubServer) -> None:
+    answers = [chat(stub, user(LONG)) for _ in range(2)]
+    assert [answer["prompt_eval_cached_count"] for answer in answers] == [0, answers[0]["prompt_eval_count"] - 1]
+    names = list(answers[0])
+    assert names.index("prompt_eval_cached_count") == names.index("prompt_eval_count") + 1
+
+
+def test_without_slots_only_replies_set_the_number_of_cached_tokens() -> None:
+    with StubServer(speed=0) as stub:
+        assert "prompt_eval_cached_count" not in chat(stub, user(LONG))
+    with StubServer(speed=0, resolve=lambda _: Reply.of("Hi!", usage=Usage(cache_read=10))) as stub:
+        assert chat(stub, user(LONG))["prompt_eval_cached_count"] == 10

@@ -209,6 +209,13 @@ class EvaluatedPrompt:
         """IDs and times of the reply, derived from the model name and the request body."""
         return self.stub.seeded_ids(self.prompt.model.encode(errors="replace") + self.prompt.request)
 
+    @property
+    def cached_tokens(self) -> int | None:
+        """Number of prompt tokens that a slot already had. None if the machine sets no number of slots."""
+        if self.reply.usage.cache_read is not None or self.stub.scheduler.machine.parallel is None:
+            return self.reply.usage.cache_read
+        return self.tokens - self.evaluated_tokens
+
     @cached_property
     def usage(self) -> Counts:
         """Token counts. Counts that the reply sets replace the calculated counts."""

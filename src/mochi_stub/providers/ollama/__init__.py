@@ -153,7 +153,7 @@ def _load_request(stub: Stub, body: Mapping[str, Any], if_empty: HttpError | Non
     return LoadRequest(model, effective_options(model, body.get("options", {})), body.get("keep_alive"))
 
 
-VERSION = "0.33.0"
+VERSION = "0.33.3"
 NO_CLOUD = {"cloud": {"disabled": True, "source": "env"}}
 NO_WEB = "ollama cloud is disabled:"
 

@@ -139,6 +139,7 @@ class ChatLines:
 
     def _counters(self) -> str:
         usage, times, seconds = self.reply.usage, self.reply.durations, self.evaluated.seconds
+        cached = self.evaluated.cached_tokens
         length = generated_characters(self.reply, go_dumps)
         prompt_tokens = max(self.evaluated.tokens, 1) if usage.input is None else usage.input
         eval_time = self.planned_end if times.eval is None else times.eval
@@ -149,6 +150,7 @@ class ChatLines:
             "total_duration": load + prompt_time + eval_time if times.total is None else times.total,
             "load_duration": load,
             "prompt_eval_count": prompt_tokens,
+            "prompt_eval_cached_count": None if cached is None else str(cached),  # Ollama sends a 0, too
             "prompt_eval_duration": prompt_time,
             "eval_count": count_tokens(length, self.model.chars_per_token) if usage.output is None else usage.output,
             "eval_duration": eval_time,
