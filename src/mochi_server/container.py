@@ -105,7 +105,7 @@ class Services:
             gateway.prefetch_loaded,
             disconnect_grace=settings.disconnect_grace_seconds,
             shutdown_grace=settings.shutdown_grace_seconds,
-            on_ended=partial(record_turn, metrics),
+            on_ended=partial(record_turn, metrics, trace_content=settings.trace_content),
         )
         self.stores.on_sessions_lost(self.runs.abort_all)
         max_sessions, shutdown = settings.max_import_sessions, self.runs.shutdown

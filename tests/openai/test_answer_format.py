@@ -235,7 +235,7 @@ def test_held_text_is_bridged_by_pings(
     api: Api, server: RunningServer, model: CarelessModel, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(frontends, "PING_SECONDS", 0.05)
-    monkeypatch.setitem(EncodedResponse.__init__.__kwdefaults__, "ping_seconds", 0.05)
+    monkeypatch.setattr(EncodedResponse.__init__, "__kwdefaults__", {"ping_seconds": 0.05})
     gate = Gate()
     model.first = Reply([Text(WRONG), gate])
     asks = {"model": "mochi", "messages": [{"role": "user", "content": "A city?"}], "response_format": FORM}

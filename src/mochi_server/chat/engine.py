@@ -112,7 +112,10 @@ async def _discard_approval(conversation: Conversation) -> None:
 
 def _result(turn: Turn, writer: TurnWriter) -> TurnResult:
     answerer = turn.answerer
-    return TurnResult(writer.stored, answerer.repeated, writer.outcomes, writer.client_tool_calls, answerer.window)
+    return TurnResult(
+        *(writer.stored, answerer.repeated, writer.first_chunks, writer.outcomes, writer.client_tool_calls),
+        window=answerer.window,
+    )
 
 
 def _as_mochi_error(error: BaseException, session_id: str) -> errors.MochiError:

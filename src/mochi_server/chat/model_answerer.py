@@ -103,6 +103,7 @@ class ToolLoop:
         # The calls are registered before they are stored, because every stored call needs a result.
         calls = answer.calls(len(self.writer.outcomes))
         self.writer.expect_results(calls)
+        self.writer.first_chunks[answer.message_id] = answer.first_chunk
         if self.format is not None and not answer.tool_calls:
             await self.format.apply(answer)
         await self.writer.add(answer.message(), last=not answer.tool_calls)

@@ -1,7 +1,7 @@
 """One turn: the source of its answer, its validated data and its result."""
 
-from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from mochi_server.chat.conversation import Conversation
@@ -66,6 +66,7 @@ class TurnResult:
 
     stored: Sequence[Message] = ()  # messages that the turn added, oldest first
     repeated: Sequence[Message] = ()  # messages of an earlier turn that this turn sends to the client again
+    first_chunks: Mapping[str, float | None] = field(default_factory=dict)  # seconds, by message ID
     outcomes: Sequence[ToolOutcome] = ()
     client_tool_calls: Sequence[ToolInvocation] = ()  # calls that the client must run after the turn
     window: WindowDecision | None = None

@@ -5,6 +5,7 @@ import logging
 import time
 from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine, Mapping, Sequence
 from copy import copy
+from importlib import import_module
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 from mochi_server.errors import MochiError, ModelNotFound, OllamaError
@@ -245,7 +246,9 @@ class AsyncInstructorOllamaClient:
         If ``format`` is a JSON schema, the caller must check the answer.
         """
         if self._instructor is None:
-            type(self)._instructor = await asyncio.to_thread(_new_instructor)
+            # The import takes 0.1 seconds.
+            created = await asyncio.to_thread(lambda: import_module("ollama_instructor").OllamaInstructorAsync())
+            type(self)._instructor = created
         instructor = copy(self._instructor)
         instructor.chat = self._chat
         form = _Unchecked(format) if isinstance(format, Mapping) else format
@@ -269,9 +272,3 @@ class _Unchecked:
     def __init__(self, schema: Mapping[str, Any]) -> None:
         self.model_json_schema = lambda: schema
         self.model_validate_json = str
-
-
-def _new_instructor() -> Any:
-    from ollama_instructor import OllamaInstructorAsync  # noqa: PLC0415 - the import takes 0.1 seconds
-
-    return OllamaInstructorAsync()
