@@ -236,8 +236,6 @@ def test_held_text_is_bridged_by_pings(
 ) -> None:
     monkeypatch.setattr(frontends, "PING_SECONDS", 0.05)
     monkeypatch.setattr(EncodedResponse.__init__, "__kwdefaults__", {"ping_seconds": 0.05})
-    gate = Gate()
-    model.first = Reply([Text(WRONG), gate])
     asks = {"model": "mochi", "messages": [{"role": "user", "content": "A city?"}], "response_format": FORM}
     session_id = api.create_session("mochi")["session_id"]
     requests: Any = [
@@ -245,6 +243,8 @@ def test_held_text_is_bridged_by_pings(
         (f"{server.url}/api/v1/chat/{session_id}/ai-sdk", AI_SDK),
     ]
     for url, body in requests:
+        gate = Gate()
+        model.first = Reply([Text(WRONG), gate])
         with api.http.stream("POST", url, json=body) as response:
             data, seen = response.iter_raw(), b""
             while b": ping\n\n" not in seen:

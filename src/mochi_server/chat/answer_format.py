@@ -24,6 +24,8 @@ class AnswerFormat:
     async def apply(self, answer: ResponseBuilder) -> None:
         """Repair the answer if it does not fit, and publish a snapshot. Raises ``FormatNotMet``."""
         schema, first = self.model.schema, answer.content
+        if answer.done_reason == "length":  # the client has limited the answer, and is told that it was cut
+            return
         if schema is None or not (problem := await self._problem(schema, first)):
             return
         try:
