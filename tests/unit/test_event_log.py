@@ -74,8 +74,9 @@ def test_snapshot_replaces_dropped_events(monkeypatch: pytest.MonkeyPatch) -> No
 def test_dropped_text_before_a_snapshot_is_not_repeated(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(run_module, "MAX_BYTES", 1000)
     log = EventLog()
-    for event in (ContentDelta("Wrong."), Snapshot("Right.", ""), *[ThinkingDelta("x" * 20)] * 20):
-        log.add([event])
+    log.add([ContentDelta("Wrong."), Snapshot("Right.", "")])
+    for _ in range(20):
+        log.add([ThinkingDelta("x" * 20)])
     snapshot = _events(log)[0][1]
     assert isinstance(snapshot, Snapshot)
     assert snapshot.content == "Right."
