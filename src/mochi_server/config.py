@@ -163,6 +163,7 @@ class MochiServerSettings(BaseSettings):
     disconnect_grace_seconds: Seconds = Field(0, description="How long a turn continues without connected clients.")
     shutdown_grace_seconds: Seconds = Field(5, description="How long running turns may continue at shutdown.")
 
+    trace_content: bool = Field(False, description="Whether OpenTelemetry spans contain the text of conversations.")
     log_level: LogLevel = Field("INFO", description="Log level: `CRITICAL`, `ERROR`, `WARNING`, `INFO` or `DEBUG`.")
     log_format: Annotated[LogFormat, BeforeValidator(lambda value: str(value).lower())] = Field(
         "text", description="`text`, or `json` for one JSON object per line."

@@ -99,7 +99,10 @@ class Services:
             retry=retry,
         )
         agent_tools = partial(agent_toolbox, agent_execution, self.agents)
-        models = ModelAnswers(gateway, self.tools, self.execution, self.approvals, agent_tools, limits, self.sessions)
+        models = ModelAnswers(
+            *(gateway, self.tools, self.execution, self.approvals, agent_tools, limits, self.sessions),
+            self.mcp.checks.check_answer,
+        )
         self.runs = RunRegistry(
             self.store,
             ChatEngine(models.prepare, AgentAnswers(self.agents, agent_execution).prepare),
@@ -108,7 +111,7 @@ class Services:
             gateway.prefetch_loaded,
             disconnect_grace=settings.disconnect_grace_seconds,
             shutdown_grace=settings.shutdown_grace_seconds,
-            on_ended=partial(record_turn, metrics),
+            on_ended=partial(record_turn, metrics, trace_content=settings.trace_content),
         )
         self.stores.on_sessions_lost(self.runs.abort_all)
         max_sessions, shutdown = settings.max_import_sessions, self.runs.shutdown

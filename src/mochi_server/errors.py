@@ -192,6 +192,17 @@ class ToolNotCalled(MochiError):
         super().__init__(text, model=model)
 
 
+class FormatNotMet(MochiError):
+    """No answer of the model fits the schema in ``format``. ``text`` is the last answer."""
+
+    code, status, cause = "FORMAT_NOT_MET", 502, "The answer does not fit the JSON schema of the request."
+
+    def __init__(self, model: str, problem: str, text: str) -> None:
+        advice = "Use another model, or a simpler schema."
+        problem = f"Model {model!r} returned no JSON that fits the schema, also after a repair request: {problem}."
+        super().__init__(f"{problem} {advice} Its last answer: {text}", model=model, text=text)
+
+
 class ToolExecutionFailed(MochiError):
     """The model receives this error as the tool result; no route returns the error."""
 

@@ -184,7 +184,10 @@ class Status:
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:
-    """All text and reasoning of the turn up to this event. It replaces events that are no longer stored."""
+    """All text and reasoning of the turn up to this event.
+
+    It replaces events that are no longer stored, or an answer that did not fit the schema in ``format``.
+    """
 
     content: str
     thinking: str
@@ -210,6 +213,7 @@ class TurnWarning:
     - ``TOOL_LIMIT_REACHED``: the model reached the limit of tool calls and now answers without tools.
     - ``TOOL_CALLS_LEFT_OUT``: one answer had more distinct tool calls than the limit. The others were left out.
     - ``TOOL_CHANGED``: a tool changed while its call waited for approval. The call needs approval again.
+    - ``FORMAT_NOT_CHECKED``: the server cannot check whether the answer fits the JSON schema in ``format``.
     - ``ANSWER_CUT``: the answer filled the context window and was cut.
     - ``WINDOW_DIFFERS``: Ollama reloads the model, because a session's manual context window differs from the window
       of other sessions with the model.

@@ -3,7 +3,8 @@
 import json
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -184,6 +185,63 @@ def test_summary_is_separate_when_the_slot_was_used(tmp_path: Path) -> None:
         for session_id in (second, second, first, second):
             api.ok(api.http.post(f"/sessions/{session_id}/summarize"))
         assert [is_separate(body) for body in summaries(stub, 4)] == [False, False, True, True]
+
+
+def evaluated(stub: StubServer, *, summaries: bool) -> int:
+    """Return the tokens that the stub evaluated for summaries, or for answers."""
+    return sum(e.evaluated_tokens or 0 for e in chats(stub) if is_summary(e) == summaries)
+
+
+@dataclass(frozen=True)
+class AlternatingSessions:
+    """Two sessions that take turns on one model, and are summarized when both have their answers."""
+
+    stub: StubServer
+    api: Api
+
+    def run(self, rounds: int) -> list[list[bool]]:
+        """Return for each round which summaries were separate."""
+        sessions, separate = [self.api.create_session("mochi")["session_id"] for _ in range(2)], []
+        for number in range(rounds):
+            for name, session_id in zip(("boat", "cat"), sessions, strict=True):
+                self.api.send_message(session_id, f"{name} {number}: " + f"My {name} is called Wanda. " * 20)
+            before = len(chats(self.stub))
+            for session_id in sessions:
+                self.api.ok(self.api.http.post(f"/sessions/{session_id}/summarize"))
+            separate.append([is_separate(exchange.body or {}) for exchange in chats(self.stub)[before:]])
+        return separate
+
+
+@pytest.fixture
+def alternating(tmp_path: Path) -> Iterator[Callable[[int], AlternatingSessions]]:
+    """A function that returns two sessions in front of a stub with this number of slots, or without counts for 0."""
+    with ExitStack() as stack:
+
+        def start(slots: int) -> AlternatingSessions:
+            stub = stack.enter_context(StubServer(speed=0, machine=Machine(parallel=slots or None)))
+            directory = tmp_path / str(slots)
+            server = RunningServer(directory, stub.url, summarization_enabled=False)
+            return AlternatingSessions(stub, stack.enter_context(server).api())
+
+        yield start
+
+
+@pytest.mark.one_process("each server knows the prompts that it has sent")
+def test_summaries_continue_prompts_that_two_slots_keep(alternating: Callable[[int], AlternatingSessions]) -> None:
+    sessions = alternating(2)
+    separate = sessions.run(10)
+    assert separate[:3] == [[False, False]] * 3
+    assert sum(map(sum, separate)) <= 2  # after a larger window has reloaded the model
+    stub = sessions.stub
+    assert evaluated(stub, summaries=True) <= 0.3 * evaluated(stub, summaries=False)
+
+
+@pytest.mark.one_process("each server knows the prompts that it has sent")
+def test_summaries_cost_no_more_with_one_slot(alternating: Callable[[int], AlternatingSessions]) -> None:
+    counted, uncounted = alternating(1), alternating(0)
+    assert uncounted.run(5) == [[True, True]] * 5
+    assert counted.run(5)[1:] == [[True, True]] * 4
+    assert evaluated(counted.stub, summaries=True) <= evaluated(uncounted.stub, summaries=True)
 
 
 @pytest.mark.one_process("each server knows the prompts that it has sent")
@@ -565,6 +623,20 @@ def test_unsupported_model_leaves_summary_to_summary_model(tmp_path: Path, stub:
 
 
 @pytest.mark.one_process("only the same server cancels a summary")
+def test_chosen_summary_model_is_loaded_when_the_host_is_idle(tmp_path: Path) -> None:
+    settings = {"summary_unsupported_models": ["mochi"], "summarization_interval_seconds": 0.01}
+    with StubServer(speed=0) as stub, RunningServer(tmp_path, stub.url, **settings) as server:
+        server.app.state.services.summaries.idle_seconds = 0.2
+        api = server.api()
+        session_id = api.create_session("mochi")["session_id"]
+        api.send_message(session_id, "My boat is called Wanda.")
+        api.ok(api.http.post(f"/sessions/{session_id}/summarize", json={"model": "mochi-long"}))
+        httpx.post(f"{stub.url}/api/generate", json={"model": "mochi-long", "keep_alive": 0})
+        api.send_message(session_id, "My cat is called Otto.")
+        assert "Otto" in summary_of(api, session_id, lambda summary: "Otto" in summary["summary"])["summary"]
+        assert {body["model"] for body in summaries(stub, 2)} == {"mochi-long"}
+
+
 def test_deleting_session_cancels_its_summary(tmp_path: Path) -> None:
     def resolve(prompt: Prompt) -> Reply | None:
         return None if prompt.format is None else Reply([Gate()])

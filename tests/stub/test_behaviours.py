@@ -267,6 +267,14 @@ def test_summary_is_built_from_the_conversation() -> None:
     assert resolve(Prompt("mochi", messages=(*TURNS, request))).text.startswith("User: My dog Rex weighs 31 kilograms.")
 
 
+def test_summary_begins_with_the_first_topic() -> None:
+    turns = (Message("user", "Hello!"), Message("assistant", "Lorem ipsum. Hello!"), *TURNS)
+    reply = resolve(Prompt("mochi", messages=(*turns, Message("user", "Summarize our conversation.")), format=SUMMARY))
+    assert json.loads(reply.text)["summary"].startswith("User: My dog Rex weighs 31 kilograms. Assistant: Give him")
+    greeting = Message("user", "Summarize this conversation:\nuser: Hello!")
+    assert resolve(Prompt("mochi", messages=(greeting,))).text.startswith("User: Hello!")
+
+
 def test_summary_of_a_conversation_in_one_message() -> None:
     history = "\n".join(f"{one.role}: {one.content}" for one in TURNS)
     messages = Message("system", "You summarise conversations."), Message("user", f"<chat>\n{history}\n</chat>")

@@ -71,6 +71,17 @@ def test_snapshot_replaces_dropped_events(monkeypatch: pytest.MonkeyPatch) -> No
     assert _events(log) == [(300, Snapshot(content, thinking)), (301, ContentDelta("x" * 5000))]
 
 
+def test_dropped_text_before_a_snapshot_is_not_repeated(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(run_module, "MAX_BYTES", 1000)
+    log = EventLog()
+    log.add([ContentDelta("Wrong."), Snapshot("Right.", "")])
+    for _ in range(20):
+        log.add([ThinkingDelta("x" * 20)])
+    snapshot = _events(log)[0][1]
+    assert isinstance(snapshot, Snapshot)
+    assert snapshot.content == "Right."
+
+
 def test_warnings_are_retained_when_their_events_are_dropped() -> None:
     log, warning = EventLog(), TurnWarning("CODE", "Text with\nwarning lines.")
     log.add([warning, ContentDelta("warning ")])

@@ -112,7 +112,10 @@ async def _discard_approval(conversation: Conversation) -> None:
 
 def _result(turn: Turn, writer: TurnWriter) -> TurnResult:
     answerer = turn.answerer
-    return TurnResult(writer.stored, answerer.repeated, writer.outcomes, writer.client_tool_calls, answerer.window)
+    return TurnResult(
+        *(writer.stored, answerer.repeated, writer.first_chunks, writer.outcomes, writer.client_tool_calls),
+        window=answerer.window,
+    )
 
 
 def _as_mochi_error(error: BaseException, session_id: str) -> errors.MochiError:
@@ -237,7 +240,7 @@ class RunRegistry:
             turn = await self.engine.prepare(conversation, turn_input)
             self._refuse_at_shutdown()
             grace = self.disconnect_grace if conversation.kind == "session" else 0
-            run = Run(conversation, turn_input.without_data(), run_id, turn.position, grace)
+            run = Run(conversation, turn_input.without_data(), run_id, turn.position, turn.has_schema, grace)
             self.summaries.turn_starting(session_id)
             self.cache.add(run)
             run.task = asyncio.get_running_loop().create_task(self._execute(run, turn, locks.pop_all()))

@@ -8,6 +8,7 @@ from typing import Any
 import orjson
 
 from mochi_server import errors
+from mochi_server.chat.answer_format import AnswerFormat, CheckAnswer
 from mochi_server.chat.approvals import ApprovalService, SessionApprover
 from mochi_server.chat.conversation import Conversation
 from mochi_server.chat.model_call import ModelCall, save_window
@@ -57,6 +58,7 @@ class ToolLoop:
     publish: Publish
     may_announce: bool = False  # whether a first answer without calls may announce calls
     parallel_calls: bool = True  # whether an answer may call several tools; else only the first call counts
+    format: AnswerFormat | None = None  # format of the last answer, if it is checked
     _previous_call: ToolInvocation | None = None
     _identical_calls: int = 0
 
@@ -101,6 +103,9 @@ class ToolLoop:
         # The calls are registered before they are stored, because every stored call needs a result.
         calls = answer.calls(len(self.writer.outcomes))
         self.writer.expect_results(calls)
+        self.writer.first_chunks[answer.message_id] = answer.first_chunk
+        if self.format is not None and not answer.tool_calls:
+            await self.format.apply(answer)
         await self.writer.add(answer.message(), last=not answer.tool_calls)
         return calls
 
@@ -250,6 +255,7 @@ class ModelAnswers:
     agent_tools: ToolboxSource
     limits: ToolLoopLimits
     sessions: SessionService
+    check_answer: CheckAnswer
 
     async def prepare(self, conversation: Conversation, session: ChatSession, turn_input: TurnInput) -> "ModelAnswerer":
         """Check the model, the tools and the edited message. An error of Ollama is raised when the turn answers."""
@@ -318,9 +324,11 @@ class ModelAnswerer(Answerer):
             publish(warnings)
         if self.input.images:
             await writer.wait_until_stored()  # the prompt is built from the stored images
-        loop = ForcedCallLoop if tools.must_call else ToolLoop
+        kind = ForcedCallLoop if tools.must_call else ToolLoop
+        loop = kind(call, writer, self.toolbox, services.limits, publish, parallel_calls=tools.parallel)
+        loop.format = AnswerFormat(call, writer, services.check_answer)
         try:
-            await loop(call, writer, self.toolbox, services.limits, publish, parallel_calls=tools.parallel).run()
+            await loop.run()
         finally:
             self.window = call.allocation.decision
         await save_window(call.allocation, session, self.conversation.store)

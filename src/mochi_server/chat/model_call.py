@@ -3,7 +3,7 @@
 import logging
 import time
 from base64 import b64encode
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
@@ -18,6 +18,7 @@ from mochi_server.constants import MIN_ANSWER_TOKENS, RELOADING_OPTIONS
 from mochi_server.errors import BlobNotFound, ContextOverflow, MochiError
 from mochi_server.events import ChatEvent, ContextCompacted, Publish, Status, TurnWarning
 from mochi_server.inference.gateway import Exchange, FixedPrompt, ModelGateway, ModelRequest, payload_without_thinking
+from mochi_server.inference.structured import StructuredRequest
 from mochi_server.inference.windows import Allocation, PromptSize, manual_window
 from mochi_server.ollama.payloads import chat_payload
 from mochi_server.ollama.transport import Line, OnLines
@@ -33,6 +34,8 @@ _INSTRUCTION = (
     "names, numbers, decisions, open questions and what the user wants, each in a short sentence. Leave out small "
     "talk. Answer with the summary alone."
 )
+_CORRECTION = "That does not fit the JSON schema: {}. Answer again, only with JSON that fits."
+_MAX_PROBLEM_CHARS = 2000
 _RELOAD = (
     "Ollama reloads the model, because a session has a context window that was set by hand and differs from the window "
     "of other sessions with this model."
@@ -92,8 +95,8 @@ class ModelCall:
         options = {**(defaults.options or {}), **(generation.options or {})}
         # Imported sessions may have options that would reload the model.
         self._options = {name: value for name, value in options.items() if name not in RELOADING_OPTIONS}
-        answer_format = defaults.format if generation.format is None else generation.format
-        self._format = None if answer_format == "" else answer_format
+        self._format = generation.answer_format(defaults.format)
+        self.schema = self._format if isinstance(self._format, dict) else None
         self._keep_alive = generation.keep_alive if generation.keep_alive is not None else defaults.keep_alive
         self._began = time.monotonic()
         self.allocation = allocate_window(self.gateway, self.model, self.session, self.writer.history)
@@ -152,16 +155,22 @@ class ModelCall:
             sent, first = prompt.prompt.history, self.writer.history[0]
             return Exchange(self.session.session_id, body, sent, first, answer_id, prompt.size, tokens)
 
-        answer = await self.gateway.send(
-            ModelRequest(
-                allocation=self.allocation, payload=payload, prompt=prompt, exchange=exchange, report=self._report
-            ),
-            on_lines,
+        request = ModelRequest(
+            allocation=self.allocation, payload=payload, prompt=prompt, exchange=exchange, report=self._report
         )
+        answer = await self.gateway.send(request, on_lines)
+        self._last = request, answer.prompt
         if answer.is_prompt_truncated:
             self.publish([_PROMPT_TRUNCATED])
         if answer.is_cut:
             self.publish([_ANSWER_CUT])
+
+    async def repair(self, schema: Mapping[str, Any], text: str, problem: str) -> tuple[str, Line]:
+        """Request another answer in place of ``text``. Return it and its last line. Raises ``MochiError``."""
+        request, prompt = self._last
+        prompt = prompt.extended(text, _CORRECTION.format(problem[:_MAX_PROBLEM_CHARS]))
+        repair = StructuredRequest(self.gateway, replace(request, prompt=prompt))
+        return (await repair.send(schema)).message["content"], repair.lines[-1]
 
     async def compact(self, prompt: Prompt, budget: Budget) -> Prompt:
         """Replace the oldest turns by a stored summary. Raises ``ContextOverflow`` if that is not enough."""

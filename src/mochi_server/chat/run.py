@@ -110,7 +110,9 @@ class EventLog:
         earlier = self._snapshot or Snapshot("", "")
         content, thinking = [earlier.content], [earlier.thinking]
         for event in map(decode, self._lines[:count]):
-            if isinstance(event, ContentDelta | ThinkingDelta):
+            if isinstance(event, Snapshot):
+                content, thinking = [event.content], [event.thinking]
+            elif isinstance(event, ContentDelta | ThinkingDelta):
                 (content if isinstance(event, ContentDelta) else thinking).append(event.content)
         self._snapshot = Snapshot("".join(content), "".join(thinking))
         del self._lines[:count]
@@ -133,6 +135,7 @@ class Run:
     input: TurnInput  # input without the bytes of its images
     run_id: str = field(default_factory=new_id)
     position: int = 0  # number of messages in the session before the messages of the turn
+    holds_text: bool = False  # whether the answer may be replaced, so that some protocols must hold its text
     disconnect_grace: float = 0  # time in seconds that the run continues without subscribers
     state: RunState = "running"
     result: TurnResult = field(default_factory=TurnResult)

@@ -1,7 +1,7 @@
 """One turn: the source of its answer, its validated data and its result."""
 
-from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from mochi_server.chat.conversation import Conversation
@@ -54,6 +54,11 @@ class Turn:
             return len(history)
         return answer_index(history, turn_input.change)  # the turn may replace the last answer
 
+    @property
+    def has_schema(self) -> bool:
+        """Whether the answer must fit a JSON schema."""
+        return isinstance(self.input.generation.answer_format(self.session.metadata.format), dict)
+
 
 @dataclass(frozen=True)
 class TurnResult:
@@ -61,6 +66,7 @@ class TurnResult:
 
     stored: Sequence[Message] = ()  # messages that the turn added, oldest first
     repeated: Sequence[Message] = ()  # messages of an earlier turn that this turn sends to the client again
+    first_chunks: Mapping[str, float | None] = field(default_factory=dict)  # seconds, by message ID
     outcomes: Sequence[ToolOutcome] = ()
     client_tool_calls: Sequence[ToolInvocation] = ()  # calls that the client must run after the turn
     window: WindowDecision | None = None

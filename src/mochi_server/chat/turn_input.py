@@ -38,6 +38,10 @@ class GenerationOptions:
     thinks_by_default: bool = False  # whether the model may think if neither the request nor the session sets `think`
     logprobs: int | None = None  # number of alternative tokens with log probabilities for each token
 
+    def answer_format(self, default: str | dict[str, Any] | None) -> str | dict[str, Any] | None:
+        """Return the format of the answer. ``default`` is the format of the session."""
+        return default if self.format is None else self.format or None
+
 
 @dataclass(frozen=True, slots=True)
 class ToolSelection:

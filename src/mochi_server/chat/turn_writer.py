@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+import time
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import replace
 from io import StringIO
@@ -45,12 +46,18 @@ class ResponseBuilder:
         self._publish = publish
         self._max_calls = max_calls
         self.message_id = new_id()
+        self.first_chunk: float | None = None  # time from the request to the first chunk, in seconds
+        self._began = time.monotonic()
         self.tool_calls: list[ToolCall] = []
         self._content = StringIO()
         self._thinking = StringIO()
         self._last: Line = {}
         self._defects: dict[int, str] = {}
         self._distinct_calls: set[str] = set()
+
+    @property
+    def content(self) -> str:
+        return self._content.getvalue()
 
     @property
     def has_text(self) -> bool:
@@ -79,9 +86,17 @@ class ResponseBuilder:
         self._add_call({"function": call})
         return True
 
+    def replace(self, text: str, last: Line) -> None:
+        """Replace the text without events. ``last`` is the last line of the new answer."""
+        self._content = StringIO()
+        self._content.write(text)
+        self._last = last
+
     def feed(self, lines: list[Line]) -> None:
         """Add response lines and publish one event for each piece of text. Raises ``OllamaError`` for invalid calls."""
         events: list[ChatEvent] = []
+        if self.first_chunk is None:
+            self.first_chunk = time.monotonic() - self._began
         try:
             for line in lines:
                 message = line.get("message")
@@ -192,6 +207,7 @@ class TurnWriter:
         self._flush: asyncio.Future[None] | None = None  # latest write of the partial answer
         self.is_complete = False  # whether the answer that ends the turn is stored; a cancellation then comes too late
         self.stored: list[Message] = []  # messages that the turn has added, oldest first
+        self.first_chunks: dict[str, float | None] = {}  # time to the first chunk of each answer, by message ID
         self.outcomes: list[ToolOutcome] = []
         self.unstored_images: dict[str, Image] = {}  # images of tool results that are not stored yet, by SHA-256 hash
         self.client_tool_calls: list[ToolInvocation] = []  # tool calls that the client must run

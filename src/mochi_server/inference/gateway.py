@@ -36,11 +36,29 @@ class Exchange:
     tokens: int  # number of tokens of the prompt and the answer: the estimate or Ollama's count, whichever is larger
 
 
+_KEPT_RATIO = 0.8  # share of a session's last prompt that is still cached if Ollama has kept the prompt
+_MAX_PROMPTS = 16  # sessions whose last prompt is recorded
+
+
+@dataclass(frozen=True, slots=True)
+class SessionPrompt:
+    """Latest exchange of a session. ``tokens`` is Ollama's count of the prompt."""
+
+    exchange: Exchange
+    request: int
+    tokens: int
+    is_kept: bool | None  # whether the prompt was still cached when the session returned, or None if unknown
+
+
 class Slots:
-    """Latest exchange of each model. An exchange is discarded before a new request overwrites the model's slot."""
+    """Latest exchange of each model. An exchange is discarded before a new request overwrites the model's slot.
+
+    Ollama can keep the prompts of several sessions. If it reports cached tokens, they show whether it does.
+    """
 
     def __init__(self) -> None:
         self._exchanges: dict[str, Exchange] = {}
+        self._prompts: dict[str, SessionPrompt] = {}  # by session ID, the latest last
         self._requests: dict[str, int] = {}
         self._trims: dict[str, tuple[int, str]] = {}  # window and last trimmed message, by session ID
 
@@ -51,11 +69,29 @@ class Slots:
         self._requests[name] = self._requests.get(name, 0) + 1
         return self._requests[name]
 
-    def record(self, exchange: Exchange, request: int) -> None:
-        """Record an exchange whose request has the number ``request``, unless the model has received a newer one."""
+    def record(self, exchange: Exchange, request: int, last: Mapping[str, Any]) -> None:
+        """Record an exchange with the number of its request and the last line of its answer."""
         name = qualified_name(exchange.payload["model"])
-        if request == self._requests.get(name):
+        if is_latest := request == self._requests.get(name):
             self._exchanges[name] = exchange
+        before, cached = self._prompts.pop(exchange.session_id, None), last.get("prompt_eval_cached_count")
+        if not isinstance(cached, int):
+            return
+        tokens, is_kept = last.get("prompt_eval_count") or 0, None
+        if before is not None and qualified_name(before.exchange.payload["model"]) == name:
+            is_kept = before.is_kept
+            # A larger window has reloaded the model, which says nothing about the next return.
+            if before.request + 1 != request and _window(before.exchange) == _window(exchange):
+                is_kept = cached >= before.tokens * _KEPT_RATIO
+            tokens = before.tokens if before.exchange is exchange else tokens  # a summary
+        is_kept = is_kept if is_latest else bool(is_kept)
+        self._prompts[exchange.session_id] = SessionPrompt(exchange, request, tokens, is_kept)
+        if len(self._prompts) > _MAX_PROMPTS:
+            del self._prompts[next(iter(self._prompts))]
+
+    def prompt_of(self, session_id: str) -> SessionPrompt | None:
+        """Return a session's latest prompt, or None if it is unknown or Ollama does not report cached tokens."""
+        return self._prompts.get(session_id)
 
     def get(self, model: str) -> Exchange | None:
         return self._exchanges.get(qualified_name(model))
@@ -63,6 +99,7 @@ class Slots:
     def discard_session(self, session_id: str) -> None:
         """Discard the exchanges and the trim record of a session that is about to be deleted."""
         self._trims.pop(session_id, None)
+        self._prompts.pop(session_id, None)
         self._exchanges = {name: each for name, each in self._exchanges.items() if each.session_id != session_id}
 
     def trim_end(self, session_id: str, window: int | None, history: Sequence[Message]) -> int:
@@ -76,6 +113,10 @@ class Slots:
         """Record that a prompt trims the first ``end`` messages, so that later prompts begin with the same text."""
         if end and window is not None:
             self._trims[session_id] = window, history[end - 1]["message_id"]
+
+
+def _window(exchange: Exchange) -> Any:
+    return (exchange.payload.get("options") or {}).get("num_ctx")
 
 
 @dataclass(eq=False, slots=True)
@@ -347,7 +388,7 @@ class ModelGateway:
                 return error
         answer = Answer(prompt, *allocation.record(last, prompt.size, limit))
         if request.exchange is not None:
-            self.slots.record(request.exchange(body, answer.tokens), number)
+            self.slots.record(request.exchange(body, answer.tokens), number, last)
         return answer
 
     async def _status(self, request: TrackedRequest, allocation: Allocation) -> str:

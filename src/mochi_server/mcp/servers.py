@@ -169,7 +169,7 @@ class McpServers:
         self._reserved = RESERVED_NAMES | set(reserved)
         self.config = McpConfig()
         """Content of ``mcp.json`` when it was last read."""
-        self._checks = SchemaChecks()
+        self.checks = SchemaChecks()
         self._is_open = False
         self._servers: dict[str, McpServer] = {}
         self._retired: list[McpServer] = []
@@ -218,14 +218,14 @@ class McpServers:
             servers = [*self._servers.values(), *self._retired]
             self._servers, self._retired, self.config, self._is_open = {}, [], McpConfig(), True
             await asyncio.gather(*(server.aclose() for server in servers))
-            await self._checks.aclose()
+            await self.checks.aclose()
 
     async def _start(self) -> None:
         self.config = config = await anyio.to_thread.run_sync(read_config, self._directory)
         self._is_open, old = True, self._servers
         self._owners = {name: owner for name, owner in self._owners.items() if owner[0] in {"", *config.servers}}
         self._servers = {
-            name: McpServer(name, server, self._directory, self._checks)
+            name: McpServer(name, server, self._directory, self.checks)
             for name, server in config.servers.items()
             if self._directory
         }

@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     import mcp_types
 
 _CHECK_SECONDS = 1  # maximum duration of the check of a call's arguments
+_ANSWER_SECONDS = 5  # maximum duration of the check of an answer
 _LISTING_SECONDS = 10  # maximum duration of the check of a tool's schema, whose size is limited
 MAX_WORKERS = 2
 _MAX_LOCAL_CHARS = 4_000  # of a schema and arguments that are checked in this process
@@ -79,6 +80,13 @@ class SchemaChecks:
                 raise
             self._idle.append(worker)
             return result
+
+    async def check_answer(self, schema: Mapping[str, Any], text: str) -> dict[str, str]:
+        """Run ``util.json_schema.check_answer``. If that fails, return why the answer is ``unchecked``."""
+        try:
+            return await self.run("check_answer", _ANSWER_SECONDS, schema=schema, text=text)
+        except CheckFailed as error:
+            return {"unchecked": str(error)}
 
     async def aclose(self) -> None:
         """Kill all workers and wait until they have ended."""

@@ -3,7 +3,9 @@
 import asyncio
 import logging
 import time
-from collections.abc import AsyncGenerator, Coroutine, Mapping, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine, Mapping, Sequence
+from copy import copy
+from importlib import import_module
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 from typing_extensions import Self
@@ -26,6 +28,8 @@ _MAX_PARALLEL_SHOWS = 8
 _PROBE_SECONDS = 2
 
 _Response = TypeVar("_Response")
+PostChat = Callable[[Mapping[str, Any], OnLines], Awaitable[object]]
+"""Function that sends a chat request like ``AsyncOllamaClient.post_chat``."""
 
 
 class AsyncOllamaClient:
@@ -234,32 +238,50 @@ def _find(models: Mapping[ModelKey, ModelInfo], name: str) -> tuple[ModelKey, Mo
 class AsyncInstructorOllamaClient:
     """Client for structured answers: JSON that matches a Pydantic model. Close it."""
 
-    def __init__(self, host: str = "http://localhost:11434", *, timeout: float = 600) -> None:
-        """``timeout`` is the maximum time without new content, in seconds."""
+    _instructor: Any = None  # created at the first request
+
+    def __init__(
+        self, host: str = "http://localhost:11434", *, timeout: float = 600, post: PostChat | None = None
+    ) -> None:
+        """``timeout`` is the maximum time without new content, in seconds. ``post`` replaces the HTTP transport."""
         self._client = AsyncOllamaClient(host, stall_timeout=timeout)
-        self._instructor: Any = None
+        self._post = post or self._client.post_chat
 
     async def aclose(self) -> None:
         """Close all connections."""
         await self._client.aclose()
 
     async def structured_response(
-        self, model: str, messages: Sequence[ChatMessage], format: "type[BaseModel]"
+        self, model: str, messages: Sequence[ChatMessage], format: "type[BaseModel] | Mapping[str, Any]"
     ) -> ChatResponse:
-        """Return an answer whose content is JSON for the Pydantic model ``format``, or raise ``ValidationError``."""
-        if self._instructor is None:
-            from ollama_instructor import OllamaInstructorAsync  # noqa: PLC0415 - the import takes 0.1 seconds
+        """Return an answer whose content is JSON for the Pydantic model ``format``, or raise ``ValidationError``.
 
-            self._instructor = OllamaInstructorAsync()
-            self._instructor.chat = self._chat
-        answer: ChatResponse = await self._instructor.chat_completion(format, model, messages, retries=1)
+        If ``format`` is a JSON schema, the caller must check the answer.
+        """
+        if self._instructor is None:
+            # The import takes 0.1 seconds.
+            created = await asyncio.to_thread(lambda: import_module("ollama_instructor").OllamaInstructorAsync())
+            type(self)._instructor = created
+        instructor = copy(self._instructor)
+        instructor.chat = self._chat
+        form = _Unchecked(format) if isinstance(format, Mapping) else format
+        answer: ChatResponse = await instructor.chat_completion(form, model, messages, retries=1)
         return answer
 
     async def _chat(self, model: str, messages: Sequence[ChatMessage], format: Any, **_: object) -> ChatResponse:
-        """Send a request of ollama-instructor. Remove the text around the JSON of the answer, such as a code fence."""
+        """Send a request of ollama-instructor. Remove the text around a JSON object, such as a code fence."""
         lines: list[Line] = []
-        await self._client.post_chat(chat_payload(model, messages, format=format), lines.extend)
+        await self._post(chat_payload(model, messages, format=format), lines.extend)
         answer = merge_chunks([read_response(line) for line in lines])
         content = answer.message["content"]
-        answer.message["content"] = content[content.find("{") : content.rfind("}") + 1]
+        if "{" in content and (format.get("type") == "object" or "$ref" in format):
+            answer.message["content"] = content[content.find("{") : content.rfind("}") + 1]
         return answer
+
+
+class _Unchecked:
+    """JSON schema in place of a Pydantic model. It accepts every answer."""
+
+    def __init__(self, schema: Mapping[str, Any]) -> None:
+        self.model_json_schema = lambda: schema
+        self.model_validate_json = str

@@ -31,7 +31,7 @@ _NO_MODEL = "Ollama has no chat model. Install one with `ollama pull qwen3`."
 _ERRORS = (
     *(errors.ValidationFailed, errors.ContextOverflow, errors.AgentInvalid, *MODEL_ERRORS, errors.SessionNotFound),
     *(errors.ToolNotFound, errors.SessionBusy, errors.SessionConflict, errors.IdempotencyKeyReused),
-    *(errors.ToolNotCalled, *STORAGE_ERRORS, errors.ShuttingDown),
+    *(errors.ToolNotCalled, errors.FormatNotMet, *STORAGE_ERRORS, errors.ShuttingDown),
 )
 
 

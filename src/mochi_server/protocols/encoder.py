@@ -112,7 +112,7 @@ def named_frame(name: str, fields: Json) -> bytes:
     return b"event: %s\ndata: %s\n\n" % (name.encode(), orjson.dumps(fields, default=str))
 
 
-_CHECK_SECONDS = 1
+CHECK_SECONDS = 1
 """Interval of the check whether a stream needs a ping. Some events, such as `status`, may have no bytes."""
 
 
@@ -157,7 +157,7 @@ class EncodedResponse(EventStream):
         self._last_sent = time.monotonic()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        forwarding = self._run.forward(partial(self._receive, send), idle=min(self._ping_seconds, _CHECK_SECONDS))
+        forwarding = self._run.forward(partial(self._receive, send), idle=min(self._ping_seconds, CHECK_SECONDS))
         with self._run.subscribed(), suppress(ClientDisconnected):
             await until_disconnect(receive, forwarding)
             if self._opening is not None and self._run.failure is not None:

@@ -1,5 +1,6 @@
 """What the AI SDK and AG-UI share: one route starts turns and applies decisions, and a run can have several streams."""
 
+import time
 from abc import abstractmethod
 from collections.abc import Callable, Collection, Mapping
 from contextlib import suppress
@@ -13,7 +14,7 @@ from mochi_server.chat.run import Batch, Run
 from mochi_server.chat.turn_input import TurnInput
 from mochi_server.container import Services
 from mochi_server.protocols.conversation import SentMessages, to_turn
-from mochi_server.protocols.encoder import BlockEncoder
+from mochi_server.protocols.encoder import CHECK_SECONDS, BlockEncoder
 from mochi_server.protocols.parts import Approval, TextEnd
 from mochi_server.tools.toolbox import Decision
 from mochi_server.web.requests import body_message
@@ -152,16 +153,22 @@ class InteractiveResponse(RunResponse):
     async def send_events(self, send: Send) -> None:
         encoder = self._encoder
         await send(body_message(encoder.opening()))
+        last_sent = time.monotonic()
 
         async def receive(batch: Batch | None) -> None:
-            if data := encoder.ping if batch is None else encoder.encode(batch):
+            nonlocal last_sent
+            data = b"" if batch is None else encoder.encode(batch)
+            if not data and time.monotonic() - last_sent >= PING_SECONDS:
+                data = encoder.ping  # a held text has no bytes
+            if data:
+                last_sent = time.monotonic()
                 await send(body_message(data))
             if encoder.is_suspended:
                 raise _StreamEnded
 
         try:
             with suppress(_StreamEnded):
-                await self._run.forward(receive, idle=PING_SECONDS)
+                await self._run.forward(receive, idle=CHECK_SECONDS)
         finally:
             self._run.suspended = encoder.is_suspended or bool(encoder.pending())
         await send(body_message(encoder.closing(), more=False))

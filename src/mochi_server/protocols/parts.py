@@ -117,6 +117,9 @@ Part = Text | Reasoning | TextEnd | Call | Approval | Result | Notice | Step | E
 
 
 _Parts = Sequence[Part]
+_ENDS_OF_TEXT = {"tool_call", "tool_call_confirmation_required", "tool_result", "tool_continuation_start"}
+_ENDS_OF_TEXT |= {"agent_start", "message_complete", "stopped"}
+"""Events after which the text before them cannot be replaced."""
 _TextClass = type[Text] | type[Reasoning]
 _ToolCall = events.ToolCalled | events.AgentToolCalled | events.ToolConfirmationRequired
 
@@ -141,11 +144,15 @@ class PartReader:
         self._agent_call = ""  # ID of the tool call that started the latest agent
         self._open_calls: dict[str, None] = {}
         self._completed: events.MessageComplete | None = None
+        self._holds_text = run.holds_text
+        self._held = ""
+        """Text of the answer that may still be replaced, because the answer must fit a JSON schema."""
 
     def read(self, event: events.ChatEvent) -> _Parts:
         """Return the parts that an event adds to the answer."""
+        released = self._release() if self._held and event.type in _ENDS_OF_TEXT else ()
         parts: _Parts = getattr(self, event.type)(event)
-        return parts
+        return [*released, *parts] if released else parts
 
     def end(self, run: Run) -> _Parts:
         """Return the parts that end the answer, including results for interrupted calls. The run has ended."""
@@ -155,8 +162,16 @@ class PartReader:
         return [*interrupted, End(run.result, run.failure, self._completed, self._notices, self._logprobs)]
 
     def content_delta(self, event: events.ContentDelta) -> _Parts:
+        if self._holds_text:
+            self._held += event.content
+            return ()
         self._read_characters[Text] += len(event.content)
         return self._text(Text, event.content, events.ContentDelta)
+
+    def _release(self) -> _Parts:
+        text, self._held = self._held, ""
+        self._read_characters[Text] += len(text)
+        return self._text(Text, text, events.ContentDelta)
 
     def thinking_delta(self, event: events.ThinkingDelta) -> _Parts:
         self._read_characters[Reasoning] += len(event.content)
@@ -187,6 +202,9 @@ class PartReader:
             (Text, event.content, events.ContentDelta),
         ):
             new = text[self._read_characters[text_class] :]
+            if text_class is Text and self._holds_text:
+                self._held, self._logprobs = new, []
+                continue
             self._read_characters[text_class] += len(new)
             parts += self._text(text_class, new, self._sources.get(text_class) or source)
         return parts

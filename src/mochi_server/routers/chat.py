@@ -41,7 +41,7 @@ _TURN_ERRORS = (
 )
 
 
-@router.post("", responses=responses(*_TURN_ERRORS, *OLLAMA_ERRORS, *STORAGE_ERRORS))
+@router.post("", responses=responses(*_TURN_ERRORS, *OLLAMA_ERRORS, errors.FormatNotMet, *STORAGE_ERRORS))
 async def chat(
     conversation: ConversationDep,
     request: Request,

@@ -3,6 +3,7 @@
 import asyncio
 import logging
 import re
+import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Annotated
@@ -11,9 +12,9 @@ from pydantic import BaseModel, Field, StringConstraints, ValidationError
 
 from mochi_server.errors import MochiError, NothingToSummarize, OllamaBusy, OllamaError, SessionConflict
 from mochi_server.inference.gateway import Exchange, FixedPrompt, ModelGateway, ModelRequest, payload_without_thinking
+from mochi_server.inference.structured import StructuredRequest
 from mochi_server.inference.windows import Allocation, PromptSize, manual_window
 from mochi_server.ollama.payloads import qualified_name
-from mochi_server.ollama.transport import Line
 from mochi_server.ollama.types import ChatMessage, ModelInfo
 from mochi_server.services.summary_model import SummaryModelManager
 from mochi_server.sessions.session import ChatSession
@@ -84,8 +85,10 @@ class SummarizationService:
     models: SummaryModelManager
     enabled: bool = True
     interval: float = 3
+    idle_seconds: float = 60  # time without a turn after which a summary may load a model that the user has chosen
     _states: dict[str, _SummaryState] = field(default_factory=dict, init=False)
     _turns: set[str] = field(default_factory=set, init=False)
+    _last_turn: float = field(default_factory=time.monotonic, init=False)  # when the latest turn ended
 
     def turn_starting(self, session_id: str) -> None:
         """Cancel the session's summary and postpone the summaries of other sessions, so that the turn need not wait."""
@@ -101,6 +104,7 @@ class SummarizationService:
 
     def turn_ended(self, session_id: str, answer_id: str | None) -> None:
         self._turns.discard(session_id)
+        self._last_turn = time.monotonic()
         if self.enabled:
             state = self._states.setdefault(session_id, _SummaryState())
             state.postponements, state.answer_id = 0, answer_id or state.answer_id
@@ -150,8 +154,7 @@ class SummarizationService:
             session = await self.store.load(session_id)
             model = self.models.choose(session.metadata)
             if model is not None and model not in state.failed and _is_due(session, state):
-                state.is_requesting = True
-                await self._update_summary(session, model, state, in_background=True)
+                await self._summarize_in_background(session, model, state)
         except (SessionConflict, _ModelNotLoaded, OllamaBusy):
             pass  # the next turn of the session schedules a summary
         except MochiError as error:
@@ -163,22 +166,45 @@ class SummarizationService:
         if state.covered is None and not state.failed:
             del self._states[session_id]
 
+    async def _summarize_in_background(self, session: ChatSession, model: str, state: _SummaryState) -> None:
+        """Store a summary. A model that only the user can have chosen is loaded when no turn needs the memory."""
+        state.is_requesting = True
+        try:
+            await self._update_summary(session, model, state, in_background=True)
+        except _ModelNotLoaded:
+            if qualified_name(model) == qualified_name(session.model):
+                raise
+            state.is_requesting = False
+            await self._wait_until_idle()
+            state.is_requesting = True
+            await self._update_summary(session, model, state, in_background=True, may_load=True)
+
+    async def _wait_until_idle(self) -> None:
+        while True:
+            wait = self._last_turn + self.idle_seconds - time.monotonic()
+            if wait <= 0 and not self._turns:
+                return
+            await asyncio.sleep(max(wait, self.interval))
+
     async def _update_summary(
-        self, session: ChatSession, name: str, state: _SummaryState, *, in_background: bool
+        self, session: ChatSession, name: str, state: _SummaryState, *, in_background: bool, may_load: bool = False
     ) -> ConversationSummary:
-        """Store and return a summary. In the background, raise ``_ModelNotLoaded`` instead of (un)loading a model."""
+        """Store and return a summary. In the background, raise ``_ModelNotLoaded`` instead of (un)loading a model.
+
+        If ``may_load`` is true, a model that is not loaded may be loaded.
+        """
         loaded = await self.gateway.loaded_window(name)
-        if in_background and (not loaded or _unloads_model(session.metadata.keep_alive)):
+        if in_background and (_unloads_model(session.metadata.keep_alive) if loaded else not may_load):
             raise _ModelNotLoaded(name)
         model = await self.gateway.find_model(name)
         is_own = qualified_name(session.model) == qualified_name(model.name)
         manual = manual_window(model, session.metadata.context_window_config) if is_own else None
-        if in_background and (manual or self.gateway.windows.size(name)) not in (None, loaded):
+        if in_background and loaded and (manual or self.gateway.windows.size(name)) not in (None, loaded):
             raise _ModelNotLoaded(name)
         summary = await self._continue_prompt(session, name, model, loaded, state)
         if summary is None:
             allocation = self.gateway.allocate(model)
-            window = loaded if in_background else manual
+            window = loaded if in_background and loaded else manual
             if window is None:
                 await allocation.decide(_ANSWER_TOKENS)
                 window = allocation.size
@@ -196,7 +222,7 @@ class SummarizationService:
         self, session: ChatSession, name: str, model: ModelInfo, loaded: int | None, state: _SummaryState
     ) -> ConversationSummary | None:
         """Request a summary by continuing the session's cached prompt. Return None if this is not possible or fails."""
-        exchange = self.gateway.slots.get(model.name)
+        exchange = self._cached_exchange(session, model, loaded, state)
         if exchange is None or loaded is None or not _is_current(exchange, session):
             return None
         if _unloads_model(exchange.payload.get("keep_alive")):
@@ -224,20 +250,35 @@ class SummarizationService:
                 state.failed.add(name)  # a separate summary after each turn would remove the prompt from the cache
             return None
 
+    def _cached_exchange(
+        self, session: ChatSession, model: ModelInfo, loaded: int | None, state: _SummaryState
+    ) -> Exchange | None:
+        """Return the exchange to continue: in the slot of the model, or one that Ollama has probably kept."""
+        slots = self.gateway.slots
+        exchange, own = slots.get(model.name), slots.prompt_of(session.session_id)
+        if own is None or own.is_kept is False or (exchange and exchange.session_id == session.session_id):
+            return exchange
+        if qualified_name(own.exchange.payload["model"]) != qualified_name(model.name):
+            return exchange
+        if own.is_kept is None:  # a continuation shows whether the prompt is cached, if it costs no more in either case
+            prompt = _SummaryPrompt(self.gateway.allocate(model), session, state.covered, loaded or _UNKNOWN_WINDOW)
+            uncached = own.exchange.size.characters + len(session.history[-1]["content"] + _CONTINUATION)
+            if uncached > prompt.characters:
+                return exchange
+        return own.exchange
+
     async def _request_summary(self, request: ModelRequest) -> ConversationSummary:
         """Request a summary. If the answer is invalid, send the validation error to the model and retry once."""
         error = ""
         for _ in range(2):
-            lines: list[Line] = []
-            sent = (await self.gateway.send(request, lines.extend)).prompt
-            parts = [line["message"] for line in lines if isinstance(line.get("message"), dict)]
-            content = "".join(str(part.get("content") or "") for part in parts)
+            sending = StructuredRequest(self.gateway, request)
             try:
-                return ConversationSummary.model_validate_json(content[content.find("{") : content.rfind("}") + 1])
+                answer = await sending.send(ConversationSummary)
+                return ConversationSummary.model_validate_json(answer.message["content"])
             except ValidationError as invalid:
                 error = explain(invalid)
                 correction = f"That was not the JSON asked for: {error}. Answer again, with JSON alone."
-                request = replace(request, prompt=sent.extended(content, correction))
+                request = replace(request, prompt=sending.sent.extended(sending.text, correction))
         text = f"Model {request.payload['model']!r} returned no valid summary ({error})."
         raise OllamaError(f"{text} Send another model in the field `model`.")
 
@@ -255,10 +296,14 @@ class _SummaryPrompt:
     async def fit(self, _: int | None, refused: int | None) -> FixedPrompt | None:
         """Return a prompt that fits. A refusal has improved the estimate, so the next prompt is shorter."""
         before, messages = self.size, self._messages()
-        self.size = PromptSize(sum(len(message["content"]) for message in messages))
+        self.size = PromptSize(self.characters)
         if refused is not None and self.size.characters >= before.characters:
             return None
         return FixedPrompt(messages, self.size)
+
+    @property
+    def characters(self) -> int:
+        return sum(len(message["content"]) for message in self._messages())
 
     def _messages(self) -> list[ChatMessage]:
         history, max_tokens = self.session.history, int(self.window * _MAX_PROMPT_RATIO)

@@ -245,7 +245,7 @@ def shorten(text: str) -> str:
 
 def automatic_title(messages: Iterable[Message], summary: Mapping[str, object] | None) -> str | None:
     """Return the first sentence of the summary or else the first user message with text, cut to 80 characters."""
-    summarized = collapse_whitespace((summary or {}).get("summary"))
+    summarized = collapse_whitespace((summary or {}).get("summary")).removeprefix("User: ")
     if summarized:
         return _cut_title(_END_OF_SENTENCE.split(summarized, maxsplit=1)[0].rstrip(".\u3002") or summarized)
     lines = (collapse_whitespace(message.get("content")) for message in messages if message.get("role") == "user")

@@ -1,4 +1,4 @@
-"""Prometheus metrics of a server, and OpenTelemetry spans of its turns, without text of conversations.
+"""Prometheus metrics of a server, and OpenTelemetry spans of its turns.
 
 They are recorded when turns, tool calls and requests end, never per token.
 """
@@ -9,10 +9,12 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeVar
 
+import orjson
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, ProcessCollector, generate_latest
 
 from mochi_server import __version__
 from mochi_server.chat.run import Run
+from mochi_server.constants import AGENT_TOOL
 from mochi_server.errors import ConfirmationTimeout, OllamaUnreachable, ToolExecutionDenied, ToolNotFound
 from mochi_server.inference.gateway import GatewayObserver
 from mochi_server.ollama.payloads import qualified_name
@@ -155,44 +157,91 @@ def _number(value: object) -> float:
     return float(value) if isinstance(value, int | float) and value > 0 else 0.0
 
 
-def record_turn(metrics: Metrics, run: Run) -> None:
-    """Record an ended turn. Log only the code of most errors, because error messages may quote conversations."""
+def record_turn(metrics: Metrics, run: Run, *, trace_content: bool = False) -> None:
+    """Record an ended turn. Log only the code of most errors, because error messages may quote conversations.
+
+    If ``trace_content`` is true, the spans contain the texts of the turn.
+    """
     failure = run.failure
     seconds, ended = time.monotonic() - run.began, time.time_ns()
     metrics.turn_ended(run.state, seconds, run.result.stored, failure.code if failure else None)
     if _SDK in sys.modules:
-        _record_spans(run, ended - int(seconds * 1e9), ended)
+        _record_spans(run, ended - int(seconds * 1e9), ended, content=trace_content)
     if failure is not None:
         text = failure.message if isinstance(failure, OllamaUnreachable) else failure.code
         logger.warning("Turn failed session_id=%s run_id=%s: %s", run.session_id, run.run_id, text)
 
 
-def _record_spans(run: Run, began: int, ended: int) -> None:
+def _record_spans(run: Run, began: int, ended: int, *, content: bool) -> None:
     from opentelemetry.trace import SpanKind, StatusCode, get_tracer, set_span_in_context  # noqa: PLC0415 - optional
 
     tracer = get_tracer("mochi_server", __version__)
     attributes = {"gen_ai.conversation.id": run.session_id, "mochi.run_id": run.run_id, "mochi.outcome": run.state}
-    turn = tracer.start_span("mochi.turn", start_time=began, attributes=attributes)
+    parent = turn = tracer.start_span("mochi.turn", start_time=began, attributes=attributes)
     if run.failure is not None:
         turn.set_attribute("error.type", run.failure.code)
         turn.set_status(StatusCode.ERROR)
-    for message in [message for message in run.result.stored if message["role"] == "assistant"]:
-        answered = int(timestamp(message["timestamp"]) * 1e9)
-        answer = tracer.start_span(
-            f"chat {message.get('model', '')}".rstrip(),
-            context=set_span_in_context(turn),
-            kind=SpanKind.CLIENT,
-            start_time=max(answered - message.get("total_duration", 0), began),
-            attributes={
-                "gen_ai.operation.name": "chat",
-                "gen_ai.provider.name": "ollama",
-                "gen_ai.request.model": message.get("model", ""),
-                "gen_ai.usage.input_tokens": message.get("prompt_eval_count", 0),
-                "gen_ai.usage.output_tokens": message.get("eval_count", 0),
-                "mochi.load_seconds": message.get("load_duration", 0) / 1e9,
-            },
-        )
-        if (cached := message.get("prompt_eval_cached_count")) is not None:
-            answer.set_attribute("gen_ai.usage.cache_read.input_tokens", cached)
-        answer.end(answered)
+
+    def start(operation: str, target: str, at: int, attributes: Mapping[str, Any], parent: Any) -> Any:
+        kind = SpanKind.CLIENT if operation == "chat" else SpanKind.INTERNAL
+        all_attributes = {"gen_ai.operation.name": operation, "gen_ai.conversation.id": run.session_id, **attributes}
+        known = {name: value for name, value in all_attributes.items() if value is not None}
+        context, name = set_span_in_context(parent), f"{operation} {target}".rstrip()
+        return tracer.start_span(name, context=context, kind=kind, start_time=at, attributes=known)
+
+    if run.input.agent is not None:
+        parent = start("invoke_agent", run.input.agent, began, _agent_attributes(run.input.agent), turn)
+    calls: dict[str, dict[str, Any]] = {}  # arguments, by ID of the call
+    previous = began
+    for message in run.result.stored:
+        at = int(timestamp(message["timestamp"]) * 1e9)
+        calls |= {call["id"]: call["function"]["arguments"] for call in message.get("tool_calls", ())}
+        if message["role"] == "assistant":
+            started = max(at - message.get("total_duration", 0), began)
+            attributes = _chat_attributes(run, message, content=content)
+            start("chat", message.get("model", ""), started, attributes, parent).end(at)
+        elif message["role"] == "tool":
+            name, arguments = message["tool_name"], calls.get(message.get("tool_call_id", ""), {})
+            span = start("execute_tool", name, previous, _tool_attributes(message, arguments, content=content), parent)
+            if name == AGENT_TOOL and (agent := str(arguments.get("agent") or "")):
+                start("invoke_agent", agent, previous, _agent_attributes(agent), span).end(at)
+            if not message.get("success"):
+                span.set_status(StatusCode.ERROR)
+            span.end(at)
+        previous = at
+    if parent is not turn:
+        parent.end(ended)
     turn.end(ended)
+
+
+def _agent_attributes(agent: str) -> dict[str, Any]:
+    return {"gen_ai.agent.name": agent, "gen_ai.provider.name": "ollama"}
+
+
+def _chat_attributes(run: Run, message: Message, *, content: bool) -> dict[str, Any]:
+    texts = {"input": ("user", run.input.text), "output": ("assistant", message["content"])} if content else {}
+    return {
+        "gen_ai.provider.name": "ollama",
+        "gen_ai.request.model": message.get("model", ""),
+        "gen_ai.usage.input_tokens": message.get("prompt_eval_count", 0),
+        "gen_ai.usage.cache_read.input_tokens": message.get("prompt_eval_cached_count"),
+        "gen_ai.usage.output_tokens": message.get("eval_count", 0),
+        "gen_ai.response.time_to_first_chunk": run.result.first_chunks.get(message["message_id"]),
+        "mochi.load_seconds": message.get("load_duration", 0) / 1e9,
+        **{f"gen_ai.{name}.messages": _as_parts(*text) for name, text in texts.items()},
+    }
+
+
+def _as_parts(role: str, text: str | None) -> str:
+    return orjson.dumps([{"role": role, "parts": [{"type": "text", "content": text or ""}]}]).decode()
+
+
+def _tool_attributes(message: Message, arguments: Mapping[str, Any], *, content: bool) -> dict[str, Any]:
+    return {
+        "gen_ai.tool.name": message["tool_name"],
+        "gen_ai.tool.type": "function",
+        "gen_ai.tool.call.id": message.get("tool_call_id"),
+        "error.type": message.get("error_code"),
+        "gen_ai.tool.call.arguments": orjson.dumps(arguments).decode() if content else None,
+        "gen_ai.tool.call.result": message["content"] if content else None,
+    }

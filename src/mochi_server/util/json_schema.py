@@ -15,7 +15,7 @@ from typing import Any
 import referencing
 import referencing.jsonschema
 from jsonschema import Draft202012Validator, FormatChecker
-from jsonschema.exceptions import SchemaError
+from jsonschema.exceptions import SchemaError, ValidationError
 from jsonschema.protocols import Validator
 from jsonschema.validators import extend, validator_for
 
@@ -100,6 +100,24 @@ def check_arguments(schema: dict[str, Any], arguments: dict[str, Any]) -> dict[s
     return {"error": error} if error else {}
 
 
+def check_answer(schema: dict[str, Any], text: str) -> dict[str, Any]:
+    """Return the ``error`` of an answer, or why it is ``unchecked``, or an empty result if it fits the schema."""
+    try:
+        check_schema(schema)
+        value = json.loads(text, parse_constant=_refuse_constant)
+        validator = validator_for(schema, default=Draft202012Validator)(schema, registry=referencing.Registry())
+        errors = [*islice(validator.iter_errors(value), _MAX_ERRORS)]
+    except json.JSONDecodeError as error:
+        return {"error": f"it is not JSON: {error}"}
+    except Exception as error:  # such as an invalid schema, pattern or reference
+        return {"unchecked": str(error)[:_MAX_ERROR_LENGTH] or type(error).__name__}
+    return {"error": "; ".join(map(_explain, errors))} if errors else {}
+
+
+def _refuse_constant(name: str) -> None:
+    raise json.JSONDecodeError("invalid value", name, 0)
+
+
 def _errors(validator: Validator, value: object) -> list[str]:
     """Return the first errors of a value. A schema with an unresolvable reference accepts every value."""
     try:
@@ -108,8 +126,12 @@ def _errors(validator: Validator, value: object) -> list[str]:
         raise
     except Exception:  # the library does not document the type
         return []
-    texts = [f"{'.'.join(map(str, error.absolute_path))}: {error.message}" for error in errors]
-    return [text.removeprefix(": ")[:_MAX_ERROR_LENGTH] for text in texts]
+    return [*map(_explain, errors)]
+
+
+def _explain(error: ValidationError) -> str:
+    text = f"{'.'.join(map(str, error.absolute_path))}: {error.message}"
+    return text.removeprefix(": ")[:_MAX_ERROR_LENGTH]
 
 
 @cache
@@ -123,6 +145,7 @@ def run(operation: str, parameters: dict[str, Any]) -> dict[str, Any]:
     operations: dict[str, Callable[..., dict[str, Any]]] = {
         "check_schema": check_schema,
         "check_arguments": check_arguments,
+        "check_answer": check_answer,
     }
     try:
         return operations[operation](**parameters)

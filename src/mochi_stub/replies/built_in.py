@@ -29,6 +29,8 @@ _WORD = re.compile(r"[^\W\d_]{4,}")
 AUTOCOMPLETE = {"9+10=": "THIS IS A TEST OF MINI-MEDIATOR'S AUTOCOMPLETE SYSTEM."}
 EMOJI = ("😀", "😂", "😊", "🤔", "😢", "😡", "😱", "👍")
 TITLE_WORDS = 5
+_USERS = {"user", "human"}
+_GREETINGS = {"hello", "good", "morning", "evening", "afternoon", "greetings", "there", "thanks", "thank"}
 
 _JSON_FORMAT = re.compile(r"JSON format:\s*`?\s*(?=\{)", re.IGNORECASE)  # followed by an example of the reply
 _HISTORY = re.compile(r"<chat_history>(.*?)</chat_history>", re.DOTALL)
@@ -84,9 +86,15 @@ def _summary(prompt: Prompt) -> tuple[str, list[str]] | None:
     if not requests_summary(prompt):
         return None
     turns = _turns(prompt)
+    first = next((i for i, (speaker, text) in enumerate(turns) if speaker.lower() in _USERS and _topics(text)), 0)
+    turns = turns[first:]  # without a greeting
     words = [word for _, text in turns for word in _WORD.findall(text.lower()) if word not in COMMON]
     topics = [word for word, _ in Counter(words).most_common(MAX_TOPICS)]
     return " ".join(f"{speaker.capitalize()}: {_first_sentence(text)}" for speaker, text in turns), topics
+
+
+def _topics(text: str) -> set[str]:
+    return set(_WORD.findall(text.lower())) - COMMON - _GREETINGS
 
 
 def _has_summary(schema: Any) -> bool:

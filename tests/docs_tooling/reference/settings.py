@@ -41,7 +41,7 @@ GROUPS = {
     "max_tool_iterations max_identical_tool_calls max_tool_calls_per_round",
     "Agents and system prompts": "agents_dir agent_chats_dir max_agent_iterations planning_prompt_path "
     "execution_prompt_path system_prompts_dir",
-    "Logs": "log_level log_format",
+    "Logs and traces": "log_level log_format trace_content",
 }
 """Rows of the table: the settings of each group, in this order."""
 

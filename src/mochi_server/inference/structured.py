@@ -1,0 +1,42 @@
+"""Structured requests: ollama-instructor requests JSON, and the gateway sends the requests."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any
+
+from mochi_server.inference.gateway import FixedPrompt, ModelGateway, ModelRequest
+from mochi_server.ollama.async_client import AsyncInstructorOllamaClient
+from mochi_server.ollama.transport import Line, OnLines
+from mochi_server.ollama.types import ChatResponse
+
+if TYPE_CHECKING:
+    from pydantic import BaseModel
+
+
+@dataclass(eq=False)
+class StructuredRequest:
+    """One structured request. ``sent`` and ``lines`` are the prompt and the answer, even if the answer is invalid."""
+
+    gateway: ModelGateway
+    request: ModelRequest
+    sent: FixedPrompt = field(init=False)
+    lines: list[Line] = field(default_factory=list)
+
+    @property
+    def text(self) -> str:
+        messages = (line["message"] for line in self.lines if isinstance(line.get("message"), dict))
+        return "".join(str(message.get("content") or "") for message in messages)
+
+    async def send(self, format: "type[BaseModel] | Mapping[str, Any]") -> ChatResponse:
+        """Send the request. Raises the errors of the gateway, and ``ValidationError`` if ``format`` is a class."""
+        client = AsyncInstructorOllamaClient(post=self._post)
+        # The gateway fits the prompt into the window, so the client has no messages.
+        return await client.structured_response(self.request.payload["model"], (), format)
+
+    async def _post(self, payload: Mapping[str, Any], on_lines: OnLines) -> None:
+        def receive(lines: list[Line]) -> None:
+            self.lines += lines
+            on_lines(lines)
+
+        request = replace(self.request, payload={**self.request.payload, "format": payload["format"]})
+        self.sent = (await self.gateway.send(request, receive)).prompt

@@ -1,0 +1,99 @@
+"""Spans of turns by OpenTelemetry's conventions for generative AI."""
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from opentelemetry.sdk.trace import TracerProvider
+from opentelemetry.sdk.trace.export import SimpleSpanProcessor
+from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
+
+from mochi_stub import Machine, StubServer
+from tests.support.agents import write_agent
+from tests.support.instructions import calls, instruct, words
+from tests.support.server import RunningServer
+from tests.support.tools import write_tools
+
+pytestmark = pytest.mark.one_process("reads the spans of the server process")
+TOOLS = '''
+    def add(a: float, b: float) -> str:
+        """Add two numbers."""
+        return f"The secret sum is {a + b}."
+
+    __all__ = ["add"]
+    __read_only__ = ["add"]
+'''
+
+
+@pytest.fixture
+def exporter(monkeypatch: pytest.MonkeyPatch) -> InMemorySpanExporter:
+    provider, exporter = TracerProvider(), InMemorySpanExporter()
+    provider.add_span_processor(SimpleSpanProcessor(exporter))
+    monkeypatch.setattr("opentelemetry.trace.get_tracer", provider.get_tracer)
+    return exporter
+
+
+@pytest.fixture
+def stub() -> Iterator[StubServer]:
+    with StubServer(speed=0, machine=Machine(parallel=2)) as stub:
+        yield stub
+
+
+def spans_of_turn(
+    folder: Path, stub: StubServer, exporter: InMemorySpanExporter, instruction: str, **settings: Any
+) -> list[dict[str, Any]]:
+    """Run a turn whose tools need no approval and return its spans."""
+    write_tools(folder, TOOLS)
+    write_agent(folder)
+    with RunningServer(folder, stub.url, summarization_enabled=False, **settings) as server:
+        api = server.api()
+        tools = {"tools": ["add"], "execution_policy": "never_confirm"}
+        agents = {"enabled_agents": ["helper"]}
+        created = api.create_session("mochi", tool_settings=tools, agent_settings=agents)
+        api.send_message(created["session_id"], instruction)
+        api.send_message(created["session_id"], "Again.")
+    return [json.loads(span.to_json()) for span in exporter.get_finished_spans()]
+
+
+def only(spans: list[dict[str, Any]], name: str) -> dict[str, Any]:
+    (span,) = (span for span in spans if span["name"] == name)
+    return span
+
+
+def test_tool_calls_have_spans(tmp_path: Path, stub: StubServer, exporter: InMemorySpanExporter) -> None:
+    spans = spans_of_turn(tmp_path, stub, exporter, instruct(calls("add", a=1, b=2), words(3)))
+    tool = only(spans, "execute_tool add")
+    first, last, again = (span for span in spans if span["name"] == "chat mochi")
+    assert tool["parent_id"] == first["parent_id"] == last["parent_id"]
+    assert first["end_time"] <= tool["start_time"] <= tool["end_time"] <= last["end_time"]
+    assert tool["attributes"]["gen_ai.operation.name"] == "execute_tool"
+    assert tool["attributes"]["gen_ai.tool.name"] == "add"
+    assert tool["attributes"]["gen_ai.tool.call.id"]
+    assert first["attributes"]["gen_ai.response.time_to_first_chunk"] > 0
+    assert again["attributes"]["gen_ai.usage.cache_read.input_tokens"] > 0
+    assert "secret" not in json.dumps(spans)
+    assert "Again" not in json.dumps(spans)
+
+
+def test_agents_have_spans(tmp_path: Path, stub: StubServer, exporter: InMemorySpanExporter) -> None:
+    spans = spans_of_turn(
+        tmp_path, stub, exporter, instruct(calls("agent", agent="helper", instruction="Do it."), words(3))
+    )
+    agent = only(spans, "invoke_agent helper")
+    assert agent["parent_id"] == only(spans, "execute_tool agent")["context"]["span_id"]
+    assert agent["attributes"]["gen_ai.agent.name"] == "helper"
+
+
+def test_setting_allows_text_in_spans(tmp_path: Path, stub: StubServer, exporter: InMemorySpanExporter) -> None:
+    instruction = instruct(calls("add", a=1, b=2), words(3))
+    spans = spans_of_turn(tmp_path, stub, exporter, instruction, trace_content=True)
+    tool = only(spans, "execute_tool add")["attributes"]
+    assert json.loads(tool["gen_ai.tool.call.arguments"]) == {"a": 1, "b": 2}
+    assert tool["gen_ai.tool.call.result"] == "The secret sum is 3.0."
+    again = spans[-2]["attributes"]
+    assert json.loads(again["gen_ai.input.messages"]) == [
+        {"role": "user", "parts": [{"type": "text", "content": "Again."}]}
+    ]
+    assert "Again." in json.loads(again["gen_ai.output.messages"])[0]["parts"][0]["content"]

@@ -1,0 +1,269 @@
+"""JSON schemas in `format`, `response_format` and `text.format`: answers are checked, repaired or refused."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from mochi_server.protocols import frontends
+from mochi_server.protocols.encoder import EncodedResponse
+from mochi_stub import Failure, Reply, StubServer, Text
+from mochi_stub.prompt import Prompt, ToolCall
+from mochi_stub.reply import Gate, Reasoning, ToolCalls
+from tests.openai.conversation import LOOK, Conversation, call_of, client_of, message_of
+from tests.support.api import Api, error_of, text_of
+from tests.support.server import RunningServer
+from tests.support.stub import chats
+
+STREAMED = pytest.mark.parametrize("stream", [False, True], ids=["whole", "streamed"])
+CITY: Any = {
+    "type": "object",
+    "properties": {"name": {"type": "string", "pattern": "^[A-Z]"}, "people": {"type": "integer"}},
+    "required": ["name", "people"],
+    "additionalProperties": False,
+}
+WRONG, RIGHT = '{"name": "oslo", "people": "many"}', '{"name": "Oslo", "people": 700000}'
+FORM: Any = {"type": "json_schema", "json_schema": {"name": "city", "strict": True, "schema": CITY}}
+TEXT: Any = {"format": {"type": "json_schema", "name": "city", "schema": CITY, "strict": True}}
+
+
+class CarelessModel:
+    """A model whose first answer to each question does not fit. `repaired` is its answer to the correction."""
+
+    def __init__(self) -> None:
+        self.reset()
+
+    def reset(self) -> None:
+        self.first: Reply = Reply.of(WRONG)
+        self.repaired: Reply = Reply.of(RIGHT)
+
+    def resolve(self, prompt: Prompt) -> Reply:
+        return self.repaired if prompt.user_text.startswith("That does not fit") else self.first
+
+
+@pytest.fixture(scope="module")
+def careless_model() -> CarelessModel:
+    return CarelessModel()
+
+
+@pytest.fixture
+def model(careless_model: CarelessModel) -> CarelessModel:
+    careless_model.reset()
+    return careless_model
+
+
+@pytest.fixture(scope="module")
+def stub(careless_model: CarelessModel) -> Iterator[StubServer]:
+    with StubServer(speed=0, resolve=careless_model.resolve) as stub:
+        yield stub
+
+
+@pytest.fixture(scope="module")
+def server(stub: StubServer, tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningServer]:
+    with RunningServer(tmp_path_factory.mktemp("format"), stub.url, summarization_enabled=False) as server:
+        yield server
+
+
+@pytest.fixture
+def api(server: RunningServer, model: CarelessModel) -> Api:
+    del model  # reset
+    return server.client
+
+
+@pytest.fixture
+def conversation(server: RunningServer, stub: StubServer, model: CarelessModel) -> Iterator[Conversation]:
+    del model  # reset
+    stub.clear_exchanges()
+    with client_of(server) as client:
+        yield Conversation(client, stub, asks={"response_format": FORM})
+
+
+@STREAMED
+def test_answers_of_50_turns_fit_the_schema(conversation: Conversation, stream: bool) -> None:
+    conversation.stream = stream
+    for number in range(50):
+        conversation.messages.clear()
+        answer = conversation.send_message(f"City {number}?")
+        assert message_of(answer).content == RIGHT
+        assert answer.choices[0].finish_reason == "stop"
+    assert len(conversation.sent) == 100
+
+
+@STREAMED
+def test_model_that_always_fails_ends_the_answer(
+    conversation: Conversation, model: CarelessModel, stream: bool
+) -> None:
+    conversation.stream, model.repaired = stream, Reply.of('{"name": "Still wrong"}')
+    error = conversation.refused()
+    assert (error.status_code, error.code) == (502, "format_not_met")
+    assert "'people' is a required property. Use another model" in error.message
+    assert error.message.endswith('Its last answer: {"name": "Still wrong"}')
+    assert len(conversation.sent) == 2
+
+
+def test_repair_continues_the_request(conversation: Conversation) -> None:
+    conversation.send_message("A city?", temperature=0.5, max_tokens=99)
+    first, repair = conversation.sent
+    assert repair["messages"][: len(first["messages"])] == first["messages"]
+    answer, correction = repair["messages"][len(first["messages"]) :]
+    assert answer == {"role": "assistant", "content": WRONG}
+    assert "people: 'many' is not of type 'integer'" in correction["content"]
+    assert "name: 'oslo' does not match '^[A-Z]'" in correction["content"]
+    assert {**first, "messages": []} == {**repair, "messages": []}
+    assert repair["truncate"] is False
+    assert repair["options"]["num_ctx"] > 0
+
+
+@STREAMED
+def test_responses_api(conversation: Conversation, model: CarelessModel, stream: bool) -> None:
+    create = conversation.client.responses.create
+
+    def answer() -> Any:
+        answered: Any = create(model="mochi", input="A city?", text=TEXT, stream=stream)
+        return [*answered][-1].response if stream else answered
+
+    assert answer().output_text == RIGHT
+    model.repaired = Reply.of(WRONG)
+    import openai
+
+    with pytest.raises(openai.APIStatusError, match="Its last answer"):
+        answer()
+
+
+def test_native_stream_replaces_the_text(api: Api, model: CarelessModel) -> None:
+    model.first = Reply([Reasoning("Hm."), Text(WRONG)])
+    session_id = api.create_session("mochi")["session_id"]
+    events = api.stream_message(session_id, "A city?", format=CITY)
+    assert text_of(events) == WRONG
+    assert [event.type for event in events[-3:]] == ["snapshot", "message_complete", "done"]
+    assert events[-3].data["content"] == RIGHT
+    assert [message["content"] for message in api.messages(session_id)] == ["A city?", RIGHT]
+    assert events[-2].data["message_id"] == api.messages(session_id)[-1]["message_id"]
+
+
+def test_collected_native_answer_fits(api: Api, stub: StubServer) -> None:
+    session_id = api.create_session("mochi", format=CITY)["session_id"]
+    assert api.send_message(session_id, "A city?")["message"]["content"] == RIGHT
+    stub.clear_exchanges()
+    assert api.send_message(session_id, "And now?", format="json")["message"]["content"] == WRONG
+    assert len(chats(stub)) == 1
+
+
+def test_native_error_carries_the_text(api: Api, model: CarelessModel) -> None:
+    model.repaired = Reply.of("No.")
+    session_id = api.create_session("mochi")["session_id"]
+    events = api.stream_message(session_id, "A city?", format=CITY)
+    assert [event.type for event in events[-2:]] == ["error", "done"]
+    assert events[-2].data["code"] == "FORMAT_NOT_MET"
+    assert events[-2].data["details"]["text"] == "No."
+    _, stored = api.messages(session_id)
+    assert (stored["content"], stored["interrupted"]) == ("No.", True)
+    response = api.http.post(f"/chat/{session_id}", json={"message": "A city?", "format": CITY})
+    assert error_of(response) == (502, "FORMAT_NOT_MET")
+
+
+def test_failed_repair_carries_the_first_text(api: Api, model: CarelessModel) -> None:
+    model.repaired = Reply([Failure("out of luck")])
+    response = api.http.post(
+        f"/chat/{api.create_session('mochi')['session_id']}", json={"message": "A city?", "format": CITY}
+    )
+    assert error_of(response) == (502, "FORMAT_NOT_MET")
+    assert response.json()["error"]["details"]["text"] == WRONG
+
+
+@pytest.mark.parametrize(
+    "schema",
+    [{"$ref": "https://example.com/city.json"}, {"type": "object", "properties": {"name": {"pattern": r"\p{Lu}"}}}],
+    ids=["reference", "pattern"],
+)
+def test_schema_that_cannot_be_checked_passes_with_a_warning(api: Api, schema: Any) -> None:
+    answer = api.send_message(api.create_session("mochi")["session_id"], "A city?", format=schema)
+    assert answer["message"]["content"] == WRONG
+    assert [warning["code"] for warning in answer["warnings"]] == ["FORMAT_NOT_CHECKED"]
+
+
+def test_tool_round_is_not_checked(conversation: Conversation, model: CarelessModel) -> None:
+    model.first = Reply([Text("Let me look."), ToolCalls((ToolCall("look", {}),))])
+    answer = conversation.send_message("A city?", tools=[LOOK])
+    assert call_of(answer).function.name == "look"
+    assert message_of(answer).content == "Let me look."
+    assert len(conversation.sent) == 1
+
+
+def test_stopped_answer_is_not_checked(api: Api, stub: StubServer, model: CarelessModel) -> None:
+    gate = Gate()
+    model.first = Reply([Text(WRONG), gate])
+    session_id = api.create_session("mochi")["session_id"]
+    with api.open_stream(session_id, "A city?", format=CITY) as events:
+        next(events)
+        api.ok(api.http.post(f"/chat/{session_id}/stop"))
+        assert [event.type for event in events][-2:] == ["stopped", "done"]
+    gate.open()
+    assert api.messages(session_id)[-1]["content"] == WRONG
+
+
+AG_UI: Any = {
+    "threadId": "1",
+    "runId": "1",
+    "state": {},
+    "tools": [],
+    "context": [],
+    "messages": [{"id": "1", "role": "user", "content": "A city?"}],
+    "forwardedProps": {"format": CITY},
+}
+AI_SDK: Any = {
+    "id": "1",
+    "trigger": "submit-message",
+    "messages": [{"id": "1", "role": "user", "parts": [{"type": "text", "text": "A city?"}]}],
+    "format": CITY,
+}
+
+
+@pytest.mark.parametrize(("route", "body"), [("ag-ui", AG_UI), ("ai-sdk", AI_SDK)], ids=["ag-ui", "ai-sdk"])
+def test_frontends_receive_only_text_that_fits(api: Api, route: str, body: Any) -> None:
+    session_id = api.create_session("mochi")["session_id"]
+    data = api.http.post(f"/chat/{session_id}/{route}", json=body).text
+    events = [json.loads(line[6:]) for line in data.splitlines() if line.startswith("data: {")]
+    deltas = [event["delta"] for event in events if event["type"] in ("TEXT_MESSAGE_CONTENT", "text-delta")]
+    assert "".join(deltas) == RIGHT
+
+
+def test_held_text_is_bridged_by_pings(
+    api: Api, server: RunningServer, model: CarelessModel, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(frontends, "PING_SECONDS", 0.05)
+    monkeypatch.setattr(EncodedResponse.__init__, "__kwdefaults__", {"ping_seconds": 0.05})
+    asks = {"model": "mochi", "messages": [{"role": "user", "content": "A city?"}], "response_format": FORM}
+    session_id = api.create_session("mochi")["session_id"]
+    requests: Any = [
+        (f"{server.url}/v1/chat/completions", {**asks, "stream": True}),
+        (f"{server.url}/api/v1/chat/{session_id}/ai-sdk", AI_SDK),
+    ]
+    for url, body in requests:
+        gate = Gate()
+        model.first = Reply([Text(WRONG), gate])
+        with api.http.stream("POST", url, json=body) as response:
+            data, seen = response.iter_raw(), b""
+            while b": ping\n\n" not in seen:
+                seen += next(data)
+            assert b"oslo" not in seen
+            gate.open()
+            assert b"oslo" not in b"".join(data)
+
+
+def test_anthropic_client_receives_only_text_that_fits(api: Api) -> None:
+    body = {
+        "model": "mochi",
+        "max_tokens": 1000,
+        "messages": [{"role": "user", "content": "A city?"}],
+        "output_config": {"format": {"type": "json_schema", "schema": CITY}},
+        "stream": True,
+    }
+    url = str(api.http.base_url).removesuffix("/api/v1/")
+    data = api.http.post(f"{url}/v1/messages", json=body).text
+    events = [json.loads(line[6:]) for line in data.splitlines() if line.startswith("data: {")]
+    texts = [event["delta"]["text"] for event in events if event["type"] == "content_block_delta"]
+    assert "".join(texts) == RIGHT
