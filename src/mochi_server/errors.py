@@ -160,7 +160,7 @@ class OllamaUnreachable(MochiError):
 
 
 class OllamaError(MochiError):
-    """Ollama returned an error. ``message`` is Ollama's error text and ``upstream_status`` its HTTP status, if any."""
+    """Ollama failed. ``message`` contains Ollama's error text, and ``upstream_status`` is its HTTP status, if any."""
 
     code, status, cause = "OLLAMA_ERROR", 502, "Ollama returned an error or an invalid response."
     upstream_text: str = ""
