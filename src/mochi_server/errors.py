@@ -345,7 +345,13 @@ class Unauthorized(MochiError):
 
 class OriginForbidden(MochiError):
     code, status, cause = "ORIGIN_FORBIDDEN", 403, "The request comes from a web page of another origin."
-    template = "Web pages of {origin!r} may not use this server. Add the origin to MOCHI_ALLOWED_ORIGINS."
+
+    def __init__(self, origin: str) -> None:
+        text = f"Web pages of {origin!r} may not use this server. Add the origin to MOCHI_ALLOWED_ORIGINS."
+        if origin == "null":
+            problem = "This page has no origin, because it was opened from a file or runs in a sandbox."
+            text = f"{problem} Serve it from a web server, such as `python -m http.server`, and open it at localhost."
+        super().__init__(text, origin=origin)
 
 
 class HostForbidden(MochiError):
@@ -377,7 +383,10 @@ class RequestTimedOut(MochiError):
 
 class RouteNotFound(MochiError):
     code, status, cause = "NOT_FOUND", 404, "The path does not exist."
-    template = "There is no route {path!r}. /openapi.json lists all routes."
+
+    def __init__(self, path: str, similar: Sequence[str] = ()) -> None:
+        advice = f"Use {' or '.join(similar)}." if similar else "/openapi.json lists all routes."
+        super().__init__(f"There is no route {path!r}. {advice}", path=path)
 
 
 class MethodNotAllowed(MochiError):

@@ -44,9 +44,16 @@ IDLE_SECONDS = 30.0  # default timeout for each chunk of a peer's response
 _CHECK_SECONDS = 1.0
 _POLL_SECONDS = 0.1
 _CONNECTION_HEADERS = {"connection", "keep-alive", "transfer-encoding", "upgrade", "te", "trailer", "expect", "date"}
-_KEY_HEADERS = {"authorization", *(each.key_header for each in _PROTOCOLS if each.key_header)}
 _ID_HEADERS = {"x-request-id", *(each.request_id_header for each in _PROTOCOLS if each.request_id_header)}
-_CHECKED_HEADERS = {*_KEY_HEADERS, "cookie", "origin", "sec-fetch-site", "sec-fetch-mode", "sec-fetch-dest"}
+_CHECKED_HEADERS = {
+    "authorization",
+    "x-api-key",
+    "cookie",
+    "origin",
+    "sec-fetch-site",
+    "sec-fetch-mode",
+    "sec-fetch-dest",
+}
 _NOT_FORWARDED = _CONNECTION_HEADERS | _CHECKED_HEADERS | _ID_HEADERS | {"host", "content-length", "accept-encoding"}
 _NOT_RETURNED = _CONNECTION_HEADERS | _ID_HEADERS | {"server", PEER_HEADER}
 _T = TypeVar("_T")

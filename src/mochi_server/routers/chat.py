@@ -82,7 +82,7 @@ async def resume_stream(
 ) -> Response:
     """Resume a stream: get the events of the running or most recent turn, from the beginning or after an event."""
     # An `EventSource` that reconnects updates only the header, not the query.
-    run_id, number = parse_position(last_event_id, after)
+    run_id, number = parse_position(last_event_id or after or "0")
     return attach_response(await runs.find(session_id, run_id), run_id, number)
 
 
