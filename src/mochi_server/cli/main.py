@@ -2,8 +2,10 @@
 
 import argparse
 import errno
+import os
+import signal
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from mochi_server import __version__
@@ -63,6 +65,13 @@ class _Parser(argparse.ArgumentParser):
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the ``mochi-server`` command and return its exit code."""
+    try:
+        return _main(argv)
+    except KeyboardInterrupt:
+        return 130
+
+
+def _main(argv: Sequence[str] | None) -> int:
     parser = _parser()
     parser.check_options(sys.argv[1:] if argv is None else argv)
     arguments = parser.parse_args(argv)
@@ -71,6 +80,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     for name in (*_FLAGS, "test_mode", "stub_speed", "insecure") if command else ():  # these belong to the server
         if getattr(arguments, name) != parser.get_default(name):
             parser.error(f"{command} does not accept {_flag(name)}")
+    if command is None:
+        _exit_on_interrupt()
     if command == "init":
         return _init(arguments.directory)
     from pydantic import ValidationError
@@ -83,6 +94,16 @@ def main(argv: Sequence[str] | None = None) -> int:
         return _print_invalid_setting(error, options)
     except MochiError as error:
         return _print_error(error.message, code=1)
+
+
+def _exit_on_interrupt(clean_up: Callable[[], object] = lambda: None) -> None:
+    """Let Ctrl-C end the process until the server handles signals. An import could lose a ``KeyboardInterrupt``."""
+
+    def leave(*_: object) -> None:
+        clean_up()
+        os._exit(130)
+
+    signal.signal(signal.SIGINT, leave)
 
 
 def _run(arguments: argparse.Namespace, options: dict[str, Any]) -> int:
@@ -174,8 +195,10 @@ def _test_mode(options: dict[str, Any], *, insecure: bool, stub_speed: float | N
 
     logging.getLogger("mochi_stub").setLevel(logging.WARNING)
     speed = 1.0 if stub_speed is None else stub_speed
+    directory = TemporaryDirectory(prefix="mochi-server-")
+    _exit_on_interrupt(directory.cleanup)
     with (
-        TemporaryDirectory(prefix="mochi-server-") as sessions,
+        directory as sessions,
         StubServer(port=STUB_PORT, fall_back_to_free_port=True, speed=speed, cors="*") as stub,
     ):
         values = {"port": TEST_PORT, **options, "ollama_host": stub.url, "store_url": "", "workers": 1}
