@@ -318,11 +318,17 @@ class ServerLost(MochiError):
 
 
 class ShuttingDown(MochiError):
-    code, status, cause = "SHUTTING_DOWN", 503, "The server is shutting down and accepts no new turns or imports."
+    code, status, cause = (
+        "SHUTTING_DOWN",
+        503,
+        "The server is shutting down and accepts no new sessions, turns or imports.",
+    )
 
     def __init__(self, *, was_running: bool = False) -> None:
-        effect = "ended this answer before it was complete" if was_running else "accepts no new turns or imports"
-        super().__init__(f"The server is shutting down and {effect}. Try again later.")
+        """``was_running``: a running turn ended. Otherwise nothing was stored, and the client can try again soon."""
+        effect = "ended this answer before it was complete" if was_running else "accepts no new sessions or turns"
+        details = {} if was_running else {"retry_after": 5}
+        super().__init__(f"The server is shutting down and {effect}. Try again later.", **details)
 
 
 class NotReady(MochiError):

@@ -66,10 +66,10 @@ async def stream_chat(
 ) -> Response:
     """Send a message and get the answer as server-sent events."""
     turn_input = await (body or ChatRequest.model_validate({})).to_input(key, streaming=True)
-    starting = runs.start(conversation, turn_input)
     if turn_input.if_busy == "wait":
-        return WaitingResponse(conversation.session_id, starting)
-    return RunResponse(await until_disconnect(request, starting))
+        runs.refuse_at_shutdown()  # before the response starts
+        return WaitingResponse(conversation.session_id, runs.start(conversation, turn_input))
+    return RunResponse(await until_disconnect(request, runs.start(conversation, turn_input)))
 
 
 @router.get(
