@@ -73,8 +73,11 @@ def test_after_takes_an_id_or_a_number(api: Api) -> None:
 @pytest.mark.parametrize("position", ["nonsense", "-1", "5f5d36ccef:", "5f5d36ccef:2:3", "x:2"])
 def test_invalid_position_is_422_in_header_and_query(api: Api, position: str) -> None:
     session_id = api.create_session("mochi")["session_id"]
-    for request in ({"headers": {"Last-Event-ID": position}}, {"params": {"after": position}}):
-        response = api.http.get(f"/chat/{session_id}/stream", **request)
+    path = f"/chat/{session_id}/stream"
+    for response in (
+        api.http.get(path, headers={"Last-Event-ID": position}),
+        api.http.get(path, params={"after": position}),
+    ):
         assert error_of(response) == (422, "VALIDATION_ERROR")
         assert "must be the ID or the number of an event" in response.json()["error"]["message"]
 

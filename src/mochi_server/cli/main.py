@@ -65,13 +65,6 @@ class _Parser(argparse.ArgumentParser):
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the ``mochi-server`` command and return its exit code."""
-    try:
-        return _main(argv)
-    except KeyboardInterrupt:
-        return 130
-
-
-def _main(argv: Sequence[str] | None) -> int:
     parser = _parser()
     parser.check_options(sys.argv[1:] if argv is None else argv)
     arguments = parser.parse_args(argv)

@@ -55,15 +55,8 @@ REFUSED_HEADER = "x-mochi-shutting-down"
 """Header between servers: in the response to a request that the server refused because it is shutting down."""
 _CONNECTION_HEADERS = {"connection", "keep-alive", "transfer-encoding", "upgrade", "te", "trailer", "expect", "date"}
 _ID_HEADERS = {"x-request-id", *(each.request_id_header for each in _PROTOCOLS if each.request_id_header)}
-_CHECKED_HEADERS = {
-    "authorization",
-    "x-api-key",
-    "cookie",
-    "origin",
-    "sec-fetch-site",
-    "sec-fetch-mode",
-    "sec-fetch-dest",
-}
+_CHECKED_HEADERS = {"authorization", "x-api-key", "cookie", "origin"}
+_CHECKED_HEADERS |= {"sec-fetch-site", "sec-fetch-mode", "sec-fetch-dest"}
 _NOT_FORWARDED = _CONNECTION_HEADERS | _CHECKED_HEADERS | _ID_HEADERS | {"host", "content-length", "accept-encoding"}
 _NOT_RETURNED = _CONNECTION_HEADERS | _ID_HEADERS | {"server", PEER_HEADER}
 _T = TypeVar("_T")
@@ -276,7 +269,7 @@ class ClusterMiddleware:
         refusal: list[Message] = []
 
         async def send_unless_refused(message: Message) -> None:
-            await (_into(refusal) if scope.get(ERROR) == ShuttingDown.code else send)(message)
+            await (_into(refusal) if refusal or _is_refusal(scope, message) else send)(message)
 
         await self._app(scope, _replaying(content, receive), send_unless_refused)
         if not refusal:
@@ -354,7 +347,7 @@ class ClusterMiddleware:
         async def send_signed(message: Message) -> None:
             if message["type"] == "http.response.start":
                 added = [(PEER_HEADER.encode(), self._peers().name.encode())]
-                if scope.get(ERROR) == ShuttingDown.code:
+                if _is_refusal(scope, message):
                     added.append((REFUSED_HEADER.encode(), b"1"))
                 message = {**message, "headers": [*message.get("headers", ()), *added]}
             await send(message)
@@ -383,6 +376,11 @@ def _into(messages: list[Message]) -> Send:
         messages.append(message)
 
     return append
+
+
+def _is_refusal(scope: Scope, message: Message) -> bool:
+    """Return whether the response refuses a request at a shutdown. Unlike for an ended turn, nothing was stored."""
+    return scope.get(ERROR) == ShuttingDown.code and b"retry-after" in dict(message.get("headers", ()))
 
 
 def _is_unknown(response: list[Message]) -> bool:

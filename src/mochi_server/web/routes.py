@@ -30,9 +30,13 @@ STORAGE_ERRORS = (errors.StorageFailed, errors.StorageBusy, errors.SessionTooNew
 _ANY_ERROR = "Any other error. All routes can return 400, 401, 403, 408, 413, 422, 431 and 500."
 _SAMPLES: dict[Any, Any] = {int: 1000, int | str: 3, int | None: 8192, OSError: OSError(28, "Disk full")}
 _SAMPLES |= {"limit": 1000, "seconds": 60}
-_REPLACED_PATHS = {"/chat": (f"{API_PREFIX}/chat/{{session_id}}", "/v1/chat/completions")}
-_REPLACED_PATHS |= {"/generate": ("/v1/completions",), "/embed": ("/v1/embeddings",)}
-_REPLACED_PATHS |= {"/tags": (f"{API_PREFIX}/models", "/v1/models"), "/chat/completions": ("/v1/chat/completions",)}
+_REPLACED_PATHS: dict[str, list[str]] = {
+    "/chat": [f"{API_PREFIX}/chat/{{session_id}}", "/v1/chat/completions"],
+    "/chat/completions": ["/v1/chat/completions"],
+    "/generate": ["/v1/completions"],
+    "/embed": ["/v1/embeddings"],
+    "/tags": [f"{API_PREFIX}/models", "/v1/models"],
+}
 """Routes that replace those of Ollama or of OpenAI, by the path without its prefix."""
 _METHODS = ("DELETE", "GET", "HEAD", "PATCH", "POST", "PUT")
 
@@ -134,7 +138,7 @@ def _similar_routes(request: Request) -> list[str]:
     """Return paths that exist and that differ from the path of the request only in the prefix."""
     scope, root = request.scope, request.scope.get("root_path", "")
     rest = re.sub("^(/api|/v1)+(?=/)", "", route_path(scope)).rstrip("/")
-    paths = _REPLACED_PATHS.get(rest) or (API_PREFIX + rest, "/v1" + rest)
+    paths = _REPLACED_PATHS.get(rest) or [API_PREFIX + rest, "/v1" + rest]
     routes, full = request.app.routes, [root + path for path in paths]
     return [path for path in full if any(r.matches({**scope, "path": path})[0] is not Match.NONE for r in routes)]
 

@@ -66,18 +66,15 @@ class FileSessionStore(SessionStore):
 
         Raises ``StorageFailed`` if it cannot be read, ``DirectoryInUse`` if another process uses it.
         """
-        problem = ""
         try:
-            self.directory.open()
-        except StorageFailed as error:
-            problem = error.message
-        try:
-            with suppress(FileNotFoundError), scan_directory(self.path):  # a missing one could not be created
+            with suppress(FileNotFoundError), scan_directory(self.path):
                 pass
         except OSError as error:
             raise StorageFailed(f"read the sessions directory {self.path}", error) from error
-        if problem:
-            logger.warning("%s", problem)
+        try:
+            self.directory.open()
+        except StorageFailed as error:
+            logger.warning("%s", error.message)
 
     async def open(self) -> None:
         """Run ``lock``, and remove unreferenced images in the background."""
