@@ -3654,10 +3654,7 @@ export interface components {
              */
             content: string;
         };
-        /**
-         * PromptEntry
-         * @description Entry of the list of prompt files.
-         */
+        /** PromptEntry */
         PromptEntry: {
             /** Filename */
             filename: string;
@@ -5721,8 +5718,10 @@ export interface operations {
                      * @example {
                      *       "error": {
                      *         "code": "SHUTTING_DOWN",
-                     *         "message": "The server is shutting down and accepts no new turns or imports. Try again later.",
-                     *         "details": {}
+                     *         "message": "The server is shutting down and accepts no new sessions or turns. Try again later.",
+                     *         "details": {
+                     *           "retry_after": 5
+                     *         }
                      *       }
                      *     }
                      */
@@ -6036,8 +6035,10 @@ export interface operations {
                      * @example {
                      *       "error": {
                      *         "code": "SHUTTING_DOWN",
-                     *         "message": "The server is shutting down and accepts no new turns or imports. Try again later.",
-                     *         "details": {}
+                     *         "message": "The server is shutting down and accepts no new sessions or turns. Try again later.",
+                     *         "details": {
+                     *           "retry_after": 5
+                     *         }
                      *       }
                      *     }
                      */
@@ -6716,7 +6717,7 @@ export interface operations {
                     "application/json": components["schemas"]["ErrorEnvelope"];
                 };
             };
-            /** @description `OLLAMA_BUSY`, `STORAGE_BUSY` */
+            /** @description `OLLAMA_BUSY`, `STORAGE_BUSY`, `SHUTTING_DOWN` */
             503: {
                 headers: {
                     [name: string]: unknown;
@@ -7384,7 +7385,7 @@ export interface operations {
                     "application/json": components["schemas"]["ErrorEnvelope"];
                 };
             };
-            /** @description `STORAGE_BUSY` */
+            /** @description `STORAGE_BUSY`, `SHUTTING_DOWN` */
             503: {
                 headers: {
                     [name: string]: unknown;
@@ -9821,8 +9822,10 @@ export interface operations {
                      * @example {
                      *       "error": {
                      *         "code": "SHUTTING_DOWN",
-                     *         "message": "The server is shutting down and accepts no new turns or imports. Try again later.",
-                     *         "details": {}
+                     *         "message": "The server is shutting down and accepts no new sessions or turns. Try again later.",
+                     *         "details": {
+                     *           "retry_after": 5
+                     *         }
                      *       }
                      *     }
                      */
@@ -10020,8 +10023,10 @@ export interface operations {
                      * @example {
                      *       "error": {
                      *         "code": "SHUTTING_DOWN",
-                     *         "message": "The server is shutting down and accepts no new turns or imports. Try again later.",
-                     *         "details": {}
+                     *         "message": "The server is shutting down and accepts no new sessions or turns. Try again later.",
+                     *         "details": {
+                     *           "retry_after": 5
+                     *         }
                      *       }
                      *     }
                      */
@@ -10289,8 +10294,10 @@ export interface operations {
                      * @example {
                      *       "error": {
                      *         "code": "SHUTTING_DOWN",
-                     *         "message": "The server is shutting down and accepts no new turns or imports. Try again later.",
-                     *         "details": {}
+                     *         "message": "The server is shutting down and accepts no new sessions or turns. Try again later.",
+                     *         "details": {
+                     *           "retry_after": 5
+                     *         }
                      *       }
                      *     }
                      */
@@ -11260,7 +11267,7 @@ export interface operations {
                      *       "type": "error",
                      *       "error": {
                      *         "type": "overloaded_error",
-                     *         "message": "The server is shutting down and accepts no new turns or imports. Try again later."
+                     *         "message": "The server is shutting down and accepts no new sessions or turns. Try again later."
                      *       },
                      *       "request_id": ""
                      *     }
