@@ -5806,8 +5806,10 @@ export interface operations {
                      * @example {
                      *       "error": {
                      *         "code": "SHUTTING_DOWN",
-                     *         "message": "The server is shutting down and accepts no new turns or imports. Try again later.",
-                     *         "details": {}
+                     *         "message": "The server is shutting down and accepts no new sessions or turns. Try again later.",
+                     *         "details": {
+                     *           "retry_after": 5
+                     *         }
                      *       }
                      *     }
                      */
@@ -6121,8 +6123,10 @@ export interface operations {
                      * @example {
                      *       "error": {
                      *         "code": "SHUTTING_DOWN",
-                     *         "message": "The server is shutting down and accepts no new turns or imports. Try again later.",
-                     *         "details": {}
+                     *         "message": "The server is shutting down and accepts no new sessions or turns. Try again later.",
+                     *         "details": {
+                     *           "retry_after": 5
+                     *         }
                      *       }
                      *     }
                      */
@@ -6801,7 +6805,7 @@ export interface operations {
                     "application/json": components["schemas"]["ErrorEnvelope"];
                 };
             };
-            /** @description `OLLAMA_BUSY`, `STORAGE_BUSY` */
+            /** @description `OLLAMA_BUSY`, `STORAGE_BUSY`, `SHUTTING_DOWN` */
             503: {
                 headers: {
                     [name: string]: unknown;
@@ -7469,7 +7473,7 @@ export interface operations {
                     "application/json": components["schemas"]["ErrorEnvelope"];
                 };
             };
-            /** @description `STORAGE_BUSY` */
+            /** @description `STORAGE_BUSY`, `SHUTTING_DOWN` */
             503: {
                 headers: {
                     [name: string]: unknown;
@@ -9906,8 +9910,10 @@ export interface operations {
                      * @example {
                      *       "error": {
                      *         "code": "SHUTTING_DOWN",
-                     *         "message": "The server is shutting down and accepts no new turns or imports. Try again later.",
-                     *         "details": {}
+                     *         "message": "The server is shutting down and accepts no new sessions or turns. Try again later.",
+                     *         "details": {
+                     *           "retry_after": 5
+                     *         }
                      *       }
                      *     }
                      */
@@ -10105,8 +10111,10 @@ export interface operations {
                      * @example {
                      *       "error": {
                      *         "code": "SHUTTING_DOWN",
-                     *         "message": "The server is shutting down and accepts no new turns or imports. Try again later.",
-                     *         "details": {}
+                     *         "message": "The server is shutting down and accepts no new sessions or turns. Try again later.",
+                     *         "details": {
+                     *           "retry_after": 5
+                     *         }
                      *       }
                      *     }
                      */
@@ -10374,8 +10382,10 @@ export interface operations {
                      * @example {
                      *       "error": {
                      *         "code": "SHUTTING_DOWN",
-                     *         "message": "The server is shutting down and accepts no new turns or imports. Try again later.",
-                     *         "details": {}
+                     *         "message": "The server is shutting down and accepts no new sessions or turns. Try again later.",
+                     *         "details": {
+                     *           "retry_after": 5
+                     *         }
                      *       }
                      *     }
                      */
@@ -11345,7 +11355,7 @@ export interface operations {
                      *       "type": "error",
                      *       "error": {
                      *         "type": "overloaded_error",
-                     *         "message": "The server is shutting down and accepts no new turns or imports. Try again later."
+                     *         "message": "The server is shutting down and accepts no new sessions or turns. Try again later."
                      *       },
                      *       "request_id": ""
                      *     }

@@ -160,7 +160,7 @@ class OllamaUnreachable(MochiError):
 
 
 class OllamaError(MochiError):
-    """Ollama returned an error. ``message`` is Ollama's error text and ``upstream_status`` its HTTP status, if any."""
+    """Ollama failed. ``message`` contains Ollama's error text, and ``upstream_status`` is its HTTP status, if any."""
 
     code, status, cause = "OLLAMA_ERROR", 502, "Ollama returned an error or an invalid response."
     upstream_text: str = ""
@@ -329,11 +329,17 @@ class ServerLost(MochiError):
 
 
 class ShuttingDown(MochiError):
-    code, status, cause = "SHUTTING_DOWN", 503, "The server is shutting down and accepts no new turns or imports."
+    code, status, cause = (
+        "SHUTTING_DOWN",
+        503,
+        "The server is shutting down and accepts no new sessions, turns or imports.",
+    )
 
     def __init__(self, *, was_running: bool = False) -> None:
-        effect = "ended this answer before it was complete" if was_running else "accepts no new turns or imports"
-        super().__init__(f"The server is shutting down and {effect}. Try again later.")
+        """``was_running``: a running turn ended. Otherwise nothing was stored, and the client can try again soon."""
+        effect = "ended this answer before it was complete" if was_running else "accepts no new sessions or turns"
+        details = {} if was_running else {"retry_after": 5}
+        super().__init__(f"The server is shutting down and {effect}. Try again later.", **details)
 
 
 class NotReady(MochiError):
@@ -356,7 +362,13 @@ class Unauthorized(MochiError):
 
 class OriginForbidden(MochiError):
     code, status, cause = "ORIGIN_FORBIDDEN", 403, "The request comes from a web page of another origin."
-    template = "Web pages of {origin!r} may not use this server. Add the origin to MOCHI_ALLOWED_ORIGINS."
+
+    def __init__(self, origin: str) -> None:
+        text = f"Web pages of {origin!r} may not use this server. Add the origin to MOCHI_ALLOWED_ORIGINS."
+        if origin == "null":
+            problem = "This page has no origin, because it was opened from a file or runs in a sandbox."
+            text = f"{problem} Serve it from a web server, such as `python -m http.server`, and open it at localhost."
+        super().__init__(text, origin=origin)
 
 
 class HostForbidden(MochiError):
@@ -388,7 +400,10 @@ class RequestTimedOut(MochiError):
 
 class RouteNotFound(MochiError):
     code, status, cause = "NOT_FOUND", 404, "The path does not exist."
-    template = "There is no route {path!r}. /openapi.json lists all routes."
+
+    def __init__(self, path: str, similar: Sequence[str] = ()) -> None:
+        advice = f"Use {' or '.join(similar)}." if similar else "/openapi.json lists all routes."
+        super().__init__(f"There is no route {path!r}. {advice}", path=path)
 
 
 class MethodNotAllowed(MochiError):

@@ -131,5 +131,5 @@ def test_later_error_is_in_the_stream(raw_server: RunningServer, ollama: RawOlla
         with pytest.raises(anthropic.APIStatusError) as caught:
             events.until_done()
     error: Any = caught.value.body
-    assert error["error"] == {"type": "api_error", "message": "kaput"}
+    assert error["error"] == {"type": "api_error", "message": "Ollama failed: kaput"}
     assert error["request_id"] == caught.value.response.headers["request-id"]

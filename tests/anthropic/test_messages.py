@@ -6,7 +6,6 @@ import json
 from pathlib import Path
 from typing import Any
 
-import httpx
 import pytest
 
 from mochi_stub import StubServer
@@ -256,5 +255,3 @@ def test_both_key_headers_are_accepted(tmp_path: Path, stub: StubServer) -> None
         with client_of(server, api_key="wrong") as client, pytest.raises(anthropic.AuthenticationError) as caught:
             client.messages.create(**request)
         assert caught.value.response.json()["error"]["type"] == "authentication_error"
-        response = httpx.get(f"{server.url}/v1/models", headers={"x-api-key": "right"})
-        assert response.status_code == 401, "only the Messages API has this header"

@@ -135,7 +135,7 @@ def test_failing_model_does_not_stop_other_models(tmp_path: Path) -> None:
     with StubServer(speed=0, resolve=resolve) as stub, RunningServer(tmp_path, stub.url) as server:
         events = compare(server.url, {"modelIds": ["mochi", "mochi-chat"], "message": "Hello!"})
     assert [kind for kind, _ in of_model(events, "mochi")] == ["metadata", "start", "chunk", "error"]
-    assert of_model(events, "mochi")[-1][1] == {"modelId": "mochi", "error": "kaput"}
+    assert of_model(events, "mochi")[-1][1] == {"modelId": "mochi", "error": "Ollama failed: kaput"}
     assert of_model(events, "mochi-chat")[-1][0] == "done"
     assert events[-1][0] == "complete"
 

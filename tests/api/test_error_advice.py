@@ -57,6 +57,27 @@ def test_unknown_agent_session_names_the_list_of_agent_sessions(api: Api) -> Non
     assert message == "Session with ID '0123456789' not found. GET /api/v1/agents/chats lists the sessions of agents."
 
 
+@pytest.mark.parametrize(
+    ("method", "path", "advice"),
+    [
+        ("GET", "/sessions", "Use /api/v1/sessions."),
+        ("POST", "/v1/sessions/", "Use /api/v1/sessions."),
+        ("GET", "/sessions/0123456789/messages", "Use /api/v1/sessions/0123456789/messages."),
+        ("POST", "/api/chat", "Use /api/v1/chat/{session_id} or /v1/chat/completions."),
+        ("POST", "/chat/completions", "Use /v1/chat/completions."),
+        ("POST", "/v1/v1/chat/completions", "Use /v1/chat/completions."),
+        ("GET", "/api/tags", "Use /api/v1/models or /v1/models."),
+        ("GET", "/models", "Use /api/v1/models or /v1/models."),
+        ("GET", "/nothing", "/openapi.json lists all routes."),
+    ],
+)
+def test_unknown_path_names_the_route_that_it_may_mean(
+    server: RunningServer, method: str, path: str, advice: str
+) -> None:
+    message = message_of(server.api(base_url=server.url), method, path, 404)
+    assert message == f"There is no route {path!r}. {advice}"
+
+
 def test_unknown_prompt_and_confirmation_name_their_lists(api: Api) -> None:
     assert message_of(api, "GET", "/system-prompts/none.md", 404) == (
         "System prompt 'none.md' not found. GET /api/v1/system-prompts lists the prompt files."

@@ -252,6 +252,30 @@ def test_foreign_origin_is_403(api: Api, origin: str) -> None:
     assert api.messages(session_id) == []
 
 
+def test_page_from_a_file_is_to_be_served_and_null_not_to_be_allowed(api: Api) -> None:
+    response = api.http.get("/sessions", headers={"Origin": "null"})
+    assert error_of(response) == (403, "ORIGIN_FORBIDDEN")
+    message = response.json()["error"]["message"]
+    assert "web server" in message
+    assert "MOCHI_ALLOWED_ORIGINS" not in message
+
+
+@pytest.mark.one_process("reads the log of the server")
+def test_each_refused_origin_is_logged_once_with_its_setting(api: Api, caplog: pytest.LogCaptureFixture) -> None:
+    origins = ["https://once.example", "http://192.168.1.9:3000"]
+    for origin in origins * 2:
+        assert error_of(api.http.get("/sessions", headers={"Origin": origin})) == (403, "ORIGIN_FORBIDDEN")
+    warnings = [log.getMessage() for log in caplog.records if log.levelname == "WARNING"]
+    assert [next(o for o in origins if f"MOCHI_ALLOWED_ORIGINS={o}" in text) for text in warnings] == origins
+
+
+@pytest.mark.one_process("reads the log of the server")
+def test_many_refused_origins_do_not_fill_the_log(api: Api, caplog: pytest.LogCaptureFixture) -> None:
+    for number in range(150):
+        api.http.get("/sessions", headers={"Origin": f"https://{number}.example"})
+    assert len([log for log in caplog.records if log.levelname == "WARNING"]) <= 100
+
+
 def test_request_embedded_by_foreign_page_is_403(api: Api) -> None:
     session_id = api.create_session("mochi")["session_id"]
     embedded = {"Sec-Fetch-Site": "cross-site", "Sec-Fetch-Mode": "no-cors"}
@@ -339,8 +363,10 @@ def test_every_request_needs_a_key_if_keys_are_set(tmp_path: Path, stub: StubSer
             response = api.http.get("/health", headers=headers)
             assert error_of(response) == (401, "UNAUTHORIZED")
             assert response.headers["www-authenticate"] == "Bearer"
+        assert error_of(api.http.get("/health", headers={"X-API-Key": "third"})) == (401, "UNAUTHORIZED")
         for key in ("first", "second"):
             assert api.http.get("/health", headers={"Authorization": f"bearer {key}"}).status_code == 200
+            assert api.http.get("/health", headers={"X-API-Key": key}).status_code == 200
         preflight = {"Origin": "http://localhost:3000", "Access-Control-Request-Method": "POST"}
         assert api.http.options("/sessions", headers=preflight).status_code == 200
 

@@ -68,8 +68,18 @@ def test_after_takes_an_id_or_a_number(api: Api) -> None:
     assert read_subscription(api, session_id, "0") == events
     assert read_subscription(api, session_id, "1") == events[1:]
     assert read_subscription(api, session_id, f"{run_id}:1") == events[1:]
-    assert read_subscription(api, session_id, **{"Last-Event-ID": "nonsense"}) == events
-    assert read_subscription(api, session_id, "1", **{"Last-Event-ID": "nonsense"}) == events[1:]
+
+
+@pytest.mark.parametrize("position", ["nonsense", "-1", "5f5d36ccef:", "5f5d36ccef:2:3", "x:2"])
+def test_invalid_position_is_422_in_header_and_query(api: Api, position: str) -> None:
+    session_id = api.create_session("mochi")["session_id"]
+    path = f"/chat/{session_id}/stream"
+    for response in (
+        api.http.get(path, headers={"Last-Event-ID": position}),
+        api.http.get(path, params={"after": position}),
+    ):
+        assert error_of(response) == (422, "VALIDATION_ERROR")
+        assert "must be the ID or the number of an event" in response.json()["error"]["message"]
 
 
 def test_last_event_id_overrides_after_parameter(api: Api) -> None:

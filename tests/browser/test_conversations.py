@@ -188,6 +188,20 @@ def test_settings_change_during_an_answer(page: Page, scene: Scene, server: Runn
     assert "Model gemma3:12b" in ask(page, "describe")
 
 
+def test_refused_image_leaves_no_session(page: Page, server: RunningServer) -> None:
+    image: FilePayload = {"name": "dot.png", "mimeType": "image/png", "buffer": b"not an image"}
+    page.locator("#files").set_input_files([image])
+    page.locator("#message").fill("What is it?")
+    page.locator("#message").press("Enter")
+    expect(page.locator("#status")).to_contain_text("not an image")
+    expect(page.locator("#message")).to_have_value("What is it?")
+    expect(page.locator("#attachments img")).to_have_count(1)
+    assert server.api().http.get("/sessions").json()["sessions"] == []
+    assert "#" not in page.url
+    page.locator("#attachments button").click()
+    assert "images 0" in ask(page, "describe")
+
+
 def test_images_are_sent_and_shown_after_a_reload(page: Page) -> None:
     page.get_by_label("Model", exact=True).select_option("gemma3:12b")
     image: FilePayload = {"name": "dot.png", "mimeType": "image/png", "buffer": PNG}

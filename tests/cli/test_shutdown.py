@@ -15,11 +15,14 @@ import pytest
 from mochi_stub import StubServer
 from mochi_stub.prompt import Prompt
 from mochi_stub.reply import Gate, Reply
-from tests.support.api import Api, error_of, text_of
+from tests.support.api import Api, error_of, read_events, text_of
 from tests.support.holding import GatedStub
+from tests.support.instructions import calls, instruct, words
 from tests.support.process import Command
+from tests.support.tools import write_tools
 
 COMPARISON = {"modelIds": ["mochi", "mochi-chat"], "message": "hold"}
+USER = {"id": "m", "role": "user", "content": "Hi"}
 WHOLE = ["metadata", "start", "end", "done"]
 
 
@@ -64,6 +67,26 @@ def test_shutdown_completes_running_turns_and_refuses_new_ones(
             assert late.http.get("/health/live").status_code == 200
             assert error_of(late.http.get("/health/ready")) == (503, "SHUTTING_DOWN")
             assert error_of(late.http.post("/models/test", json=COMPARISON)) == (503, "SHUTTING_DOWN")
+            fresh = command.api()  # a new connection
+            assert fresh.http.get("/health").headers["connection"] == "close"
+            before = late.ok(late.http.get("/sessions"))["sessions"]
+            for path, body in {
+                "/sessions": {"model": "mochi"},
+                f"/sessions/{other}/fork": {},
+                f"/chat/{other}": {"message": "Hi"},
+                f"/chat/{other}/stream": {"message": "Hi", "if_busy": "wait"},
+                f"/chat/{other}/ag-ui": {"threadId": other, "runId": "r", "messages": [USER]},
+            }.items():
+                response = late.http.post(path, json=body)
+                assert error_of(response) == (503, "SHUTTING_DOWN"), path
+                assert int(response.headers["retry-after"]) > 0
+                assert response.headers["connection"] == "close"
+            assert late.ok(late.http.get("/sessions"))["sessions"] == before
+            assert late.messages(other) == []
+            assert late.ok(late.http.get(f"/chat/{running}/run"))["state"] == "running"
+            with late.http.stream("GET", f"/chat/{running}/stream") as attached:
+                assert attached.headers.get_list("connection") == ["close"]
+                assert next(read_events(attached)) == seen[0]
             holding.gate.open()
             seen.extend(events)
             assert [kind for kind in compared if kind != "chunk"] == [*WHOLE[2:], *WHOLE, "complete"]
@@ -72,6 +95,30 @@ def test_shutdown_completes_running_turns_and_refuses_new_ones(
     assert text_of(seen) == "one two three four"
     assert [event.type for event in seen[-2:]] == ["message_complete", "done"]
     assert "interrupted" not in stored(tmp_path, running)[-1]
+
+
+def test_decision_and_stop_work_during_a_shutdown(tmp_path: Path) -> None:
+    write_tools(tmp_path, "def look() -> str:\n    \"Look.\"\n    return 'Nothing'\n__all__ = ['look']\n")
+    with (
+        StubServer(speed=0) as stub,
+        Command("mochi_server", cwd=tmp_path, **environment(stub, 30)) as command,
+    ):
+        api, late = command.api(), command.api()
+        decided = api.create_session("mochi", tool_settings={"tools": ["look"]})["session_id"]
+        stopped = api.create_session("mochi", tool_settings={"tools": ["look"]})["session_id"]
+        look = instruct(calls("look"), words(2))
+        with api.open_stream(decided, look) as events, api.open_stream(stopped, look) as other:
+            asked = next(event for event in events if event.type == "tool_call_confirmation_required")
+            next(other)
+            command.process.send_signal(signal.SIGTERM)
+            while late.http.get("/health/ready").status_code != 503:
+                pass
+            decision = {"confirmation_id": asked.data["confirmation_id"], "approved": True}
+            late.ok(late.http.post(f"/chat/{decided}/confirm-tool", json=decision))
+            assert list(events)[-1].type == "done"
+            assert late.ok(late.http.post(f"/chat/{stopped}/stop"))["state"] == "stopped"
+        assert command.wait() == 0
+    assert stored(tmp_path, decided)[2]["content"] == "Nothing"
 
 
 def test_shutdown_without_turns_is_immediate(tmp_path: Path, stub: StubServer) -> None:

@@ -46,7 +46,19 @@ PAGE = """\
 This page lists common mistakes and the message that each one causes. Search the page for the message that you see. Most
 messages also say what to do. The tests make each of these mistakes and compare the message with this page.
 
-{tables}"""
+{tables}
+Browsers do not show a page the last two messages. The script gets `TypeError: Failed to fetch`, `NetworkError when
+attempting to fetch resource` or `Load failed`, and the browser's console has one of these texts:
+
+- **Chrome and Edge:** Access to fetch at 'http://localhost:8000/api/v1/sessions' from origin 'null' has been blocked by
+  CORS policy: Response to preflight request doesn't pass access control check: No 'Access-Control-Allow-Origin' header
+  is present on the requested resource.
+- **Firefox:** Cross-Origin Request Blocked: The Same Origin Policy disallows reading the remote resource at
+  http://localhost:8000/api/v1/sessions. (Reason: CORS header 'Access-Control-Allow-Origin' missing).
+- **Safari:** Origin null is not allowed by Access-Control-Allow-Origin.
+
+The log of the server has a WARNING for each refused origin.
+"""
 
 
 @dataclass(frozen=True)
@@ -188,6 +200,10 @@ def _future_file(world: World) -> Result:
     return result
 
 
+def _misplaced(world: World) -> Result:
+    return _error(world.server.api(base_url=world.server.url), "POST", "/sessions", json={"model": "qwen3:8b"})
+
+
 def _key(**headers: str) -> Callable[[World], Result]:
     return lambda world: _error(world.with_key.client, "GET", "/sessions", headers=headers)
 
@@ -246,11 +262,20 @@ MISTAKES: dict[str, list[Mistake]] = {
         Mistake("A request without streaming, and the model calls a tool that needs approval", _unapproved),
     ],
     ACCESS: [
+        Mistake("`POST /sessions` without `/api/v1`", _misplaced),
         Mistake("No API key", _key()),
         Mistake("A wrong API key", _key(Authorization="Bearer wrong")),
         Mistake(
             "A proxy that forwards the host name `chat.example`",
             _request("GET", "/sessions", headers={"Host": "chat.example"}),
+        ),
+        Mistake(
+            "A page of `https://app.example` calls the server",
+            _request("GET", "/sessions", headers={"Origin": "https://app.example"}),
+        ),
+        Mistake(
+            "A page that was opened from a file calls the server",
+            _request("GET", "/sessions", headers={"Origin": "null"}),
         ),
     ],
 }

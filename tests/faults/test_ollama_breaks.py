@@ -179,7 +179,11 @@ def test_failure_between_model_calls_keeps_earlier_messages(tmp_path: Path, end:
 
         events = api.stream_message(session_id, "Hello!")
 
-        assert failure(events) == (code, end.message) if code == "OLLAMA_ERROR" else failure(events)[0] == code
+        assert (
+            failure(events) == (code, f"Ollama failed (500): {end.message}")
+            if code == "OLLAMA_ERROR"
+            else failure(events)[0] == code
+        )
         assert [(m["role"], m["content"]) for m in api.messages(session_id)] == [
             ("user", "Hello!"),
             ("assistant", "Wait. "),

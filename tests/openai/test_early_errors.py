@@ -142,7 +142,9 @@ def test_failing_model_has_a_status_on_each_route(tmp_path: Path) -> None:
     ):
         for route, request in requests.items():
             response = httpx.post(f"{server.url}/v1/{route}", json={"model": "mochi", "stream": True, **request})
-            assert (response.status_code, response.json()["error"]["message"]) == (502, "kaput"), route
+            assert (response.status_code, response.json()["error"]["message"]) == (502, "Ollama failed (500): kaput"), (
+                route
+            )
 
 
 class Stream:

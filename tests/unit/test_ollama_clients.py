@@ -178,7 +178,7 @@ def test_html_error_page_is_reported_by_its_status() -> None:
     assert refusal_error(404, b"<html>").message == f"Ollama answered with status 404 and no message. {advice}"
     unknown_path = refusal_error(404, b"404 page not found", model="mochi")
     assert unknown_path.message == f"Ollama answered with status 404 and no message. {advice}"
-    assert refusal_error(500, b'{"error": "no"}').message == "no"
+    assert refusal_error(500, b'{"error": "no"}').message == "Ollama failed (500): no"
 
 
 def test_stopped_server_is_unreachable(kind: type[Sync | Async], private_stub: StubServer) -> None:

@@ -21,14 +21,23 @@ REFUSED = {
 @pytest.mark.parametrize(
     ("received", "message"),
     [
-        ("slow down", "slow down"),
-        (orjson.dumps({"error": REFUSED}).decode(), REFUSED["message"]),
-        ("llama-server process has terminated: exit status 2", "model runner process has terminated: exit status 2"),
+        ("slow down", "Ollama failed (500): slow down"),
+        ("requires more memory " * 20, "Ollama failed (500): " + ("requires more memory " * 20)[:300] + "..."),
+        (orjson.dumps({"error": REFUSED}).decode(), f"Ollama failed (500): {REFUSED['message']}"),
+        ("llama-server chat error: map[code:500 message:kaput]", "Ollama failed (500): kaput"),
+        ("llama-server chat error: map[code:400 message:two words n_ctx:8 type:bad]", "Ollama failed (500): two words"),
+        (
+            "llama-server process has terminated: exit status 2",
+            "Ollama failed (500): model runner process has terminated: exit status 2",
+        ),
         ('{"error":{"code":7}}', "Ollama answered with status 500 and no message."),
-        ('invalid format: "{"; expected "json" or "{}"', 'invalid format: "{"; expected "json" or "{}"'),
+        (
+            'invalid format: "{"; expected "json" or "{}"',
+            'Ollama failed (500): invalid format: "{"; expected "json" or "{}"',
+        ),
         (
             'do request: Post "http://127.0.0.1:38233/completion": EOF',
-            "Ollama's model runner stopped during the request. See the log of Ollama.",
+            "Ollama failed (500): its model runner stopped during the request. See the log of Ollama.",
         ),
     ],
 )
@@ -55,13 +64,13 @@ def test_refused_key_names_the_variable_of_the_key(body: bytes, reason: str) -> 
 def test_long_error_with_text_of_the_model_is_read_quickly(raw: str) -> None:
     text = f"error parsing tool call: raw='{raw * (60_000 // len(raw))}', err=unexpected end of JSON input"
     began = time.process_time()
-    assert reported_error(orjson.dumps({"error": text})).message == text
+    assert reported_error(orjson.dumps({"error": text})).message == f"Ollama failed: {text[:300]}..."
     assert time.process_time() - began < 0.5
 
 
 def test_error_line_is_readable() -> None:
     line = b'{"error":"llama-server chat error: {\\"message\\":\\"kaput\\"}"}'
-    assert reported_error(line).message == "kaput"
+    assert reported_error(line).message == "Ollama failed: kaput"
     assert "without a message" in reported_error(b'{"error":{"code":7}}').message
 
 

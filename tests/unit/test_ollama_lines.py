@@ -36,7 +36,7 @@ def test_lines_after_an_error_are_not_read() -> None:
     reader = LineReader()
     assert reader.feed(b'{"a":1}\n{"error":"kaput"}\n{"b":2}\n') == [{"a": 1}]
     assert isinstance(reader.failure, OllamaError)
-    assert reader.failure.message == "kaput"
+    assert reader.failure.message == "Ollama failed: kaput"
 
 
 def test_blank_lines_are_skipped() -> None:

@@ -1,6 +1,6 @@
 // The chat: opens a conversation, sends messages, and shows the events of the answers.
 
-import { ApiError, connection, describe, get, post, put, readEvents, request, send } from "./api.js";
+import { ApiError, connection, describe, get, post, put, readEvents, remove, request, send } from "./api.js";
 import { compare, showComparedModels } from "./compare.js";
 import { attachImages, connectAttachments, storedImage, takeAttachments } from "./images.js";
 import { announce, byId, element, shortNumber, showStatus } from "./page.js";
@@ -150,8 +150,9 @@ async function sendMessage(text) {
   setStream(new AbortController());
   byId("message").value = "";
   const images = takeAttachments();
+  const isNew = !currentSession();
   try {
-    if (!currentSession()) await createSession();
+    if (isNew) await createSession();
   } catch (error) {
     setStream(null);
     byId("message").value = text;
@@ -160,7 +161,20 @@ async function sendMessage(text) {
   }
   const shown = images.map((image) => element("img", { src: image, alt: "Attached image" }));
   const body = images.length ? { message: text, images } : { message: text };
-  await follow(addTurn(text, shown), chatRequest(body));
+  const turn = addTurn(text, shown);
+  const refusal = await follow(turn, chatRequest(body));
+  if (!(isNew && refusal instanceof ApiError) || turn.sessionId !== currentSession()) return;
+  // The server refused the message, for example its image. Remove the session if it has no messages.
+  if ((await get(`/sessions/${turn.sessionId}`)).preview) return;
+  await remove(`/sessions/${turn.sessionId}`);
+  history.replaceState(null, "", location.pathname + location.search);
+  useSession(null);
+  turn.box.remove();
+  showTitle(null);
+  showStatus(describe(refusal));
+  byId("message").value = text;
+  attachImages(images);
+  await sidebar.refresh();
 }
 
 async function createSession() {
@@ -176,22 +190,25 @@ function chatRequest(body) {
   return { method: "POST", body: { ...body, on_disconnect: "continue" }, headers: { "Idempotency-Key": key } };
 }
 
-/** Send a chat request and show the events of the answer until its end. */
+/** Send a chat request and show the events of the answer until its end. Return the error of the request, if any. */
 async function follow(turn, firstRequest) {
   const controller = new AbortController();
   setStream(controller);
   await settingsSaved();
+  let failure = null;
   try {
     await readRun(turn, firstRequest, controller.signal);
   } catch (error) {
+    failure = error;
     if (!controller.signal.aborted) turn.addNote(describe(error), "failure");
   }
-  if (controller.signal.aborted) return;  // the page shows another conversation
+  if (controller.signal.aborted) return null;  // the page shows another conversation
   showStatus("");
   turn.finish();
   announce(turn.answerText());
   setStream(null);
   await Promise.all([sidebar.refresh(), showStatusOf(turn.sessionId)]).catch((error) => showStatus(describe(error)));
+  return failure;
 }
 
 /**

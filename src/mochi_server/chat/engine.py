@@ -224,6 +224,7 @@ class RunRegistry:
     on_ended: Callable[[Run], None] = lambda _: None
     cache: RunCache = field(default_factory=RunCache)
     shutdown: anyio.Event = field(default_factory=anyio.Event)  # after it is set, `start` raises
+    forwarded: "set[asyncio.Future[None]]" = field(default_factory=set)  # new turns that other servers run
 
     async def start(self, conversation: Conversation, turn_input: TurnInput) -> Run:
         """Start a turn, or find the run with its idempotency key, and return the run. Raises ``MochiError``."""
@@ -232,13 +233,13 @@ class RunRegistry:
 
     async def _start(self, conversation: Conversation, turn_input: TurnInput) -> Run:
         self.prefetch()  # in the background, so that the turn need not wait for it
-        self._refuse_at_shutdown()
+        self.refuse_at_shutdown()
         run_id, session_id = new_id(), conversation.session_id
         async with AsyncExitStack() as locks:
             hold = conversation.store.hold(session_id, run_id=run_id, wait=turn_input.if_busy == "wait")
             await locks.enter_async_context(hold)
             turn = await self.engine.prepare(conversation, turn_input)
-            self._refuse_at_shutdown()
+            self.refuse_at_shutdown()
             grace = self.disconnect_grace if conversation.kind == "session" else 0
             run = Run(conversation, turn_input.without_data(), run_id, turn.position, turn.has_schema, grace)
             self.summaries.turn_starting(session_id)
@@ -268,8 +269,9 @@ class RunRegistry:
     async def drain(self) -> None:
         """Refuse new turns, wait at most ``shutdown_grace`` seconds for running turns, then cancel the rest."""
         self.shutdown.set()
-        if running := self.cache.running():
-            await asyncio.wait([run.task for run in running if run.task], timeout=self.shutdown_grace)
+        with anyio.move_on_after(self.shutdown_grace):
+            while running := [*self.forwarded, *(run.task for run in self.cache.running() if run.task)]:
+                await asyncio.wait(running)
         await self.end_all()
 
     async def end_all(self) -> None:
@@ -322,7 +324,8 @@ class RunRegistry:
             self.summaries.turn_ended(run.session_id, answer["message_id"] if answer else None)
         self.cache.retain(run)
 
-    def _refuse_at_shutdown(self) -> None:
+    def refuse_at_shutdown(self) -> None:
+        """Raise ``ShuttingDown`` if this server is shutting down."""
         if self.shutdown.is_set():
             raise ShuttingDown
 

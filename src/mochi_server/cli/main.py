@@ -3,8 +3,9 @@
 import argparse
 import errno
 import os
+import signal
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from mochi_server import __version__
@@ -73,6 +74,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     for name in (*_FLAGS, *_SWITCHES) if command else ():  # these belong to the server
         if getattr(arguments, name) != parser.get_default(name):
             parser.error(f"{command} does not accept {_flag(name)}")
+    if command is None:
+        _exit_on_interrupt()
     if command == "init":
         return _init(arguments.directory)
     from pydantic import ValidationError
@@ -85,6 +88,16 @@ def main(argv: Sequence[str] | None = None) -> int:
         return _print_invalid_setting(error, options)
     except MochiError as error:
         return _print_error(error.message, code=1)
+
+
+def _exit_on_interrupt(clean_up: Callable[[], object] = lambda: None) -> None:
+    """Let Ctrl-C end the process until the server handles signals. An import could lose a ``KeyboardInterrupt``."""
+
+    def leave(*_: object) -> None:
+        clean_up()
+        os._exit(130)
+
+    signal.signal(signal.SIGINT, leave)
 
 
 def _run(arguments: argparse.Namespace, options: dict[str, Any]) -> int:
@@ -181,8 +194,10 @@ def _test_mode(options: dict[str, Any], arguments: argparse.Namespace) -> int:
     logging.getLogger("mochi_stub").setLevel(logging.WARNING)
     speed = 1.0 if arguments.stub_speed is None else arguments.stub_speed
     config = test_mode_config(all_models=bool(arguments.stub_all_models))
+    directory = TemporaryDirectory(prefix="mochi-server-")
+    _exit_on_interrupt(directory.cleanup)
     with (
-        TemporaryDirectory(prefix="mochi-server-") as sessions,
+        directory as sessions,
         StubServer(port=STUB_PORT, fall_back_to_free_port=True, speed=speed, config=config) as stub,
     ):
         values = {"port": TEST_PORT, **options, "ollama_host": stub.url, "store_url": "", "workers": 1}

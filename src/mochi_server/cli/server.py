@@ -48,7 +48,7 @@ logger = logging.getLogger(__name__)
 def serve(settings: MochiServerSettings, *, insecure: bool = False) -> int:
     """Serve until a signal stops the server, and return the exit code.
 
-    Raises ``OSError`` if the address cannot be used, ``StorageFailed`` if the database cannot be used, and
+    Raises ``OSError`` if the address cannot be used, ``StorageFailed`` if the sessions cannot be read, and
     ``DirectoryInUse`` if another process uses the sessions.
     """
     settings, key = with_key(settings, insecure=insecure)
@@ -77,10 +77,10 @@ def _serve_on(
     if isinstance(services.stores, FileStores):
         services.stores.lock()  # before uvicorn, which would log a traceback
     banner = partial(startup_banner, local_url(settings.host, settings.port), settings, services, key)
-    # Uvicorn raises a signal again after the shutdown. These handlers let the caller clean up.
-    signal.signal(signal.SIGTERM, lambda *_: None)
-    signal.signal(signal.SIGINT, lambda *_: None)
     server = _Server(uvicorn_config(app, settings), services, banner if prints_banner else None)
+    # Uvicorn raises a signal again after the shutdown. These handlers let the caller clean up.
+    signal.signal(signal.SIGTERM, server.handle_exit)
+    signal.signal(signal.SIGINT, server.handle_exit)
     on_hangup(lambda: server.handle_exit(signal.SIGTERM, None))
     server.run(sockets=listeners)
     return 0 if server.started else 1
@@ -161,7 +161,7 @@ class _Server(uvicorn.Server):
             gc.enable()  # the command disables garbage collection while it imports modules
             # While the event loop is busy, a storage thread waits up to this interval at each system call.
             sys.setswitchinterval(0.0005)
-            if self._banner is not None:
+            if self._banner is not None and not self.should_exit:
                 print_text(await self._banner())
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
@@ -173,7 +173,7 @@ class _Server(uvicorn.Server):
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
         """On the first signal, refuse new turns and wait for others. On the second, end them. On the third, stop."""
         self._signals += 1
-        if self._loop is None or self._signals > 2:
+        if self._loop is None or self._loop.is_closed() or self._signals > 2:
             super().handle_exit(sig, frame)
         else:
             self._loop.call_soon_threadsafe(self._end, sig, self._signals)
@@ -192,7 +192,9 @@ def supervise(number: int, job: Job, listener: socket.socket) -> int:
 
     def start(*, prints_banner: bool = False) -> None:
         process = get_context("spawn").Process(target=_run_worker, args=(job, listener, prints_banner))
+        interrupt = signal.signal(signal.SIGINT, signal.SIG_IGN)  # so that Ctrl-C does not interrupt its imports
         process.start()
+        signal.signal(signal.SIGINT, interrupt)
         workers[process] = time.monotonic()
         if stopping:  # the signal arrived before the process was in the dictionary
             process.terminate()

@@ -23,7 +23,15 @@ from mochi_server.protocols import closing_body, load_protocols
 from mochi_server.sessions.session import is_session_id
 from mochi_server.storage.postgres.processes import SILENT_SECONDS, Peer, PeerDirectory, PeerGone
 from mochi_server.telemetry.logging import REQUEST_ID
-from mochi_server.web.requests import ClientDisconnected, body_message, header, read_body, send_error, until_disconnect
+from mochi_server.web.requests import (
+    ERROR,
+    ClientDisconnected,
+    body_message,
+    header,
+    read_body,
+    send_error,
+    until_disconnect,
+)
 from mochi_server.web.sse import last_event_id
 
 _PROTOCOLS = list(load_protocols())
@@ -43,10 +51,12 @@ CONNECT_SECONDS = 5.0
 IDLE_SECONDS = 30.0  # default timeout for each chunk of a peer's response
 _CHECK_SECONDS = 1.0
 _POLL_SECONDS = 0.1
+REFUSED_HEADER = "x-mochi-shutting-down"
+"""Header between servers: in the response to a request that the server refused because it is shutting down."""
 _CONNECTION_HEADERS = {"connection", "keep-alive", "transfer-encoding", "upgrade", "te", "trailer", "expect", "date"}
-_KEY_HEADERS = {"authorization", *(each.key_header for each in _PROTOCOLS if each.key_header)}
 _ID_HEADERS = {"x-request-id", *(each.request_id_header for each in _PROTOCOLS if each.request_id_header)}
-_CHECKED_HEADERS = {*_KEY_HEADERS, "cookie", "origin", "sec-fetch-site", "sec-fetch-mode", "sec-fetch-dest"}
+_CHECKED_HEADERS = {"authorization", "x-api-key", "cookie", "origin"}
+_CHECKED_HEADERS |= {"sec-fetch-site", "sec-fetch-mode", "sec-fetch-dest"}
 _NOT_FORWARDED = _CONNECTION_HEADERS | _CHECKED_HEADERS | _ID_HEADERS | {"host", "content-length", "accept-encoding"}
 _NOT_RETURNED = _CONNECTION_HEADERS | _ID_HEADERS | {"server", PEER_HEADER}
 _T = TypeVar("_T")
@@ -66,6 +76,8 @@ class PeerRequest:
     send: Send
     shutdown: asyncio.Event = field(default_factory=asyncio.Event)
     """Event that aborts the request when this server shuts down. Clients resume streams at another server."""
+    is_refused: bool = field(default=False, init=False)
+    """Whether the peer refused the request, because it is shutting down."""
     _has_begun: bool = field(default=False, init=False)
     _last_id: bytes = field(default=b"", init=False)
     _missed: int = field(default=0, init=False)
@@ -75,8 +87,9 @@ class PeerRequest:
     async def run(self, peer: Peer, content: bytes, idle_seconds: float | None = IDLE_SECONDS) -> bool:
         """Forward the request to ``peer`` and send the peer's response, or an error, to the client.
 
-        Return False if ``peer`` died before it responded. ``idle_seconds`` is the timeout for each chunk of the
-        response. If ``idle_seconds`` is None, the wait for the response of a live ``peer`` has no time limit.
+        Return False if ``peer`` died before it responded, or refused the request (``is_refused``).
+        ``idle_seconds`` is the timeout for each chunk of the response. If it is None, the wait for the response of a
+        live ``peer`` has no time limit.
         """
         self._stopping = asyncio.ensure_future(self.shutdown.wait())
         try:
@@ -113,6 +126,9 @@ class PeerRequest:
         with closing(await self._await(peer, opening)) as response:
             if response.headers.get(PEER_HEADER) != peer.name:
                 raise self._unreachable(peer, "another server responds at this URL")
+            if REFUSED_HEADER in response.headers:
+                self.is_refused = True
+                raise PeerGone
             await self._relay(peer, response)
 
     async def _relay(self, peer: Peer, response: aiohttp.ClientResponse) -> None:
@@ -198,7 +214,7 @@ class ClusterMiddleware:
         elif scope["type"] != "http" or not (token := header(scope, PEER_HEADER.encode())):
             await self._guarded(scope, receive, send)
         elif self._peers().accepts(token):
-            await self._app(scope, receive, self._signed(send))
+            await self._app(scope, receive, self._signed(scope, send))
         else:
             await send_error(Unauthorized(), scope, send)
 
@@ -218,7 +234,7 @@ class ClusterMiddleware:
             elif method == "POST" and path.rstrip("/") in _COMPLETIONS and is_session_id(named_session):
                 await self._forward(named_session, scope, receive, send)
             else:
-                await self._app(scope, receive, send)
+                await self._call_app(scope, receive, send)
         except MochiError as error:
             await send_error(error, scope, send)
         except ClientDisconnected:
@@ -230,17 +246,50 @@ class ClusterMiddleware:
         except PeerGone:
             return await _response_without_run(scope)(scope, receive, send)
         if peer is None:
-            return await self._app(scope, receive, send)
+            return await self._call_app(scope, receive, send, session_id)
         content = await read_body(Request(scope, receive))
         path = scope["path"].rstrip("/")
         # A completion may be collected, too. Only its body states whether it is.
         is_collected = path.endswith(session_id) or path in _COMPLETIONS
         request = self._request(session_id, scope, send)
-        request.shutdown = scope["app"].state.services.runs.shutdown
+        shutdown = scope["app"].state.services.runs.shutdown
+        request.shutdown = asyncio.Event() if shutdown.is_set() else shutdown  # a draining server still forwards
         running = request.run(peer, content, None if is_collected else IDLE_SECONDS)
-        if not await until_disconnect(receive, running):  # the peer died, so dispatch the request again
-            await self._dispatch(scope, _replaying(content, receive), send)
+        if not await until_disconnect(receive, running):
+            again = self._call_app if request.is_refused else self._dispatch  # a dead peer is not found again
+            await again(scope, _replaying(content, receive), send)
         return None
+
+    async def _call_app(self, scope: Scope, receive: Receive, send: Send, session_id: str = "") -> None:
+        """Call the app. If the app refuses the request because of a shutdown, forward it to another server."""
+        runs = scope["app"].state.services.runs
+        if scope["method"] != "POST" or not runs.shutdown.is_set():
+            return await self._app(scope, receive, send)
+        content = await read_body(Request(scope, receive))
+        refusal: list[Message] = []
+
+        async def send_unless_refused(message: Message) -> None:
+            await (_into(refusal) if refusal or _is_refusal(scope, message) else send)(message)
+
+        await self._app(scope, _replaying(content, receive), send_unless_refused)
+        if not refusal:
+            return None
+        forwarding = asyncio.ensure_future(self._forward_refused(session_id, scope, send, content, refusal))
+        runs.forwarded.add(forwarding)
+        forwarding.add_done_callback(runs.forwarded.discard)
+        return await until_disconnect(receive, forwarding)
+
+    async def _forward_refused(
+        self, session_id: str, scope: Scope, send: Send, content: bytes, refusal: list[Message]
+    ) -> None:
+        """Forward a request to the first server that does not refuse it. If there is none, send ``refusal``."""
+        code = scope.pop(ERROR)
+        for peer in await self._peers().live_peers():
+            if not peer.is_silent and await self._request(session_id, scope, send).run(peer, content, None):
+                return
+        scope[ERROR] = code
+        for message in refusal:
+            await send(message)
 
     async def _responsible_peer(self, session_id: str, scope: Scope) -> Peer | None:
         """Return the server for a request, or None for this one. Raises ``PeerGone`` if the latest turn is lost."""
@@ -294,11 +343,13 @@ class ClusterMiddleware:
         assert self._http is not None  # noqa: S101 - opened with the app
         return PeerRequest(self._http, self._peers(), session_id, scope, send)
 
-    def _signed(self, send: Send) -> Send:
+    def _signed(self, scope: Scope, send: Send) -> Send:
         async def send_signed(message: Message) -> None:
             if message["type"] == "http.response.start":
-                name = (PEER_HEADER.encode(), self._peers().name.encode())
-                message = {**message, "headers": [*message.get("headers", ()), name]}
+                added = [(PEER_HEADER.encode(), self._peers().name.encode())]
+                if _is_refusal(scope, message):
+                    added.append((REFUSED_HEADER.encode(), b"1"))
+                message = {**message, "headers": [*message.get("headers", ()), *added]}
             await send(message)
 
         return send_signed
@@ -325,6 +376,11 @@ def _into(messages: list[Message]) -> Send:
         messages.append(message)
 
     return append
+
+
+def _is_refusal(scope: Scope, message: Message) -> bool:
+    """Return whether the response refuses a request at a shutdown. Unlike for an ended turn, nothing was stored."""
+    return scope.get(ERROR) == ShuttingDown.code and b"retry-after" in dict(message.get("headers", ()))
 
 
 def _is_unknown(response: list[Message]) -> bool:

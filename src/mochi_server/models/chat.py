@@ -40,12 +40,14 @@ KeyHeader = Annotated[
         description="Idempotency key. A repeated request with the same key returns the existing turn.",
     ),
 ]
+_Position = Annotated[str, AfterValidator(_position), Field(json_schema_extra={"pattern": _POSITION})]
 AfterQuery = Annotated[
-    Annotated[str, AfterValidator(_position), Field(json_schema_extra={"pattern": _POSITION})] | None,
+    _Position | None,
     Query(description="ID or number of the last event received. `Last-Event-ID` takes precedence."),
 ]
 LastEventIdHeader = Annotated[
-    str | None, Header(alias="Last-Event-ID", description="ID of the last event received. `EventSource` sends it.")
+    _Position | None,
+    Header(alias="Last-Event-ID", description="ID of the last event received. `EventSource` sends it."),
 ]
 
 Images = Annotated[

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeVar
 from typing_extensions import Self
 
 from mochi_server.errors import MochiError, ModelNotFound, OllamaError
-from mochi_server.ollama import payloads
+from mochi_server.ollama import errors, payloads
 from mochi_server.ollama.payloads import ModelKey, chat_payload, merge_chunks, qualified_name, read_response
 from mochi_server.ollama.transport import Line, OnLines, Transport
 from mochi_server.ollama.types import ChatMessage, ChatResponse, ModelDetails, ModelInfo
@@ -156,6 +156,9 @@ class AsyncOllamaClient:
             await self._transport.post("/api/chat", payload, on_lines)
         except ModelNotFound as error:  # the model was removed after it was listed
             raise await self._not_found(payload["model"]) from error
+        except OllamaError as error:
+            errors.log_failure(error, payload["model"])
+            raise
         finally:
             self._windows = None  # from now on, another program may reload the model
 
@@ -166,6 +169,9 @@ class AsyncOllamaClient:
             body = await self._transport.call("POST", "/api/embed", payload, seconds=self._stall_timeout)
         except ModelNotFound as error:
             raise await self._not_found(payload["model"], "embedding") from error
+        except OllamaError as error:
+            errors.log_failure(error, payload["model"])
+            raise
         if not isinstance(body, dict):
             raise OllamaError("Ollama sent embeddings that are not a JSON object.")
         return body

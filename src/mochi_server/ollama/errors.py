@@ -21,11 +21,14 @@ _TIMEOUTS = (TimeoutError, asyncio.TimeoutError)  # two classes before Python 3.
 _OUT_OF_MEMORY = ("out of memory", "more system memory", "unable to allocate", "not enough memory")
 _BUSY = (HTTPStatus.TOO_MANY_REQUESTS, HTTPStatus.SERVICE_UNAVAILABLE)
 _RETRY_SECONDS = 2  # if Ollama is busy and sends no `Retry-After` in seconds
-_EXCERPT_LENGTH = 200
+_EXCERPT_LENGTH = 300
 _CHECK_ADDRESS = "Check that MOCHI_OLLAMA_HOST is the address of Ollama, without a path such as /api."
 _CHECK_KEY = "Set OLLAMA_API_KEY to its API key. For a model of Ollama's cloud, run `ollama signin`."
 _FOREIGN_TEXTS = ("<", "404 page not found")  # begin an HTML page, and Ollama's response to an unknown path
 _GO_REQUEST = re.compile(r'\bPost "https?://')  # of Ollama to its model runner, with an internal address
+_GO_MAP = re.compile(r"map\[.*?\bmessage:(.*?)(?: \w+:\S*)*\]\s*$", re.DOTALL)  # error object of a model runner
+_MAX_GO_MAP = 1000  # the comparison of a long text with `_GO_MAP` takes minutes
+_RAW_ANSWER = re.compile(r"raw='.*'", re.DOTALL)  # text of the model in an error about a tool call
 _JSON_OBJECT = re.compile(r"[^{]*(\{.*\})", re.DOTALL)
 
 logger = logging.getLogger(__name__)
@@ -59,11 +62,20 @@ def translate(error: Exception, host: str, timeout_advice: str = "") -> MochiErr
     return OllamaError(f"{text} Send the request again. If it fails again, see the log of Ollama.")
 
 
+def log_failure(error: OllamaError, model: str) -> None:
+    """Log an error of a request to ``model``, without the text of prompts and answers."""
+    reason = _RAW_ANSWER.sub("raw='***'", _readable(error.upstream_text) or error.message)
+    logger.warning(
+        "Ollama failed model=%s status=%s: %s", model, error.details.get("upstream_status", "-"), _cut(reason)
+    )
+
+
 def refusal_error(status: int, body: bytes, model: str | None = None, retry_after: str | None = None) -> MochiError:
-    """Return the error for a response with status 400 or higher. Its message is Ollama's own message."""
+    """Return the error for a response with status 400 or higher. Its message contains Ollama's own message."""
     received = _message_in(body) or _excerpt(body.strip())
     is_foreign = not received or received.startswith(_FOREIGN_TEXTS)
-    text = ("" if is_foreign else _readable(received)) or f"Ollama answered with status {status} and no message."
+    reason = "" if is_foreign else _cut(_readable(received))
+    text = reason or f"Ollama answered with status {status} and no message."
     if status in _BUSY:
         return OllamaBusy(text, status, int(retry_after) if retry_after and retry_after.isdecimal() else _RETRY_SECONDS)
     is_unknown = (status == HTTPStatus.NOT_FOUND and "not found" in text) or text == "invalid model name"
@@ -74,6 +86,8 @@ def refusal_error(status: int, body: bytes, model: str | None = None, retry_afte
         text = f"Ollama answered with status {status}: {reason}. {_CHECK_KEY}"
     elif is_foreign:
         text = f"{text} {_CHECK_ADDRESS}"
+    elif reason:
+        text = f"Ollama failed ({status}): {reason}"
     error = OllamaError(text, upstream_status=status)
     error.upstream_text = received
     return error
@@ -82,7 +96,8 @@ def refusal_error(status: int, body: bytes, model: str | None = None, retry_afte
 def reported_error(line: bytes) -> OllamaError:
     """Return the error that a line of a stream reports."""
     received = _message_in(line) or _excerpt(line.strip())
-    error = OllamaError(_readable(received) or "Ollama reported an error without a message. See its log.")
+    reason = _cut(_readable(received))
+    error = OllamaError(f"Ollama failed: {reason or 'it reported an error without a message. See its log.'}")
     error.upstream_text = received
     return error
 
@@ -116,16 +131,21 @@ def refused_tokens(error: OllamaError) -> int | None:
 
 
 def invalid_json_error(line: bytes) -> OllamaError:
-    """Return the error for an invalid line of a stream, and log the beginning of the line."""
-    logger.warning("Ollama sent a line that is not JSON: %s", _excerpt(line))
-    return OllamaError("Ollama sent a line that is not JSON. The log of this server shows the line.")
+    """Return the error for an invalid line of a stream. If the line is from a web server, log its beginning."""
+    if line.lstrip().startswith(b"<"):
+        logger.warning("Ollama sent a line of HTML: %s", _excerpt(line))
+    return OllamaError(
+        "Ollama sent a line that is not JSON. Send the request again. If it fails again, see Ollama's log."
+    )
 
 
 def _readable(text: str) -> str:
     """Return Ollama's error ``text`` without internal text of the model runner."""
     if _GO_REQUEST.search(text):
-        return "Ollama's model runner stopped during the request. See the log of Ollama."
-    if match := _JSON_OBJECT.match(text):
+        return "its model runner stopped during the request. See the log of Ollama."
+    if len(text) <= _MAX_GO_MAP and (match := _GO_MAP.search(text)):
+        text = match[1]
+    elif match := _JSON_OBJECT.match(text):
         text = _message_in(match[1]) or ("" if match.start(1) == 0 else text)
     return text.replace("llama-server", "model runner").strip()
 
@@ -141,7 +161,10 @@ def _message_in(json: str | bytes) -> str:
 
 
 def _excerpt(body: bytes) -> str:
-    text = body.decode("utf-8", "replace")
+    return _cut(body.decode("utf-8", "replace"))
+
+
+def _cut(text: str) -> str:
     return text if len(text) <= _EXCERPT_LENGTH else text[:_EXCERPT_LENGTH] + "..."
 
 

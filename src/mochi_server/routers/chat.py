@@ -66,10 +66,10 @@ async def stream_chat(
 ) -> Response:
     """Send a message and get the answer as server-sent events."""
     turn_input = await (body or ChatRequest.model_validate({})).to_input(key, streaming=True)
-    starting = runs.start(conversation, turn_input)
     if turn_input.if_busy == "wait":
-        return WaitingResponse(conversation.session_id, starting)
-    return RunResponse(await until_disconnect(request, starting))
+        runs.refuse_at_shutdown()  # before the response starts
+        return WaitingResponse(conversation.session_id, runs.start(conversation, turn_input))
+    return RunResponse(await until_disconnect(request, runs.start(conversation, turn_input)))
 
 
 @router.get(
@@ -82,7 +82,7 @@ async def resume_stream(
 ) -> Response:
     """Resume a stream: get the events of the running or most recent turn, from the beginning or after an event."""
     # An `EventSource` that reconnects updates only the header, not the query.
-    run_id, number = parse_position(last_event_id, after)
+    run_id, number = parse_position(last_event_id or after or "0")
     return attach_response(await runs.find(session_id, run_id), run_id, number)
 
 

@@ -62,9 +62,13 @@ async def list_sessions(
     return Response(page.encoded, headers={TOTAL_HEADER: str(page.total)}, media_type="application/json")
 
 
-@router.post("", status_code=201, responses=responses(*MODEL_ERRORS, PromptNotFound, ValidationFailed, *STORAGE_ERRORS))
-async def create_session(body: schemas.SessionCreate, sessions: SessionsDep) -> SessionChanged:
+_CREATION = (*MODEL_ERRORS, PromptNotFound, ValidationFailed, *STORAGE_ERRORS, errors.ShuttingDown)
+
+
+@router.post("", status_code=201, responses=responses(*_CREATION))
+async def create_session(body: schemas.SessionCreate, sessions: SessionsDep, runs: RunsDep) -> SessionChanged:
     """Create a session. The response has a warning for each tool, tool group and agent that cannot be used."""
+    runs.refuse_at_shutdown()
     session = await sessions.create(body.creation_options())
     return SessionChanged.with_warnings(session, await sessions.warnings(session, body.sent_values()))
 
@@ -104,7 +108,9 @@ async def delete_session(session_id: str, sessions: SessionsDep, runs: RunsDep) 
     await runs.abandon(session_id)  # stops a turn that waited for the end of the stopped turn
 
 
-@router.post("/{session_id}/fork", status_code=201, responses=responses(*_UNLOCKED, InvalidMessageIndex))
+@router.post(
+    "/{session_id}/fork", status_code=201, responses=responses(*_UNLOCKED, InvalidMessageIndex, errors.ShuttingDown)
+)
 async def fork_session(session_id: str, transfers: TransfersDep, body: SessionFork | None = None) -> SessionDetail:
     """Fork a session: create a new session with the messages up to a given message. The original does not change."""
     position = body or SessionFork.model_validate({})

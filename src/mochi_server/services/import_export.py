@@ -138,6 +138,7 @@ class ImportExportService:
 
     async def fork(self, session_id: str, index: int | None = None, message_id: str | None = None) -> ChatSession:
         """Copy a session up to and including a message. A turn may be running in the original session."""
+        self._refuse_at_shutdown()
         original = await self.store.load(session_id)
         if message_id is not None:
             index = index_of(original, message_id)

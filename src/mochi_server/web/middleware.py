@@ -1,6 +1,7 @@
 """ASGI middleware: checks of sizes, headers, origin and API key, and the handling of HEAD requests."""
 
 import hmac
+import logging
 import re
 from collections.abc import Awaitable, Callable, Collection, Sequence
 from hashlib import sha256
@@ -13,7 +14,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from mochi_server import errors
 from mochi_server.errors import MochiError
 from mochi_server.util.net import is_loopback
-from mochi_server.web.requests import ERROR, header, protocol_of, route_path, send_error
+from mochi_server.web.requests import ERROR, header, route_path, send_error
 
 MAX_HEADER_BYTES = 64 * 1024
 WRONG_ENCODING = "`Transfer-Encoding` must be `chunked`, in HTTP/1.1. Otherwise send the body with `Content-Length`."
@@ -21,6 +22,10 @@ LOCAL_ORIGINS = r"https?://(localhost|[\w.-]+\.localhost|127\.\d+\.\d+\.\d+|\[::
 """Regular expression for origins on the local machine, such as ``http://localhost:3000``."""
 
 _SINGLE_HEADERS = (b"host", b"origin", b"authorization", b"content-type", b"content-length", b"transfer-encoding")
+
+_MAX_LOGGED_ORIGINS = 100
+
+logger = logging.getLogger(__name__)
 
 Check = Callable[[Scope], MochiError | None]
 """Check of a request head, which returns the error to send, or None."""
@@ -147,7 +152,11 @@ def host_check(allowed_origins: Sequence[str]) -> Check:
 
 
 def origin_check(allowed_origins: Sequence[str]) -> Check:
-    """Return a check that rejects requests from web pages whose origin is neither local nor allowed."""
+    """Return a check that rejects requests from web pages whose origin is neither local nor allowed.
+
+    Each of the first ``_MAX_LOGGED_ORIGINS`` origins that it rejects is logged once.
+    """
+    logged = set[str]()
 
     def is_admitted(origin: str, host: str) -> bool:
         try:
@@ -163,7 +172,14 @@ def origin_check(allowed_origins: Sequence[str]) -> Check:
             return None
         # Browsers send no Origin with most resources that a page embeds, for example images.
         fetched = header(scope, b"sec-fetch-site") == "cross-site" and header(scope, b"sec-fetch-mode") != "navigate"
-        return errors.OriginForbidden(origin or "another site") if origin or fetched else None
+        if not origin and not fetched:
+            return None
+        error = errors.OriginForbidden(origin or "another site")
+        if origin not in logged and len(logged) < _MAX_LOGGED_ORIGINS:
+            logged.add(origin)
+            hint = f" Setting: MOCHI_ALLOWED_ORIGINS={origin}" if origin not in ("", "null") else ""
+            logger.warning("Origin refused origin=%r: %s%s", origin, error.message, hint)
+        return error
 
     return check
 
@@ -191,11 +207,9 @@ def key_check(keys: Sequence[str], *, insecure: bool, exempt: Collection[str] = 
 
 
 def _sent_keys(scope: Scope) -> list[bytes]:
-    """Return the API keys in the `Authorization` header and in the header of the request's protocol."""
+    """Return the API keys in the headers `Authorization` and `X-API-Key`."""
     scheme, _, token = header(scope, b"authorization").partition(" ")
-    protocol = protocol_of(scope)
-    own = header(scope, protocol.key_header.encode()) if protocol and protocol.key_header else ""
-    keys = [token.strip() if scheme.lower() == "bearer" else "", own.strip()]
+    keys = [token.strip() if scheme.lower() == "bearer" else "", header(scope, b"x-api-key").strip()]
     return [key.encode("latin-1", "replace") for key in keys if key]
 
 

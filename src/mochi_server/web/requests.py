@@ -49,8 +49,6 @@ class Protocol:
     """Whether clients can resume a stream at another server."""
     turn_paths: Collection[str] = ()
     """Paths after ``prefix`` of the routes that start a turn in the session of the header `X-Mochi-Session`."""
-    key_header: str | None = None
-    """Header in lower case that can contain the API key, besides `Authorization`."""
     request_id_header: str | None = None
     """Header in lower case that contains the request ID, besides `X-Request-ID`."""
     description: str | None = None

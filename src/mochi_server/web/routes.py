@@ -1,6 +1,7 @@
 """Classes of routes, their documented errors, and the handlers that convert exceptions to error responses."""
 
 import inspect
+import re
 from collections.abc import Callable, Coroutine
 from typing import Any
 
@@ -14,10 +15,11 @@ from starlette.routing import Match
 from starlette.types import Scope
 
 from mochi_server import errors
+from mochi_server.constants import API_PREFIX
 from mochi_server.errors import MochiError, ValidationFailed
 from mochi_server.models.common import REFERENCE, reject_unknown
 from mochi_server.util.validation import MAX_REPORTED, describe, field_path, to_entry
-from mochi_server.web.requests import NATIVE_ERRORS, ClientDisconnected, ErrorFormat, error_response
+from mochi_server.web.requests import NATIVE_ERRORS, ClientDisconnected, ErrorFormat, error_response, route_path
 
 Responses = dict[int | str, dict[str, Any]]
 
@@ -28,6 +30,14 @@ STORAGE_ERRORS = (errors.StorageFailed, errors.StorageBusy, errors.SessionTooNew
 _ANY_ERROR = "Any other error. All routes can return 400, 401, 403, 408, 413, 422, 431 and 500."
 _SAMPLES: dict[Any, Any] = {int: 1000, int | str: 3, int | None: 8192, OSError: OSError(28, "Disk full")}
 _SAMPLES |= {"limit": 1000, "seconds": 60}
+_REPLACED_PATHS: dict[str, list[str]] = {
+    "/chat": [f"{API_PREFIX}/chat/{{session_id}}", "/v1/chat/completions"],
+    "/chat/completions": ["/v1/chat/completions"],
+    "/generate": ["/v1/completions"],
+    "/embed": ["/v1/embeddings"],
+    "/tags": [f"{API_PREFIX}/models", "/v1/models"],
+}
+"""Routes that replace those of Ollama or of OpenAI, by the path without its prefix."""
 _METHODS = ("DELETE", "GET", "HEAD", "PATCH", "POST", "PUT")
 
 
@@ -124,6 +134,15 @@ def _methods(request: Request) -> set[str]:
     return names | ({"HEAD"} if "GET" in names else set())  # see `answer_head`
 
 
+def _similar_routes(request: Request) -> list[str]:
+    """Return paths that exist and that differ from the path of the request only in the prefix."""
+    scope, root = request.scope, request.scope.get("root_path", "")
+    rest = re.sub("^(/api|/v1)+(?=/)", "", route_path(scope)).rstrip("/")
+    paths = _REPLACED_PATHS.get(rest) or [API_PREFIX + rest, "/v1" + rest]
+    routes, full = request.app.routes, [root + path for path in paths]
+    return [path for path in full if any(r.matches({**scope, "path": path})[0] is not Match.NONE for r in routes)]
+
+
 def _to_mochi_error(request: Request, error: Exception) -> MochiError:
     cause = error.__cause__ if isinstance(error, HTTPException) else error  # FastAPI wraps errors of the body
     if isinstance(cause, MochiError):
@@ -135,7 +154,7 @@ def _to_mochi_error(request: Request, error: Exception) -> MochiError:
     if error.status_code == 405:
         return errors.MethodNotAllowed(request.method, request.url.path)
     if error.status_code == 404:
-        return errors.RouteNotFound(request.url.path)
+        return errors.RouteNotFound(request.url.path, _similar_routes(request))
     # FastAPI raises this error for a body that the JSON parser cannot even decode.
     return ValidationFailed("The body is not valid JSON: it is not UTF-8, or it nests values too deeply.", errors=[])
 

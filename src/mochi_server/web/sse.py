@@ -136,16 +136,10 @@ class WaitingResponse(EventStream):
                 await RunResponse(run).send_events(send)
 
 
-def parse_position(*positions: str | None) -> tuple[str | None, int]:
-    """Return the run ID and the event number of the first valid position, which is an event ID or an event number.
-
-    The run ID is None if the position is valid for any run. Without a valid position, return the start of the stream.
-    """
-    for position in positions:
-        run_id, _, number = (position or "").rpartition(":")
-        if re.fullmatch("[0-9]{1,18}", number):
-            return run_id or None, int(number)
-    return None, 0
+def parse_position(position: str) -> tuple[str | None, int]:
+    """Return the run ID and the event number of an event ID. For an event number, the run ID is None."""
+    run_id, _, number = position.rpartition(":")
+    return run_id or None, int(number)
 
 
 def attach_response(run: Run | None, run_id: str | None, number: int) -> Response:

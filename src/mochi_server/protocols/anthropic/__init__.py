@@ -254,7 +254,6 @@ PROTOCOL = Protocol(
     ANTHROPIC_ERRORS,
     resumes=False,
     turn_paths=("",),
-    key_header="x-api-key",
     request_id_header="request-id",
     description="Routes for clients of Anthropic's API. Errors have Anthropic's format.",
 )

@@ -2,8 +2,9 @@
 
 import asyncio
 import logging
+import os
 from collections.abc import AsyncIterator, Callable, Collection, Coroutine
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from functools import partial, wraps
 from pathlib import Path
 from typing import Any, Concatenate, ParamSpec, TypeVar
@@ -12,6 +13,7 @@ from mochi_server.errors import DirectoryInUse, SessionNotFound, StorageBusy, St
 from mochi_server.sessions.store import SessionPage, SessionStore, Stores
 from mochi_server.sessions.types import SessionQuery
 from mochi_server.storage.files.backend import DirectoryUse, SessionDirectory
+from mochi_server.util.platform import scan_directory
 from mochi_server.util.tasks import run_shielded
 
 _Arguments = ParamSpec("_Arguments")
@@ -60,7 +62,15 @@ class FileSessionStore(SessionStore):
         return self._use.directory
 
     def lock(self) -> None:
-        """Create and lock the directory. Blocks. I/O errors are logged, other processes raise ``DirectoryInUse``."""
+        """Create and lock the directory. Blocks. A directory that cannot be locked, but read, is only logged.
+
+        Raises ``StorageFailed`` if it cannot be read, ``DirectoryInUse`` if another process uses it.
+        """
+        try:
+            with suppress(FileNotFoundError), scan_directory(self.path):
+                pass
+        except OSError as error:
+            raise StorageFailed(f"read the sessions directory {self.path}", error) from error
         try:
             self.directory.open()
         except StorageFailed as error:
@@ -125,13 +135,16 @@ class FileStores(Stores):
     def lock(self) -> None:
         """Lock both directories. A missing directory of agent sessions is created and locked by its first session."""
         self.chats.lock()
-        if self.agents.path.exists():
+        if self._has_agents():
             self.agents.lock()
 
     async def open(self) -> None:
         await self.chats.open()
-        if self.agents.path.exists():
+        if self._has_agents():
             await self.agents.open()
+
+    def _has_agents(self) -> bool:
+        return os.path.lexists(self.agents.path)  # false without permission
 
     async def check(self) -> None:
         await self.chats.check()
