@@ -4514,12 +4514,20 @@ export interface components {
             /** Sessions */
             sessions: components["schemas"]["Session"][];
         };
-        /** @description All text and reasoning of the turn up to this event. It replaces events that are no longer stored. */
+        /**
+         * @description All text and reasoning of the turn up to this event.
+         *
+         *     It replaces events that are no longer stored, or an answer that did not fit the schema in `format`.
+         */
         Snapshot: {
             content: string;
             thinking: string;
         };
-        /** @description `snapshot`: All text and reasoning of the turn up to this event. It replaces events that are no longer stored. */
+        /**
+         * @description `snapshot`: All text and reasoning of the turn up to this event.
+         *
+         *     It replaces events that are no longer stored, or an answer that did not fit the schema in `format`.
+         */
         SnapshotEvent: {
             /**
              * @description ID of the run and number of the event. Send it as `Last-Event-ID` to resume.
@@ -5505,6 +5513,7 @@ export interface components {
          *     - `TOOL_LIMIT_REACHED`: the model reached the limit of tool calls and now answers without tools.
          *     - `TOOL_CALLS_LEFT_OUT`: one answer had more distinct tool calls than the limit. The others were left out.
          *     - `TOOL_CHANGED`: a tool changed while its call waited for approval. The call needs approval again.
+         *     - `FORMAT_NOT_CHECKED`: the server cannot check whether the answer fits the JSON schema in `format`.
          *     - `ANSWER_CUT`: the answer filled the context window and was cut.
          *     - `WINDOW_DIFFERS`: Ollama reloads the model, because a session's manual context window differs from the window
          *       of other sessions with the model.
@@ -5525,6 +5534,7 @@ export interface components {
          *     - `TOOL_LIMIT_REACHED`: the model reached the limit of tool calls and now answers without tools.
          *     - `TOOL_CALLS_LEFT_OUT`: one answer had more distinct tool calls than the limit. The others were left out.
          *     - `TOOL_CHANGED`: a tool changed while its call waited for approval. The call needs approval again.
+         *     - `FORMAT_NOT_CHECKED`: the server cannot check whether the answer fits the JSON schema in `format`.
          *     - `ANSWER_CUT`: the answer filled the context window and was cut.
          *     - `WINDOW_DIFFERS`: Ollama reloads the model, because a session's manual context window differs from the window
          *       of other sessions with the model.
@@ -5776,7 +5786,7 @@ export interface operations {
                     "application/json": components["schemas"]["ErrorEnvelope"];
                 };
             };
-            /** @description `OLLAMA_UNREACHABLE`, `OLLAMA_ERROR` */
+            /** @description `OLLAMA_UNREACHABLE`, `OLLAMA_ERROR`, `FORMAT_NOT_MET` */
             502: {
                 headers: {
                     [name: string]: unknown;
@@ -10724,7 +10734,7 @@ export interface operations {
                     "application/json": components["schemas"]["OpenAIErrorEnvelope"];
                 };
             };
-            /** @description `ollama_unreachable`, `ollama_error`, `tool_not_called` */
+            /** @description `ollama_unreachable`, `ollama_error`, `tool_not_called`, `format_not_met` */
             502: {
                 headers: {
                     [name: string]: unknown;
@@ -10885,7 +10895,7 @@ export interface operations {
                     "application/json": components["schemas"]["OpenAIErrorEnvelope"];
                 };
             };
-            /** @description `ollama_unreachable`, `ollama_error`, `tool_not_called` */
+            /** @description `ollama_unreachable`, `ollama_error`, `tool_not_called`, `format_not_met` */
             502: {
                 headers: {
                     [name: string]: unknown;
@@ -11161,7 +11171,7 @@ export interface operations {
                     "application/json": components["schemas"]["OpenAIErrorEnvelope"];
                 };
             };
-            /** @description `ollama_unreachable`, `ollama_error`, `tool_not_called` */
+            /** @description `ollama_unreachable`, `ollama_error`, `tool_not_called`, `format_not_met` */
             502: {
                 headers: {
                     [name: string]: unknown;
@@ -11336,7 +11346,7 @@ export interface operations {
                      *       "type": "error",
                      *       "error": {
                      *         "type": "api_error",
-                     *         "message": "Model '<model>' called no tool, although `tool_choice` requires a call. Use another model, or `tool_choice: \"auto\"`."
+                     *         "message": "Model '<model>' returned no JSON that fits the schema, also after a repair request: <problem>. Use another model, or a simpler schema. Its last answer: <text>"
                      *       },
                      *       "request_id": ""
                      *     }
