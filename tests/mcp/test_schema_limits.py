@@ -116,6 +116,10 @@ def slow_calls() -> Iterator[Any]:
     for _ in range(50):
         value = {"x": value}
     yield pytest.param({"properties": {"x": {"$ref": "#/$defs/n"}}, "$defs": {"n": twice}}, value, id="recursion")
+    nested: dict[str, Any] = {}
+    for _ in range(14):  # each level evaluates the next several times
+        nested = {"unevaluatedProperties": False, "allOf": [nested]}
+    yield pytest.param({"properties": {"o": nested}}, {"o": {}}, id="unevaluatedProperties")
 
 
 @pytest.mark.parametrize(("schema", "arguments"), [*slow_calls()])

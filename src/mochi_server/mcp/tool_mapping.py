@@ -1,13 +1,12 @@
 """Conversion of MCP tools to ``ToolSchema``, and of their results to text and images.
 
-Worker processes check large or complex schemas and their arguments. A check that takes too long ends with its process.
+Worker processes check schemas and arguments. A check that takes too long ends with its process.
 """
 
 import asyncio
 import inspect
 import json
 import os
-import re
 import sys
 from asyncio.subprocess import DEVNULL, PIPE, Process
 from base64 import b64decode
@@ -34,8 +33,6 @@ _CHECK_SECONDS = 1  # maximum duration of the check of a call's arguments
 _ANSWER_SECONDS = 5  # maximum duration of the check of an answer
 _LISTING_SECONDS = 10  # maximum duration of the check of a tool's schema, whose size is limited
 MAX_WORKERS = 2
-_MAX_LOCAL_CHARS = 4_000  # of a schema and arguments that are checked in this process
-_SLOW_KEYWORDS = re.compile(r"\$\w*[rR]ef|pattern|uniqueItems")
 # The worker imports the same modules as this process, and no others from the working directory.
 _PROGRAM = "import sys; sys.path[:] = sys.argv[1:]; from mochi_server.util.json_schema import main; main()"
 _SIGNATURE = inspect.signature(lambda arguments: None)  # noqa: ARG005 - MCP tools take one object
@@ -57,14 +54,11 @@ class SchemaChecks:
         self._idle: list[Process] = []
 
     async def run(self, operation: str, seconds: float, **parameters: Any) -> dict[str, Any]:
-        """Run a function of ``util.json_schema`` and return its result. Raises ``CheckFailed``.
+        """Run a function of ``util.json_schema`` in a worker and return its result. Raises ``CheckFailed``.
 
-        A check that may be slow runs in a worker, which ends itself after ``seconds``.
+        The worker ends itself after ``seconds``.
         """
-        text = json.dumps((operation, seconds, parameters))
-        if len(text) <= _MAX_LOCAL_CHARS and not _SLOW_KEYWORDS.search(text):
-            return await asyncio.to_thread(_run_here, operation, parameters)
-        request = text.encode() + b"\n"
+        request = json.dumps((operation, seconds, parameters)).encode() + b"\n"
         async with self._slots:
             self._idle = [worker for worker in self._idle if worker.returncode is None]
             worker = self._idle.pop() if self._idle else await self._start()
@@ -115,12 +109,6 @@ class SchemaChecks:
         with anyio.CancelScope(shield=True):
             await worker.wait()
         self._workers.discard(worker)
-
-
-def _run_here(operation: str, parameters: dict[str, Any]) -> dict[str, Any]:
-    from mochi_server.util import json_schema  # noqa: PLC0415 - the import takes 0.2 s
-
-    return json_schema.run(operation, parameters)
 
 
 @dataclass(frozen=True)

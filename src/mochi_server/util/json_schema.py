@@ -1,4 +1,4 @@
-"""Checks with JSON schemas from other parties, and the worker process that runs them.
+"""Worker process for checks with JSON schemas from other parties.
 
 It reads a request from each line of stdin and writes the result to stdout, both as JSON. It imports little, so
 that it starts fast.
@@ -140,27 +140,22 @@ def _class(draft: type[Validator]) -> Any:
     return extend(draft, {keyword: lambda *_: () for keyword in ("pattern", "patternProperties")})
 
 
-def run(operation: str, parameters: dict[str, Any]) -> dict[str, Any]:
-    """Run ``check_schema`` or ``check_arguments`` and return its result, with the error of an invalid schema."""
+def main() -> None:
+    """Answer requests until stdin is closed. End the process if a request takes longer than its limit in seconds."""
+    platform.limit_memory(_MAX_MEMORY)
+    sys.setrecursionlimit(_MAX_LEVELS)
     operations: dict[str, Callable[..., dict[str, Any]]] = {
         "check_schema": check_schema,
         "check_arguments": check_arguments,
         "check_answer": check_answer,
     }
-    try:
-        return operations[operation](**parameters)
-    except InvalidSchema as error:
-        return {"error": str(error)}
-
-
-def main() -> None:
-    """Answer requests until stdin is closed. End the process if a request takes longer than its limit in seconds."""
-    platform.limit_memory(_MAX_MEMORY)
-    sys.setrecursionlimit(_MAX_LEVELS)
     for line in sys.stdin:
         operation, seconds, parameters = json.loads(line)
         faulthandler.dump_traceback_later(seconds, exit=True)
-        result = run(operation, parameters)
+        try:
+            result = operations[operation](**parameters)
+        except InvalidSchema as error:
+            result = {"error": str(error)}
         faulthandler.cancel_dump_traceback_later()
         sys.stdout.write(json.dumps(result) + "\n")
         sys.stdout.flush()
