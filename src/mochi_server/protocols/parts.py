@@ -1,6 +1,6 @@
 """Parts of an answer, and the conversion of the events of a run to parts."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any, ClassVar
 
@@ -88,6 +88,12 @@ class Notice:
     is_transient: bool = False
     """Whether the notice is only a state of the stream, and not a part of the answer."""
     method: ClassVar = "notice"
+
+
+def omitted_tools(provider: str, names: Iterable[str]) -> list[Notice]:
+    """Return a warning for each tool of a request that only the provider itself could run."""
+    texts = [f"Only {provider}'s own API has the tool {name!r}. The request omits this tool." for name in names]
+    return [Notice("warning", {"code": "TOOL_LEFT_OUT", "message": text}) for text in texts]
 
 
 @dataclass(frozen=True, slots=True)

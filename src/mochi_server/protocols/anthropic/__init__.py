@@ -18,7 +18,7 @@ from mochi_server.protocols.anthropic.encoder import ANTHROPIC_ERRORS, MessageEn
 from mochi_server.protocols.completions import answer_responses, estimate, start
 from mochi_server.protocols.conversation import SentMessages, add_tool_names, decode_images, new_message, tool_call
 from mochi_server.protocols.encoder import respond
-from mochi_server.protocols.parts import Notice
+from mochi_server.protocols.parts import omitted_tools
 from mochi_server.protocols.schemas import THINK, HeadersParam, MochiHeaders, NamedFunction, TextPart, tool_selection
 from mochi_server.sessions.types import FiniteObject, Message, Role
 from mochi_server.util.validation import Items
@@ -258,8 +258,6 @@ PROTOCOL = Protocol(
     description="Routes for clients of Anthropic's API. Errors have Anthropic's format.",
 )
 
-_LEFT_OUT = "Only Anthropic's own API has the tool {!r}. The request omits this tool."
-
 
 @router.post(
     "",
@@ -269,8 +267,7 @@ _LEFT_OUT = "Only Anthropic's own API has the tool {!r}. The request omits this 
 async def create_message(request: Request, body: MessageRequest, headers: HeadersParam) -> Response:
     """Answer a conversation with one JSON response or a stream. If the request names no session, nothing is stored."""
     run = await start(request, headers.session, parse(body, headers), response_format="output_config.format")
-    texts = [_LEFT_OUT.format(tool.name) for tool in body.tools or () if tool.type not in CUSTOM]
-    notices = [Notice("warning", {"code": "TOOL_LEFT_OUT", "message": text}) for text in texts]
+    notices = omitted_tools("Anthropic", (tool.name for tool in body.tools or () if tool.type not in CUSTOM))
     return await respond(request, MessageEncoder(run, body.model, notices), stream=body.stream)
 
 

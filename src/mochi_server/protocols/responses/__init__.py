@@ -22,10 +22,10 @@ from mochi_server.protocols import schemas
 from mochi_server.protocols.completions import answer_responses, start
 from mochi_server.protocols.conversation import SentMessages, add_tool_names, decode_images, new_message, tool_call
 from mochi_server.protocols.encoder import respond
-from mochi_server.protocols.parts import Notice
+from mochi_server.protocols.parts import omitted_tools
 from mochi_server.protocols.responses.encoder import ResponseEncoder
 from mochi_server.protocols.responses.memory import RecentValues
-from mochi_server.protocols.responses.tools import HostedTool, ResponseTool, flattened
+from mochi_server.protocols.responses.tools import Functions, HostedTool, ResponseTool, flattened
 from mochi_server.protocols.schemas import (
     OPENAI_ERRORS,
     HeadersParam,
@@ -318,11 +318,10 @@ class Memory:
 
 
 async def parse(
-    request: ResponseRequest, headers: MochiHeaders, items: Sequence[InputItem]
+    request: ResponseRequest, headers: MochiHeaders, items: Sequence[InputItem], functions: Functions
 ) -> tuple[TurnInput, SentMessages]:
     """Return the options of a request and the messages of the conversation ``items``. Raises ``ValidationFailed``."""
     text_format = request.text.format if request.text else None
-    functions = flattened(request.tools or ())
     tools = [tool.model_copy(update={"name": name}).to_ollama() for name, (tool, _) in functions.items()]
     turn = request.turn(
         headers,
@@ -395,7 +394,6 @@ PROTOCOL = Protocol(
 )
 
 _MEMORY: WeakKeyDictionary[Services, Memory] = WeakKeyDictionary()  # recent responses of each running app
-_LEFT_OUT = "Only OpenAI's own API has the tool {!r}. The request omits this tool."
 
 
 @router.post(
@@ -409,16 +407,15 @@ async def create_response(
     """Answer the items of a conversation with one JSON response or a stream of events."""
     memory, session_id = _MEMORY.setdefault(services, Memory()), body.session_id(headers)
     items = memory.conversation(body, is_session=session_id is not None)
+    functions = flattened(body.tools or ())
     names = {"messages": "input", "response_format": "text.format"}
-    run = await start(request, session_id, parse(body, headers, items), **names)
+    run = await start(request, session_id, parse(body, headers, items, functions), **names)
     # In a session, the ID contains the index of the first message of the turn, for `_check_previous`.
     new_id = f"resp_{token_hex(12)}" if session_id is None else f"resp_{session_id}_{run.position}_{run.run_id}"
     fields = body.echo() | {"id": new_id, "store": session_id is not None}
     refers = session_id is None and body.store is not False
     on_items = partial(memory.add, str(new_id), items) if refers else lambda _: None
-    texts = [_LEFT_OUT.format(tool.type) for tool in body.tools or () if isinstance(tool, HostedTool)]
-    notices = [Notice("warning", {"code": "TOOL_LEFT_OUT", "message": text}) for text in texts]
-    functions = flattened(body.tools or ())
+    notices = omitted_tools("OpenAI", (tool.type for tool in body.tools or () if isinstance(tool, HostedTool)))
     called = {name: {"name": tool.name, "namespace": space} for name, (tool, space) in functions.items() if space}
     encoder = ResponseEncoder(run, fields, on_items, notices, called)
     return await respond(request, encoder, stream=body.stream)

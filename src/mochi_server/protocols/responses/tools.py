@@ -47,10 +47,13 @@ ResponseTool = Annotated[
 ]
 
 
-def flattened(tools: Iterable[ResponseTool]) -> dict[str, tuple[ResponseFunction, str | None]]:
-    """Return the functions and their namespaces by the names that the model sees, which are unique."""
-    found: dict[str, tuple[ResponseFunction, str | None]]
-    found = {tool.name: (tool, None) for tool in tools if isinstance(tool, ResponseFunction)}
+Functions = dict[str, tuple[ResponseFunction, str | None]]
+"""Functions and their namespaces by the names that the model sees, which are unique."""
+
+
+def flattened(tools: Iterable[ResponseTool]) -> Functions:
+    """Return the functions of all tools, also those in namespaces."""
+    found: Functions = {tool.name: (tool, None) for tool in tools if isinstance(tool, ResponseFunction)}
     for group in (tool for tool in tools if isinstance(tool, ResponseNamespace)):
         for function in group.tools:
             name = function.name if function.name not in found else f"{group.name}__{function.name}"
