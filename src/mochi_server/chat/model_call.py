@@ -159,7 +159,8 @@ class ModelCall:
             allocation=self.allocation, payload=payload, prompt=prompt, exchange=exchange, report=self._report
         )
         answer = await self.gateway.send(request, on_lines)
-        self._last = request, answer.prompt
+        if self.schema is not None:  # a reference cycle, which would keep the turn in memory until a full collection
+            self._last = request, answer.prompt
         if answer.is_prompt_truncated:
             self.publish([_PROMPT_TRUNCATED])
         if answer.is_cut:

@@ -149,8 +149,8 @@ _T = TypeVar("_T")
 class SessionCache(Generic[_T]):
     """Thread-safe LRU cache of sessions with a memory limit in bytes. Callers check that a session is current."""
 
-    def __init__(self, max_bytes: int = MAX_BYTES) -> None:
-        self._max_bytes = max_bytes
+    def __init__(self, max_bytes: int | None = None) -> None:
+        self._max_bytes = MAX_BYTES if max_bytes is None else max_bytes
         self._used = 0
         self._entries: OrderedDict[str, tuple[_T, int]] = OrderedDict()
         self._lock = threading.RLock()
