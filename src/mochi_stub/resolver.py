@@ -10,7 +10,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
-from itertools import product
+from itertools import product, takewhile
 from typing import Any
 
 import orjson
@@ -213,6 +213,8 @@ def _configured_reply(prompt: Prompt, model: ConfiguredModel | None, passed_over
     if model is None:
         passed_over.append("configuration: the model is not configured")
         return None
+    if turn := _turn_reply(prompt, model):
+        return turn
     answered = ""
     for rule, response in _candidates(prompt, model, passed_over):
         if not isinstance(response, ErrorResponse) and isinstance(response, EmbeddingResponse) != (
@@ -221,9 +223,7 @@ def _configured_reply(prompt: Prompt, model: ConfiguredModel | None, passed_over
             passed_over.append(f"{rule}: not for {prompt.operation} requests")
             continue
         reply = with_requested_thinking(prompt, response.reply(prompt, model.model))
-        settings = response.merged_over(model.settings) if isinstance(response, ReplySettings) else model.settings
-        reply = with_settings(reply, settings, model.model, prompt)
-        reply = replace(reply, sends_unoffered_calls=True, rule=rule)
+        reply = _finished(reply, rule, response, prompt, model)
         if not _is_answered(reply, prompt):
             return reply
         if reply.text:  # without tool calls, because the client would run them again and again
@@ -237,6 +237,31 @@ def _configured_reply(prompt: Prompt, model: ConfiguredModel | None, passed_over
     reply = with_requested_thinking(prompt, Reply.of(results))
     reply = with_pace(reply, model.settings, model.model, prompt)
     return replace(reply, rule=f"{answered}, with the results of its tool calls")
+
+
+def _finished(reply: Reply, rule: str, response: Response, prompt: Prompt, model: ConfiguredModel) -> Reply:
+    settings = response.merged_over(model.settings) if isinstance(response, ReplySettings) else model.settings
+    reply = with_settings(reply, settings, model.model, prompt)
+    return replace(reply, sends_unoffered_calls=True, rule=rule)
+
+
+def _turn_reply(prompt: Prompt, model: ConfiguredModel) -> Reply | None:
+    """Return the next reply of the turn whose user message, and those before it, are most like the prompt's."""
+    texts = [message.content for message in prompt.messages if message.role == "user"]
+    ended = sum(message.role == "assistant" for message in prompt.messages[prompt.last_user + 1 :])
+
+    def equal(end: int) -> tuple[int, bool]:  # the position decides between turns with the same messages before them
+        pairs = zip(reversed(texts), (turn.user for turn in reversed(script.turns[:end])), strict=False)
+        return sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], pairs)), end == len(texts)
+
+    for script in model.scripts if prompt.operation == "chat" else ():
+        end = max(range(1, len(script.turns) + 1), key=equal, default=0)
+        if end and equal(end)[0] and ended < len(script.turns[end - 1].replies):
+            response = script.turns[end - 1].replies[ended]
+            reply = response.reply(prompt, model.model)
+            reply = with_requested_thinking(prompt, reply) if prompt.think is False else reply
+            return _finished(reply, f"turn {end} of {script.name}, reply {ended + 1}", response, prompt, model)
+    return None
 
 
 def _is_answered(reply: Reply, prompt: Prompt) -> bool:

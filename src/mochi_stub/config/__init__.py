@@ -5,13 +5,13 @@ from __future__ import annotations
 import logging
 import re
 from collections import ChainMap
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta, timezone
 from functools import cached_property, lru_cache, partial
 from pathlib import Path
-from typing import Annotated, Any, Literal, TypeAlias, get_args
+from typing import Annotated, Any, Literal, NamedTuple, TypeAlias, get_args
 
 from pydantic import AfterValidator, BeforeValidator, ConfigDict, Field, ValidationInfo
 
@@ -19,7 +19,7 @@ from mochi_stub.models import MIN_CONTEXT, Model, TemplateStyle
 from mochi_stub.prompt import Prompt, ToolCall
 from mochi_stub.recording import api_of, recorded, recordings_below
 from mochi_stub.replies.built_in import default_reply, demo_reply, ui_task_reply
-from mochi_stub.reply import Failure, Finish, Part, Reasoning, Reply, Text, Usage, joined
+from mochi_stub.reply import Durations, Failure, Finish, Part, Reasoning, Reply, Text, Usage, joined
 from mochi_stub.yaml_file import ConfigError, Document, Entry, Headers, Scalar, WatchedFile, parse, plain, wrong_key
 
 logger = logging.getLogger("mochi_stub")
@@ -170,6 +170,7 @@ class GeneratedResponse(StreamedResponse):
     usage: dict[Literal["input", "output", "reasoning", "cache_read", "cache_creation"], Count | None] = Field(
         default_factory=dict
     )
+    durations: dict[Literal["total", "load", "prompt_eval", "eval"], Count | None] = Field(default_factory=dict)
     finish: Finish = "stop"
     think_tags: bool = False
 
@@ -182,7 +183,7 @@ class GeneratedResponse(StreamedResponse):
             parts = [tagged, *(part for part in parts if not isinstance(part, (Reasoning, Text)))]
         elif self.reasoning:
             parts = [Reasoning(self.reasoning), *(part for part in parts if not isinstance(part, Reasoning))]
-        return Reply(parts, self.finish, Usage(**self.usage))
+        return Reply(parts, self.finish, Usage(**self.usage), Durations(**self.durations))
 
     def _content(self, prompt: Prompt) -> Reply:
         if self.type == "demo":
@@ -221,9 +222,23 @@ _UNDECLARED = Model("", get_args(Capability)[:6], context_length=131072, embeddi
 
 
 class ConfigFile(Entry):
+    session: Json = Field(default_factory=dict)  # for the program that replays a session
     models: dict[str, Any] = Field(default_factory=dict)
     include: Literal["default"] | None = None
     recordings: Annotated[Path, BeforeValidator(_folder)] | None = None
+
+
+class TurnEntry(Entry):
+    user: str
+    replies: tuple[Any, ...] = ()
+    client: Json = Field(default_factory=dict)  # for the program that replays a session
+
+
+class Turn(NamedTuple):
+    """Turn of a recorded conversation. The replies follow each other when the client sends results of tool calls."""
+
+    user: str
+    replies: Sequence[Response]
 
 
 @dataclass
@@ -234,6 +249,7 @@ class Script:
     document: Document
     triggers: dict[str, Response] = field(default_factory=dict)
     default: Response | None = None
+    turns: tuple[Turn, ...] = ()
     parent: str = ""
     parent_path: tuple[str | int, ...] = ()
     properties: dict[str, Any] = field(default_factory=dict)
@@ -391,6 +407,9 @@ def _add_entry(script: Script, trigger: str, value: Any, path: tuple[str | int, 
     elif trigger == "_model":
         entry = document.validate(ModelEntry, value, *path)
         script.properties = {name: given for name, given in entry if given is not None}
+    elif trigger == "_turns":
+        turns = enumerate(document.validate(list[Any], value, *path))
+        script.turns = tuple(_turn(turn, document, (*path, index)) for index, turn in turns)
     elif trigger == "_default":
         script.default = _response(value, document, path)
     else:
@@ -400,6 +419,12 @@ def _add_entry(script: Script, trigger: str, value: Any, path: tuple[str | int, 
                 re.compile(trigger)
             except (re.error, OverflowError) as error:
                 raise document.key_error(f"a regular expression, found {trigger!r} ({error})", *path) from None
+
+
+def _turn(value: Any, document: Document, path: tuple[str | int, ...]) -> Turn:
+    entry = document.validate(TurnEntry, value, *path)
+    replies = [_response(reply, document, (*path, "replies", index)) for index, reply in enumerate(entry.replies)]
+    return Turn(entry.user, replies)
 
 
 def _response(value: Any, document: Document, path: tuple[str | int, ...]) -> Response:

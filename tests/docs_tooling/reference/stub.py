@@ -29,6 +29,8 @@ MESSAGE = [
 ]
 MODEL = [name for name in ModelEntry.model_fields if name not in STREAM]
 TOP = {
+    "session": "Settings of a recorded session, for the [command `mochi-server replay`]"
+    "(../how-to/test-your-app.md#replay-a-session-as-a-test). The stub ignores this key.",
     "models": "A mapping from the name of each model to a list of its entries. Models whose names begin with `_` are "
     "not listed. Use them as parents for `_inherit`.",
     "include": "With `default`, the configuration also has the models of the package. A model of the file replaces a "
@@ -40,6 +42,9 @@ ENTRIES = {
     "any text": "A trigger. If the latest user message matches this text, the value is the reply. The value is a "
     "text or a mapping with a [`type`](#types-of-response). The mapping can contain the key [`match`](#match).",
     "_inherit": "The name of another model. Its entries apply where this model has none.",
+    "_turns": "The turns of a recorded conversation, each `{user, replies}`. `user` is the user message, and `replies` "
+    "are the replies that follow each other in the turn, for example one with tool calls and one after their results. "
+    "The user messages of a prompt determine the turn. The stub ignores the key `client` of a turn.",
     "_default": "The reply if no trigger matches.",
     "_model": "[Properties of the model](#describe-a-model) and defaults for [streaming](#stream-a-reply).",
     "match": "How `text` is compared with the latest user message. `exact` (default): the message is equal to `text`. "
@@ -75,6 +80,8 @@ CONTENT = {
     "tool_calls": "A list of tool calls, each `{name, arguments, id}`.",
     "usage": "Token counts: `input`, `output` (including reasoning), `reasoning`, `cache_read`, `cache_creation`. If a "
     "count is missing, the stub calculates it.",
+    "durations": "Durations in nanoseconds for the API of Ollama: `total`, `load`, `prompt_eval`, `eval`. If one is "
+    "missing, the stub calculates it.",
     "finish": "Finish reason: `stop`, `length` or `content_filter`.",
     "think_tags": "`true` puts the reasoning into the text, between `<think>` and `</think>`.",
 }
