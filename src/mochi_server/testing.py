@@ -9,11 +9,12 @@ import uvicorn
 from typing_extensions import Self
 
 from mochi_server.app import create_app
+from mochi_server.cli.scenario import check_scenario
 from mochi_server.cli.server import listen, local_url, uvicorn_config
 from mochi_server.client import MochiClient
 from mochi_server.config import MochiServerSettings
 
-__all__ = ["ThreadedServer"]
+__all__ = ["ThreadedServer", "check_scenario"]
 
 
 class ThreadedServer:
@@ -35,7 +36,8 @@ class ThreadedServer:
         self.url = local_url(host, port)
         values = values.model_copy(update={"port": port})
         self._key = values.api_keys[0] if values.api_keys else None
-        self._server = uvicorn.Server(uvicorn_config(create_app(values), values))
+        self.app = create_app(values)
+        self._server = uvicorn.Server(uvicorn_config(self.app, values))
         self._thread = threading.Thread(target=self._server.run, args=([self._listener],), daemon=True)
 
     @cached_property

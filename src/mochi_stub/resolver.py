@@ -10,7 +10,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
-from itertools import product, takewhile
+from itertools import product
 from typing import Any
 
 import orjson
@@ -213,8 +213,6 @@ def _configured_reply(prompt: Prompt, model: ConfiguredModel | None, passed_over
     if model is None:
         passed_over.append("configuration: the model is not configured")
         return None
-    if turn := _turn_reply(prompt, model):
-        return turn
     answered = ""
     for rule, response in _candidates(prompt, model, passed_over):
         if not isinstance(response, ErrorResponse) and isinstance(response, EmbeddingResponse) != (
@@ -222,9 +220,13 @@ def _configured_reply(prompt: Prompt, model: ConfiguredModel | None, passed_over
         ):
             passed_over.append(f"{rule}: not for {prompt.operation} requests")
             continue
-        reply = with_requested_thinking(prompt, response.reply(prompt, model.model))
-        reply = _finished(reply, rule, response, prompt, model)
-        if not _is_answered(reply, prompt):
+        reply, is_turn = response.reply(prompt, model.model), rule.startswith("turn ")
+        if not is_turn or prompt.think is False:
+            reply = with_requested_thinking(prompt, reply)
+        settings = response.merged_over(model.settings) if isinstance(response, ReplySettings) else model.settings
+        reply = with_settings(reply, settings, model.model, prompt)
+        reply = replace(reply, sends_unoffered_calls=True, rule=rule)
+        if is_turn or not _is_answered(reply, prompt):
             return reply
         if reply.text:  # without tool calls, because the client would run them again and again
             contents = [part for part in reply.parts if isinstance(part, (Reasoning, Text))]
@@ -239,31 +241,6 @@ def _configured_reply(prompt: Prompt, model: ConfiguredModel | None, passed_over
     return replace(reply, rule=f"{answered}, with the results of its tool calls")
 
 
-def _finished(reply: Reply, rule: str, response: Response, prompt: Prompt, model: ConfiguredModel) -> Reply:
-    settings = response.merged_over(model.settings) if isinstance(response, ReplySettings) else model.settings
-    reply = with_settings(reply, settings, model.model, prompt)
-    return replace(reply, sends_unoffered_calls=True, rule=rule)
-
-
-def _turn_reply(prompt: Prompt, model: ConfiguredModel) -> Reply | None:
-    """Return the next reply of the turn whose user message, and those before it, are most like the prompt's."""
-    texts = [message.content for message in prompt.messages if message.role == "user"]
-    ended = sum(message.role == "assistant" for message in prompt.messages[prompt.last_user + 1 :])
-
-    def equal(end: int) -> tuple[int, bool]:  # the position decides between turns with the same messages before them
-        pairs = zip(reversed(texts), (turn.user for turn in reversed(script.turns[:end])), strict=False)
-        return sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], pairs)), end == len(texts)
-
-    for script in model.scripts if prompt.operation == "chat" else ():
-        end = max(range(1, len(script.turns) + 1), key=equal, default=0)
-        if end and equal(end)[0] and ended < len(script.turns[end - 1].replies):
-            response = script.turns[end - 1].replies[ended]
-            reply = response.reply(prompt, model.model)
-            reply = with_requested_thinking(prompt, reply) if prompt.think is False else reply
-            return _finished(reply, f"turn {end} of {script.name}, reply {ended + 1}", response, prompt, model)
-    return None
-
-
 def _is_answered(reply: Reply, prompt: Prompt) -> bool:
     """Return whether the prompt contains the results of the reply's tool calls. User messages can follow them."""
     if not reply.tool_calls or not prompt.results:
@@ -273,6 +250,7 @@ def _is_answered(reply: Reply, prompt: Prompt) -> bool:
 
 
 def _candidates(prompt: Prompt, model: ConfiguredModel, passed_over: list[str]) -> Iterator[tuple[str, Response]]:
+    yield from _replies_of_turns(prompt, model)
     texts = [message.content for message in prompt.messages if message.role == "user"]
     # a reminder can follow tool results; then a trigger can also match the message before it
     texts = texts[:-3:-1] if prompt.results and not prompt.after_tools else [prompt.user_text]
@@ -290,3 +268,17 @@ def _candidates(prompt: Prompt, model: ConfiguredModel, passed_over: list[str]) 
             yield f"_default of {script.name}", script.default
         else:
             passed_over.append(f"{script.name}: no _default")
+
+
+def _replies_of_turns(prompt: Prompt, model: ConfiguredModel) -> Iterator[tuple[str, Response]]:
+    """Yield the next reply of the turn with the user's message. Its position decides between turns with this message.
+
+    If the client has dropped old messages, the position is unknown. Then it is the last turn with the message.
+    """
+    position = sum(message.role == "user" for message in prompt.messages)
+    ended = sum(message.role == "assistant" for message in prompt.messages[prompt.last_user + 1 :])
+    for script in model.scripts:
+        turns = [index for index, (user, _) in enumerate(script.turns, 1) if user == prompt.user_text]
+        turn = position if position in turns else max(turns, default=0)
+        for response in script.turns[turn - 1][1][ended : ended + 1] if turn else ():
+            yield f"turn {turn} of {script.name}, reply {ended + 1}", response

@@ -10,14 +10,12 @@ from mochi_stub.config import validate_config
 from tests.stub.requests import send_request
 
 CONFIG = """
-session: {model: bot, system_prompt: "Be brief."}
 models:
   bot:
     - _turns:
         - user: "Yes"
           replies: ["First yes."]
         - user: "Yes"
-          client: {think: true, results: []}
           replies:
             - {type: message, tool_calls: [{name: add, arguments: {a: 1}}], usage: {input: 7, output: 3}}
             - {type: message, tool_calls: [{name: add, arguments: {a: 2}}]}

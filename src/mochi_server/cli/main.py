@@ -3,6 +3,7 @@
 import argparse
 import errno
 import os
+import re
 import signal
 import sys
 from collections.abc import Callable, Sequence
@@ -32,6 +33,10 @@ _FLAGS = {
 _SWITCHES = ("test_mode", "stub_speed", "stub_all_models", "insecure")
 """Settings that have a command-line option: for each setting, the placeholder and the help text of the option."""
 
+_ACCEPTED = {"export-scenario": ("data_dir",), "replay": ("data_dir", "ollama_host")}
+"""Settings for which a command has an option. The server has options for all settings in ``_FLAGS``."""
+_COMMAND_OPTIONS = ("-o", "--output", "--mask", "--model")
+
 _EPILOG = """\
 Each setting has an environment variable MOCHI_<NAME>. Settings without an option:
   MOCHI_API_KEYS         API keys, separated by commas (default: no key on loopback, else a generated key)
@@ -53,12 +58,13 @@ class _Parser(argparse.ArgumentParser):
         for name in (argument.partition("=")[0] for argument in argv):
             if name == "--":
                 return
-            if name.startswith("-") and not name[1:2].isdigit() and name not in self._option_string_actions:
+            known_here = name in self._option_string_actions or name in _COMMAND_OPTIONS
+            if name.startswith("-") and not name[1:2].isdigit() and not known_here:
                 from mochi_server.config import MochiServerSettings
 
                 variables = {_flag(field): f"MOCHI_{field.upper()}" for field in MochiServerSettings.model_fields}
                 known = {option: f"the environment variable {variable}" for option, variable in variables.items()}
-                known |= {option: option for option in self._option_string_actions}
+                known |= {option: option for option in (*self._option_string_actions, *_COMMAND_OPTIONS)}
                 similar = nearest(name, known)
                 hint = f"did you mean {known[similar]}?" if similar else f"`{self.prog} --help` lists the options"
                 self.error(f"unknown option {name}; {hint}")
@@ -72,7 +78,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     options = {name: value for name in _FLAGS if (value := getattr(arguments, name)) is not None}
     command = arguments.command
     for name in (*_FLAGS, *_SWITCHES) if command else ():  # these belong to the server
-        if getattr(arguments, name) != parser.get_default(name):
+        if name not in _ACCEPTED.get(command, ()) and getattr(arguments, name) != parser.get_default(name):
             parser.error(f"{command} does not accept {_flag(name)}")
     if command is None:
         _exit_on_interrupt()
@@ -114,8 +120,8 @@ def _run(arguments: argparse.Namespace, options: dict[str, Any]) -> int:
     if arguments.command == "store":
         return _copy(arguments.source, arguments.target)
     settings = MochiServerSettings(**options)
-    if arguments.command == "migrate":
-        return _migrate(settings)
+    if arguments.command in ("migrate", *_ACCEPTED):
+        return _migrate(settings) if arguments.command == "migrate" else _scenario(arguments, settings)
     if arguments.test_mode or settings.env == "test":
         return _test_mode(options, arguments)
     for name in ("stub_speed", "stub_all_models"):
@@ -144,6 +150,17 @@ def _parser() -> _Parser:
     copy.add_argument("source", metavar="FROM", help="a data directory, or postgresql://...")
     copy.add_argument("target", metavar="TO", help="a data directory, or postgresql://...")
     _command(commands, "openapi", "print the OpenAPI document")
+    text = "write a session as a configuration of mochi-stub, and a test that replays it"
+    export = _command(commands, "export-scenario", text)
+    export.add_argument("session", metavar="SESSION_ID", help="ID of the session")
+    export.add_argument("-o", "--output", metavar="FILE", default="scenario.yaml", help="default: scenario.yaml")
+    text = "regular expression; *** replaces what matches it in texts and in the arguments of tool calls"
+    export.add_argument("--mask", metavar="REGEX", default="(?!)", type=_regex, help=text)
+    replay = _command(commands, "replay", "send the user's messages of a scenario again, and print what differs")
+    replay.add_argument("scenario", metavar="FILE", help="a file of export-scenario")
+    replay.add_argument("--model", metavar="NAME", help="model that answers (default: the recorded model)")
+    for command, name in ((export, "data_dir"), (replay, "data_dir"), (replay, "ollama_host")):
+        command.add_argument(_flag(name), metavar=_FLAGS[name][0], default=argparse.SUPPRESS, help=_FLAGS[name][1])
     parser.add_argument("--version", action="version", version=f"mochi-server {__version__}")
     for name, (metavar, text) in _FLAGS.items():
         parser.add_argument(_flag(name), metavar=metavar, help=text)
@@ -163,6 +180,13 @@ def _command(commands: "argparse._SubParsersAction[_Parser]", name: str, text: s
 
 def _flag(name: str) -> str:
     return f"--{name.replace('_', '-')}"
+
+
+def _regex(text: str) -> re.Pattern[str]:
+    try:
+        return re.compile(text)
+    except re.error as error:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a regular expression: {error}") from error
 
 
 def _init(directory: str) -> int:
@@ -239,6 +263,13 @@ def _migrate(settings: "MochiServerSettings") -> int:
         return _print_error("MOCHI_STORE_URL is not set; files need no migration")
     print_text(f"mochi-server: {asyncio.run(prepare_store(settings))}")
     return 0
+
+
+def _scenario(arguments: argparse.Namespace, settings: "MochiServerSettings") -> int:
+    from mochi_server.cli.scenario_commands import run_scenario_command
+
+    problem = run_scenario_command(arguments, settings)
+    return _print_error(problem, code=1) if problem else 0
 
 
 def _copy(source: str, target: str) -> int:

@@ -5,13 +5,13 @@ from __future__ import annotations
 import logging
 import re
 from collections import ChainMap
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta, timezone
 from functools import cached_property, lru_cache, partial
 from pathlib import Path
-from typing import Annotated, Any, Literal, NamedTuple, TypeAlias, get_args
+from typing import Annotated, Any, Literal, TypeAlias, get_args
 
 from pydantic import AfterValidator, BeforeValidator, ConfigDict, Field, ValidationInfo
 
@@ -222,23 +222,16 @@ _UNDECLARED = Model("", get_args(Capability)[:6], context_length=131072, embeddi
 
 
 class ConfigFile(Entry):
-    session: Json = Field(default_factory=dict)  # for the program that replays a session
     models: dict[str, Any] = Field(default_factory=dict)
     include: Literal["default"] | None = None
     recordings: Annotated[Path, BeforeValidator(_folder)] | None = None
 
 
 class TurnEntry(Entry):
-    user: str
-    replies: tuple[Any, ...] = ()
-    client: Json = Field(default_factory=dict)  # for the program that replays a session
-
-
-class Turn(NamedTuple):
     """Turn of a recorded conversation. The replies follow each other when the client sends results of tool calls."""
 
     user: str
-    replies: Sequence[Response]
+    replies: tuple[Any, ...]
 
 
 @dataclass
@@ -249,7 +242,7 @@ class Script:
     document: Document
     triggers: dict[str, Response] = field(default_factory=dict)
     default: Response | None = None
-    turns: tuple[Turn, ...] = ()
+    turns: list[tuple[str, list[Response]]] = field(default_factory=list)
     parent: str = ""
     parent_path: tuple[str | int, ...] = ()
     properties: dict[str, Any] = field(default_factory=dict)
@@ -408,8 +401,10 @@ def _add_entry(script: Script, trigger: str, value: Any, path: tuple[str | int, 
         entry = document.validate(ModelEntry, value, *path)
         script.properties = {name: given for name, given in entry if given is not None}
     elif trigger == "_turns":
-        turns = enumerate(document.validate(list[Any], value, *path))
-        script.turns = tuple(_turn(turn, document, (*path, index)) for index, turn in turns)
+        for index, turn in enumerate(document.validate(list[TurnEntry], value, *path)):
+            place = (*path, index, "replies")
+            replies = [_response(reply, document, (*place, number)) for number, reply in enumerate(turn.replies)]
+            script.turns.append((turn.user, replies))
     elif trigger == "_default":
         script.default = _response(value, document, path)
     else:
@@ -419,12 +414,6 @@ def _add_entry(script: Script, trigger: str, value: Any, path: tuple[str | int, 
                 re.compile(trigger)
             except (re.error, OverflowError) as error:
                 raise document.key_error(f"a regular expression, found {trigger!r} ({error})", *path) from None
-
-
-def _turn(value: Any, document: Document, path: tuple[str | int, ...]) -> Turn:
-    entry = document.validate(TurnEntry, value, *path)
-    replies = [_response(reply, document, (*path, "replies", index)) for index, reply in enumerate(entry.replies)]
-    return Turn(entry.user, replies)
 
 
 def _response(value: Any, document: Document, path: tuple[str | int, ...]) -> Response:

@@ -29,8 +29,6 @@ MESSAGE = [
 ]
 MODEL = [name for name in ModelEntry.model_fields if name not in STREAM]
 TOP = {
-    "session": "Settings of a recorded session, for the [command `mochi-server replay`]"
-    "(../how-to/test-your-app.md#replay-a-session-as-a-test). The stub ignores this key.",
     "models": "A mapping from the name of each model to a list of its entries. Models whose names begin with `_` are "
     "not listed. Use them as parents for `_inherit`.",
     "include": "With `default`, the configuration also has the models of the package. A model of the file replaces a "
@@ -44,7 +42,7 @@ ENTRIES = {
     "_inherit": "The name of another model. Its entries apply where this model has none.",
     "_turns": "The turns of a recorded conversation, each `{user, replies}`. `user` is the user message, and `replies` "
     "are the replies that follow each other in the turn, for example one with tool calls and one after their results. "
-    "The user messages of a prompt determine the turn. The stub ignores the key `client` of a turn.",
+    "If several turns have the same `user`, the number of user messages in the prompt determines the turn.",
     "_default": "The reply if no trigger matches.",
     "_model": "[Properties of the model](#describe-a-model) and defaults for [streaming](#stream-a-reply).",
     "match": "How `text` is compared with the latest user message. `exact` (default): the message is equal to `text`. "
