@@ -1,18 +1,20 @@
-"""Servers for tests: each one runs in a thread of the test process."""
+"""Servers for tests, which run in a thread of the test process, and replays of recorded sessions."""
 
 import threading
 import time
 from functools import cached_property
+from pathlib import Path
 from typing import Any
 
 import uvicorn
 from typing_extensions import Self
 
 from mochi_server.app import create_app
-from mochi_server.cli.scenario import check_scenario
+from mochi_server.cli.scenario import differences, load_recording, recorded_tools
 from mochi_server.cli.server import listen, local_url, uvicorn_config
 from mochi_server.client import MochiClient
 from mochi_server.config import MochiServerSettings
+from mochi_server.tools.discovery import ToolCatalogue
 
 __all__ = ["ThreadedServer", "check_scenario"]
 
@@ -59,3 +61,20 @@ class ThreadedServer:
         self._server.should_exit = True
         self._thread.join()
         self._listener.close()
+
+
+def check_scenario(path: Path, **settings: Any) -> None:
+    """Replay a scenario with the recorded results of tools. Raises ``AssertionError`` for the first difference.
+
+    ``path`` is a file of ``mochi-server export-scenario``. ``settings`` are settings of the server, by name.
+    """
+    __tracebackhide__ = True  # pytest then shows only the message
+    recorded = load_recording(path)
+    tools = recorded_tools(recorded["turns"])
+    recorded["session"]["tool_settings"] |= {"tools": [*tools], "tool_group": None}
+    recorded["session"]["agent_settings"] = None
+    with ThreadedServer(**settings) as server:
+        server.app.state.services.tools.discovery.cached = ToolCatalogue(tools)
+        for number, difference in enumerate(differences(recorded, server.client), 1):
+            if difference:
+                raise AssertionError(f"turn {number} differs from the recorded session:\n{difference}")

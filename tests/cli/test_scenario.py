@@ -72,8 +72,7 @@ def recorder(tmp_path: Path) -> Recorder:
 
 def check(scenario: Path, directory: Path) -> None:
     with StubServer(config=scenario, speed=0) as stub:
-        with ThreadedServer(ollama_host=stub.url, data_dir=str(directory / "replay")) as server:
-            check_scenario(scenario, server)
+        check_scenario(scenario, ollama_host=stub.url, data_dir=str(directory / "replay"))
 
 
 def ten_turns() -> list[Any]:

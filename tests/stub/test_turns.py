@@ -5,8 +5,9 @@ from typing import Any
 
 import pytest
 
-from mochi_stub import StubServer
-from mochi_stub.config import validate_config
+from mochi_stub import Prompt, StubServer
+from mochi_stub.config import load, validate_config
+from mochi_stub.replies.chunks import pieces
 from tests.stub.requests import send_request
 
 CONFIG = """
@@ -19,7 +20,7 @@ models:
           replies:
             - {type: message, tool_calls: [{name: add, arguments: {a: 1}}], usage: {input: 7, output: 3}}
             - {type: message, tool_calls: [{name: add, arguments: {a: 2}}]}
-            - {type: message, reasoning: "Hm.", content: "Second yes.", durations: {total: 9, load: 1, eval: 4}}
+            - {type: message, reasoning: "Hm.", content: "Second yes.", durations: {total: 9.5, load: 1, eval: 4}}
         - user: "Bye"
           replies: [{type: error, status: 500}]
     - "Hello": "Hi."
@@ -50,13 +51,20 @@ def test_each_turn_and_round_has_its_own_reply(stub: StubServer) -> None:
     assert answer(stub, CALLED)["message"]["tool_calls"][0]["function"]["arguments"] == {"a": 2}
     last = answer(stub, [*CALLED, "assistant: ", "tool: 4"])
     assert last["message"] == {"role": "assistant", "content": "Second yes.", "thinking": "Hm."}
-    assert (last["total_duration"], last["load_duration"], last["eval_duration"]) == (9, 1, 4)
+    assert (last["total_duration"], last["load_duration"], last["eval_duration"]) == (9_500_000_000, 1_000_000_000, 4_000_000_000)
     assert stub.exchanges()[-1].rule == "turn 2 of bot, reply 3"
     assert "error" in answer(stub, [*SECOND, "assistant: Second yes.", "user: Bye"])
 
 
 def test_prompt_without_its_oldest_messages_continues_the_conversation(stub: StubServer) -> None:
     assert "error" in answer(stub, ["system: Summary.", "user: Yes", "assistant: Second yes.", "user: Bye"])
+
+
+def test_durations_of_a_reply_are_its_timing(tmp_path: Path) -> None:
+    (tmp_path / "config.yaml").write_text(CONFIG)
+    configured = load(tmp_path / "config.yaml").by_name["bot"]
+    reply = configured.scripts[0].turns[1][1][2].reply(Prompt("bot"), configured.model)
+    assert [piece.due / 1e9 for piece in pieces(reply)] == pytest.approx([1 + 4 * 3 / 14, 5])
 
 
 def test_think_false_removes_the_reasoning_of_a_turn(stub: StubServer) -> None:

@@ -3,7 +3,6 @@
 import argparse
 import errno
 import os
-import re
 import signal
 import sys
 from collections.abc import Callable, Sequence
@@ -34,8 +33,7 @@ _SWITCHES = ("test_mode", "stub_speed", "stub_all_models", "insecure")
 """Settings that have a command-line option: for each setting, the placeholder and the help text of the option."""
 
 _ACCEPTED = {"export-scenario": ("data_dir",), "replay": ("data_dir", "ollama_host")}
-"""Settings for which a command has an option. The server has options for all settings in ``_FLAGS``."""
-_COMMAND_OPTIONS = ("-o", "--output", "--mask", "--model")
+"""Settings for which a command has an option. The server has an option for each setting in ``_FLAGS``."""
 
 _EPILOG = """\
 Each setting has an environment variable MOCHI_<NAME>. Settings without an option:
@@ -58,13 +56,12 @@ class _Parser(argparse.ArgumentParser):
         for name in (argument.partition("=")[0] for argument in argv):
             if name == "--":
                 return
-            known_here = name in self._option_string_actions or name in _COMMAND_OPTIONS
-            if name.startswith("-") and not name[1:2].isdigit() and not known_here:
+            if name.startswith("-") and not name[1:2].isdigit() and name not in self._option_string_actions:
                 from mochi_server.config import MochiServerSettings
 
                 variables = {_flag(field): f"MOCHI_{field.upper()}" for field in MochiServerSettings.model_fields}
                 known = {option: f"the environment variable {variable}" for option, variable in variables.items()}
-                known |= {option: option for option in (*self._option_string_actions, *_COMMAND_OPTIONS)}
+                known |= {option: option for option in self._option_string_actions}
                 similar = nearest(name, known)
                 hint = f"did you mean {known[similar]}?" if similar else f"`{self.prog} --help` lists the options"
                 self.error(f"unknown option {name}; {hint}")
@@ -73,7 +70,8 @@ class _Parser(argparse.ArgumentParser):
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the ``mochi-server`` command and return its exit code."""
     parser = _parser()
-    parser.check_options(sys.argv[1:] if argv is None else argv)
+    if not _ACCEPTED.keys() & {*(sys.argv[1:2] if argv is None else argv[:1])}:
+        parser.check_options(sys.argv[1:] if argv is None else argv)
     arguments = parser.parse_args(argv)
     options = {name: value for name in _FLAGS if (value := getattr(arguments, name)) is not None}
     command = arguments.command
@@ -152,13 +150,14 @@ def _parser() -> _Parser:
     _command(commands, "openapi", "print the OpenAPI document")
     text = "write a session as a configuration of mochi-stub, and a test that replays it"
     export = _command(commands, "export-scenario", text)
-    export.add_argument("session", metavar="SESSION_ID", help="ID of the session")
+    export.add_argument("session", metavar="SESSION_ID")
     export.add_argument("-o", "--output", metavar="FILE", default="scenario.yaml", help="default: scenario.yaml")
-    text = "regular expression; *** replaces what matches it in texts and in the arguments of tool calls"
-    export.add_argument("--mask", metavar="REGEX", default="(?!)", type=_regex, help=text)
-    replay = _command(commands, "replay", "send the user's messages of a scenario again, and print what differs")
-    replay.add_argument("scenario", metavar="FILE", help="a file of export-scenario")
-    replay.add_argument("--model", metavar="NAME", help="model that answers (default: the recorded model)")
+    text = "regular expression; *** replaces what matches it in texts and in arguments of tools"
+    export.add_argument("--mask", metavar="REGEX", default="(?!)", help=text)
+    text = "send the user's messages of a scenario to a model, and print how its answers differ"
+    replay = _command(commands, "replay", text)
+    replay.add_argument("scenario", metavar="FILE", help="a file that export-scenario has written")
+    replay.add_argument("--model", metavar="NAME", help="default: the recorded model")
     for command, name in ((export, "data_dir"), (replay, "data_dir"), (replay, "ollama_host")):
         command.add_argument(_flag(name), metavar=_FLAGS[name][0], default=argparse.SUPPRESS, help=_FLAGS[name][1])
     parser.add_argument("--version", action="version", version=f"mochi-server {__version__}")
@@ -180,13 +179,6 @@ def _command(commands: "argparse._SubParsersAction[_Parser]", name: str, text: s
 
 def _flag(name: str) -> str:
     return f"--{name.replace('_', '-')}"
-
-
-def _regex(text: str) -> re.Pattern[str]:
-    try:
-        return re.compile(text)
-    except re.error as error:
-        raise argparse.ArgumentTypeError(f"{text!r} is not a regular expression: {error}") from error
 
 
 def _init(directory: str) -> int:
@@ -266,10 +258,18 @@ def _migrate(settings: "MochiServerSettings") -> int:
 
 
 def _scenario(arguments: argparse.Namespace, settings: "MochiServerSettings") -> int:
-    from mochi_server.cli.scenario_commands import run_scenario_command
+    import re
 
-    problem = run_scenario_command(arguments, settings)
-    return _print_error(problem, code=1) if problem else 0
+    from mochi_server.cli.scenario import export, replay
+    from mochi_server.client import ClientError
+
+    try:
+        (export if arguments.command == "export-scenario" else replay)(arguments, settings)
+    except re.error as error:
+        return _print_error(f"--mask is not a regular expression: {error}")
+    except (OSError, ValueError, ClientError) as error:
+        return _print_error(str(error), code=1)
+    return 0
 
 
 def _copy(source: str, target: str) -> int:

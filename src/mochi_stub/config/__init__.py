@@ -19,7 +19,7 @@ from mochi_stub.models import MIN_CONTEXT, Model, TemplateStyle
 from mochi_stub.prompt import Prompt, ToolCall
 from mochi_stub.recording import api_of, recorded, recordings_below
 from mochi_stub.replies.built_in import default_reply, demo_reply, ui_task_reply
-from mochi_stub.reply import Durations, Failure, Finish, Part, Reasoning, Reply, Text, Usage, joined
+from mochi_stub.reply import Durations, Failure, Finish, Pace, Part, Pause, Reasoning, Reply, Text, Usage, joined
 from mochi_stub.yaml_file import ConfigError, Document, Entry, Headers, Scalar, WatchedFile, parse, plain, wrong_key
 
 logger = logging.getLogger("mochi_stub")
@@ -170,7 +170,7 @@ class GeneratedResponse(StreamedResponse):
     usage: dict[Literal["input", "output", "reasoning", "cache_read", "cache_creation"], Count | None] = Field(
         default_factory=dict
     )
-    durations: dict[Literal["total", "load", "prompt_eval", "eval"], Count | None] = Field(default_factory=dict)
+    durations: dict[Literal["total", "load", "prompt_eval", "eval"], Seconds] = Field(default_factory=dict)
     finish: Finish = "stop"
     think_tags: bool = False
 
@@ -183,7 +183,16 @@ class GeneratedResponse(StreamedResponse):
             parts = [tagged, *(part for part in parts if not isinstance(part, (Reasoning, Text)))]
         elif self.reasoning:
             parts = [Reasoning(self.reasoning), *(part for part in parts if not isinstance(part, Reasoning))]
-        return Reply(parts, self.finish, Usage(**self.usage), Durations(**self.durations))
+        reply = Reply(parts, self.finish, Usage(**self.usage))
+        return self._timed(reply) if self.durations else reply
+
+    def _timed(self, reply: Reply) -> Reply:
+        """Return a reply that reports the durations and takes as long: first a pause, then the time of its texts."""
+        seconds, length = self.durations, len(reply.text) + len(reply.reasoning)
+        pause = Pause(seconds.get("load", 0) + seconds.get("prompt_eval", 0))
+        pace = Pace(characters_per_second=length / seconds["eval"]) if length and seconds.get("eval") else None
+        durations = Durations(**{name: round(value * 1e9) for name, value in seconds.items()})
+        return replace(reply, parts=[pause, *reply.parts], durations=durations, pace=pace)
 
     def _content(self, prompt: Prompt) -> Reply:
         if self.type == "demo":

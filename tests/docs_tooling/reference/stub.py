@@ -78,8 +78,8 @@ CONTENT = {
     "tool_calls": "A list of tool calls, each `{name, arguments, id}`.",
     "usage": "Token counts: `input`, `output` (including reasoning), `reasoning`, `cache_read`, `cache_creation`. If a "
     "count is missing, the stub calculates it.",
-    "durations": "Durations in nanoseconds for the API of Ollama: `total`, `load`, `prompt_eval`, `eval`. If one is "
-    "missing, the stub calculates it.",
+    "durations": "Durations in seconds: `total`, `load`, `prompt_eval`, `eval`. The API of Ollama reports them. The "
+    "reply begins after `load` and `prompt_eval`, and its text takes `eval`.",
     "finish": "Finish reason: `stop`, `length` or `content_filter`.",
     "think_tags": "`true` puts the reasoning into the text, between `<think>` and `</think>`.",
 }
