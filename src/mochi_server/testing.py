@@ -10,7 +10,7 @@ import uvicorn
 from typing_extensions import Self
 
 from mochi_server.app import create_app
-from mochi_server.cli.scenario import differences, load_recording, recorded_tools
+from mochi_server.cli.scenario import differences, load_recording, recorded_tool
 from mochi_server.cli.server import listen, local_url, uvicorn_config
 from mochi_server.client import MochiClient
 from mochi_server.config import MochiServerSettings
@@ -70,7 +70,8 @@ def check_scenario(path: Path, **settings: Any) -> None:
     """
     __tracebackhide__ = True  # pytest then shows only the message
     recorded = load_recording(path)
-    tools = recorded_tools(recorded["turns"])
+    results = [result for turn in recorded["turns"] for result in turn["tools"]]
+    tools = {result["tool"]: recorded_tool(result["tool"], results) for result in results}
     recorded["session"]["tool_settings"] |= {"tools": [*tools], "tool_group": None}
     recorded["session"]["agent_settings"] = None
     with ThreadedServer(**settings) as server:

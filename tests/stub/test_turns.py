@@ -51,7 +51,8 @@ def test_each_turn_and_round_has_its_own_reply(stub: StubServer) -> None:
     assert answer(stub, CALLED)["message"]["tool_calls"][0]["function"]["arguments"] == {"a": 2}
     last = answer(stub, [*CALLED, "assistant: ", "tool: 4"])
     assert last["message"] == {"role": "assistant", "content": "Second yes.", "thinking": "Hm."}
-    assert (last["total_duration"], last["load_duration"], last["eval_duration"]) == (9_500_000_000, 1_000_000_000, 4_000_000_000)
+    seconds = {name: last[f"{name}_duration"] / 1e9 for name in ("total", "load", "eval")}
+    assert seconds == {"total": 9.5, "load": 1, "eval": 4}
     assert stub.exchanges()[-1].rule == "turn 2 of bot, reply 3"
     assert "error" in answer(stub, [*SECOND, "assistant: Second yes.", "user: Bye"])
 

@@ -70,8 +70,9 @@ class _Parser(argparse.ArgumentParser):
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the ``mochi-server`` command and return its exit code."""
     parser = _parser()
-    if not _ACCEPTED.keys() & {*(sys.argv[1:2] if argv is None else argv[:1])}:
-        parser.check_options(sys.argv[1:] if argv is None else argv)
+    given = sys.argv[1:] if argv is None else argv
+    if not _ACCEPTED.keys() & {*given}:  # argparse checks the options of these commands
+        parser.check_options(given)
     arguments = parser.parse_args(argv)
     options = {name: value for name in _FLAGS if (value := getattr(arguments, name)) is not None}
     command = arguments.command

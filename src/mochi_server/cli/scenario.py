@@ -18,7 +18,7 @@ from mochi_server.cli.store_copy import open_stores
 from mochi_server.client import MochiClient
 from mochi_server.client.types import Decision
 from mochi_server.config import CODE_DIRECTORIES, MochiServerSettings
-from mochi_server.events import Status, ToolConfirmationRequired, ToolResult
+from mochi_server.events import ToolConfirmationRequired, ToolResult, TurnError
 from mochi_server.sessions.session import ChatSession
 from mochi_server.sessions.types import ToolSettings
 from mochi_server.tools.discovery import Tool
@@ -28,15 +28,15 @@ from mochi_server.util.text import MASK
 
 Json = dict[str, Any]
 _SETTINGS = ("agent_settings", "options", "keep_alive", "think", "format")
+_TEXTS = {"reasoning": "thinking", "content": "content"}
 _USAGE = {"input": "prompt_eval_count", "cache_read": "prompt_eval_cached_count", "output": "eval_count"}
 _FIGURES = {
     **{"prompt tokens": ("usage", "input"), "cached tokens": ("usage", "cache_read")},
     **{"answer tokens": ("usage", "output"), "seconds": ("durations", "total")},
 }
+RECORDED = ".recorded.yaml"
 _DENIED = "The user denied this call."
-_TEST = '''\
-"""Replay of a recorded session. `mochi-server export-scenario` has created this file."""
-
+_TEST = """\
 from pathlib import Path
 
 from mochi_server.testing import check_scenario
@@ -44,10 +44,9 @@ from mochi_stub import StubServer
 
 
 def test_session_is_answered_as_recorded(tmp_path):
-    scenario = Path(__file__).with_name({name!r})
-    with StubServer(config=scenario, speed=0) as stub:
-        check_scenario(scenario, ollama_host=stub.url, data_dir=str(tmp_path))
-'''
+    with StubServer(config=Path(__file__).with_name({name!r}), speed=0) as stub:
+        check_scenario(stub.config, ollama_host=stub.url, data_dir=str(tmp_path))
+"""
 
 
 def export(arguments: argparse.Namespace, settings: MochiServerSettings) -> None:
@@ -57,7 +56,8 @@ def export(arguments: argparse.Namespace, settings: MochiServerSettings) -> None
         async with open_stores(settings.store_url or settings.data_dir, reads_only=True) as stores:
             return await stores.chats.load(arguments.session)
 
-    session, path, mask = asyncio.run(load()), Path(arguments.output), partial(_masked, re.compile(arguments.mask))
+    mask, path = partial(_masked, re.compile(arguments.mask)), Path(arguments.output)
+    session = asyncio.run(load())
     stored = session.metadata.to_dict()
     request = {"model": session.model} | {name: stored[name] for name in _SETTINGS if stored.get(name)}
     request["tool_settings"] = {name: stored["tool_settings"][name] for name in ToolSettings.model_fields}
@@ -66,7 +66,7 @@ def export(arguments: argparse.Namespace, settings: MochiServerSettings) -> None
     turns = turns_of(session.history, mask)
     scripted = [{key: turn[key] for key in ("user", "replies")} for turn in turns]
     models = {session.model: [{"_model": {"chars_per_token": 4}}, {"_turns": scripted}]}
-    files = {path: _dump({"models": models}), _recording(path): _dump({"session": request, "turns": turns})}
+    files = {path: _dump({"models": models}), path.with_suffix(RECORDED): _dump({"session": request, "turns": turns})}
     for file, text in {**files, path.with_name(f"test_{path.stem}.py"): _TEST.format(name=path.name)}.items():
         file.write_text(text, "utf-8")
         print_text(f"wrote {file}")
@@ -89,11 +89,12 @@ def replay(arguments: argparse.Namespace, settings: MochiServerSettings) -> None
 
 def load_recording(path: Path) -> Json:
     """Return the session and the turns of a scenario. Raises ``ValueError`` if its recording cannot be read."""
+    file = path.with_suffix(RECORDED)
     try:
-        recorded: Json = yaml.safe_load(_recording(path).read_bytes())
+        recorded: Json = yaml.safe_load(file.read_bytes())
         return {"session": recorded["session"], "turns": recorded["turns"]}
     except (OSError, yaml.YAMLError, LookupError, TypeError):
-        raise ValueError(f"cannot read {_recording(path)}, which export-scenario writes beside {path}") from None
+        raise ValueError(f"cannot read {file}, which export-scenario writes beside {path.name}") from None
 
 
 def differences(recorded: Json, client: MochiClient) -> Iterator[str]:
@@ -104,20 +105,20 @@ def differences(recorded: Json, client: MochiClient) -> Iterator[str]:
         options: Json = {"think": True} if thinks else {}
         decide = partial(_decide, [*turn["tools"]])
         with client.stream(session_id, turn["user"], on_confirm=decide, **options) as stream:
-            received = [event for event in stream if not isinstance(event, Status)]
+            received = [*stream]
         replayed = turns_of(client.get_session(session_id)["messages"])[-1]
-        results = [event.tool_name for event in received if isinstance(event, ToolResult)]
-        events = {"reasoning": stream.thinking, "content": stream.text, "results": results, "end": received[-2].type}
-        yield _difference(_shown(turn), _shown(replayed)) or _difference(_expected_events(replayed), events)
+        if isinstance(end := received[-2], TurnError) and "usage" in turn["replies"][-1]:
+            replayed["replies"][-1]["error"] = end.message
+        events: Json = {"reasoning": stream.thinking, "content": stream.text, "end": end.type}
+        events["results"] = [event.tool_name for event in received if isinstance(event, ToolResult)]
+        expected: Json = {name: "".join("".join(reply.get(name, "")) for reply in turn["replies"]) for name in _TEXTS}
+        expected["end"] = "message_complete" if "usage" in turn["replies"][-1] else "error"
+        expected["results"] = [result["tool"] for result in turn["tools"]]
+        yield _difference(_compared(turn), _compared(replayed)) or _difference(expected, events)
 
 
-def recorded_tools(turns: Iterable[Json]) -> dict[str, Tool]:
-    """Return the tools that were called, by name. Their calls return the recorded results in their order."""
-    results = [result for turn in turns for result in turn["tools"]]
-    return {result["tool"]: _recorded_tool(result["tool"], results) for result in results}
-
-
-def _recorded_tool(name: str, results: Iterable[Json]) -> Tool:
+def recorded_tool(name: str, results: Iterable[Json]) -> Tool:
+    """Return a tool whose calls return their recorded results, in this order."""
     own = (result for result in results if result["tool"] == name and not result["content"].startswith(_DENIED))
 
     async def function() -> str:
@@ -140,10 +141,6 @@ def _decide(results: list[Json], call: ToolConfirmationRequired) -> Decision:
     return {"approved": False, "reason": reason} if result["content"].startswith(_DENIED) else {"approved": True}
 
 
-def _recording(path: Path) -> Path:
-    return path.with_suffix(".recorded.yaml")
-
-
 def turns_of(messages: Iterable[Any], mask: Callable[[Any], Any] = lambda value: value) -> list[Json]:
     """Return the turns of a session, each with the text of the user, the replies and the results of tools."""
     turns: list[Json] = []
@@ -164,10 +161,9 @@ def turns_of(messages: Iterable[Any], mask: Callable[[Any], Any] = lambda value:
 
 def _reply(message: Json, mask: Callable[[Any], Any]) -> Json:
     """Return an answer as a reply of the stub."""
-    texts = {"reasoning": message.get("thinking"), "content": message["content"]}
-    reply: Json = {"type": "message"} | {key: mask(text) for key, text in texts.items() if text}
+    reply: Json = {"type": "message"} | {key: mask(message[name]) for key, name in _TEXTS.items() if message.get(name)}
     if message.get("interrupted"):  # the stream ends after the texts, of which each is one chunk
-        return reply | {key: [reply[key]] for key in texts if key in reply} | {"cut_after": len(reply) - 1}
+        return reply | {key: [reply[key]] for key in _TEXTS if key in reply} | {"cut_after": len(reply) - 1}
     if calls := [call["function"] for call in message.get("tool_calls", ())]:
         reply["tool_calls"] = [{"name": call["name"], "arguments": mask(call["arguments"])} for call in calls]
     if message.get("done_reason") == "length":
@@ -188,29 +184,22 @@ def _masked(mask: re.Pattern[str], value: Any) -> Any:
     return value if text == str(value) else text
 
 
-def _shown(turn: Json) -> Json:
-    """Return the part of a turn that is compared. A figure is the sum for all replies, if each of them has it."""
-    answers = [
-        {key: reply[key] for key in reply if key not in ("type", "usage", "durations")} for reply in turn["replies"]
-    ]
-    figures = {
-        name: sum(reply[kind][key] for reply in turn["replies"])
-        for name, (kind, key) in _FIGURES.items()
-        if all(key in reply.get(kind, ()) for reply in turn["replies"])
-    }
-    return {"answers": answers, "results": turn["tools"]} | figures
-
-
-def _expected_events(turn: Json) -> Json:
-    texts = {key: "".join("".join(reply.get(key, "")) for reply in turn["replies"]) for key in ("reasoning", "content")}
-    is_complete = "usage" in turn["replies"][-1]
-    end = "message_complete" if is_complete else "error"
-    return {**texts, "results": [result["tool"] for result in turn["tools"]], "end": end}
+def _compared(turn: Json) -> Json:
+    """Return what is compared of a turn. A figure is the sum for all replies, if each of them has it."""
+    compared, names = {}, ("reasoning", "content", "tool_calls", "finish", "error")
+    for number, reply in enumerate(turn["replies"], 1):
+        compared[f"answer {number}"] = {name: reply[name] for name in names if name in reply}
+    for number, result in enumerate(turn["tools"], 1):
+        compared[f"result {number}"] = result
+    for name, (kind, key) in _FIGURES.items():
+        if all(key in reply.get(kind, ()) for reply in turn["replies"]):
+            compared[name] = round(sum(reply[kind][key] for reply in turn["replies"]), 3)
+    return compared
 
 
 def _difference(recorded: Json, replayed: Json) -> str:
     """Return the lines that differ, or "". Figures that were not recorded are not compared."""
-    known = {key: value for key, value in replayed.items() if key in recorded}
+    known = {key: value for key, value in replayed.items() if key in recorded or key not in _FIGURES}
     lines = unified_diff(_dump(recorded).splitlines(), _dump(known).splitlines(), "recorded", "replayed", lineterm="")
     return "\n".join(line for line in lines if not line.startswith("@@"))
 
