@@ -111,6 +111,7 @@ def ten_turns() -> list[Any]:
     ]
 
 
+@pytest.mark.slow
 def test_ten_turns_with_tools_pass_and_a_changed_answer_fails(recorder: Recorder, tmp_path: Path) -> None:
     scenario = recorder.export(recorder.record(ten_turns(), system_prompt="Be brief."))
     assert validate_config(scenario) == []
@@ -149,6 +150,10 @@ def test_changed_reply_is_shown(ten: Path, tmp_path: Path, change: tuple[str, st
 def ten(tmp_path_factory: pytest.TempPathFactory) -> Path:
     recorder = Recorder(tmp_path_factory.mktemp("ten"))
     return recorder.export(recorder.record(ten_turns(), system_prompt="Be brief."))
+
+
+def test_unchanged_replies_do_not_differ(ten: Path) -> None:
+    assert check(ten) == ""
 
 
 def test_scenario_has_what_the_model_answered(ten: Path) -> None:
@@ -211,13 +216,36 @@ def test_failure_of_a_replayed_turn_is_shown(ten: Path, tmp_path: Path) -> None:
     assert "out of order" in text
 
 
-def test_session_without_figures_is_checked_without_them(recorder: Recorder) -> None:
+@pytest.mark.parametrize("answer", ["Hi.", "A long answer. " * 4000])
+def test_session_without_figures_is_checked_without_them(recorder: Recorder, answer: str) -> None:
+    """Sessions of other programs can be imported. They have no figures."""
     session_id = recorder.record([("Hello!", ["Hi."])])
     (file,) = (recorder.directory / "chat_sessions").glob(f"{session_id}.json")
     data = json.loads(file.read_text())
-    data["messages"][1] = {"role": "assistant", "content": "Hi."}
+    data["messages"][1] = {"role": "assistant", "content": answer}
     file.write_text(json.dumps(data))
     assert check(recorder.export(session_id)) == ""
+
+
+def test_replay_approves_only_tools_that_the_user_approved(recorder: Recorder, tmp_path: Path) -> None:
+    turns = [("One", [ToolCall("find_person", {"name": "Ana"}), "Found."], [{"approved": True}])]
+    recorder.export(recorder.record(turns, "always_confirm"))
+    other = """
+    models:
+      qwen3:14b:
+        - _turns:
+            - user: One
+              replies:
+                - {type: message, tool_calls: [{name: find_person, arguments: {name: Bo}}, {name: next_number}]}
+                - "Found."
+    """
+    (tmp_path / "other.yaml").write_text(dedent(other))
+    with StubServer(config=tmp_path / "other.yaml", speed=0) as stub:
+        command = ["replay", "scenario.yaml", "--model", "qwen3:14b", "--ollama-host", stub.url]
+        code, text = run("mochi_server", *command, cwd=tmp_path, MOCHI_API_KEYS="secret")
+    assert code == 0
+    assert "+  content: Bo lives in Oslo." in text.splitlines()
+    assert "+  content: The user denied this call." in text.splitlines()
 
 
 def test_replay_with_another_model_prints_what_differs(recorder: Recorder, tmp_path: Path) -> None:

@@ -65,7 +65,8 @@ def export(arguments: argparse.Namespace, settings: MochiServerSettings) -> None
         request["system_prompt"] = mask(prompt["content"])
     turns = turns_of(session.history, mask)
     scripted = [{key: turn[key] for key in ("user", "replies")} for turn in turns]
-    models = {session.model: [{"_model": {"chars_per_token": 4}}, {"_turns": scripted}]}
+    # With so few tokens, no prompt and no answer exceeds the window.
+    models = {session.model: [{"_model": {"chars_per_token": 10}}, {"_turns": scripted}]}
     files = {path: _dump({"models": models}), path.with_suffix(RECORDED): _dump({"session": request, "turns": turns})}
     for file, text in {**files, path.with_name(f"test_{path.stem}.py"): _TEST.format(name=path.name)}.items():
         file.write_text(text, "utf-8")
