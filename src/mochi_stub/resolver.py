@@ -275,9 +275,9 @@ def _replies_of_turns(prompt: Prompt, model: ConfiguredModel) -> Iterator[tuple[
 
     If the client has dropped old messages, the position is unknown. Then it is the last turn with the message.
     """
-    position = sum(message.role == "user" for message in prompt.messages)
-    ended = sum(message.role == "assistant" for message in prompt.messages[prompt.last_user + 1 :])
-    for script in model.scripts:
+    for script in (script for script in model.scripts if script.turns):
+        position = sum(message.role == "user" for message in prompt.messages)
+        ended = sum(message.role == "assistant" for message in prompt.messages[prompt.last_user + 1 :])
         turns = [index for index, (user, _) in enumerate(script.turns, 1) if user == prompt.user_text]
         turn = position if position in turns else max(turns, default=0)
         for response in script.turns[turn - 1][1][ended : ended + 1] if turn else ():

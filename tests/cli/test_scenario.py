@@ -183,6 +183,19 @@ def test_users_decisions_are_repeated(recorder: Recorder) -> None:
     assert check(scenario) == ""
 
 
+def test_refused_repetition_of_a_call_takes_no_recorded_result(recorder: Recorder) -> None:
+    call = ToolCall("next_number")
+    turns = [
+        ("One", [Reply.of(tool_calls=[call, call, call, call]), "Enough."]),
+        ("Two", [call, "Four."]),
+        ("Three", [ToolCall("unknown"), ToolCall("find_person", {"name": 1, "other": 2}), "Wrong."]),
+    ]
+    scenario = recorder.export(recorder.record(turns))
+    recorded = yaml.safe_load(scenario.with_suffix(".recorded.yaml").read_text())["turns"]
+    assert recorded[0]["tools"][3]["content"].startswith("The call was not run: ")
+    assert check(scenario) == ""
+
+
 def test_interrupted_and_failed_turns_are_repeated(recorder: Recorder) -> None:
     turns = [
         ("One", [Reply([Text("Half an ans"), Cut()])]),

@@ -36,6 +36,7 @@ _FIGURES = {
 }
 RECORDED = ".recorded.yaml"
 _DENIED = "The user denied this call."
+_NOT_RUN = (_DENIED, "The call was not run: ")
 _TEST = """\
 from pathlib import Path
 
@@ -120,7 +121,7 @@ def differences(recorded: Json, client: MochiClient) -> Iterator[str]:
 
 def recorded_tool(name: str, results: Iterable[Json]) -> Tool:
     """Return a tool whose calls return their recorded results, in this order."""
-    own = (result for result in results if result["tool"] == name and not result["content"].startswith(_DENIED))
+    own = (result for result in results if result["tool"] == name and not result["content"].startswith(_NOT_RUN))
 
     async def function() -> str:
         result = next(own)
