@@ -45,9 +45,10 @@ class SessionPrompt:
     """Latest exchange of a session. ``tokens`` is Ollama's count of the prompt."""
 
     exchange: Exchange
-    request: int
+    model: str  # qualified name
+    others: int  # number of the model's requests so far that continue no session's prompt, such as compactions
     tokens: int
-    is_kept: bool | None  # whether the prompt was still cached when the session returned, or None if unknown
+    kept: int | None  # number of other prompts after which Ollama still had the session's prompt, or None if unknown
 
 
 class Slots:
@@ -60,12 +61,14 @@ class Slots:
         self._exchanges: dict[str, Exchange] = {}
         self._prompts: dict[str, SessionPrompt] = {}  # by session ID, the latest last
         self._requests: dict[str, int] = {}
+        self._others: dict[str, int] = {}  # requests that continue no session's prompt, by model
         self._trims: dict[str, tuple[int, str]] = {}  # window and last trimmed message, by session ID
 
-    def begin(self, model: str) -> int:
+    def begin(self, model: str, *, is_other: bool = True) -> int:
         """Discard the exchange of ``model`` before a new request to the model. Return the number of the new request."""
         name = qualified_name(model)
         self._exchanges.pop(name, None)
+        self._others[name] = self._others.get(name, 0) + is_other
         self._requests[name] = self._requests.get(name, 0) + 1
         return self._requests[name]
 
@@ -74,24 +77,33 @@ class Slots:
         name = qualified_name(exchange.payload["model"])
         if is_latest := request == self._requests.get(name):
             self._exchanges[name] = exchange
-        before, cached = self._prompts.pop(exchange.session_id, None), last.get("prompt_eval_cached_count")
+        distance, cached = self.distance(exchange.session_id), last.get("prompt_eval_cached_count")
+        before = self._prompts.pop(exchange.session_id, None)
         if not isinstance(cached, int):
             return
-        tokens, is_kept = last.get("prompt_eval_count") or 0, None
-        if before is not None and qualified_name(before.exchange.payload["model"]) == name:
-            is_kept = before.is_kept
+        tokens, kept = last.get("prompt_eval_count") or 0, None
+        if before is not None and before.model == name:
+            kept = before.kept
             # A larger window has reloaded the model, which says nothing about the next return.
-            if before.request + 1 != request and _window(before.exchange) == _window(exchange):
-                is_kept = cached >= before.tokens * _KEPT_RATIO
+            if distance and _window(before.exchange) == _window(exchange):
+                is_cached = cached >= before.tokens * _KEPT_RATIO
+                kept = max(kept or 0, distance) if is_cached else min(kept or 0, distance - 1)
             tokens = before.tokens if before.exchange is exchange else tokens  # a summary
-        is_kept = is_kept if is_latest else bool(is_kept)
-        self._prompts[exchange.session_id] = SessionPrompt(exchange, request, tokens, is_kept)
+        kept = kept if is_latest else kept or 0
+        self._prompts[exchange.session_id] = SessionPrompt(exchange, name, self._others.get(name, 0), tokens, kept)
         if len(self._prompts) > _MAX_PROMPTS:
             del self._prompts[next(iter(self._prompts))]
 
     def prompt_of(self, session_id: str) -> SessionPrompt | None:
         """Return a session's latest prompt, or None if it is unknown or Ollama does not report cached tokens."""
         return self._prompts.get(session_id)
+
+    def distance(self, session_id: str) -> int:
+        """Return the number of other prompts that a session's model has evaluated since the session's latest prompt."""
+        if (own := self._prompts.get(session_id)) is None:
+            return 0
+        later = takewhile(lambda prompt: prompt is not own, reversed(self._prompts.values()))
+        return sum(prompt.model == own.model for prompt in later) + self._others.get(own.model, 0) - own.others
 
     def get(self, model: str) -> Exchange | None:
         return self._exchanges.get(qualified_name(model))
@@ -379,7 +391,7 @@ class ModelGateway:
                     last = lines[-1]
                     self.observer.response_ended(last)
 
-            number = self.slots.begin(name)
+            number = self.slots.begin(name, is_other=request.exchange is None)
             try:
                 await self.client.post_chat(body, receive)
             except OllamaError as error:

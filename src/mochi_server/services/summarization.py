@@ -256,16 +256,15 @@ class SummarizationService:
         """Return the exchange to continue: in the slot of the model, or one that Ollama has probably kept."""
         slots = self.gateway.slots
         exchange, own = slots.get(model.name), slots.prompt_of(session.session_id)
-        if own is None or own.is_kept is False or (exchange and exchange.session_id == session.session_id):
+        if own is None or own.exchange is exchange or own.model != qualified_name(model.name):
             return exchange
-        if qualified_name(own.exchange.payload["model"]) != qualified_name(model.name):
-            return exchange
-        if own.is_kept is None:  # a continuation shows whether the prompt is cached, if it costs no more in either case
+        if own.kept is None:  # a continuation shows whether the prompt is cached, if it costs no more in either case
             prompt = _SummaryPrompt(self.gateway.allocate(model), session, state.covered, loaded or _UNKNOWN_WINDOW)
             uncached = own.exchange.size.characters + len(session.history[-1]["content"] + _CONTINUATION)
-            if uncached > prompt.characters:
-                return exchange
-        return own.exchange
+            is_kept = uncached <= prompt.characters
+        else:
+            is_kept = own.kept >= max(slots.distance(session.session_id), 1)
+        return own.exchange if is_kept else exchange
 
     async def _request_summary(self, request: ModelRequest) -> ConversationSummary:
         """Request a summary. If the answer is invalid, send the validation error to the model and retry once."""
