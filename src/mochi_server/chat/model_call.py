@@ -272,10 +272,10 @@ class _SummaryPrompt:
         """Continue with a summary of the messages so far. Cut it, to a quarter at most, if all others then fit."""
         self.start = self.end
         rest = "\n\n".join(map(_line, self._prompt.history[self.start : self.limit]))
-        for self.summary in (summary, summary[: len(summary) // 2], summary[: len(summary) // 4]):
+        for part in (1, 2, 4, 1):
+            self.summary = summary[: len(summary) // part]
             if self._fits(rest, self.length // 4):
-                return
-        self.summary = summary
+                break
 
     async def fit(self, _: int | None, refused: int | None) -> FixedPrompt:
         """Return a prompt with as many messages as fit into the window. A refusal has improved the estimate."""

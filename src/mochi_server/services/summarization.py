@@ -254,17 +254,16 @@ class SummarizationService:
         self, session: ChatSession, model: ModelInfo, loaded: int | None, state: _SummaryState
     ) -> Exchange | None:
         """Return the exchange to continue: in the slot of the model, or one that Ollama has probably kept."""
-        slots = self.gateway.slots
-        exchange, own = slots.get(model.name), slots.prompt_of(session.session_id)
-        if own is None or own.exchange is exchange or own.model != qualified_name(model.name):
+        exchange = self.gateway.slots.get(model.name)
+        own, distance = self.gateway.slots.prompt_of(model.name, session.session_id)
+        if own is None or own.exchange is exchange:
             return exchange
-        if own.kept is None:  # a continuation shows whether the prompt is cached, if it costs no more in either case
-            prompt = _SummaryPrompt(self.gateway.allocate(model), session, state.covered, loaded or _UNKNOWN_WINDOW)
-            uncached = own.exchange.size.characters + len(session.history[-1]["content"] + _CONTINUATION)
-            is_kept = uncached <= prompt.characters
-        else:
-            is_kept = own.kept >= max(slots.distance(session.session_id), 1)
-        return own.exchange if is_kept else exchange
+        if own.kept is not None:
+            return own.exchange if own.kept >= max(distance, 1) else exchange
+        # A continuation shows whether the prompt is cached. It is sent only if it costs no more in either case.
+        prompt = _SummaryPrompt(self.gateway.allocate(model), session, state.covered, loaded or _UNKNOWN_WINDOW)
+        uncached = own.exchange.size.characters + len(session.history[-1]["content"] + _CONTINUATION)
+        return own.exchange if uncached <= prompt.characters else exchange
 
     async def _request_summary(self, request: ModelRequest) -> ConversationSummary:
         """Request a summary. If the answer is invalid, send the validation error to the model and retry once."""
