@@ -231,6 +231,23 @@ def test_new_session_begins_small_after_the_model_was_unloaded(private_api: Api,
     assert (windows[2]["current_window"], windows[2]["reason"]) == (windows[1]["current_window"], "adopted_loaded")
 
 
+@pytest.mark.one_process("each server has its own windows")
+def test_window_from_before_a_restart_is_not_that_of_ollama(tmp_path: Path) -> None:
+    models = [Model(name, ("completion",), context_length=131_072) for name in ("a", "b")]
+    with StubServer(models=models, speed=0) as stub:
+        with RunningServer(tmp_path, stub.url, summarization_enabled=False) as server:
+            api = server.api()
+            session_id = api.create_session("a")["session_id"]
+            api.send_message(session_id, "word " * 1500)
+            assert api.send_message(session_id, "Hello!")["context_window"]["current_window"] == 16384
+        with RunningServer(tmp_path, stub.url, summarization_enabled=False) as server:
+            api = server.api()
+            api.ok(api.http.get("/models"))
+            assert api.send_message(session_id, "Hello!")["context_window"]["current_window"] == 16384
+            other = api.create_session("b")["session_id"]
+            assert api.send_message(other, "Hello!")["context_window"]["current_window"] == 8192
+
+
 def test_released_window_is_chosen_as_in_a_new_session(private_api: Api) -> None:
     session_id = private_api.create_session("mochi")["session_id"]
     for window, chosen in ((32768, 32768), (None, 8192)):

@@ -91,7 +91,7 @@ async def test_window_grows_up_to_nine_tenths_and_never_shrinks() -> None:
 async def test_window_doubles_at_first_and_then_grows_by_two_steps() -> None:
     registry, info = WindowRegistry(), model(1_048_576)
     windows = [(await decide(registry, info, need=need)).window for need in range(100, 100_000, 100)]
-    assert sorted(set(windows)) == [8192, 16384, 65536, 262_144]
+    assert [*dict.fromkeys(windows)] == [8192, 16384, 65536, 262_144]
     adopting = registry_with_models(m=20_000)
     assert (await decide(adopting, info, need=14_000)).window == 65_536
 
@@ -175,6 +175,18 @@ async def test_first_window_is_that_of_ollama_for_another_model_of_this_size() -
     assert (await decide(registry, tiny, previous=None)).window == 9000
     assert registry.step_down(new["small"], 20000)
     assert (await decide(registry, new["small"], previous=None)).window == 10000
+
+
+async def test_window_that_an_earlier_process_has_requested_is_not_that_of_ollama() -> None:
+    async def windows() -> dict[str, int]:
+        return {"a:latest": 16_384}
+
+    new = model(40_960, "small:latest")
+    for stored, first in ((16_384, 8192), (8192, 16_384)):
+        registry = WindowRegistry(windows, size_of=lambda _: 5.0)
+        config = default_window_config() | {"current_window": stored}
+        assert (await decide(registry, model(40_960, "a:latest"), previous="a", config=config)).window == 16_384
+        assert (await decide(registry, new, previous=None)).window == first
 
 
 @pytest.mark.parametrize(("maximum", "window"), [(131_072, 20_000), (8192, 7372)])

@@ -128,6 +128,7 @@ class WindowRegistry:
         self, model: ModelInfo, config: Mapping[str, Any], *, previous_model: str | None, required_tokens: int = 0
     ) -> WindowDecision:
         """Choose the window for a prompt in a session with the ``context_window_config`` ``config``."""
+        self.record_request(model.name, config.get("current_window"))  # that of an earlier process of this server
         windows, entry = await self._loaded_windows(), self._entry(model.name)
         loaded = None if windows is None else windows.get(qualified_name(model.name))
         if (manual := manual_window(model, config)) is not None:
