@@ -1,6 +1,6 @@
 """Context windows of models, and estimates of the tokens of prompts. Sizes of windows are in tokens.
 
-Sessions share a model's window, because Ollama reloads a model to change its window. A window doubles when prompts need
+Sessions share a model's window, because Ollama reloads a model to change its window. A window grows when prompts need
 more room. It shrinks only when Ollama runs out of memory, or when a new session starts while the model is not loaded. A
 manual window applies only to its own session. The first window of a model depends on the windows that Ollama has chosen
 for models that other programs loaded.
