@@ -28,6 +28,7 @@ class CallProgress:
     decided_by: DecidedBy = "policy"
     running: "ToolInvocation | None" = None  # the running call, with any arguments that the user edited
     partial_output: str = ""  # if the turn ends during the call, the result begins with this text
+    agent_result: Any = None  # `TurnResult` of the agent that the call runs, or None
 
 
 @dataclass(frozen=True, slots=True)
