@@ -91,9 +91,9 @@ def exchange(
 
 
 def test_all_captures_are_read() -> None:
-    assert len(CAPTURES) == 136
-    assert len(REPRODUCED) == 95
-    assert len(PARTIAL) == 70
+    assert len(CAPTURES) == 128
+    assert len(REPRODUCED) == 87
+    assert len(PARTIAL) == 65
 
 
 def test_table_names_only_existing_captures() -> None:

@@ -8,8 +8,7 @@ import pytest
 
 from mochi_stub import Gate, Logprob, Model, Reasoning, Reply, StubServer, Text
 from mochi_stub.json_encoding import go_dumps, go_text, number, numbers32, quoted, timestamp
-from mochi_stub.providers.ollama.models import parse_name, routed
-from mochi_stub.reply import HttpError
+from mochi_stub.providers.ollama.models import parse_name
 from tests.stub.requests import send_message, send_request
 
 
@@ -76,18 +75,6 @@ def test_model_names_have_defaults(name: str, short: str, full: str) -> None:
 @pytest.mark.parametrize("name", ["", ":", "a:", ":b", "a b", "a/b/c/d", "a//b", "-a", "a:b:c", "é", "a\n", "x" * 81])
 def test_malformed_model_names_are_refused(name: str) -> None:
     assert parse_name(name) is None
-
-
-def test_name_suffixes_select_local_or_cloud() -> None:
-    assert [routed(name) for name in ("a", "a:7b", "a:cloud", "a:7b-cloud", "a:7b:local")] == [
-        ("a", ""),
-        ("a:7b", ""),
-        ("a", "cloud"),
-        ("a:7b", "cloud"),
-        ("a:7b", "local"),
-    ]
-    with pytest.raises(HttpError):
-        routed("a:local:cloud")
 
 
 @pytest.mark.parametrize(
@@ -183,29 +170,6 @@ def test_whole_reply_has_all_log_probabilities() -> None:
     assert [entry["token"] for entry in body["logprobs"]] == ["a", "b"]
 
 
-def test_rendered_prompt_is_returned(stub: StubServer) -> None:
-    body = {
-        "model": "mochi",
-        "_debug_render_only": True,
-        "tools": [{"type": "function", "function": {"name": "f"}}],
-        "messages": [
-            {"role": "user", "content": "hi"},
-            {
-                "role": "assistant",
-                "thinking": "unseen",
-                "tool_calls": [{"function": {"name": "f", "arguments": {"a": 1}}}],
-            },
-            {"role": "tool", "content": "done"},
-        ],
-    }
-    rendered = send_request(stub, "POST", "/api/chat", body).json["_debug_info"]["rendered_template"]
-    assert rendered == (
-        'tools: [{"type":"function","function":{"name":"f"}}]\nuser: hi\nassistant: f {"a":1}\ntool: done'
-    )
-    raw = {"model": "mochi", "_debug_render_only": True, "prompt": "as it is", "raw": True}
-    assert send_request(stub, "POST", "/api/generate", raw).json["_debug_info"]["rendered_template"] == "as it is"
-
-
 def test_images_count_768_tokens_each(stub: StubServer) -> None:
     message = {"role": "user", "content": "hi", "images": ["aGk=", "aGk="]}
     body = {"model": "echo", "messages": [message], "stream": False}
@@ -234,19 +198,6 @@ def test_chat_model_refuses_to_embed(stub: StubServer) -> None:
         assert (refused.status, refused.json) == (status, text)
         assert send_request(stub, "POST", path, {"model": "mochi-demo", field: ""}).status == 200  # loads the model
         assert send_request(stub, "POST", path, {"model": "mochi-embed", field: "hi"}).status == 200
-
-
-@pytest.mark.parametrize(
-    ("method", "path", "status", "body"),
-    [
-        ("POST", "/api/experimental/web_fetch", 403, {"error": "ollama cloud is disabled: web fetch is unavailable"}),
-        ("GET", "/api/experimental/model-recommendations", 200, {"recommendations": []}),
-        ("DELETE", "/api/user/keys/key", 500, {"error": "there was an error signing out"}),
-    ],
-)
-def test_cloud_is_unavailable(stub: StubServer, method: str, path: str, status: int, body: Any) -> None:
-    answer = send_request(stub, method, path)
-    assert (answer.status, answer.json) == (status, body)
 
 
 def test_embedding_model_has_its_lengths_in_the_list(stub: StubServer) -> None:

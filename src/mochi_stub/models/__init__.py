@@ -36,7 +36,7 @@ _JINJA_TEMPLATES = {
 
 @dataclass(frozen=True)
 class Remote:
-    """Name and host of the remote model behind a cloud model."""
+    """Name and host of the remote model behind a cloud model, which `/api/tags` shows."""
 
     model: str
     host: str = "https://ollama.com:443"

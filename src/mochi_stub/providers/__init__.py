@@ -6,9 +6,7 @@ Gemini and Anthropic. All other clients get OpenAI's responses."""
 from __future__ import annotations
 
 import math
-import re
 from collections.abc import Mapping
-from html import escape
 from itertools import product
 from typing import TypeAlias
 
@@ -25,7 +23,6 @@ from mochi_stub.providers.openai import API as OPENAI
 from mochi_stub.providers.provider_pipeline import JSON, Api, always
 from mochi_stub.reply import HttpError
 
-HTML = b"text/html; charset=utf-8"
 Match: TypeAlias = "tuple[Api, Mapping[str, Handler]]"
 
 
@@ -82,14 +79,9 @@ def response_headers(stub: Stub, request: Request) -> Headers:
 
 
 def route(stub: Stub, request: Request) -> Result:
-    """Return the result of the matching handler, or else a redirect, a 405 or a 404. Raises HttpError."""
-    path, method = request.path, request.method
-    if "//" in path:
-        return _redirect(re.sub("/+", "/", path), request)
-    if path.endswith("/") and path not in ROUTES and any(method in match[1] for match in ROUTES.get(path[:-1], ())):
-        return _redirect(path[:-1], request)
+    """Return the result of the matching handler, or else a 405 or a 404. Raises HttpError."""
     api, handlers = _match(request)
-    handler = handlers.get(method) or handlers.get(ANY) or api.wrong_method
+    handler = handlers.get(request.method) or handlers.get(ANY) or api.wrong_method
     return handler(stub, request)
 
 
@@ -119,14 +111,6 @@ def _match(request: Request) -> Match:
 
 def _wrong_method(_stub: Stub, request: Request) -> Result:
     return HttpResponse(405, b"405 method not allowed", b"text/plain", allowed_methods(request))
-
-
-def _redirect(path: str, request: Request) -> HttpResponse:
-    target = path + (f"?{request.query_string.decode()}" if request.query_string else "")
-    location = ((b"location", target.encode()),)
-    if request.method != "GET":
-        return HttpResponse(307, b"", HTML if request.method == "HEAD" else b"", location)
-    return HttpResponse(301, f'<a href="{escape(target)}">Moved Permanently</a>.\n\n'.encode(), HTML, location)
 
 
 _HEALTH = always(HttpResponse(200, b'{"status":"ok"}', JSON))

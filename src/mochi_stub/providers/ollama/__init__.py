@@ -15,7 +15,7 @@ from mochi_stub.http import HttpResponse, Request
 from mochi_stub.json_encoding import dumps, go_dumps, go_text, number, numbers32, quoted, timestamp
 from mochi_stub.models import Model
 from mochi_stub.models.scheduler import Lease, LoadRequest
-from mochi_stub.prompt import Operation, Prompt, render
+from mochi_stub.prompt import Operation, Prompt
 from mochi_stub.providers.ollama import models
 from mochi_stub.providers.ollama import request_schema as schema
 from mochi_stub.providers.ollama.models import local_model, not_found, split_name
@@ -39,9 +39,15 @@ def generate(operation: Operation, stub: Stub, request: Request, body: dict[str,
     if body.get("raw") and any(body.get(key) for key in ("template", "system", "context")):
         raise HttpError(400, "raw mode does not support template, system, or context")
     ids = stub.seeded_ids(request.body)
-    head = {"model": body["model"], "created_at": timestamp(ids.start)}
     is_empty = not body.get("messages" if is_chat else "prompt")
-    loaded = {**head, **_empty_content("assistant", operation), "done": True, "done_reason": "load"}
+    content = {"message": {"role": "assistant", "content": ""}} if is_chat else {"response": ""}
+    loaded = {
+        "model": body["model"],
+        "created_at": timestamp(ids.start),
+        **content,
+        "done": True,
+        "done_reason": "load",
+    }
     if is_empty and body.get("keep_alive") == 0:
         stub.scheduler.unload(model)
         return json_response({**loaded, "done_reason": "unload"})
@@ -54,9 +60,6 @@ def generate(operation: Operation, stub: Stub, request: Request, body: dict[str,
     prompt = to_prompt({**body, "format": None} if format_error else body, operation, model, options, request.body)
 
     def build_result(lease: Lease) -> HttpResponse | Generation:
-        if body.get("_debug_render_only"):
-            debug = {"done": False, "_debug_info": {"rendered_template": render(prompt)}}
-            return json_response({**head, **_empty_content("", operation), **debug})
         truncate, context_tokens = body.get("truncate", True), len(body.get("context", ()))
         try:
             _require("vision", model, any(message.images for message in prompt.messages), RefusedPrompt(400, NO_IMAGES))
@@ -99,10 +102,6 @@ def _with_format_error(reply: Reply, problem: Failure, model: Model, prompt: Pro
     sends_thinking = prompt.thinks and prompt.operation == "chat" and model.template_style != "native"
     thinking = [part for part in reply.parts if isinstance(part, Reasoning) and part.content and sends_thinking]
     return Reply([*thinking, Text(("",)), problem] if thinking else [problem])
-
-
-def _empty_content(role: str, operation: Operation) -> dict[str, Any]:
-    return {"message": {"role": role, "content": ""}} if operation == "chat" else {"response": ""}
 
 
 def embed(stub: Stub, _request: Request, body: dict[str, Any]) -> Result:
@@ -163,23 +162,16 @@ def _load_request(stub: Stub, body: Mapping[str, Any], if_empty: HttpError | Non
 
 
 VERSION = "0.33.3"
-NO_CLOUD = {"cloud": {"disabled": True, "source": "env"}}
-NO_WEB = "ollama cloud is disabled:"
-
-
-def _error(status: int, message: str) -> Handler:
-    return always(json_response({"error": message}, status))
+NO_FILES = always(json_response({"error": "mochi-stub stores no files and pushes no models"}, 400))
 
 
 def _get_and_head(handler: Handler) -> dict[str, Handler]:
     return {"HEAD": handler, "GET": handler}
 
 
-_SIGN_OUT = _error(500, "there was an error signing out")
 ROUTES: Routes = {
     "/": _get_and_head(always(HttpResponse(200, b"Ollama is running", b"text/plain; charset=utf-8"))),
     "/api/version": _get_and_head(always(json_response({"version": VERSION}))),
-    "/api/status": {"GET": always(json_response(NO_CLOUD))},
     "/api/tags": _get_and_head(models.tags),
     "/api/ps": {"GET": models.ps},
     "/api/show": {"POST": checked("ShowRequest", schema.SHOW, models.show)},
@@ -188,15 +180,9 @@ ROUTES: Routes = {
     "/api/embed": {"POST": checked("EmbedRequest", schema.EMBED, embed)},
     "/api/embeddings": {"POST": checked("EmbeddingRequest", schema.EMBEDDINGS, embeddings)},
     "/api/pull": {"POST": checked("PullRequest", schema.PULL, models.pull)},
-    "/api/push": {"POST": _error(400, models.NO_FILES)},
+    "/api/push": {"POST": NO_FILES},
     "/api/create": {"POST": checked("CreateRequest", schema.create_fields, models.create)},
     "/api/copy": {"POST": checked("CopyRequest", schema.COPY, models.copy)},
     "/api/delete": {"DELETE": checked("DeleteRequest", schema.DELETE, models.delete)},
-    "/api/blobs/*": {ANY: _error(400, models.NO_FILES)},
-    "/api/me": {"POST": _error(503, "account unavailable")},
-    "/api/signout": {"POST": _SIGN_OUT},
-    "/api/user/keys/*": {"DELETE": _SIGN_OUT},
-    "/api/experimental/web_search": {"POST": _error(403, f"{NO_WEB} web search is unavailable")},
-    "/api/experimental/web_fetch": {"POST": _error(403, f"{NO_WEB} web fetch is unavailable")},
-    "/api/experimental/model-recommendations": {"GET": always(json_response({"recommendations": []}))},
+    "/api/blobs/*": {ANY: NO_FILES},
 }

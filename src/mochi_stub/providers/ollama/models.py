@@ -55,16 +55,6 @@ def split_name(text: str) -> Name:
     return Name(host.partition("://")[2] or host, prefixes[-1] if prefixes else "library", model, tag)
 
 
-def routed(text: str) -> tuple[str, str]:
-    """Remove the location suffix of a name. Return the name and "cloud", "local" or "". Raises HttpError."""
-    base, _, tag = text.rpartition(":")
-    if re.search(".:(cloud:local|local:cloud)$", text):
-        raise HttpError(400, f"use either :local or :cloud, not both: {quoted(text)}")
-    if base and tag in ("cloud", "local"):
-        return base, tag
-    return (text.removesuffix("-cloud"), "cloud") if base and tag.endswith("-cloud") else (text, "")
-
-
 def find(models: Iterable[Model], name: Name) -> Model | None:
     """Return the model with this name, or None for an unknown name. Names are compared case-insensitively."""
     full_name = name.full.lower()
@@ -77,20 +67,11 @@ def short_name(model: Model) -> str:
     return name.short if name else model.name
 
 
-def local_model(
-    stub: Stub,
-    name: str,
-    if_empty: HttpError | None = None,
-    if_missing: HttpError | None = None,
-    unavailable: str = "is unavailable",
-) -> Model:
-    """Return the model with this name. Raises HttpError for an empty, unknown or invalid name, or a cloud model."""
+def local_model(stub: Stub, name: str, if_empty: HttpError | None = None, if_missing: HttpError | None = None) -> Model:
+    """Return the model with this name. Raises HttpError for an empty, unknown or invalid name."""
     if not name:
         raise if_empty or HttpError(400, "model is required")
-    base_name, location = routed(name)
-    model = None if location == "cloud" else find(stub.models, valid_name(base_name))
-    if location == "cloud" or (model and model.remote):
-        raise HttpError(403, f"ollama cloud is disabled: remote model {unavailable}")
+    model = find(stub.models, valid_name(name))
     if model is None:
         raise if_missing or not_found(name)
     return model
@@ -117,7 +98,6 @@ NEVER = 292 * 365.25 * 24 * 3600  # seconds until `expires_at` in `/api/ps` for 
 REGISTRY = "registry.ollama.ai"
 PARTS = 4  # number of parts in which the download of a layer is reported
 CREATE_FIELDS = ("from", "system", "parameters", "template")
-NO_FILES = "mochi-stub stores no files and pushes no models"
 BLOBS = "/usr/share/ollama/.ollama/models/blobs"
 Step: TypeAlias = "Mapping[str, Any]"
 
@@ -171,8 +151,7 @@ def _list_entry(model: Model) -> dict[str, Any]:
 def show(stub: Stub, _request: Request, body: dict[str, Any]) -> Result:
     """Handle `POST /api/show`. If the field `verbose` is false, null replaces the arrays in `model_info`."""
     name = requested_name(body)
-    missing = not_found(split_name(routed(name)[0]).short)
-    model = local_model(stub, name, if_missing=missing, unavailable="details are unavailable")
+    model = local_model(stub, name, if_missing=not_found(split_name(name).short))
     return json_response(_model_object(model, verbose=body.get("verbose", False)))
 
 

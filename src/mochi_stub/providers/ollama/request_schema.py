@@ -163,7 +163,7 @@ _LOAD_FIELDS = {"model": str, "keep_alive": _duration, "options": dict}
 _COMMON_FIELDS = {
     **_LOAD_FIELDS,
     **{"stream": bool, "format": object, "think": _think, "truncate": bool, "shift": bool},
-    **{"_debug_render_only": bool, "logprobs": bool, "top_logprobs": _INTEGER},
+    **{"logprobs": bool, "top_logprobs": _INTEGER},
 }
 CHAT = schema({**_COMMON_FIELDS, "messages": MESSAGES, "tools": _named("api.Tools", [_TOOL])})
 GENERATE = schema(
