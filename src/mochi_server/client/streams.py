@@ -10,7 +10,7 @@ import httpx
 from typing_extensions import Self
 
 from mochi_server.events import ChatEvent, ContentDelta, Done, Snapshot, ThinkingDelta, ToolConfirmationRequired
-from mochi_server.util.blocking import BlockingClient, run
+from mochi_server.util.tasks import BlockingClient, run
 
 DELAYS = (0.0, 0.5, 1.0, 2.0, 4.0, 8.0)
 """Seconds before each attempt to resume after a lost connection."""

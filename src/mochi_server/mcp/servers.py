@@ -16,10 +16,11 @@ import anyio
 
 from mochi_server.mcp.config import LocalServer, McpConfig, RemoteServer, ServerConfig, read_config
 from mochi_server.mcp.session import DISCONNECTED, McpSession, limit_wait
-from mochi_server.mcp.tool_mapping import McpTool, SchemaChecks
+from mochi_server.mcp.tool_mapping import McpTool
 from mochi_server.tools.discovery import RESERVED_NAMES, Tool, ToolCatalogue
 from mochi_server.tools.execution import ToolContent, ToolRaised, shorten
 from mochi_server.tools.loader import Problem
+from mochi_server.util.schema_checks import SchemaChecks
 from mochi_server.util.text import SecretMasker
 
 if TYPE_CHECKING:

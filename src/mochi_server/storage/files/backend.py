@@ -27,8 +27,7 @@ from mochi_server.storage.files.atomic_files import Signature
 from mochi_server.storage.files.directory_lock import DirectoryLock, import_all
 from mochi_server.storage.files.image_files import ImageFiles
 from mochi_server.storage.files.session_index import SessionIndex
-from mochi_server.storage.session_locks import SessionLocks
-from mochi_server.storage.session_record import SessionCache, SessionRecord
+from mochi_server.storage.session_record import SessionCache, SessionLocks, SessionRecord
 from mochi_server.util.clock import new_id, now
 from mochi_server.util.platform import sync_directory
 

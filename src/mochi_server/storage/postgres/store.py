@@ -1,12 +1,14 @@
-"""Session store in PostgreSQL. Turns write only new messages and read only messages that are not cached."""
+"""Session stores in one PostgreSQL database. Turns write only new messages, and read only those that are not cached."""
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Coroutine, Sequence
 from contextlib import asynccontextmanager, suppress
 from datetime import datetime, timezone
 from functools import wraps
 from typing import Any, NamedTuple, ParamSpec, TypeVar
+
+from psycopg.errors import ReadOnlySqlTransaction
 
 from mochi_server import errors
 from mochi_server.sessions import store as rules
@@ -15,15 +17,16 @@ from mochi_server.sessions.serialization import decode, encode
 from mochi_server.sessions.session import ChatSession, SessionMetadata, complete_message, is_session_id, revision_at
 from mochi_server.sessions.types import Image, Message, SessionQuery, is_sha256
 from mochi_server.storage.postgres import row_mapping
-from mochi_server.storage.postgres.database import Connection, Database, fetch_all, fetch_one
-from mochi_server.storage.postgres.processes import IS_SILENT, ServerProcess, lock_key, locked_names
+from mochi_server.storage.postgres.database import Connection, Database, fetch_all, fetch_one, migrate, unreachable
+from mochi_server.storage.postgres.processes import IS_SILENT, PeerDirectory, ServerProcess, lock_key, locked_names
 from mochi_server.storage.postgres.row_mapping import CachedHistory, SessionRow, text_of
-from mochi_server.storage.session_locks import SessionLocks
-from mochi_server.storage.session_record import SessionCache
+from mochi_server.storage.session_record import SessionCache, SessionLocks
 from mochi_server.util.clock import as_datetime, as_text, new_id, now, timestamp
-from mochi_server.util.tasks import run_shielded
+from mochi_server.util.tasks import cancel_and_wait, run_shielded
 
 _POLL_SECONDS = 0.25
+_CHECK_SECONDS = 3
+_CLEAN_UP_SECONDS = 2.0
 _COLUMNS = "s.key, s.metadata, s.extra, s.updated_at, s.message_count, s.opening, s.change, s.fence"
 _BY_ID = "s.collection = %(collection)s AND s.session_id = %(session_id)s"
 _READ = f"""
@@ -396,6 +399,57 @@ class PostgresSessionStore(rules.SessionStore):
 
     def _key(self, session_id: str) -> int:
         return lock_key(self._collection, session_id)
+
+
+class PostgresStores(rules.Stores):
+    """``Stores`` in one PostgreSQL database."""
+
+    def __init__(self, url: str, own_url: str = "") -> None:
+        """``own_url`` is the address at which other servers reach this process (see ``ServerProcess``)."""
+        self._database = Database(url)
+        self._process = ServerProcess(self._database, own_url)
+        self.chats: PostgresSessionStore = PostgresSessionStore(self._database, self._process, "chats")
+        self.agents: PostgresSessionStore = PostgresSessionStore(self._database, self._process, "agents")
+        self.peers = PeerDirectory(self._database, self._process, self.chats.locked_sessions)
+        self._tasks: list[asyncio.Future[None]] = []
+
+    @property
+    def connected(self) -> bool:
+        return self._process.connected
+
+    async def open(self) -> None:
+        """Connect, migrate the schema, register this process and start crash recovery. Raises ``MochiError``."""
+        await self._database.open()
+        await migrate(self._database)
+        await self._process.open()
+        await self.peers.open()
+        self._tasks = [asyncio.ensure_future(self._clean_up())]
+
+    async def check(self) -> None:
+        if not self.connected:
+            raise unreachable("lock sessions")
+        async with self._database.connection("store sessions", _CHECK_SECONDS) as connection:
+            if await fetch_one(connection, "SHOW transaction_read_only") == ("on",):
+                raise ReadOnlySqlTransaction
+
+    def on_sessions_lost(self, callback: Callable[[Collection[str]], None]) -> None:
+        async def reconnected(connection: Connection) -> None:
+            callback(await self.chats.lost_sessions(connection))
+
+        self._process.reconnected = reconnected
+
+    async def aclose(self) -> None:
+        await cancel_and_wait(self._tasks)
+        await self._process.aclose()
+        await self._database.aclose()
+
+    async def _clean_up(self) -> None:
+        while True:
+            with suppress(errors.MochiError):
+                await self.chats.recover_all_crashed()
+                await self.agents.recover_all_crashed()
+                await self._process.delete_dead_processes()
+            await asyncio.sleep(_CLEAN_UP_SECONDS)
 
 
 async def _require_revision(
