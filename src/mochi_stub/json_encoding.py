@@ -2,8 +2,7 @@
 
 import json
 import re
-import struct
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from decimal import Decimal
 from functools import lru_cache
 from json.encoder import encode_basestring
@@ -35,7 +34,6 @@ def compact_json(value: Any) -> str:
 
 
 _SEPARATORS = {code: f"\\u{code:04x}" for code in (0x85, 0x2028, 0x2029)}
-_FLOAT = struct.Struct("f")
 _SURROGATE = re.compile("[\ud800-\udfff]")
 
 
@@ -66,20 +64,6 @@ def go_text(value: str) -> str:
 def number(value: float) -> str:
     """Encode a 64-bit float with as few digits as possible. Values between 1e-6 and 1e21 have no exponent."""
     return _notation(value, repr(value)) if isfinite(value) else "null"
-
-
-def numbers32(values: Sequence[float]) -> list[str]:
-    """Round numbers to 32-bit floats, and encode each with as few digits as possible."""
-    form = f"{len(values)}f"
-    return list(map(_number32, struct.unpack(form, struct.pack(form, *values))))
-
-
-def _number32(single: float) -> str:
-    for digits in (6, 7, 8):
-        shorter = f"{single:.{digits}g}"
-        if _FLOAT.unpack(_FLOAT.pack(float(shorter)))[0] == single:
-            return _notation(single, shorter)
-    return _notation(single, f"{single:.9g}")
 
 
 def _notation(value: float, shortest: str) -> str:

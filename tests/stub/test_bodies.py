@@ -163,9 +163,7 @@ def test_other_routes_have_their_own_messages(
     assert error(stub, body, path) == (status, text)
 
 
-@pytest.mark.parametrize(
-    ("value", "shown"), [(1, "1"), ([1, 2], "[1,2]"), ("<a>", r"\"<a>\""), ("é", r"\"é\""), (False, "false")]
-)
+@pytest.mark.parametrize(("value", "shown"), [(1, "1"), ([1, 2], "[1,2]"), ("<a>", r"\"<a>\""), ("é", r"\"é\"")])
 def test_wrong_format_is_shown(stub: StubServer, value: Any, shown: str) -> None:
     expected = f'invalid format: "{shown}"; expected "json" or a valid JSON Schema object'
     assert error(stub, {"model": "mochi", "messages": HI, "stream": False, "format": value}) == (500, expected)

@@ -57,17 +57,9 @@ def test_pull_stops_when_its_client_disconnects() -> None:
         assert "mochi" not in model_names(stub)
 
 
-@pytest.mark.parametrize(
-    ("body", "text"),
-    [
-        ({"model": "nope"}, "pull model manifest: file does not exist"),
-        (
-            {"model": "hf.co/a/b:q4"},
-            'pull model manifest: Get "https://hf.co/v2/a/b/manifests/q4": dial tcp hf.co: connect: connection refused',
-        ),
-    ],
-)
-def test_pull_of_an_unknown_model_fails_in_the_stream(private_stub: StubServer, body: Any, text: str) -> None:
+@pytest.mark.parametrize("name", ["nope", "hf.co/a/b:q4"])
+def test_pull_of_an_unknown_model_fails_in_the_stream(private_stub: StubServer, name: str) -> None:
+    body, text = {"model": name}, "pull model manifest: file does not exist"
     assert statuses(private_stub, "/api/pull", body) == ["pulling manifest", text]
     whole = send_request(private_stub, "POST", "/api/pull", {**body, "stream": False})
     assert (whole.status, whole.json) == (500, {"error": text})

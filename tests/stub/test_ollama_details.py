@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from mochi_stub import Gate, Logprob, Model, Reasoning, Reply, StubServer, Text
-from mochi_stub.json_encoding import go_dumps, go_text, number, numbers32, quoted, timestamp
+from mochi_stub.json_encoding import go_dumps, go_text, number, quoted, timestamp
 from mochi_stub.providers.ollama.models import parse_name
 from tests.stub.requests import send_message, send_request
 
@@ -29,15 +29,6 @@ from tests.stub.requests import send_message, send_request
 )
 def test_numbers_are_formatted_like_in_go(value: float, written: str) -> None:
     assert number(value) == written
-
-
-def test_float32_has_the_fewest_digits_that_round_trip() -> None:
-    assert numbers32((0.5, -0.7071067811865475, 1 / 3, 1e-5)) == [
-        "0.5",
-        "-0.70710677",
-        "0.33333334",
-        "0.00001",
-    ]
 
 
 def test_strings_are_escaped_like_in_go() -> None:

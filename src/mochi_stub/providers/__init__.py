@@ -15,6 +15,7 @@ import orjson
 from mochi_stub.handlers import ANY, Handler, Result, Routes, Stub
 from mochi_stub.http import Headers, HttpResponse, Request
 from mochi_stub.journal import Exchange
+from mochi_stub.json_encoding import dumps
 from mochi_stub.providers.anthropic import API as ANTHROPIC
 from mochi_stub.providers.gemini import API as GEMINI
 from mochi_stub.providers.ollama import ROUTES as OLLAMA_ROUTES
@@ -35,10 +36,7 @@ def requests(stub: Stub, _request: Request) -> Result:
 def _row(exchange: Exchange) -> bytes:
     row = {**vars(exchange), "duration_ms": round(exchange.duration * 1000, 3)}
     del row["duration"]
-    try:
-        return orjson.dumps(row)
-    except orjson.JSONEncodeError:  # the body is nested too deeply for orjson
-        return orjson.dumps({**row, "body": None})
+    return dumps(row).encode()
 
 
 def clear(stub: Stub, _request: Request) -> Result:

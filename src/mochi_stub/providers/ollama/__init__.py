@@ -6,16 +6,15 @@ The checks of a request have the same order as in Ollama.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
 from functools import partial
 from typing import Any
 
 from mochi_stub.handlers import ANY, Generation, Handler, Result, Routes, ScheduledResult, Stub
 from mochi_stub.http import HttpResponse, Request
-from mochi_stub.json_encoding import dumps, go_dumps, go_text, number, numbers32, quoted, timestamp
+from mochi_stub.json_encoding import dumps, go_dumps, go_text, number, quoted, timestamp
 from mochi_stub.models import Model
 from mochi_stub.models.scheduler import Lease, LoadRequest
-from mochi_stub.prompt import Operation, Prompt
+from mochi_stub.prompt import Operation
 from mochi_stub.providers.ollama import models
 from mochi_stub.providers.ollama import request_schema as schema
 from mochi_stub.providers.ollama.models import local_model, not_found, split_name
@@ -23,7 +22,7 @@ from mochi_stub.providers.ollama.request_schema import checked, effective_option
 from mochi_stub.providers.ollama.response_encoding import JSON, STREAM_ERROR, ChatLines, GenerateLines, json_response
 from mochi_stub.providers.provider_pipeline import RefusedPrompt, always, embed_text, evaluate_prompt
 from mochi_stub.replies import NANOSECONDS_PER_PROMPT_TOKEN, normalised
-from mochi_stub.reply import Failure, HttpError, Reasoning, Reply, Text
+from mochi_stub.reply import HttpError
 
 INPUT_TOO_LONG = "the input length exceeds the context length"
 NO_IMAGES = "Multimodal data provided, but model does not support multimodal requests."
@@ -56,22 +55,20 @@ def generate(operation: Operation, stub: Stub, request: Request, body: dict[str,
     load = LoadRequest(model, options, body.get("keep_alive"), body.get("shift", model.shifts_context))
     if is_empty:
         return ScheduledResult(load, lambda _: json_response(loaded))
-    format_error = _format_error(body.get("format"))
-    prompt = to_prompt({**body, "format": None} if format_error else body, operation, model, options, request.body)
+    prompt = to_prompt(body, operation, model, options, request.body)
 
     def build_result(lease: Lease) -> HttpResponse | Generation:
         truncate, context_tokens = body.get("truncate", True), len(body.get("context", ()))
         try:
             _require("vision", model, any(message.images for message in prompt.messages), RefusedPrompt(400, NO_IMAGES))
+            _check_format(prompt.format)
             done = evaluate_prompt(stub, load, lease, prompt, truncate=truncate, context_tokens=context_tokens)
         except RefusedPrompt as error:
             if not prompt.stream:
                 raise
             # llama-server refuses the prompt after Ollama has started the stream.
             message = go_dumps({"error": error.failure.message}).encode()
-            return HttpResponse(400, message, STREAM_ERROR, has_length=False)
-        if format_error:
-            done = replace(done, reply=_with_format_error(done.reply, format_error, model, prompt))
+            return HttpResponse(error.failure.status, message, STREAM_ERROR, has_length=False)
         encoder_class = ChatLines if is_chat else GenerateLines
         generation = done.generation(encoder_class(done, ids, body, lease.load_duration))
         return generation._replace(error_content_type=STREAM_ERROR) if prompt.stream else generation
@@ -90,18 +87,10 @@ def _check_capabilities(body: Mapping[str, Any], model: Model, operation: Operat
             raise HttpError(400, f"{split_name(model.name).full} does not support {capability}")
 
 
-def _format_error(format_: Any) -> Failure | None:
-    if format_ in (None, "", "json") or isinstance(format_, dict):
-        return None
-    found = quoted(dumps(format_))
-    return Failure(f'invalid format: {found}; expected "json" or a valid JSON Schema object')
-
-
-def _with_format_error(reply: Reply, problem: Failure, model: Model, prompt: Prompt) -> Reply:
-    """Return the reply to a request with an invalid `format`. In a chat, the thinking precedes the error."""
-    sends_thinking = prompt.thinks and prompt.operation == "chat" and model.template_style != "native"
-    thinking = [part for part in reply.parts if isinstance(part, Reasoning) and part.content and sends_thinking]
-    return Reply([*thinking, Text(("",)), problem] if thinking else [problem])
+def _check_format(value: Any) -> None:
+    if value not in (None, "json") and not isinstance(value, dict):
+        message = f'invalid format: {quoted(dumps(value))}; expected "json" or a valid JSON Schema object'
+        raise RefusedPrompt(500, message)
 
 
 def embed(stub: Stub, _request: Request, body: dict[str, Any]) -> Result:
@@ -122,7 +111,7 @@ def embed(stub: Stub, _request: Request, body: dict[str, Any]) -> Result:
         vectors, tokens, dimensions = [], 0, max(0, body.get("dimensions", 0)) or None
         for item in inputs:
             vector, count = embed_text(stub, model, item[:room], name)
-            vectors.append(",".join(numbers32(normalised(vector[:dimensions]))))
+            vectors.append(",".join([number(round(value, 8)) for value in normalised(vector[:dimensions])]))
             tokens += max(count, 1)
         arrays = ",".join(f"[{vector}]" for vector in vectors)
         total = lease.load_duration + tokens * NANOSECONDS_PER_PROMPT_TOKEN

@@ -95,7 +95,6 @@ def not_found(name: str) -> HttpError:
 
 
 NEVER = 292 * 365.25 * 24 * 3600  # seconds until `expires_at` in `/api/ps` for a model that stays loaded forever
-REGISTRY = "registry.ollama.ai"
 PARTS = 4  # number of parts in which the download of a layer is reported
 CREATE_FIELDS = ("from", "system", "parameters", "template")
 BLOBS = "/usr/share/ollama/.ollama/models/blobs"
@@ -277,14 +276,7 @@ def stored_digests(stub: Stub) -> set[str]:
 
 
 def pull(stub: Stub, _request: Request, body: dict[str, Any]) -> Result:
-    scheme, separator, text = requested_name(body).partition("://")
-    scheme, text = (scheme, text) if separator else ("https", scheme)
-    name = valid_name(text)
-    steps: list[Step] = [{"status": "pulling manifest"}]
-    if name.host != REGISTRY:
-        url = f"{scheme}://{name.host}/v2/{name.namespace}/{name.model}/manifests/{name.tag}"
-        problem = f"Get {quoted(url)}: dial tcp {name.host}: connect: connection refused"
-        return progress(body, steps, Failure(f"pull model manifest: {problem}"))
+    name, steps = valid_name(requested_name(body)), [{"status": "pulling manifest"}]
     model = find(stub.models, name) or find(stub.registry.declared, name)
     if model is None:
         return progress(body, steps, Failure("pull model manifest: file does not exist"))
