@@ -58,7 +58,7 @@ def _run(options: argparse.Namespace) -> int:
     logging.getLogger("mochi_stub").setLevel(options.log_level.upper())
     recorder = None
     if options.record:
-        from mochi_stub.recording.recorder import record
+        from mochi_stub.recorder import record
 
         recorder = record(options.record, options.to)
     stopped = _stopped_by_signal()
