@@ -132,7 +132,8 @@ def _restart(options: argparse.Namespace) -> int:
 
 def _status(options: argparse.Namespace) -> int:
     explicit = options.pid_file or options.port
-    servers = [_running(path) for path in ([_pid_file(options)] if explicit else _running_pid_files())]
+    paths = [_pid_file(options)] if explicit else sorted(_runtime_folder().glob("*.pid"))
+    servers = [_running(path) for path in paths]
     for server in filter(None, servers):
         print(f"mochi-stub on {server.url} (process {server.process})")
     if any(servers):
@@ -153,16 +154,7 @@ def _check(options: argparse.Namespace) -> int:
 
 
 def _pid_file(options: argparse.Namespace) -> Path:
-    """Return the selected PID file: by default that of the default port, or else of the only background server."""
-    if options.pid_file or options.port:
-        return options.pid_file or _pid_file_of(options.port)
-    default, running = _pid_file_of(DEFAULT_PORT), _running_pid_files()
-    if default in running or not running:
-        return default
-    if len(running) > 1:
-        ports = ", ".join(path.stem for path in running)
-        raise OSError(f"several servers run in the background, on the ports {ports}; choose one with --port")
-    return running[0]
+    return options.pid_file or _pid_file_of(options.port or DEFAULT_PORT)
 
 
 def _not_found(options: argparse.Namespace) -> str:
@@ -294,10 +286,6 @@ def _running(path: Path) -> Running | None:
         return None
     url, *arguments = _sibling(path, ".url").read_text().splitlines()
     return Running(int(path.read_text()), url, tuple(arguments))
-
-
-def _running_pid_files() -> list[Path]:
-    return [path for path in sorted(_runtime_folder().glob("*.pid")) if _running(path)]
 
 
 def _spawn(arguments: Sequence[str], path: Path | None) -> str:

@@ -3,10 +3,8 @@
 import json
 import re
 from collections.abc import Mapping
-from decimal import Decimal
 from functools import lru_cache
 from json.encoder import encode_basestring
-from math import isfinite
 from time import gmtime, strftime
 from typing import Any
 
@@ -62,16 +60,8 @@ def go_text(value: str) -> str:
 
 
 def number(value: float) -> str:
-    """Encode a 64-bit float with as few digits as possible. Values between 1e-6 and 1e21 have no exponent."""
-    return _notation(value, repr(value)) if isfinite(value) else "null"
-
-
-def _notation(value: float, shortest: str) -> str:
-    """Return a number as Go prints it, with or without an exponent. `shortest` is the number as Python prints it."""
-    if value and not 1e-6 <= abs(value) < 1e21:
-        return shortest.replace("e-0", "e-")
-    fixed = f"{Decimal(shortest):f}" if "e" in shortest else shortest
-    return fixed.removesuffix(".0")
+    """Encode a float with as few digits as possible, and without the fraction of a whole number."""
+    return dumps(value).removesuffix(".0")
 
 
 def timestamp(nanoseconds: int) -> str:

@@ -149,8 +149,7 @@ def test_generated_template_mentions_the_capabilities(template_style: Any) -> No
     ]
     with StubServer(models=models) as stub:
         able, plain = (send_request(stub, "POST", "/api/show", {"model": one.name}).json["template"] for one in models)
-    names = ("tools", "<think>") if template_style == "native" else (".Tools", ".Thinking")
-    assert all(name in able and name not in plain for name in names)
+    assert all(name in able and name not in plain for name in (".Tools", ".Thinking"))
 
 
 def test_create_from_an_unknown_model_tries_to_pull_it(private_stub: StubServer) -> None:
