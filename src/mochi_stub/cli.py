@@ -289,7 +289,6 @@ def _running(path: Path) -> Running | None:
 
 
 def _spawn(arguments: Sequence[str], path: Path | None) -> str:
-    """Run `mochi-stub run` in the background and return its first output line."""
     if path and (server := _running(path)):
         raise OSError(f"already running on {server.url} (process {server.process}); use restart to replace it")
     log = path.with_suffix(".log") if path else _runtime_folder() / f"starting-{os.getpid()}.log"
@@ -317,7 +316,6 @@ def _spawn(arguments: Sequence[str], path: Path | None) -> str:
 
 
 def _terminate(path: Path) -> Running | None:
-    """Stop the server with this PID file. Return the stopped server, or None if none was running."""
     if sys.platform == "win32":
         raise OSError(NO_POSIX)
     server = _running(path)
@@ -347,7 +345,6 @@ def _remove(path: Path) -> None:
 
 
 def _lock(path: Path) -> int | None:
-    """Lock a PID file and return its descriptor. Return None if another process has the lock."""
     if sys.platform == "win32":
         raise OSError(NO_POSIX)
     descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)

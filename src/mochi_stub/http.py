@@ -296,13 +296,11 @@ class Access:
 
 
 def _foreign_origin(request: Request) -> str:
-    """Return the header `Origin` of a request, or "" if it is the origin of the stub itself."""
     origin, host = request.headers.get("origin", ""), request.headers.get("host", "")
     return "" if origin in (f"http://{host}", f"https://{host}") else origin
 
 
 def _name(host: str) -> str:
-    """Return the name or the address in a `Host` header, without the port."""
     name, colon, port = host.rpartition(":")
     if not colon or (":" in name and not name.endswith("]")) or not (port.isdigit() or not port):
         return host

@@ -168,7 +168,6 @@ def _rounds(user_text: str, prompt: Prompt) -> list[list[Part]] | None:
 
 
 def _parse_block(text: str) -> Any:
-    """Return the parsed JSON of the first instruction block, or None. Its strings may contain nested blocks."""
     rest = text.partition(_START)[2]
     for end in re.finditer(re.escape(_END), rest):
         with suppress(orjson.JSONDecodeError):

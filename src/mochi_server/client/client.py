@@ -22,8 +22,7 @@ from mochi_server.util.net import is_loopback
 from mochi_server.util.tasks import BlockingClient, blocking
 
 Json = dict[str, Any]
-Picture = bytes | str | os.PathLike[str]
-"""An image: its bytes, its base64 text or data URL, or the path of its file."""
+Picture = bytes | str | os.PathLike[str]  # an image: its bytes, its base64 text or data URL, or the path of its file
 
 
 class GenerationOptions(TypedDict, total=False):
@@ -78,8 +77,7 @@ class Decision(TypedDict, total=False):
 OnConfirm = Callable[[ToolConfirmationRequired], "bool | Decision | Awaitable[bool | Decision]"]
 """Callback that approves or denies a tool call."""
 
-_TOO_LATE = (404, 408, 409)
-"""HTTP status codes of decisions for calls that no longer wait for a decision."""
+_TOO_LATE = (404, 408, 409)  # HTTP status codes of decisions for calls that no longer wait for a decision
 _COMPARED_FIELDS = {
     "model": "modelId",
     "response": "response",
@@ -318,7 +316,6 @@ class AsyncMochiClient:
         return AsyncStream(self._http, url, self._delays, on_confirmation=decide, **start)
 
     async def _decide(self, session_id: str, on_confirm: OnConfirm, event: ToolConfirmationRequired) -> None:
-        """Call ``on_confirm`` and send its decision to the server. A decision that is too late has no effect."""
         decision = await anyio.to_thread.run_sync(on_confirm, event)
         if inspect.isawaitable(decision):
             decision = await decision
@@ -341,7 +338,6 @@ class AsyncMochiClient:
     async def _request(
         self, method: str, path: str, *, read_seconds: float | None = READ_SECONDS, **request: Any
     ) -> httpx.Response:
-        """Send a request. After a lost connection, repeat requests that are idempotent."""
         is_repeatable = method == "GET" or "Idempotency-Key" in request.get("headers", {})
         backoff = Backoff(self._delays if is_repeatable else ())
         timeout = httpx.Timeout(READ_SECONDS, read=read_seconds)

@@ -105,7 +105,6 @@ def _repaired(data: bytes, error: ValidationError) -> JSONRPCMessage | None:
 
 
 def _error(data: bytes, reason: str) -> JSONRPCError | None:
-    """Return the error response for a malformed response, or None if ``data`` is not a response."""
     if _METHOD.match(data) or not _RESPONSE_KEY.search(data):
         return None
     found = _FIRST_ID.match(data) or _LAST_ID.search(data, max(0, len(data) - _TAIL_BYTES))

@@ -187,8 +187,7 @@ class SessionLocks:
     """Exclusive locks, one per session, granted in the order of the requests. Use them in one event loop."""
 
     def __init__(self) -> None:
-        self._queues: dict[str, list[_Request]] = {}
-        """Requests by session. The first one has the lock."""
+        self._queues: dict[str, list[_Request]] = {}  # requests by session. The first one has the lock
 
     def __len__(self) -> int:
         return len(self._queues)

@@ -180,7 +180,6 @@ def inline_references(schema: dict[str, Any]) -> dict[str, Any]:
 
 
 def _resolve(schema: Any, pointer: str) -> dict[str, Any]:
-    """Return the part of ``schema`` at ``pointer``, such as ``#/$defs/City``. Return ``{}`` if no such part exists."""
     for part in pointer.split("/")[1:]:
         key = unquote(part).replace("~1", "/").replace("~0", "~")
         schema = schema.get(key) if isinstance(schema, dict) else None

@@ -53,8 +53,8 @@ class Model:
         quantization: Quantization level in `/api/show`.
         size: Size in bytes.
         modified_at: Time of the last change, for example `2026-01-15T09:00:00Z`.
-        template_style: How Ollama handles the tool calls and the thinking of the model. With `template` and `builtin`,
-            a stream has a separate line for each tool call. With `native`, the last line contains all tool calls.
+        template_style: How Ollama handles the tool calls of the model. With `template` and `builtin`, a stream has a
+            separate line for each tool call. With `native`, the last line contains all tool calls.
         chars_per_token: Number of characters per token.
         parameters: Parameters of the Modelfile.
         system: System prompt of the Modelfile.

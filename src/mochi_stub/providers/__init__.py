@@ -83,13 +83,6 @@ def route(stub: Stub, request: Request) -> Result:
     return handler(stub, request)
 
 
-def allowed_methods(request: Request) -> Headers:
-    """Return the header `Allow` for a path of Ollama or of the stub, or no header for other paths."""
-    api, handlers = _match(request)
-    is_listed = api.wrong_method is _wrong_method and ANY not in handlers
-    return ((b"allow", ", ".join(handlers).encode()),) if is_listed else ()
-
-
 def _match(request: Request) -> Match:
     """Return the API of a request and its handlers for the path. If several APIs match, the client selects the API."""
     path = request.path
@@ -108,7 +101,8 @@ def _match(request: Request) -> Match:
 
 
 def _wrong_method(_stub: Stub, request: Request) -> Result:
-    return HttpResponse(405, b"405 method not allowed", b"text/plain", allowed_methods(request))
+    allow = ", ".join(_match(request)[1]).encode()
+    return HttpResponse(405, b"405 method not allowed", b"text/plain", ((b"allow", allow),))
 
 
 _HEALTH = always(HttpResponse(200, b'{"status":"ok"}', JSON))

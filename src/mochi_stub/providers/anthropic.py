@@ -93,7 +93,6 @@ def to_prompt(body: Mapping[str, Any], model: Model) -> Prompt:
 
 
 def _messages(role: str, content: str | list[Mapping[str, Any]]) -> list[Message]:
-    """Convert one message to prompt messages. Each tool result becomes a separate message."""
     if isinstance(content, str):
         return [Message(role, content)]
     blocks = {kind: [block for block in content if block["type"] == kind] for kind in _BLOCKS}

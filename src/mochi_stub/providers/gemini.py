@@ -105,7 +105,6 @@ def json_schema(schema: Any) -> Any:
 
 
 def _messages(content: Mapping[str, Any]) -> list[Message]:
-    """Convert one `Content` object to messages. Each function result becomes a separate message."""
     results, rest = [], []
     for part in content.get("parts", ()):
         if result := part.get("functionResponse"):
@@ -196,8 +195,6 @@ def _count(_stub: Stub, _request: Request, model: Model, name: str, body: Body) 
 
 
 def _embed(stub: Stub, _request: Request, model: Model, _name: str, body: Body) -> Result:
-    """Handle `POST models/{model}:embedContent` and `:batchEmbedContents`."""
-
     def build_response(_lease: Lease) -> HttpResponse:
         if "requests" in body:
             return json_response({"embeddings": [_vector(stub, model, item) for item in body["requests"]]})
@@ -223,7 +220,6 @@ _VERBS: dict[str, tuple[str, Check, Callable[[Stub, Request, Model, str, Body], 
 
 
 def _version_and_name(request: Request) -> tuple[str, str]:
-    """Return the API version, and the part of the path after `models/`."""
     before, _, name = request.path.partition("/models/")
     return before.removeprefix("/"), name
 

@@ -170,7 +170,6 @@ def apply_stop_conditions(reply: Reply, options: Mapping[str, Any], chars_per_to
 
 
 def _first_characters(parts: Sequence[Part], length: int) -> list[Part]:
-    """Return the parts up to the first `length` characters of their texts."""
     kept: list[Part] = []
     for part in parts:
         if isinstance(part, (Reasoning, Text)):

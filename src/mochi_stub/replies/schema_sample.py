@@ -256,7 +256,6 @@ class _Sampler:
 
 
 def _type(schema: Mapping[str, Any]) -> str:
-    """Return the first declared type except "null", or the type that other keywords imply, or "string"."""
     declared = schema.get("type")
     if isinstance(declared, str):
         return declared

@@ -203,7 +203,6 @@ def _permits(schema: Mapping[str, Any], value: Any) -> bool:
 
 
 def _converted(value: str, declared: Mapping[str, Any]) -> Any:
-    """Return the value in the declared type, or `_MISSING` if the value does not have this type."""
     kind = declared.get("type")
     if kind in ("integer", "number", "boolean"):
         with suppress(ValueError):

@@ -61,8 +61,7 @@ class _RunningTurn:
     """A turn that this process runs, with the current snapshot of the session's files."""
 
     stored: FileSnapshot
-    has_changes: bool = False
-    """Whether the turn has changed the history. Later changes are appended to the turn log."""
+    has_changes: bool = False  # whether the turn has changed the history. Later changes are appended to the turn log
 
 
 @contextmanager
@@ -307,7 +306,6 @@ class SessionDirectory:
         )
 
     def _current(self, session_id: str) -> FileSnapshot | None:
-        """Return the cached snapshot if the files have its signatures."""
         turn = self.turns.get(session_id)
         cached = turn.stored if turn else self._recent.get(session_id)
         if cached is None:
@@ -339,7 +337,6 @@ class SessionDirectory:
         return stored, stored.record.with_partial(None) if was_running else self._visible(session_id, stored)
 
     def _require_revision(self, session_id: str, stored: FileSnapshot, revision: str | None) -> SessionRecord:
-        """Return the visible record. Raise ``SessionConflict`` if ``revision`` is not None and differs."""
         visible = self._visible(session_id, stored)
         if revision is not None and revision != visible.revision:
             raise SessionConflict(session_id)

@@ -87,8 +87,7 @@ class SessionLock(NamedTuple):
     key: int
     fence: int
     run_id: str | None
-    end: int
-    """Number of messages when the lock was acquired or last used. New messages are appended at this position."""
+    end: int  # number of messages when the lock was acquired or last used. New messages are appended at this position
 
 
 class PostgresSessionStore(rules.SessionStore):
@@ -99,8 +98,7 @@ class PostgresSessionStore(rules.SessionStore):
         self._process = process
         self._collection = collection
         self._locks = SessionLocks()
-        self.locked_sessions: dict[str, SessionLock] = {}
-        """Locks of this process, by session id."""
+        self.locked_sessions: dict[str, SessionLock] = {}  # locks of this process, by session id
         self._histories = SessionCache[CachedHistory]()
 
     async def create(self, session: ChatSession, *, images: Sequence[Image] = ()) -> ChatSession:
@@ -328,7 +326,6 @@ class PostgresSessionStore(rules.SessionStore):
             yield connection, head
 
     async def _read(self, session_id: str) -> tuple[SessionRow, CachedHistory, bool]:
-        """Return a session's row, its history, and whether the session needs crash recovery."""
         async with self._database.connection(f"read session {session_id}") as connection:
             for cached in (self._histories.get(session_id), None):
                 values = self._parameters(session_id, change=cached.change if cached else 0)

@@ -17,7 +17,7 @@ from mochi_stub.models.scheduler import Lease, LoadRequest
 from mochi_stub.prompt import Operation
 from mochi_stub.providers.ollama import models
 from mochi_stub.providers.ollama import request_schema as schema
-from mochi_stub.providers.ollama.models import local_model, not_found, split_name
+from mochi_stub.providers.ollama.models import full_name, local_model, not_found
 from mochi_stub.providers.ollama.request_schema import checked, effective_options, to_prompt
 from mochi_stub.providers.ollama.response_encoding import JSON, STREAM_ERROR, ChatLines, GenerateLines, json_response
 from mochi_stub.providers.provider_pipeline import RefusedPrompt, always, embed_text, evaluate_prompt
@@ -84,7 +84,7 @@ def _check_capabilities(body: Mapping[str, Any], model: Model, operation: Operat
         raise HttpError(400, f"{quoted(name)} does not support {operation}")
     for field, capability in (("tools", "tools"), ("suffix", "insert")):
         if body.get(field) and not model.has_capability(capability):
-            raise HttpError(400, f"{split_name(model.name).full} does not support {capability}")
+            raise HttpError(400, f"{full_name(model.name)} does not support {capability}")
 
 
 def _check_format(value: Any) -> None:

@@ -1,6 +1,6 @@
 """Encoders of JSON responses, and of replies for `/api/chat` and `/api/generate` as a stream or as one object.
 
-The template style of a model determines which line contains tool calls and how thinking is returned.
+The template style of a model determines which line contains tool calls.
 """
 
 from __future__ import annotations
@@ -54,8 +54,6 @@ class ChatLines:
         self.top_logprobs = self.body.get("top_logprobs", 0) if self.body.get("logprobs") else None
         self.head = f'{{"model":{go_text(self.prompt.model)},"created_at":"'
         self.native = self.model.template_style == "native"
-        self.limited = self.reply.finish == "length" or self.reply.stop_sequence is not None  # perhaps in its thinking
-        self.thinking = False
         self.calls = 0
         self.characters = 0  # characters with log probabilities so far
         self.pending_calls: list[ToolCall] = []
@@ -64,8 +62,7 @@ class ChatLines:
         return "".join([self._lines(kind, list(group)) for kind, group in groupby(pieces, itemgetter(0))]).encode()
 
     def end(self) -> bytes:
-        transition = "" if self.limited else self._transition(False, self.planned_end)
-        return (transition + self._final("", "", self.pending_calls, [])).encode()
+        return self._final("", "", self.pending_calls, []).encode()
 
     def error(self, failure: Failure) -> bytes:
         return error_line(failure)
@@ -82,9 +79,8 @@ class ChatLines:
         return planned_end(self.reply)
 
     def _lines(self, kind: type, group: list[Piece]) -> str:
-        transition = self._transition(kind is Reasoning, group[0].due)
         if kind is ToolCall:
-            return transition + "".join([self._call(piece) for piece in group])
+            return "".join([self._call(piece) for piece in group])
         before, after = self._frame(thinking=kind is Reasoning)
         if self.top_logprobs is not None:
             texts = [(piece, before + go_text(piece.value)) for piece in group]
@@ -92,19 +88,10 @@ class ChatLines:
         else:  # hot path, therefore without `_line`
             head, start = self.head, self.start
             lines = [f"{head}{timestamp(start + due)}{before}{go_text(value)}{after}}}\n" for _, value, due, _ in group]
-        return transition + "".join(lines)
+        return "".join(lines)
 
     def _line(self, due: int, *fields: str) -> str:
         return f"{self.head}{timestamp(self.start + due)}{''.join(fields)}}}\n"
-
-    def _transition(self, thinking: bool, due: int) -> str:
-        """Return the lines that Ollama sends when thinking begins or ends, or else an empty string."""
-        if thinking is self.thinking:
-            return ""
-        self.thinking = thinking
-        before, after = self._frame(thinking=False)
-        contents = self._boundary_contents(opens=thinking)
-        return "".join(self._line(due, before, go_text(part), after) for part in contents)
 
     def _call(self, piece: Piece) -> str:
         if self.native:
@@ -155,11 +142,6 @@ class ChatLines:
         key = '"content":"","thinking":' if thinking else '"content":'
         return f'","message":{{"role":"assistant",{key}', '},"done":false'
 
-    def _boundary_contents(self, *, opens: bool) -> tuple[str, ...]:
-        """Return the contents of the lines that Ollama sends when thinking begins or ends."""
-        # With `format`, Ollama starts a second generation after the thinking, unless the template style is `native`.
-        return () if opens or self.native or self.prompt.format is None else ("",)
-
     def _call_fields(self, calls: str) -> str:
         return f'","message":{{"role":"assistant","content":""{calls}}},"done":false'
 
@@ -171,23 +153,16 @@ class ChatLines:
 
 
 class GenerateLines(ChatLines):
-    """Encoder of replies for `/api/generate`. If the template style is `native`, the text contains the thinking."""
+    """Encoder of replies for `/api/generate`."""
 
     def _frame(self, *, thinking: bool) -> tuple[str, str]:
-        key = '"response":"","thinking":' if thinking and not self.native else '"response":'
+        key = '"response":"","thinking":' if thinking else '"response":'
         return f'",{key}', ',"done":false'
-
-    def _boundary_contents(self, *, opens: bool) -> tuple[str, ...]:
-        tags = ("<think>",) if opens else ("</think>", "\n\n")
-        return {"native": tags, "template": ("",) * len(tags), "builtin": ()}[self.model.template_style]
 
     def _call_fields(self, calls: str) -> str:
         return f'","response":"","done":false{calls}'
 
     def _final(self, content: str, thinking: str, calls: list[ToolCall], logprobs: list[Piece]) -> str:
-        if thinking and self.native:
-            closing = "</think>\n\n" if content or not self.limited else ""
-            content, thinking = f"<think>{thinking}{closing}{content}", ""
         thinking_field = f',"thinking":{go_text(thinking)}' if thinking else ""
         done = f',"done":true,"done_reason":"{self.reply.finish}"{self._context()}{self._counters()}'
         response = f'","response":{go_text(content)}{thinking_field}'

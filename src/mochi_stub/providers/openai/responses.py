@@ -97,7 +97,6 @@ def _prompt(body: Mapping[str, Any], model: Model) -> Prompt:
 
 
 def _messages(body: Mapping[str, Any]) -> tuple[Message, ...]:
-    """Convert the instructions and the input to messages. Consecutive assistant items become one message."""
     items = body["input"]
     messages = [Message("system", body["instructions"])] if body.get("instructions") else []
     if isinstance(items, str):
@@ -196,7 +195,6 @@ class ResponseEvents(pipeline.EventEncoder):
         return added + self._event(f"{self.part_event}.added", **self.target, part=self._part(""))
 
     def _close(self, status: str = "completed") -> str:
-        """Return the events that end the current item, or an empty string if no item is open."""
         if self.open is None:
             return ""
         text = "".join(self.text)
