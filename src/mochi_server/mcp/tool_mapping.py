@@ -14,7 +14,14 @@ from mochi_server.constants import MAX_IMAGES, MAX_SCHEMA_VALUES
 from mochi_server.sessions.serialization import has_more_values
 from mochi_server.sessions.types import Image
 from mochi_server.tools.execution import ToolContent, shorten
-from mochi_server.tools.schema import InvalidArguments, InvalidTool, ToolSchema, inline_references, supported_schema
+from mochi_server.tools.schema import (
+    InvalidArguments,
+    InvalidTool,
+    ToolSchema,
+    inline_references,
+    python_type,
+    supported_schema,
+)
 from mochi_server.util.schema_checks import CheckFailed, SchemaChecks
 
 if TYPE_CHECKING:
@@ -24,8 +31,6 @@ _CHECK_SECONDS = 1  # maximum duration of the check of a call's arguments
 _LISTING_SECONDS = 10  # maximum duration of the check of a tool's schema, whose size is limited
 _SIGNATURE = inspect.signature(lambda arguments: None)  # noqa: ARG005 - MCP tools take one object
 _MAX_DESCRIPTION_LENGTH = 10_000
-_PYTHON_TYPES = {"string": "str", "integer": "int", "number": "float", "boolean": "bool"}
-_PYTHON_TYPES |= {"array": "list", "object": "dict", "null": "None"}
 
 
 @dataclass(frozen=True)
@@ -72,20 +77,6 @@ def _converted(tool: "mcp_types.Tool", checks: SchemaChecks) -> McpTool:
     hints = tool.annotations
     read_only = hints is not None and hints.read_only_hint is True and hints.destructive_hint is not True
     return McpTool(tool.name, schema, read_only)
-
-
-def python_type(node: Mapping[str, Any]) -> str:
-    """Return the Python notation of a JSON schema's type, such as ``list[str]``. An unknown type is ``Any``."""
-    if "enum" in node or "const" in node:
-        return f"Literal[{', '.join(map(repr, node.get('enum', [node.get('const')])))}]"
-    if choices := node.get("anyOf") or node.get("oneOf"):
-        return " | ".join(dict.fromkeys(map(python_type, choices)))
-    kind = node.get("type")
-    if isinstance(kind, list):
-        return " | ".join(_PYTHON_TYPES.get(str(each), "Any") for each in kind) or "Any"
-    if kind == "array" and node.get("items"):
-        return f"list[{python_type(node['items'])}]"
-    return _PYTHON_TYPES.get(str(kind), "Any")
 
 
 async def _bind(

@@ -19,7 +19,7 @@ from mochi_stub.json_encoding import dumps
 from mochi_stub.providers.anthropic import API as ANTHROPIC
 from mochi_stub.providers.gemini import API as GEMINI
 from mochi_stub.providers.ollama import ROUTES as OLLAMA_ROUTES
-from mochi_stub.providers.ollama.response_encoding import error_response
+from mochi_stub.providers.ollama.models import error_response
 from mochi_stub.providers.openai import API as OPENAI
 from mochi_stub.providers.provider_pipeline import JSON, Api, always
 from mochi_stub.reply import HttpError

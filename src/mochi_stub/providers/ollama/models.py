@@ -9,15 +9,28 @@ from functools import lru_cache
 from typing import Any, TypeAlias
 
 from mochi_stub.handlers import Generation, Result, Stub
-from mochi_stub.http import HttpResponse, Request
-from mochi_stub.json_encoding import go_dumps, quoted, timestamp
+from mochi_stub.http import Headers, HttpResponse, Request
+from mochi_stub.json_encoding import go_dumps, go_text, quoted, timestamp
 from mochi_stub.models import Model, sha256
-from mochi_stub.providers.ollama.response_encoding import error_line, json_response
-from mochi_stub.providers.provider_pipeline import JSON, EventEncoder, list_models
+from mochi_stub.providers import provider_pipeline as pipeline
+from mochi_stub.providers.provider_pipeline import EventEncoder, headers_of, list_models
 from mochi_stub.replies.chunks import Piece
 from mochi_stub.reply import Failure, HttpError, Part, Reply, Text
 
+JSON = b"application/json; charset=utf-8"
 _NAME = re.compile(r"\w[\w.:-]{0,349}/\w[\w-]{0,79}/\w[\w.-]{0,79}:\w[\w.-]{0,79}", re.ASCII)
+
+
+def json_response(value: object, status: int = 200, headers: Headers = ()) -> HttpResponse:
+    return HttpResponse(status, go_dumps(value).encode(), JSON, headers)
+
+
+def error_response(failure: Failure, *_: object, **_details: object) -> HttpResponse:
+    return json_response({"error": failure.message}, failure.status, headers_of(failure))
+
+
+def error_line(failure: Failure) -> bytes:
+    return f'{{"error":{go_text(failure.message)}}}\n'.encode()
 
 
 @lru_cache(maxsize=4096)
@@ -207,7 +220,7 @@ class ProgressLines(EventEncoder):
 
     def complete_response(self) -> HttpResponse:
         self.finish()
-        return HttpResponse(200, b'{"status":"success"}', JSON)
+        return HttpResponse(200, b'{"status":"success"}', pipeline.JSON)
 
 
 def progress(
@@ -219,7 +232,7 @@ def progress(
     """Return a response that sends `steps` as lines, and then `failure` or the result of `finish` as `success`."""
     parts: list[Part] = [Text([f"{go_dumps(step)}\n" for step in steps])] if steps else []
     parts += [failure] if failure else []
-    return Generation(Reply(parts), ProgressLines(finish), body.get("stream", True), error_content_type=JSON)
+    return Generation(Reply(parts), ProgressLines(finish), body.get("stream", True), error_content_type=pipeline.JSON)
 
 
 def layers(model: Model) -> list[tuple[str, int]]:
