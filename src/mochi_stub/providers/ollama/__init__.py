@@ -12,7 +12,7 @@ from itertools import groupby
 from operator import itemgetter
 from typing import Any
 
-from mochi_stub.handlers import ANY, Generation, Handler, Result, Routes, ScheduledResult, Stub
+from mochi_stub.handlers import ANY, Generation, Result, Routes, ScheduledResult, Stub
 from mochi_stub.http import HttpResponse, Request
 from mochi_stub.json_encoding import dumps, go_dumps, go_text, number, quoted, timestamp
 from mochi_stub.models import Model
@@ -312,18 +312,15 @@ def _token(token: str, logprob: float) -> str:
     return f'"token":{go_text(token)},"logprob":{go_dumps(logprob)}' + (f',"bytes":[{encoded}]' if encoded else "")
 
 
-VERSION = "0.33.3"
+_RUNNING = always(HttpResponse(200, b"Ollama is running", b"text/plain; charset=utf-8"))
+_VERSION = always(json_response({"version": "0.33.3"}))
 NO_FILES = always(json_response({"error": "mochi-stub stores no files and pushes no models"}, 400))
 
 
-def _get_and_head(handler: Handler) -> dict[str, Handler]:
-    return {"HEAD": handler, "GET": handler}
-
-
 ROUTES: Routes = {
-    "/": _get_and_head(always(HttpResponse(200, b"Ollama is running", b"text/plain; charset=utf-8"))),
-    "/api/version": _get_and_head(always(json_response({"version": VERSION}))),
-    "/api/tags": _get_and_head(models.tags),
+    "/": {"HEAD": _RUNNING, "GET": _RUNNING},
+    "/api/version": {"HEAD": _VERSION, "GET": _VERSION},
+    "/api/tags": {"HEAD": models.tags, "GET": models.tags},
     "/api/ps": {"GET": models.ps},
     "/api/show": {"POST": checked("ShowRequest", schema.SHOW, models.show)},
     "/api/chat": {"POST": checked("ChatRequest", schema.CHAT, partial(generate, "chat"))},
