@@ -201,8 +201,7 @@ def describe_nearest(key: RequestKey, recordings: Iterable[Recording]) -> str:
     if not compared:
         return f"there is no recording of any {key.method} request"
     *_, name, found = min(compared)
-    rest = [f"and {len(found) - MAX_SHOWN} more"] if len(found) > MAX_SHOWN else []
-    return f"no recording of this request; the nearest is {name}: {'; '.join([*found[:MAX_SHOWN], *rest])}"
+    return f"no recording of this request; the nearest is {name}: {'; '.join(found[:MAX_SHOWN])}"
 
 
 def _differences(recorded: RequestKey, requested: RequestKey) -> list[str]:
@@ -220,7 +219,6 @@ def _values(request: RequestKey) -> dict[str, str]:
 
 
 def _leaves(value: Any, path: str = "") -> Iterator[tuple[str, str]]:
-    """Yield the scalars of a JSON value as text, with their paths, such as `messages[0].content`."""
     if isinstance(value, Mapping) and value:
         for key, item in value.items():
             yield from _leaves(item, f"{path}.{key}" if path else str(key))

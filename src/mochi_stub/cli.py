@@ -276,7 +276,6 @@ def _pid_file_of(port: int) -> Path:
 
 
 def _running(path: Path) -> Running | None:
-    """Return the running server with this PID file, or None. Delete a stale PID file."""
     if not path.exists():
         return None
     descriptor = _lock(path)
@@ -329,7 +328,6 @@ def _terminate(path: Path) -> Running | None:
 
 
 def _claim(path: Path, url: str, arguments: Sequence[str]) -> None:
-    """Lock the PID file for this process. Write the server's URL and arguments to a file next to it."""
     descriptor = _lock(path)
     if descriptor is None:
         raise OSError(f"{path} is the PID file of a running server; stop it, or choose another --pid-file")

@@ -75,6 +75,5 @@ def _second(seconds: int) -> str:
     return strftime("%Y-%m-%dT%H:%M:%S", gmtime(seconds))
 
 
-def quoted(value: str) -> str:
-    """Return the string in quotes, with escapes like those of Go's `%q`."""
-    return encode_basestring(value)
+quoted = encode_basestring
+"""Return a text in quotes, with escapes like those of Go's `%q`."""

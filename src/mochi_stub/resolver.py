@@ -89,7 +89,6 @@ def with_pace(reply: Reply, settings: ReplySettings, model: Model, prompt: Promp
 
 
 def _insert(reply: Reply, count: int, inserted: Part) -> Reply:
-    """Insert a part after the first `count` chunks of the reply, or at its end if it has fewer chunks."""
     parts: list[Part] = []
     for index, part in enumerate(reply.parts):
         if not isinstance(part, (Reasoning, Text)):

@@ -105,7 +105,6 @@ def content_of(result: "mcp_types.CallToolResult") -> ToolContent:
 
 
 def _text_of(block: "mcp_types.ContentBlock", images: list[Image], limit: int) -> str:
-    """Return the text or the description of a content block. Add its image to ``images``, up to ``limit`` images."""
     if block.type == "text":
         return block.text
     if block.type == "resource_link":

@@ -10,18 +10,14 @@ from collections.abc import Mapping
 from itertools import product
 from typing import TypeAlias
 
-import orjson
-
 from mochi_stub.handlers import ANY, Handler, Result, Routes, Stub
 from mochi_stub.http import Headers, HttpResponse, Request
-from mochi_stub.journal import Exchange
-from mochi_stub.json_encoding import dumps
 from mochi_stub.providers.anthropic import API as ANTHROPIC
 from mochi_stub.providers.gemini import API as GEMINI
 from mochi_stub.providers.ollama import ROUTES as OLLAMA_ROUTES
 from mochi_stub.providers.ollama.models import error_response
 from mochi_stub.providers.openai import API as OPENAI
-from mochi_stub.providers.provider_pipeline import JSON, Api, always
+from mochi_stub.providers.provider_pipeline import JSON, Api, always, json_response
 from mochi_stub.reply import HttpError
 
 Match: TypeAlias = "tuple[Api, Mapping[str, Handler]]"
@@ -29,14 +25,10 @@ Match: TypeAlias = "tuple[Api, Mapping[str, Handler]]"
 
 def requests(stub: Stub, _request: Request) -> Result:
     """Handle `GET /stub/requests`: return the journal, newest request last."""
-    rows = b",".join(_row(exchange) for exchange in stub.journal.exchanges())
-    return HttpResponse(200, b'{"requests":[' + rows + b"]}", JSON)
-
-
-def _row(exchange: Exchange) -> bytes:
-    row = {**vars(exchange), "duration_ms": round(exchange.duration * 1000, 3)}
-    del row["duration"]
-    return dumps(row).encode()
+    rows = [{**vars(each), "duration_ms": round(each.duration * 1000, 3)} for each in stub.journal.exchanges()]
+    for row in rows:
+        del row["duration"]
+    return json_response({"requests": rows})
 
 
 def clear(stub: Stub, _request: Request) -> Result:
@@ -60,7 +52,7 @@ def state(stub: Stub, _request: Request) -> Result:
     ]
     names = ("loads", "reloads", "truncations", "queued", "waiting")
     counters = {name: getattr(stub.scheduler, name) for name in names}
-    return HttpResponse(200, orjson.dumps({"models": models, **counters, "in_flight": stub.journal.running}), JSON)
+    return json_response({"models": models, **counters, "in_flight": stub.journal.running})
 
 
 def refusal(stub: Stub, request: Request, error: HttpError) -> HttpResponse:

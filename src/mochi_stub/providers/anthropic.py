@@ -256,7 +256,6 @@ class MessageEvents(pipeline.EventEncoder):
         return _event("content_block_delta", index=self.index, delta=delta)
 
     def _close(self) -> str:
-        """Return the events that end the current block, if a block is open. A thinking block gets a signature."""
         if self.open is None:
             return ""
         signature = {"type": "signature_delta", "signature": self._signature(self.index)}

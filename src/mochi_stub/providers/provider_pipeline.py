@@ -122,7 +122,6 @@ def fit_prompt(
 
 
 def _without_middle(messages: Iterable[Message], start: int, length: int) -> tuple[Message, ...]:
-    """Return the messages without the `length` characters that follow the first `start` characters."""
     kept = []
     for message in messages:
         before, rest = message.content[:start], message.content[start:]

@@ -255,7 +255,6 @@ def _type(schema: Mapping[str, Any]) -> str:
 
 
 def _merged(first: Mapping[str, Any], second: Mapping[str, Any]) -> dict[str, Any]:
-    """Merge two schemas into one. Except for properties, the second schema has priority."""
     properties = {**_mapping(first.get("properties")), **_mapping(second.get("properties"))}
     required = [*_list(first.get("required")), *_list(second.get("required"))]
     own = {name: value for name, value in (("properties", properties), ("required", required)) if value}
@@ -279,7 +278,6 @@ def _number(schema: Mapping[str, Any], offset: int, *, whole: bool) -> int | flo
 
 
 def _least(minimum: Any, above: Any, sign: int, whole: bool) -> float:
-    """Return the lowest number that an inclusive and an exclusive limit allow. If `sign` is -1, negate both limits."""
     least: list[float] = [-math.inf]
     if _finite(minimum):
         least.append(math.ceil(minimum * sign) if whole else minimum * sign)

@@ -281,7 +281,6 @@ class SessionDirectory:
                 yield self._current(session_id) or self.read(session_id)
 
     def _create_file(self, session: ChatSession, images: Sequence[Image]) -> ChatSession | None:
-        """Write the file of a new session. Return None if the session id is in use."""
         session_id, record = session.session_id, SessionRecord.of(session)
         with self._thread_lock(session_id):
             if os.path.lexists(self._file(session_id)):
@@ -291,7 +290,6 @@ class SessionDirectory:
                 return self._cache_written(session_id, self._save(session_id, None, record))
 
     def _save(self, session_id: str, before: FileSnapshot | None, record: SessionRecord) -> FileSnapshot:
-        """Write the whole session file, then remove the turn log. A log that remains after a crash has no effect."""
         written = atomic_files.write(self._file(session_id), record.file())
         if before and before.log:
             self._log(session_id).unlink(missing_ok=True)
@@ -325,7 +323,6 @@ class SessionDirectory:
         return self._visible(session_id, stored).session()
 
     def _visible(self, session_id: str, stored: FileSnapshot) -> SessionRecord:
-        """Return the record: during a turn without the partial answer, otherwise after crash recovery."""
         record = stored.record
         return record.with_partial(None) if session_id in self.turns else record.after_crash()
 

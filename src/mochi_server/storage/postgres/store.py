@@ -345,7 +345,6 @@ class PostgresSessionStore(rules.SessionStore):
         raise errors.StorageFailed(f"read session {session_id}", OSError(5, "some of its messages are missing"))
 
     async def _is_abandoned(self, connection: Connection, session_id: str) -> bool:
-        """Return whether no live process has locked the session. If true, a partial answer needs crash recovery."""
         if session_id in self.locked_sessions:
             return False
         return not await locked_names(connection, self._collection, [session_id])

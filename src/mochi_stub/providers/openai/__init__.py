@@ -223,7 +223,6 @@ class ChatChunks(ChunkEncoder):
 
 
 def _by_choice(parts: Sequence[Part]) -> dict[int, Reply]:
-    """Return the choices of a reply by index. Parts before the first `Choice` belong to the choice 0."""
     index, found = 0, defaultdict[int, list[Part]](list)
     for part in parts:
         index = part.index if isinstance(part, Choice) else index
