@@ -480,7 +480,7 @@ def test_chat_has_log_probabilities_of_its_tokens(stub: StubServer, model: str, 
 
 @pytest.mark.parametrize("stream", [True, False])
 def test_completion_has_log_probabilities_of_its_tokens(stub: StubServer, stream: bool) -> None:
-    body = {"model": "mochi", "prompt": ["hé", "ab"], "logprobs": 2, "echo": True, "stream": stream}
+    body: Any = {"model": "mochi", "prompt": ["hé", "ab"], "logprobs": 2, "echo": True, "stream": stream}
     with openai_client(stub) as client:
         created: Any = client.completions.create(**body)
         choices = [choice for chunk in (created if stream else [created]) for choice in chunk.choices]

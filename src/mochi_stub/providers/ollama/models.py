@@ -260,7 +260,8 @@ def stored_digests(stub: Stub) -> set[str]:
 
 
 def pull(stub: Stub, _request: Request, body: dict[str, Any]) -> Result:
-    name, steps = valid_name(requested_name(body)), [{"status": "pulling manifest"}]
+    name = valid_name(requested_name(body))
+    steps: list[Step] = [{"status": "pulling manifest"}]
     model = find(stub.models, name) or find(stub.registry.declared, name)
     if model is None:
         return progress(body, steps, Failure("pull model manifest: file does not exist"))
