@@ -36,6 +36,10 @@ __all__ += ["Choice", "Cut", "Durations", "Failure", "Gate", "Logprob", "Pace", 
 __all__ += ["ToolCall", "ToolCalls", "Usage"]
 
 
+def __dir__() -> list[str]:
+    return sorted(__all__)
+
+
 def __getattr__(name: str) -> Any:
     for module in _MODULES if name in __all__ else ():
         value = getattr(import_module(f"mochi_stub.{module}"), name, None)

@@ -238,7 +238,6 @@ class McpServers:
             await asyncio.wait(pending, timeout=seconds)
 
     def _tools_of(self, server: McpServer, taken: dict[str, Tool]) -> tuple[dict[str, Tool], list[str]]:
-        """Return the tools of ``server`` by name, and the problems of the server. None of the names is in ``taken``."""
         tools: dict[str, Tool] = {}
         problems = server.problems
         used = {*taken, *self._reserved}

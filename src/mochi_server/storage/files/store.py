@@ -35,7 +35,6 @@ def _in_thread(
 
 
 async def _run(work: Callable[[], _Result]) -> _Result:
-    """Run ``work`` in a worker thread, and repeat it while another program is writing its session file."""
     deadline = asyncio.get_running_loop().time() + _EDIT_WAIT_SECONDS
     while True:
         try:
