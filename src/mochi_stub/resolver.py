@@ -89,7 +89,6 @@ def with_pace(reply: Reply, settings: ReplySettings, model: Model, prompt: Promp
 
 
 def _insert(reply: Reply, count: int, inserted: Part) -> Reply:
-    """Insert a part after the first `count` chunks of the reply, or at its end if it has fewer chunks."""
     parts: list[Part] = []
     for index, part in enumerate(reply.parts):
         if not isinstance(part, (Reasoning, Text)):
@@ -168,7 +167,6 @@ def _rounds(user_text: str, prompt: Prompt) -> list[list[Part]] | None:
 
 
 def _parse_block(text: str) -> Any:
-    """Return the parsed JSON of the first instruction block, or None. Its strings may contain nested blocks."""
     rest = text.partition(_START)[2]
     for end in re.finditer(re.escape(_END), rest):
         with suppress(orjson.JSONDecodeError):

@@ -16,10 +16,11 @@ import anyio
 
 from mochi_server.mcp.config import LocalServer, McpConfig, RemoteServer, ServerConfig, read_config
 from mochi_server.mcp.session import DISCONNECTED, McpSession, limit_wait
-from mochi_server.mcp.tool_mapping import McpTool, SchemaChecks
+from mochi_server.mcp.tool_mapping import McpTool
 from mochi_server.tools.discovery import RESERVED_NAMES, Tool, ToolCatalogue
 from mochi_server.tools.execution import ToolContent, ToolRaised, shorten
 from mochi_server.tools.loader import Problem
+from mochi_server.util.schema_checks import SchemaChecks
 from mochi_server.util.text import SecretMasker
 
 if TYPE_CHECKING:
@@ -47,7 +48,6 @@ class McpServer:
         self.name = name
         self.location = config.location
         self.tools: list[McpTool] = []
-        self.has_inherited = False
         self.closed = False
         self._tool_problems: list[str] = []
         self._config = config
@@ -64,12 +64,6 @@ class McpServer:
     def problems(self) -> list[str]:
         """Current problems of the server, with its secrets masked."""
         return [*filter(None, [self.session.problem]), *self._tool_problems]
-
-    def inherit_tools(self, old: "McpServer | None") -> None:
-        """Offer the tools from before a reload until this server has listed its own, if its configuration is equal."""
-        self.has_inherited = old is not None and old._config == self._config
-        if old is not None and self.has_inherited:
-            self.tools, self._tool_problems = old.tools, old._tool_problems
 
     def start(self) -> None:
         """Start connecting. If the connection ends, the next call reconnects, or a remote server after a pause."""
@@ -167,8 +161,7 @@ class McpServers:
     def __init__(self, directory: Path | None, reserved: Iterable[str] = ()) -> None:
         self._directory = directory
         self._reserved = RESERVED_NAMES | set(reserved)
-        self.config = McpConfig()
-        """Content of ``mcp.json`` when it was last read."""
+        self.config = McpConfig()  # content of mcp.json when it was last read
         self.checks = SchemaChecks()
         self._is_open = False
         self._servers: dict[str, McpServer] = {}
@@ -196,7 +189,7 @@ class McpServers:
     async def add_tools(self, catalogue: ToolCatalogue) -> ToolCatalogue:
         """Return a copy of ``catalogue`` with the tools, groups and problems of the MCP servers added."""
         await self.open()
-        await self._wait_for(server for server in self._servers.values() if not server.has_inherited)
+        await self._wait_for(self._servers.values())
         tools, groups = dict(catalogue.tools), dict(catalogue.groups)
         self._owners |= {name: ("", name) for name in tools}
         problems = [*catalogue.problems, *self.config.problems]
@@ -235,8 +228,7 @@ class McpServers:
         # Stop the old servers first, because they may have exclusive use of a file or port.
         await asyncio.gather(*(server.retire() for server in old.values()))
         self._retired = [server for server in (*self._retired, *old.values()) if not server.closed]
-        for name, server in self._servers.items():
-            server.inherit_tools(old.get(name))
+        for server in self._servers.values():
             server.start()
 
     async def _wait_for(self, servers: Iterable[McpServer]) -> None:
@@ -246,7 +238,6 @@ class McpServers:
             await asyncio.wait(pending, timeout=seconds)
 
     def _tools_of(self, server: McpServer, taken: dict[str, Tool]) -> tuple[dict[str, Tool], list[str]]:
-        """Return the tools of ``server`` by name, and the problems of the server. None of the names is in ``taken``."""
         tools: dict[str, Tool] = {}
         problems = server.problems
         used = {*taken, *self._reserved}

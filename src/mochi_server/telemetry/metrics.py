@@ -146,7 +146,6 @@ class Metrics(GatewayObserver):
 
 
 def _label(name: str, known: set[str]) -> str:
-    """Return ``name``, or "other" for a new name if ``known`` is full: each label value uses memory."""
     if name not in known and len(known) >= _MAX_NAMES:
         return _OTHER
     known.add(name)

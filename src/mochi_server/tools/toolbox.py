@@ -240,7 +240,6 @@ class FunctionToolbox:
         return self.tools.get(name)
 
     async def _bind(self, call: ToolInvocation, tool: Tool | None) -> BoundCall | ToolOutcome:
-        """Validate the arguments of a call. Return the outcome of the call if it cannot run."""
         if tool is None:
             names = ", ".join(self.tools) or "none"
             return failed(call, f"There is no tool named {call.name!r}. Available tools: {names}.", ToolNotFound.code)

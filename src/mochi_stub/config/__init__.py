@@ -349,7 +349,6 @@ def _watched(path: Path) -> WatchedFile[Config]:
 
 
 def _read(path: Path, data: bytes) -> tuple[Config, list[ConfigError]]:
-    """Return the valid entries as a configuration, and the errors of the others. Raises ConfigError for bad YAML."""
     problems: list[ConfigError] = []
     document = parse(data, str(path))
     top: dict[str, Any] = {}
