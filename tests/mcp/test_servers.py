@@ -1,10 +1,12 @@
 """Tools of MCP servers over HTTP: listing, approval, calls and denial; failing MCP servers."""
 
 import logging
+import os
+import signal
 import sys
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -253,6 +255,25 @@ def test_silent_server_delays_no_request_and_times_out(
         assert problems(api) == {"silent": f"MCP server {sys.executable}: it has not responded yet"}
         until(lambda: "not responded" not in str(problems(api)))
         assert problems(api) == {"silent": f"MCP server {sys.executable}: it did not respond within 0.3 seconds"}
+
+
+def test_silent_server_delays_no_call_of_another_server_after_a_reload(
+    stub: StubServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(all_servers, "START_TIMEOUT_SECONDS", 0)
+    write_mcp(tmp_path, hand=by_hand(tmp_path, "note"), silent=by_hand(tmp_path, "silent"))
+    with RunningServer(tmp_path, stub.url) as server, ThreadPoolExecutor() as pool:
+        api, other = server.api(timeout=30), server.api(timeout=30)
+        until(lambda: "note" in api.ok(api.http.get("/tools"))["tools"], 30)
+        session_id = session_with(api)
+        monkeypatch.setattr(all_servers, "START_TIMEOUT_SECONDS", 30)
+        reload = pool.submit(other.http.post, "/tools/reload")
+        until(lambda: len(started(tmp_path)) == 4)
+        assert called(api, "note", session_id, text="on")["result"] == "on"
+        assert not reload.done()
+        for process in started(tmp_path):
+            with suppress(ProcessLookupError):
+                os.kill(process, signal.SIGKILL)
 
 
 @pytest.fixture(scope="module")

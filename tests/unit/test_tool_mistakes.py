@@ -72,6 +72,32 @@ def test_scripts_are_never_executed(tmp_path: Path) -> None:
     assert not (directory / "forever.ran").exists()
 
 
+@pytest.mark.parametrize(
+    ("source", "places"),
+    [
+        ("from .dice import roll\nfrom .coins import roll", "dice (line 1), coins (line 2)"),
+        ("from .dice import *\nfrom .coins import *", "dice (line 1), coins (line 2)"),
+        ("from .dice import roll\ndef roll() -> int:\n    'Roll.'\n    return 1", "dice (line 1), line 2"),
+    ],
+)
+def test_name_that_is_defined_twice_is_a_problem(tmp_path: Path, source: str, places: str) -> None:
+    directory = write_tools(tmp_path, f"{source}\n__all__ = ['roll']", dice=ROLL, coins=ROLL)
+    assert problems(directory) == [
+        Problem("roll", f"__init__.py defines it more than once: {places}. Only the last one is used. Rename one")
+    ]
+
+
+def test_function_that_a_file_defines_twice_is_a_problem(tmp_path: Path) -> None:
+    first, second = "def roll() -> int:\n    'Roll.'\n    return 1\n", "def roll() -> int:\n    'Roll.'\n    return 2\n"
+    assert problems(write_tools(tmp_path, EXPORTED, dice=first + second)) == [
+        Problem("roll", "dice.py defines it more than once: line 1, line 4. Only the last one is used. Rename one")
+    ]
+
+
+def test_name_that_is_imported_twice_from_one_file_is_no_problem(tmp_path: Path) -> None:
+    assert problems(write_tools(tmp_path, f"from .dice import *\n{EXPORTED}", dice=ROLL)) == []
+
+
 def test_concatenated_lists_lose_only_the_tools_of_a_broken_file(tmp_path: Path) -> None:
     init = "from . import broken, dice\nfrom .dice import roll\n__all__ = [*broken.__all__, *dice.__all__]"
     dice = f"__all__ = ['roll']\n{textwrap.dedent(ROLL)}"

@@ -16,7 +16,7 @@ import yaml
 from mochi_server.cli import print_text
 from mochi_server.cli.store_copy import open_stores
 from mochi_server.client import MochiClient
-from mochi_server.client.types import Decision
+from mochi_server.client.client import Decision
 from mochi_server.config import CODE_DIRECTORIES, MochiServerSettings
 from mochi_server.events import ToolConfirmationRequired, ToolResult, TurnError
 from mochi_server.sessions.session import ChatSession

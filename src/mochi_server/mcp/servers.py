@@ -48,6 +48,7 @@ class McpServer:
         self.name = name
         self.location = config.location
         self.tools: list[McpTool] = []
+        self.has_inherited = False
         self.closed = False
         self._tool_problems: list[str] = []
         self._config = config
@@ -64,6 +65,12 @@ class McpServer:
     def problems(self) -> list[str]:
         """Current problems of the server, with its secrets masked."""
         return [*filter(None, [self.session.problem]), *self._tool_problems]
+
+    def inherit_tools(self, old: "McpServer | None") -> None:
+        """Offer the tools from before a reload until this server has listed its own, if its configuration is equal."""
+        self.has_inherited = old is not None and old._config == self._config
+        if old is not None and self.has_inherited:
+            self.tools, self._tool_problems = old.tools, old._tool_problems
 
     def start(self) -> None:
         """Start connecting. If the connection ends, the next call reconnects, or a remote server after a pause."""
@@ -189,7 +196,7 @@ class McpServers:
     async def add_tools(self, catalogue: ToolCatalogue) -> ToolCatalogue:
         """Return a copy of ``catalogue`` with the tools, groups and problems of the MCP servers added."""
         await self.open()
-        await self._wait_for(self._servers.values())
+        await self._wait_for(server for server in self._servers.values() if not server.has_inherited)
         tools, groups = dict(catalogue.tools), dict(catalogue.groups)
         self._owners |= {name: ("", name) for name in tools}
         problems = [*catalogue.problems, *self.config.problems]
@@ -228,7 +235,8 @@ class McpServers:
         # Stop the old servers first, because they may have exclusive use of a file or port.
         await asyncio.gather(*(server.retire() for server in old.values()))
         self._retired = [server for server in (*self._retired, *old.values()) if not server.closed]
-        for server in self._servers.values():
+        for name, server in self._servers.items():
+            server.inherit_tools(old.get(name))
             server.start()
 
     async def _wait_for(self, servers: Iterable[McpServer]) -> None:

@@ -4,6 +4,7 @@ import ast
 import logging
 import re
 import threading
+from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
@@ -181,7 +182,7 @@ def _make_tool(name: str, function: Any, marks: Collection[str]) -> Tool:
 
 
 def find_mistakes(directory: Path, exported: Collection[str] | None) -> Iterator[Problem]:
-    """Yield each syntax error, and each function that looks like a tool and is not ``exported``.
+    """Yield each syntax error, name that is defined twice, and function that looks like a tool and is not ``exported``.
 
     No file is imported. If ``exported`` is None, every function may be exported.
     """
@@ -193,6 +194,8 @@ def find_mistakes(directory: Path, exported: Collection[str] | None) -> Iterator
                 trees[name] = parse_file(path)
             except SyntaxError as error:
                 yield Problem(name, describe(error, error.lineno))
+    for file, tree in trees.items():
+        yield from _duplicates(file, tree, trees)
     if exported is not None:
         yield from _not_exported(trees, exported)
 
@@ -202,6 +205,28 @@ def _files(folder: Path, directory: Path) -> Iterator[Path]:
         with suppress(OSError, RuntimeError):  # links in a circle
             if not leads_out(path, directory):
                 yield from _files(path, directory) if path.is_dir() else [path]
+
+
+def _duplicates(file: str, tree: ast.Module, trees: Mapping[str, ast.Module]) -> Iterator[Problem]:
+    """Yield a problem for each public name that a file defines, or ``__init__.py`` imports, more than once."""
+    origins: dict[str, dict[str, str]] = defaultdict(dict)
+    for node in tree.body:
+        if isinstance(node, _Function) and not node.name.startswith("_"):
+            origins[node.name][f"line {node.lineno}"] = f"line {node.lineno}"
+        elif isinstance(node, ast.ImportFrom) and file == _INIT:
+            for name in _imported_names(node, trees):
+                origins[name][f"{node.level} {node.module}"] = f"{node.module or '.'} (line {node.lineno})"
+    for name, places in origins.items():
+        if len(places) > 1:
+            text = f"{file} defines it more than once: {', '.join(places.values())}"
+            yield Problem(name, f"{text}. Only the last one is used. Rename one")
+
+
+def _imported_names(node: ast.ImportFrom, trees: Mapping[str, ast.Module]) -> list[str]:
+    if node.names[0].name != "*":
+        return [alias.asname or alias.name for alias in node.names]
+    tree = trees.get(f"{str(node.module).replace('.', '/')}.py", ast.Module([], []))
+    return [function.name for function in _typed_functions(tree)]
 
 
 def _not_exported(trees: Mapping[str, ast.Module], exported: Collection[str]) -> Iterator[Problem]:
