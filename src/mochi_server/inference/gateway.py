@@ -345,11 +345,11 @@ class ModelGateway:
 
     @property
     def windows(self) -> WindowRegistry:
-        return (self._only or self.client.first).windows
+        return (self._only or self.client.up[0]).windows
 
     @property
     def slots(self) -> Slots:
-        return (self._only or self.client.first).slots
+        return (self._only or self.client.up[0]).slots
 
     def _at(self, host: Host) -> "ModelGateway":
         """Return this gateway for requests to one host only."""
@@ -411,7 +411,7 @@ class ModelGateway:
 
     async def loaded_window(self, model: str) -> int | None:
         """Return the window with which Ollama has loaded a model, or None if it is not loaded or unknown."""
-        host = self._only or self.client.first
+        host = self._only or self.client.up[0]
         return (await host.client.loaded_windows() or {}).get(qualified_name(model))
 
     def allocate(
@@ -457,7 +457,7 @@ class ModelGateway:
                 with host.assigned(request.payload["model"]):
                     result = await self._until_accepted(request, partial(attempt, host))
                 host.pause = MIN_PAUSE
-                fleet.restore(host)
+                host.failure = None
                 return result
             except _AnswerLost as lost:
                 error = lost.args[0]
