@@ -30,7 +30,6 @@ class HostModel:
     """Measurements of one model on one host, and the sessions whose prompts the slots of the model hold."""
 
     capacity: int = 1  # number of prompts that the slots are known to hold
-    most: int | None = None  # number of prompts that they hold at most, or None if unknown
     requests: int = 0  # running and waiting requests of this server
     speed: float | None = None  # in tokens per second
     load_seconds: float | None = None
@@ -44,8 +43,6 @@ class HostModel:
             others = len(self.held) - [*self.held].index(session_id) - 1
         if session_id:
             self.held[session_id] = self.held.pop(session_id, 0)
-        while self.most is not None and len(self.held) > self.most:
-            del self.held[next(iter(self.held))]
         return before, others
 
     def record(self, session_id: str, begun: tuple[int, int], last: Mapping[str, Any], seconds: float) -> None:
@@ -64,10 +61,9 @@ class HostModel:
             return
         if number(cached) >= min(before, count) * _KEPT_RATIO:
             self.capacity = max(self.capacity, others + 1)
-            self.most = self.most and max(self.most, self.capacity)
         elif others:
-            self.most = others
             self.capacity = min(self.capacity, others)
+            self.held = dict([*self.held.items()][-others:])  # the others have taken the slots of earlier sessions
 
 
 @dataclass(eq=False)
