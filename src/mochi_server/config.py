@@ -86,9 +86,7 @@ class MochiServerSettings(BaseSettings):
         description="URL of Ollama. A host name alone means port 11434. `OLLAMA_HOST` changes the default.",
     )
     ollama_slots: int | None = Field(
-        None,
-        ge=1,
-        description="Requests that each Ollama host takes at a time. Others wait in this server. The default is no limit.",
+        None, ge=1, description="Requests that each Ollama host takes at a time. Others wait. The default is no limit."
     )
     max_queue: int = Field(
         512, ge=1, description="Limit of requests that wait for a slot of `MOCHI_OLLAMA_SLOTS`. New turns are refused."
