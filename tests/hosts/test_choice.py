@@ -15,6 +15,8 @@ from tests.support.stub import chats
 
 LONG = "word " * 60
 
+pytestmark = pytest.mark.one_process("looks at what one server knows of its hosts")
+
 
 def answering(stubs: list[StubServer]) -> list[int]:
     """Return how many answers each stub has given."""
@@ -100,6 +102,15 @@ def test_pinned_session_uses_only_its_host(start: Start, stubs: list[StubServer]
         api.send_message(session_id, "Hello!")
         assert answering(stubs) == counts
         assert last_host(api, session_id) == {"name": name, "reason": "pinned"}
+
+
+def test_pin_can_be_removed_while_the_hosts_are_down(start: Start, stubs: list[StubServer]) -> None:
+    api = start(f"a={stubs[0].url}", f"b={stubs[1].url}").api()
+    session_id = api.create_session("mochi")["session_id"]
+    api.ok(api.http.patch(f"/sessions/{session_id}", json={"ollama_host": "a"}))
+    for stub in stubs:
+        stub.stop()
+    assert api.ok(api.http.patch(f"/sessions/{session_id}", json={"ollama_host": None}))["ollama_host"] is None
 
 
 def test_pin_to_an_unknown_host_is_refused(start: Start, stubs: list[StubServer]) -> None:
