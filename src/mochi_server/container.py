@@ -14,7 +14,7 @@ from mochi_server.chat.approvals import ApprovalService
 from mochi_server.chat.conversation import Conversations, StorageRetry
 from mochi_server.chat.engine import ChatEngine, RunRegistry
 from mochi_server.chat.model_answerer import ModelAnswers, ToolLoopLimits
-from mochi_server.config import MochiServerSettings
+from mochi_server.config import MochiServerSettings, hosts_file
 from mochi_server.constants import AGENT_TOOL
 from mochi_server.errors import NotReady, ShuttingDown, StorageFailed
 from mochi_server.inference.gateway import ModelGateway
@@ -40,22 +40,23 @@ class Services:
 
     def __init__(self, settings: MochiServerSettings, ollama_client: ChatClient | None = None) -> None:
         self.metrics = metrics = Metrics()
-        self.client = client = (
-            InjectedOllamaClient(ollama_client, settings.ollama_host)
-            if ollama_client
-            else AsyncOllamaClient(
-                settings.ollama_host,
-                connect_timeout=settings.ollama_connect_timeout_seconds,
-                stall_timeout=settings.ollama_stall_timeout_seconds,
-                can_install=settings.env != "test",
-            )
+        connect = partial(
+            AsyncOllamaClient,
+            connect_timeout=settings.ollama_connect_timeout_seconds,
+            stall_timeout=settings.ollama_stall_timeout_seconds,
+            can_install=settings.env != "test",
         )
         self.gateway = gateway = ModelGateway(
-            client,
+            InjectedOllamaClient(ollama_client, settings.ollama_host) if ollama_client else connect,
+            hosts=lambda: settings.hosts()[: 1 if ollama_client else None],
+            hosts_file=hosts_file(settings.ollama_hosts, settings.data_dir),
+            slots=settings.ollama_slots,
+            max_queue=settings.max_queue,
             dynamic=settings.dynamic_context_window_enabled,
             initial=settings.initial_context_window,
             observer=metrics,
         )
+        self.client = gateway.client
         self.stores = build_stores(settings, settings.resolved_advertise_url if settings.store_url else "")
         self.store, self.agent_chats = self.stores.chats, self.stores.agents
         retry = StorageRetry(settings.store_retry_seconds)
@@ -120,6 +121,7 @@ class Services:
         metrics.set_sources(
             lambda: len(running()), lambda: sum(run.subscribers for run in running()), lambda: self.stores.connected
         )
+        metrics.hosts = lambda: [(host.name, host.state, host.queue.waiting) for host in self.client.hosts]
 
     async def open(self) -> None:
         """Open the stores and start to connect to MCP servers. Raises ``MochiError`` if the stores cannot be used."""

@@ -19,6 +19,7 @@ from mochi_server.errors import BlobNotFound, ContextOverflow, MochiError
 from mochi_server.events import ChatEvent, ContextCompacted, Publish, Status, TurnWarning
 from mochi_server.inference.gateway import Exchange, FixedPrompt, ModelGateway, ModelRequest, payload_without_thinking
 from mochi_server.inference.structured import StructuredRequest
+from mochi_server.inference.waiting import Ticket
 from mochi_server.inference.windows import Allocation, PromptSize, manual_window
 from mochi_server.ollama.payloads import chat_payload
 from mochi_server.ollama.transport import Line, OnLines
@@ -87,6 +88,7 @@ class ModelCall:
     model: ModelInfo
     session: ChatSession
     generation: GenerationOptions
+    ticket: Ticket = field(default_factory=Ticket)
 
     def __post_init__(self) -> None:
         defaults, generation = self.session.metadata, self.generation
@@ -158,6 +160,7 @@ class ModelCall:
         request = ModelRequest(
             allocation=self.allocation, payload=payload, prompt=prompt, exchange=exchange, report=self._report
         )
+        request = replace(request, session_id=self.session.session_id, ticket=self.ticket)
         answer = await self.gateway.send(request, on_lines)
         if self.schema is not None:  # a reference cycle, which would keep the turn in memory until a full collection
             self._last = request, answer.prompt
@@ -194,8 +197,8 @@ class ModelCall:
             self._warned.add(code)
             self.publish([TurnWarning(code, text)])
 
-    def _report(self, status: str) -> None:
-        self.publish([Status(status, round(time.monotonic() - self._began, 3))])
+    def _report(self, status: str, position: int | None = None, host: str | None = None) -> None:
+        self.publish([Status(status, round(time.monotonic() - self._began, 3), position, host)])
 
 
 @dataclass(eq=False)

@@ -112,6 +112,7 @@ class SessionPatch(SessionDefaults, json_schema_extra={"examples": [{"title": "P
     model: ModelName | SkipJsonSchema[None] = Field(None, description="Chat model of Ollama. The tag is optional.")
     summary_model: ModelName | None = Field(None, description="Model for summaries if `model` cannot write them.")
     context_window: WindowOverride | None = Field(None, description="Null restores the automatic window.")
+    ollama_host: str | None = Field(None, description="Name of the only Ollama host that may answer. Null: any host.")
 
     def changes(self) -> dict[str, Any]:
         """Return the fields that the request contains, as a mapping of names to values."""
@@ -164,6 +165,7 @@ class Session(BaseModel):
     keep_alive: str | float | None
     think: bool | str | None
     format: str | dict[str, Any] | None
+    ollama_host: str | None
 
 
 class SessionChanged(Session):
@@ -313,6 +315,11 @@ class SessionStatus(BaseModel):
     system_prompt_file: str | None
     summary: dict[str, Any] | None
     summary_model: str | None
+    ollama_host: str | None = Field(description="Host to which the session is pinned, or null.")
+    last_host: dict[str, str] | None = Field(
+        description="`name` of the host of the latest turn, and the `reason` of the choice: `only_host`, `pinned`, "
+        "`prompt_cached`, `least_time`, `hash` (equal times), `only_up` or `failover`. Null if unknown."
+    )
 
     @classmethod
     def of(cls, state: SessionState) -> "SessionStatus":
@@ -334,6 +341,8 @@ class SessionStatus(BaseModel):
             system_prompt_file=session.system_prompt.get("source_file") if session.system_prompt else None,
             summary=metadata.summary,
             summary_model=metadata.summary_model,
+            ollama_host=metadata.ollama_host,
+            last_host={"name": state.host.name, "reason": state.host.reason} if state.host else None,
         )
 
 
