@@ -1,6 +1,8 @@
 """Services of one server, built from its settings. This module does not import the web framework."""
 
 import asyncio
+import logging
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
@@ -29,11 +31,14 @@ from mochi_server.services.summary_model import SummaryModelManager
 from mochi_server.services.system_prompts import SystemPromptService
 from mochi_server.sessions.store import Stores
 from mochi_server.storage.files.store import FileStores
+from mochi_server.telemetry.logging import FIELDS
 from mochi_server.telemetry.metrics import Metrics, record_turn
 from mochi_server.tools.discovery import ToolDiscoveryService
 from mochi_server.tools.execution import ToolExecutionService
 from mochi_server.tools.registry import ToolRegistry
 from mochi_server.util.installation import install_command
+
+logger = logging.getLogger(__name__)
 
 
 class Services:
@@ -138,7 +143,16 @@ class Services:
 
     async def drain(self) -> None:
         """Refuse new turns and comparisons. Wait for the running ones, and end those that exceed the grace period."""
+        turns, began = self.runs.cache.running(), time.monotonic()
+        logger.info("Draining began turns=%s", len(turns), extra={FIELDS: {"turns": len(turns)}})
         await asyncio.gather(self.runs.drain(), self.compare.drain())
+        cancelled, ms = sum(run.state == "cancelled" for run in turns), round((time.monotonic() - began) * 1000)
+        fields = {"turns": len(self.runs.cache.running()), "cancelled": cancelled, "duration_ms": ms}
+        logger.info(
+            "Draining ended turns=%(turns)s cancelled=%(cancelled)s duration_ms=%(duration_ms)s",
+            fields,
+            extra={FIELDS: fields},
+        )
 
     async def end_turns(self) -> None:
         """End running turns and comparisons now."""

@@ -19,6 +19,7 @@ from mochi_server.errors import ConfirmationTimeout, OllamaUnreachable, ToolExec
 from mochi_server.inference.gateway import GatewayObserver
 from mochi_server.ollama.payloads import qualified_name
 from mochi_server.sessions.types import Message
+from mochi_server.telemetry.logging import FIELDS, KEY
 from mochi_server.util.clock import timestamp
 
 M = TypeVar("M", Counter, Gauge, Histogram)
@@ -167,9 +168,33 @@ def record_turn(metrics: Metrics, run: Run, *, trace_content: bool = False) -> N
     metrics.turn_ended(run.state, seconds, run.result.stored, failure.code if failure else None)
     if _SDK in sys.modules:
         _record_spans(run, ended - int(seconds * 1e9), ended, content=trace_content)
-    if failure is not None:
-        text = failure.message if isinstance(failure, OllamaUnreachable) else failure.code
-        logger.warning("Turn failed session_id=%s run_id=%s: %s", run.session_id, run.run_id, text)
+    _log_turn(run, seconds)
+
+
+def _log_turn(run: Run, seconds: float) -> None:
+    failure = run.failure
+    first_chunk = next(iter(run.result.first_chunks.values()), None)
+
+    def tokens(field: str) -> int | None:
+        counts = [message[field] for message in run.result.stored if message.get(field) is not None]
+        return sum(counts) if counts else None
+
+    fields = {
+        "session_id": run.session_id,
+        "run_id": run.run_id,
+        "outcome": run.state,
+        "error": failure and failure.code,
+        "key": KEY.get() or None,
+        "model": (run.result.answer or {}).get("model") or run.model,
+        "prompt_tokens": tokens("prompt_eval_count"),
+        "answer_tokens": tokens("eval_count"),
+        "cached_tokens": tokens("prompt_eval_cached_count"),
+        "time_to_first_token_ms": None if first_chunk is None else round(first_chunk * 1000),
+        "duration_ms": round(seconds * 1000),
+    }
+    text = " ".join(f"{name}={value}" for name, value in fields.items() if value is not None)
+    reason = f": {failure.message}" if isinstance(failure, OllamaUnreachable) else ""
+    logger.log(logging.WARNING if failure else logging.INFO, "Turn ended %s%s", text, reason, extra={FIELDS: fields})
 
 
 def _record_spans(run: Run, began: int, ended: int, *, content: bool) -> None:
