@@ -31,7 +31,7 @@ from mochi_server.services.summary_model import SummaryModelManager
 from mochi_server.services.system_prompts import SystemPromptService
 from mochi_server.sessions.store import Stores
 from mochi_server.storage.files.store import FileStores
-from mochi_server.telemetry.logging import FIELDS
+from mochi_server.telemetry.logging import log_event
 from mochi_server.telemetry.metrics import Metrics, record_turn
 from mochi_server.tools.discovery import ToolDiscoveryService
 from mochi_server.tools.execution import ToolExecutionService
@@ -123,6 +123,7 @@ class Services:
         self.transfers = ImportExportService(self.store, max_sessions=max_sessions, shutdown=shutdown)
         self.compare = CompareService(gateway, shutdown_grace=settings.shutdown_grace_seconds)
         running = self.runs.cache.running
+        metrics.waiting.set_function(gateway.tracker.waiting_turns)
         metrics.set_sources(
             lambda: len(running()), lambda: sum(run.subscribers for run in running()), lambda: self.stores.connected
         )
@@ -144,15 +145,10 @@ class Services:
     async def drain(self) -> None:
         """Refuse new turns and comparisons. Wait for the running ones, and end those that exceed the grace period."""
         turns, began = self.runs.cache.running(), time.monotonic()
-        logger.info("Draining began turns=%s", len(turns), extra={FIELDS: {"turns": len(turns)}})
+        log_event(logger, logging.INFO, "Draining began", turns=len(turns))
         await asyncio.gather(self.runs.drain(), self.compare.drain())
-        cancelled, ms = sum(run.state == "cancelled" for run in turns), round((time.monotonic() - began) * 1000)
-        fields = {"turns": len(self.runs.cache.running()), "cancelled": cancelled, "duration_ms": ms}
-        logger.info(
-            "Draining ended turns=%(turns)s cancelled=%(cancelled)s duration_ms=%(duration_ms)s",
-            fields,
-            extra={FIELDS: fields},
-        )
+        cancelled, seconds = sum(run.state == "cancelled" for run in turns), time.monotonic() - began
+        log_event(logger, logging.INFO, "Draining ended", cancelled=cancelled, duration_ms=round(seconds * 1000))
 
     async def end_turns(self) -> None:
         """End running turns and comparisons now."""

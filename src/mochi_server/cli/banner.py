@@ -3,6 +3,7 @@
 import asyncio
 import logging
 import os
+import re
 import shlex
 from collections.abc import Awaitable, Iterator
 from pathlib import Path
@@ -18,6 +19,7 @@ from mochi_server.ollama.types import ModelInfo
 from mochi_server.tools.discovery import ToolCatalogue
 from mochi_server.util.net import is_loopback
 
+_OLDEST_OLLAMA = (0, 5)  # the first version with structured answers
 _TIMEOUT_SECONDS = 5  # for the import of tools and agents, which continues in the background
 
 _Result = TypeVar("_Result")
@@ -29,8 +31,9 @@ async def startup_banner(
     address: str, settings: MochiServerSettings, services: Services, generated_key: str | None = None
 ) -> str:
     """Return the text that the command prints when the server is ready."""
-    models, stores, catalogue, agents = await asyncio.gather(
+    models, version, stores, catalogue, agents = await asyncio.gather(
         _result_or_error(services.client.list_models()),
+        services.client.version(),
         _result_or_error(services.stores.check()),
         _within_timeout(services.tools.directory_tools()),
         _within_timeout(services.agents.directory_agents()),
@@ -41,6 +44,7 @@ async def startup_banner(
     is_open = not settings.api_keys and not is_loopback(settings.host)
     rows = [
         ("LLM" if test_mode else "Ollama", _ollama_row(models, services.client.endpoint.url)),
+        ("Problem", _outdated(version or "")),
         ("Sessions", _sessions_row(settings)),
         ("Workers", str(settings.workers)),
         ("Docs", f"{address}/docs"),
@@ -79,6 +83,14 @@ def _ollama_row(models: list[ModelInfo] | MochiError, url: str) -> str:
     if not models:
         return f"{url} has no chat model. Install one with `ollama pull qwen3`"
     return f"{url} with {_count(len(models), 'chat model')}"
+
+
+def _outdated(version: str) -> str | None:
+    """Return a problem if Ollama's version is too old. Builds without a version, such as 0.0.0, are not checked."""
+    numbers = tuple(map(int, re.findall(r"\d+", version)[:3]))
+    if not (0, 0, 0) < numbers < _OLDEST_OLLAMA:
+        return None
+    return f"Ollama {version} is too old. Update it to {'.'.join(map(str, _OLDEST_OLLAMA))} or newer"
 
 
 def _sessions_row(settings: MochiServerSettings) -> str:

@@ -5,7 +5,7 @@ import errno
 import os
 import signal
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from mochi_server import __version__
@@ -46,7 +46,7 @@ The documentation begins at docs/index.md of the project. A running server shows
 class _Parser(argparse.ArgumentParser):
     def error(self, message: str) -> NoReturn:
         """Print the error message in one line, without the usage text, and exit with code 2."""
-        self.exit(_print_error(message, {}, program=self.prog))
+        self.exit(_print_error(message, program=self.prog))
 
     def check_options(self, argv: Sequence[str]) -> None:
         """Exit with an error message if an option is unknown. The message suggests an option or a variable."""
@@ -70,6 +70,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.check_options(sys.argv[1:] if argv is None else argv)
     arguments = parser.parse_args(argv)
     options = {name: value for name in _FLAGS if (value := getattr(arguments, name)) is not None}
+    os.environ |= (
+        {"MOCHI_LOG_FORMAT": options["log_format"]} if "log_format" in options else {}
+    )  # for errors at the start
     command = arguments.command
     for name in (*_FLAGS, *_SWITCHES) if command else ():  # these belong to the server
         if getattr(arguments, name) != parser.get_default(name):
@@ -87,7 +90,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     except ValidationError as error:
         return _print_invalid_setting(error, options)
     except MochiError as error:
-        return _print_error(error.message, options if command is None else None, code=1)
+        return _print_error(error.message, code=1)
 
 
 def _exit_on_interrupt(clean_up: Callable[[], object] = lambda: None) -> None:
@@ -120,7 +123,7 @@ def _run(arguments: argparse.Namespace, options: dict[str, Any]) -> int:
         return _test_mode(options, arguments)
     for name in ("stub_speed", "stub_all_models"):
         if getattr(arguments, name) is not None:
-            return _print_error(f"{_flag(name)} requires --test-mode", options)
+            return _print_error(f"{_flag(name)} requires --test-mode")
     return _serve(settings, insecure=arguments.insecure)
 
 
@@ -181,7 +184,7 @@ def _test_mode(options: dict[str, Any], arguments: argparse.Namespace) -> int:
     """Serve with the bundled stub LLM instead of Ollama. Sessions are stored in a directory that is deleted at exit."""
     for name, reason in {"ollama_host": "has its own LLM", "workers": "has one process"}.items():
         if name in options:
-            return _print_error(f"{_flag(name)} cannot be combined with test mode, which {reason}", options)
+            return _print_error(f"{_flag(name)} cannot be combined with test mode, which {reason}")
     import logging
     from pathlib import Path
     from tempfile import TemporaryDirectory
@@ -227,7 +230,7 @@ def _serve(settings: "MochiServerSettings", *, insecure: bool) -> int:
     except OSError as error:
         advice = ". Stop the other program, or select a port with --port" if error.errno == errno.EADDRINUSE else ""
         text = f"cannot listen on {settings.host}:{settings.port}: {error.strerror or error}{advice}"
-        return _print_error(text, {"log_format": settings.log_format}, code=1)
+        return _print_error(text, code=1)
 
 
 def _migrate(settings: "MochiServerSettings") -> int:
@@ -276,15 +279,11 @@ def _print_invalid_setting(error: "ValidationError", options: dict[str, Any]) ->
         setting = OLLAMA_HOST
     value = without_credentials(problem["input"]) if isinstance(problem["input"], str) else repr(problem["input"])
     value = MASK if name == "api_keys" else value
-    return _print_error(f"{setting}: {problem['msg'].removeprefix('Value error, ')} (got {value})", options)
+    return _print_error(f"{setting}: {problem['msg'].removeprefix('Value error, ')} (got {value})")
 
 
-def _print_error(
-    message: str, options: Mapping[str, Any] | None = None, *, code: int = 2, program: str = "mochi-server"
-) -> int:
-    """Print an error of a command and return its exit code. ``options`` of the server make it a line of its log."""
+def _print_error(message: str, *, code: int = 2, program: str = "mochi-server") -> int:
     from mochi_server.telemetry.logging import as_log
 
-    log_format = "text" if options is None else options.get("log_format", os.environ.get("MOCHI_LOG_FORMAT", ""))
-    print(as_log(f"{program}: {message}", log_format, "CRITICAL"), file=sys.stderr)
+    print(as_log(f"{program}: {message}", os.environ.get("MOCHI_LOG_FORMAT", ""), "CRITICAL"), file=sys.stderr)
     return code

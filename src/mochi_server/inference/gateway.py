@@ -125,6 +125,7 @@ class TrackedRequest:
 
     model: str
     answering: bool = False
+    is_turn: bool = False
     started: float = field(default_factory=time.monotonic)
 
 
@@ -137,13 +138,16 @@ class RequestTracker:
         self._max_parallel: dict[str, int] = {}  # parallel answers so far, by model, as Ollama does not report slots
 
     @contextmanager
-    def request(self, model: str) -> Iterator[TrackedRequest]:
-        request = TrackedRequest(qualified_name(model))
+    def request(self, model: str, *, is_turn: bool = False) -> Iterator[TrackedRequest]:
+        request = TrackedRequest(qualified_name(model), is_turn=is_turn)
         self._running[request] = None
         try:
             yield request
         finally:
             del self._running[request]
+
+    def waiting_turns(self) -> int:
+        return sum(request.is_turn and not request.answering for request in self._running)
 
     def first_token(self, request: TrackedRequest) -> None:
         request.answering = True
@@ -290,7 +294,7 @@ class ModelGateway:
             client.loaded_windows, dynamic, observer.context_adjusted, initial, client.size_of
         )
         self.slots = Slots()
-        self._tracker = RequestTracker(observer.first_token)
+        self.tracker = RequestTracker(observer.first_token)
 
     async def find_model(self, name: str) -> ModelInfo:
         """Return the installed chat model ``name``. Raises ``ModelNotFound`` and the errors of ``send``."""
@@ -324,7 +328,7 @@ class ModelGateway:
             size, name = request.allocation.size, request.payload["model"]
             options = {"options": {"num_ctx": size}} if size else {}
             self.slots.begin(name)
-            with self._tracker.request(name):
+            with self.tracker.request(name):
                 try:
                     return await self.client.embed({**request.payload, **options})
                 except OllamaError as error:
@@ -365,14 +369,14 @@ class ModelGateway:
         body, limit = request.body(prompt)
         last: Line = {}
         with (
-            self._tracker.request(name) as tracked,
+            self.tracker.request(name, is_turn=request.report is not None) as tracked,
             reporting_status(lambda: self._status(tracked, allocation), request.report) as end_reports,
         ):
 
             def receive(lines: list[Line]) -> None:
                 if not tracked.answering:
                     end_reports()
-                    self._tracker.first_token(tracked)
+                    self.tracker.first_token(tracked)
                 on_lines(lines)
                 if lines[-1].get("done"):
                     nonlocal last
@@ -393,7 +397,7 @@ class ModelGateway:
 
     async def _status(self, request: TrackedRequest, allocation: Allocation) -> str:
         """Return the status of a waiting request. Ollama lists a model as soon as it begins to load it."""
-        if not self._tracker.is_queued(request, loaded=allocation.is_loaded):
+        if not self.tracker.is_queued(request, loaded=allocation.is_loaded):
             return "processing_prompt" if allocation.is_loaded else "loading_model"
         if allocation.is_loaded:
             return "queued"

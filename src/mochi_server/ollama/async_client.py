@@ -69,10 +69,15 @@ class AsyncOllamaClient:
 
     async def is_reachable(self) -> bool:
         """Return whether Ollama responds."""
+        return await self.version() is not None
+
+    async def version(self) -> str | None:
+        """Return Ollama's version, or None if Ollama does not respond within 2 seconds."""
         try:
-            return isinstance(await self._transport.call("GET", "/api/version", seconds=_PROBE_SECONDS), dict)
+            body = await self._transport.call("GET", "/api/version", seconds=_PROBE_SECONDS)
         except MochiError:
-            return False
+            return None
+        return str(body.get("version")) if isinstance(body, dict) else None
 
     async def list_models(self) -> list[ModelInfo]:
         """List the installed models that can chat, in Ollama's order."""

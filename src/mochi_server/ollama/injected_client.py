@@ -37,8 +37,8 @@ class InjectedOllamaClient(AsyncOllamaClient):
         super().__init__(host)
         self._injected = client
 
-    async def is_reachable(self) -> bool:
-        return True
+    async def version(self) -> str:
+        return "unknown"
 
     async def list_models(self) -> list[ModelInfo]:
         with _translating_errors():

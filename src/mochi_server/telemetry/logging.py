@@ -74,6 +74,12 @@ def configure(level: str, log_format: LogFormat, secrets: SecretMasker) -> None:
     threading.excepthook = lambda error: sys.excepthook(*error[:3])
 
 
+def log_event(logger: logging.Logger, level: int, event: str, **fields: object) -> None:
+    """Log an event. Its fields are fields of a JSON line, and ``key=value`` in the message, except None."""
+    words = [event, *(f"{name}={value}" for name, value in fields.items() if value is not None)]
+    logger.log(level, "%s", " ".join(words), extra={FIELDS: fields})
+
+
 def as_log(text: str, log_format: str, level: str = "INFO") -> str:
     """Return a text for the user as it is, or as one JSON object per line. Secrets are not masked."""
     if log_format.lower() != "json":

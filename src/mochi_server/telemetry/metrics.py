@@ -19,7 +19,7 @@ from mochi_server.errors import ConfirmationTimeout, OllamaUnreachable, ToolExec
 from mochi_server.inference.gateway import GatewayObserver
 from mochi_server.ollama.payloads import qualified_name
 from mochi_server.sessions.types import Message
-from mochi_server.telemetry.logging import FIELDS, KEY
+from mochi_server.telemetry.logging import KEY, log_event
 from mochi_server.util.clock import timestamp
 
 M = TypeVar("M", Counter, Gauge, Histogram)
@@ -70,8 +70,10 @@ class Metrics(GatewayObserver):
         self._errors = new(Counter, "errors", text, "code", "of")
         self._responses = new(Counter, "http_requests", "HTTP requests that ended.", "method", "status")
         self._running = new(Gauge, "running_turns", "Turns that are running.")
+        self.waiting = new(Gauge, "waiting_turns", "Turns that wait for the first token of a model.")
         self._subscribers = new(Gauge, "open_streams", "Open requests that receive the events of a running turn.")
         self._store = new(Gauge, "store_connected", "1 if the session store is reachable, otherwise 0.")
+        self.ollama = new(Gauge, "ollama_connected", "1 if Ollama responds to this request, otherwise 0.")
         new(Gauge, "build_info", "Always 1. The label is the version.", "version").labels(__version__).set(1)
         ProcessCollector(registry=self.registry)
 
@@ -179,22 +181,21 @@ def _log_turn(run: Run, seconds: float) -> None:
         counts = [message[field] for message in run.result.stored if message.get(field) is not None]
         return sum(counts) if counts else None
 
-    fields = {
-        "session_id": run.session_id,
-        "run_id": run.run_id,
-        "outcome": run.state,
-        "error": failure and failure.code,
-        "key": KEY.get() or None,
-        "model": (run.result.answer or {}).get("model") or run.model,
-        "prompt_tokens": tokens("prompt_eval_count"),
-        "answer_tokens": tokens("eval_count"),
-        "cached_tokens": tokens("prompt_eval_cached_count"),
-        "time_to_first_token_ms": None if first_chunk is None else round(first_chunk * 1000),
-        "duration_ms": round(seconds * 1000),
-    }
-    text = " ".join(f"{name}={value}" for name, value in fields.items() if value is not None)
-    reason = f": {failure.message}" if isinstance(failure, OllamaUnreachable) else ""
-    logger.log(logging.WARNING if failure else logging.INFO, "Turn ended %s%s", text, reason, extra={FIELDS: fields})
+    log_event(
+        *(logger, logging.WARNING if failure else logging.INFO, "Turn ended"),
+        session_id=run.session_id,
+        run_id=run.run_id,
+        outcome=run.state,
+        key=KEY.get() or None,
+        model=(run.result.answer or {}).get("model") or run.model,
+        prompt_tokens=tokens("prompt_eval_count"),
+        answer_tokens=tokens("eval_count"),
+        cached_tokens=tokens("prompt_eval_cached_count"),
+        time_to_first_token_ms=None if first_chunk is None else round(first_chunk * 1000),
+        duration_ms=round(seconds * 1000),
+        error=failure and failure.code,
+        reason=failure.message if isinstance(failure, OllamaUnreachable) else None,
+    )
 
 
 def _record_spans(run: Run, began: int, ended: int, *, content: bool) -> None:

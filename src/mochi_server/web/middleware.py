@@ -202,10 +202,9 @@ def key_check(keys: Sequence[str], *, insecure: bool, exempt: Collection[str] = 
         sent = _sent_keys(scope)
         # All digests are compared, so that the response time reveals neither a key's length nor which key matched.
         matches = [hmac.compare_digest(sha256(key).digest(), known) for known in digests for key in sent]
-        if not any(matches):
-            return errors.Unauthorized(key_sent=bool(sent))
-        KEY.set(f"key-{matches.index(True) // len(sent) + 1}")
-        return None
+        if any(matches):
+            KEY.set(f"key-{matches.index(True) // len(sent) + 1}")
+        return None if any(matches) else errors.Unauthorized(key_sent=bool(sent))
 
     return check
 
