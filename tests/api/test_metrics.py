@@ -11,7 +11,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from mochi_server.telemetry.metrics import Metrics
 from mochi_stub import StubServer
 from mochi_stub.models import Model
-from tests.support.api import Api, error_of
+from tests.support.api import Api, error_of, types_of
 from tests.support.holding import GatedStub
 from tests.support.instructions import instruct, words
 from tests.support.raw_ollama import RawOllama, stream_head
@@ -95,7 +95,7 @@ def test_gauges_show_ollama_and_the_turns_that_wait_for_it(tmp_path: Path) -> No
         with api.open_stream(session_id, "Hello!") as events:
             until(lambda: read(api)["mochi_waiting_turns{}"] == 1)
             released.set()
-            assert [event.type for event in events][-1] == "done"
+            assert types_of(events)[-1] == "done"
         after = read(api)
     assert (after["mochi_waiting_turns{}"], after["mochi_ollama_connected{}"]) == (0, 1)
 

@@ -13,7 +13,7 @@ import pytest
 
 from mochi_stub import Machine, StubServer
 from mochi_stub import config as stub_config
-from tests.support.api import Api
+from tests.support.api import Api, types_of
 from tests.support.holding import GatedStub
 from tests.support.instructions import calls, instruct, words
 from tests.support.process import Command, run
@@ -132,7 +132,7 @@ def test_log_tells_when_draining_begins_and_ends(tmp_path: Path, holding: GatedS
         with api.open_stream(session_id, "hold") as events:
             next(events)
             command.process.send_signal(signal.SIGTERM)
-            assert [event.type for event in events][-2:] == ["error", "done"]
+            assert types_of(events)[-2:] == ["error", "done"]
     began, ended = (line for line in objects(command) if line["message"].startswith("Draining "))
     assert began["message"] == "Draining began turns=1"
     assert began["turns"] == 1
