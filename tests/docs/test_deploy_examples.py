@@ -192,7 +192,7 @@ def test_rolling_restart_behind_nginx_loses_no_message(tmp_path: Path, database:
 
     def talk(number: int, url: str) -> list[int]:
         """Send messages until the restarts have ended. Return the statuses of the responses."""
-        statuses = []
+        statuses: list[int] = []
         trusted = ssl.create_default_context(cafile=tmp_path / "site.crt")
         trusted.check_hostname = False
         with httpx.Client(

@@ -3,16 +3,9 @@
 import { describe, get, patch, remove } from "./api.js";
 import { button, byId, element, showStatus } from "./page.js";
 
-const TITLE_LENGTH = 60;
 const LIMIT = 100;  // sessions in the list
 
-export const titleOf = (session) => session.title ?? (shorten(session.preview) || `New conversation (${session.model})`);
-
-/** Return the first words of the first line of a text. */
-function shorten(text) {
-  const [line = ""] = (text ?? "").trim().split("\n");
-  return line.length <= TITLE_LENGTH ? line : `${line.slice(0, TITLE_LENGTH).replace(/\s+\S*$/, "")} …`;
-}
+export const titleOf = (session) => session.title ?? (session.preview || `New conversation (${session.model})`);
 
 export class Sidebar {
   /** `actions` has the functions `currentSession()`, `open(id)`, `onChanged(id)` and `onDeleted(id)`. */

@@ -71,7 +71,7 @@ def configure(level: str, log_format: LogFormat, secrets: SecretMasker) -> None:
     logging.captureWarnings(True)
     logging.raiseExceptions = False  # a tool may close standard error; log calls must not raise then
     sys.excepthook = lambda *error: logging.critical("Uncaught exception", exc_info=error)
-    threading.excepthook = lambda error: sys.excepthook(*error[:3])
+    threading.excepthook = lambda error: logging.critical("Uncaught exception", exc_info=error.exc_value)
 
 
 def log_event(logger: logging.Logger, level: int, event: str, **fields: object) -> None:

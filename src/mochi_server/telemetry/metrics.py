@@ -178,8 +178,8 @@ def _log_turn(run: Run, seconds: float) -> None:
     first_chunk = next(iter(run.result.first_chunks.values()), None)
 
     def tokens(field: str) -> int | None:
-        counts = [message[field] for message in run.result.stored if message.get(field) is not None]
-        return sum(counts) if counts else None
+        counts = [message.get(field) for message in run.result.stored if message.get(field) is not None]
+        return int(sum(map(_number, counts))) if counts else None
 
     log_event(
         *(logger, logging.WARNING if failure else logging.INFO, "Turn ended"),
