@@ -16,6 +16,7 @@ from mochi_server.container import Services
 from mochi_server.errors import MochiError
 from mochi_server.mcp.config import FILE
 from mochi_server.ollama.types import ModelInfo
+from mochi_server.telemetry.logging import as_log
 from mochi_server.tools.discovery import ToolCatalogue
 from mochi_server.util.net import is_loopback
 
@@ -30,7 +31,7 @@ logger = logging.getLogger(__name__)
 async def startup_banner(
     address: str, settings: MochiServerSettings, services: Services, generated_key: str | None = None
 ) -> str:
-    """Return the text that the command prints when the server is ready."""
+    """Return the text that the command prints when the server is ready: JSON lines if the log has this format."""
     models, version, stores, catalogue, agents = await asyncio.gather(
         _result_or_error(services.client.list_models()),
         services.client.version(),
@@ -60,7 +61,8 @@ async def startup_banner(
     # Error texts of other servers may have several lines.
     lines = [f"  {name:<8} {' '.join(text.split())}" for name, text in rows if text]
     head = f"mochi-server is at {address}{mode}"
-    return "\n".join([head, *lines, "", "Create a session and stream an answer:", "", curl, ""])
+    text = "\n".join([head, *lines, "", "Create a session and stream an answer:", "", curl, ""])
+    return as_log(text, settings.log_format)
 
 
 async def _result_or_error(work: Awaitable[_Result]) -> _Result | MochiError:

@@ -76,11 +76,7 @@ def _serve_on(
     services: Services = app.state.services
     if isinstance(services.stores, FileStores):
         services.stores.lock()  # before uvicorn, which would log a traceback
-
-    async def banner() -> str:
-        text = await startup_banner(local_url(settings.host, settings.port), settings, services, key)
-        return logs.as_log(text, settings.log_format)
-
+    banner = partial(startup_banner, local_url(settings.host, settings.port), settings, services, key)
     server = _Server(uvicorn_config(app, settings), services, banner if prints_banner else None)
     # Uvicorn raises a signal again after the shutdown. These handlers let the caller clean up.
     signal.signal(signal.SIGTERM, server.handle_exit)

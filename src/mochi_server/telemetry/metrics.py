@@ -174,8 +174,7 @@ def record_turn(metrics: Metrics, run: Run, *, trace_content: bool = False) -> N
 
 
 def _log_turn(run: Run, seconds: float) -> None:
-    failure = run.failure
-    first_chunk = next(iter(run.result.first_chunks.values()), None)
+    failure, first_chunk = run.failure, next(iter(run.result.first_chunks.values()), None)
 
     def tokens(field: str) -> int | None:
         counts = [message.get(field) for message in run.result.stored if message.get(field) is not None]
