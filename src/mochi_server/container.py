@@ -34,9 +34,8 @@ from mochi_server.storage.files.store import FileStores
 from mochi_server.telemetry.logging import log_event
 from mochi_server.telemetry.metrics import Metrics, record_turn
 from mochi_server.tools.discovery import ToolDiscoveryService
-from mochi_server.tools.execution import ToolExecutionService
-from mochi_server.tools.registry import ToolRegistry
-from mochi_server.util.installation import install_command
+from mochi_server.tools.execution import ToolExecutionService, ToolRegistry
+from mochi_server.util.text import install_command
 
 logger = logging.getLogger(__name__)
 
@@ -183,7 +182,7 @@ def build_stores(settings: MochiServerSettings, url: str = "") -> Stores:
     if not settings.store_url:
         return FileStores(settings.resolved_sessions_dir, settings.resolved(settings.agent_chats_dir))
     with _database_driver():
-        from mochi_server.storage.postgres.stores import PostgresStores  # noqa: PLC0415 - its driver is optional
+        from mochi_server.storage.postgres.store import PostgresStores  # noqa: PLC0415 - its driver is optional
     return PostgresStores(settings.store_url, url)
 
 

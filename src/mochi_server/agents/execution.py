@@ -17,7 +17,7 @@ from mochi_server.agents.prompt_loader import PromptLoader
 from mochi_server.chat.conversation import Conversation, StorageRetry
 from mochi_server.chat.model_answerer import ToolLoop, ToolLoopLimits
 from mochi_server.chat.model_call import ModelCall, save_window
-from mochi_server.chat.turn import Answerer
+from mochi_server.chat.turn import Answerer, TurnResult
 from mochi_server.chat.turn_input import GenerationOptions, TurnInput
 from mochi_server.chat.turn_writer import TurnWriter
 from mochi_server.errors import MochiError, ModelNotFound, SessionBusy, SessionNotFound, ToolNotFound
@@ -198,6 +198,7 @@ class AgentExecutionService:
                 conversation = Conversation(session.session_id, self.store, "agent_chat", self.retry)
                 writer = TurnWriter(conversation, session, turn_input)
                 messages = writer.stored
+                caller.progress.agent_result = TurnResult(messages, (), writer.first_chunks, writer.outcomes)
                 writer.begin()
                 await self.run_phases(
                     agent, turn_input, model, session=session, writer=writer, events=events, caller=caller

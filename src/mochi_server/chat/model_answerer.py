@@ -24,8 +24,7 @@ from mochi_server.services.sessions import SessionService
 from mochi_server.sessions.session import ChatSession, edited, user_message
 from mochi_server.sessions.types import Message, ToolSettings
 from mochi_server.tools.discovery import Tool
-from mochi_server.tools.execution import ToolExecutionService
-from mochi_server.tools.registry import ToolRegistry
+from mochi_server.tools.execution import ToolExecutionService, ToolRegistry
 from mochi_server.tools.toolbox import (
     ClientToolbox,
     FunctionToolbox,

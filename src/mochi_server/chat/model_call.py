@@ -159,7 +159,8 @@ class ModelCall:
             allocation=self.allocation, payload=payload, prompt=prompt, exchange=exchange, report=self._report
         )
         answer = await self.gateway.send(request, on_lines)
-        self._last = request, answer.prompt
+        if self.schema is not None:  # a reference cycle, which would keep the turn in memory until a full collection
+            self._last = request, answer.prompt
         if answer.is_prompt_truncated:
             self.publish([_PROMPT_TRUNCATED])
         if answer.is_cut:
@@ -181,8 +182,7 @@ class ModelCall:
         while part.end < part.limit:
             lines: list[Line] = []
             await self.gateway.send(request, lines.extend)
-            part.summary = "".join(str((line.get("message") or {}).get("content") or "") for line in lines).strip()
-            part.start = part.end
+            part.proceed("".join(str((line.get("message") or {}).get("content") or "") for line in lines).strip())
         last = prompt.history[part.end - 1]["message_id"]
         self._checkpoint = Checkpoint(part.summary or "-", last, self.name)
         await self.writer.conversation.patch({"compaction": asdict(self._checkpoint)})
@@ -268,6 +268,15 @@ class _SummaryPrompt:
         if boundary is None:
             raise self.budget.overflow(self._prompt)
         self.limit = max(self.limit, boundary)
+
+    def proceed(self, summary: str) -> None:
+        """Continue with a summary of the messages so far. Cut it, to a quarter at most, if all others then fit."""
+        self.start = self.end
+        rest = "\n\n".join(map(_line, self._prompt.history[self.start : self.limit]))
+        for part in (1, 2, 4, 1):
+            self.summary = summary[: len(summary) // part]
+            if self._fits(rest, self.length // 4):
+                break
 
     async def fit(self, _: int | None, refused: int | None) -> FixedPrompt:
         """Return a prompt with as many messages as fit into the window. A refusal has improved the estimate."""

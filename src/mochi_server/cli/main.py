@@ -32,6 +32,9 @@ _FLAGS = {
 _SWITCHES = ("test_mode", "stub_speed", "stub_all_models", "insecure")
 """Settings that have a command-line option: for each setting, the placeholder and the help text of the option."""
 
+_ACCEPTED = {"export-scenario": ("data_dir",), "replay": ("data_dir", "ollama_host")}
+"""Settings for which a command has an option. The server has an option for each setting in ``_FLAGS``."""
+
 _EPILOG = """\
 Each setting has an environment variable MOCHI_<NAME>. Settings without an option:
   MOCHI_API_KEYS         API keys, separated by commas (default: no key on loopback, else a generated key)
@@ -67,7 +70,9 @@ class _Parser(argparse.ArgumentParser):
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the ``mochi-server`` command and return its exit code."""
     parser = _parser()
-    parser.check_options(sys.argv[1:] if argv is None else argv)
+    given = sys.argv[1:] if argv is None else argv
+    if not _ACCEPTED.keys() & {*given}:  # argparse checks the options of these commands
+        parser.check_options(given)
     arguments = parser.parse_args(argv)
     options = {name: value for name in _FLAGS if (value := getattr(arguments, name)) is not None}
     os.environ |= (
@@ -75,7 +80,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     )  # for errors at the start
     command = arguments.command
     for name in (*_FLAGS, *_SWITCHES) if command else ():  # these belong to the server
-        if getattr(arguments, name) != parser.get_default(name):
+        if name not in _ACCEPTED.get(command, ()) and getattr(arguments, name) != parser.get_default(name):
             parser.error(f"{command} does not accept {_flag(name)}")
     if command is None:
         _exit_on_interrupt()
@@ -117,8 +122,8 @@ def _run(arguments: argparse.Namespace, options: dict[str, Any]) -> int:
     if arguments.command == "store":
         return _copy(arguments.source, arguments.target)
     settings = MochiServerSettings(**options)
-    if arguments.command == "migrate":
-        return _migrate(settings)
+    if arguments.command in ("migrate", *_ACCEPTED):
+        return _migrate(settings) if arguments.command == "migrate" else _scenario(arguments, settings)
     if arguments.test_mode or settings.env == "test":
         return _test_mode(options, arguments)
     for name in ("stub_speed", "stub_all_models"):
@@ -147,6 +152,18 @@ def _parser() -> _Parser:
     copy.add_argument("source", metavar="FROM", help="a data directory, or postgresql://...")
     copy.add_argument("target", metavar="TO", help="a data directory, or postgresql://...")
     _command(commands, "openapi", "print the OpenAPI document")
+    text = "write a session as a configuration of mochi-stub, and a test that replays it"
+    export = _command(commands, "export-scenario", text)
+    export.add_argument("session", metavar="SESSION_ID")
+    export.add_argument("-o", "--output", metavar="FILE", default="scenario.yaml", help="default: scenario.yaml")
+    text = "regular expression; *** replaces what matches it in texts and in arguments of tools"
+    export.add_argument("--mask", metavar="REGEX", default="(?!)", help=text)
+    text = "send the user's messages of a scenario to a model, and print how its answers differ"
+    replay = _command(commands, "replay", text)
+    replay.add_argument("scenario", metavar="FILE", help="a file that export-scenario has written")
+    replay.add_argument("--model", metavar="NAME", help="default: the recorded model")
+    for command, name in ((export, "data_dir"), (replay, "data_dir"), (replay, "ollama_host")):
+        command.add_argument(_flag(name), metavar=_FLAGS[name][0], default=argparse.SUPPRESS, help=_FLAGS[name][1])
     parser.add_argument("--version", action="version", version=f"mochi-server {__version__}")
     for name, (metavar, text) in _FLAGS.items():
         parser.add_argument(_flag(name), metavar=metavar, help=text)
@@ -241,6 +258,21 @@ def _migrate(settings: "MochiServerSettings") -> int:
     if not settings.store_url:
         return _print_error("MOCHI_STORE_URL is not set; files need no migration")
     print_text(f"mochi-server: {asyncio.run(prepare_store(settings))}")
+    return 0
+
+
+def _scenario(arguments: argparse.Namespace, settings: "MochiServerSettings") -> int:
+    import re
+
+    from mochi_server.cli.scenario import export, replay
+    from mochi_server.client import ClientError
+
+    try:
+        (export if arguments.command == "export-scenario" else replay)(arguments, settings)
+    except re.error as error:
+        return _print_error(f"--mask is not a regular expression: {error}")
+    except (OSError, ValueError, ClientError) as error:
+        return _print_error(str(error), code=1)
     return 0
 
 

@@ -37,17 +37,16 @@ class Exchange:
 
 
 _KEPT_RATIO = 0.8  # share of a session's last prompt that is still cached if Ollama has kept the prompt
-_MAX_PROMPTS = 16  # sessions whose last prompt is recorded
+_MAX_PROMPTS = 32  # number of prompts that are recorded
 
 
 @dataclass(frozen=True, slots=True)
 class SessionPrompt:
-    """Latest exchange of a session. ``tokens`` is Ollama's count of the prompt."""
+    """Latest exchange of a session with a model. ``tokens`` is the count of its prompt, not of a summary's."""
 
     exchange: Exchange
-    request: int
     tokens: int
-    is_kept: bool | None  # whether the prompt was still cached when the session returned, or None if unknown
+    kept: int | None  # number of other prompts after which Ollama still had the session's prompt, or None if unknown
 
 
 class Slots:
@@ -58,40 +57,44 @@ class Slots:
 
     def __init__(self) -> None:
         self._exchanges: dict[str, Exchange] = {}
-        self._prompts: dict[str, SessionPrompt] = {}  # by session ID, the latest last
+        self._prompts: dict[tuple[str, str], SessionPrompt | None] = {}  # by model and session ID, the latest last
         self._requests: dict[str, int] = {}
         self._trims: dict[str, tuple[int, str]] = {}  # window and last trimmed message, by session ID
 
-    def begin(self, model: str) -> int:
-        """Discard the exchange of ``model`` before a new request to the model. Return the number of the new request."""
+    def begin(self, model: str, *, is_other: bool = True) -> int:
+        """Discard the exchange of ``model`` before a request, of a session unless ``is_other``. Return its number."""
         name = qualified_name(model)
         self._exchanges.pop(name, None)
-        self._requests[name] = self._requests.get(name, 0) + 1
-        return self._requests[name]
+        number = self._requests[name] = self._requests.get(name, 0) + 1
+        if is_other:
+            self._prompts[name, str(number)] = None
+        if len(self._prompts) > _MAX_PROMPTS:
+            del self._prompts[next(iter(self._prompts))]
+        return number
 
     def record(self, exchange: Exchange, request: int, last: Mapping[str, Any]) -> None:
         """Record an exchange with the number of its request and the last line of its answer."""
         name = qualified_name(exchange.payload["model"])
         if is_latest := request == self._requests.get(name):
             self._exchanges[name] = exchange
-        before, cached = self._prompts.pop(exchange.session_id, None), last.get("prompt_eval_cached_count")
+        key = (name, exchange.session_id)
+        (before, distance), cached = self.prompt_of(*key), last.get("prompt_eval_cached_count")
+        self._prompts.pop(key, None)
         if not isinstance(cached, int):
             return
-        tokens, is_kept = last.get("prompt_eval_count") or 0, None
-        if before is not None and qualified_name(before.exchange.payload["model"]) == name:
-            is_kept = before.is_kept
-            # A larger window has reloaded the model, which says nothing about the next return.
-            if before.request + 1 != request and _window(before.exchange) == _window(exchange):
-                is_kept = cached >= before.tokens * _KEPT_RATIO
-            tokens = before.tokens if before.exchange is exchange else tokens  # a summary
-        is_kept = is_kept if is_latest else bool(is_kept)
-        self._prompts[exchange.session_id] = SessionPrompt(exchange, request, tokens, is_kept)
-        if len(self._prompts) > _MAX_PROMPTS:
-            del self._prompts[next(iter(self._prompts))]
+        kept = before.kept if before else None
+        # A larger window has reloaded the model, which says nothing about the next return.
+        if before and distance and _window(before.exchange) == _window(exchange):
+            is_cached = cached >= before.tokens * _KEPT_RATIO
+            kept = max(kept or 0, distance) if is_cached else min(kept or 0, distance - 1)
+        tokens = before.tokens if before and before.exchange is exchange else last.get("prompt_eval_count") or 0
+        self._prompts[key] = SessionPrompt(exchange, tokens, kept if is_latest else kept or 0)
 
-    def prompt_of(self, session_id: str) -> SessionPrompt | None:
-        """Return a session's latest prompt, or None if it is unknown or Ollama does not report cached tokens."""
-        return self._prompts.get(session_id)
+    def prompt_of(self, model: str, session_id: str) -> tuple[SessionPrompt | None, int]:
+        """Return a session's latest prompt, or None without a count, and the number of the model's prompts since."""
+        name = qualified_name(model)
+        latest = [key[1] for key in reversed(self._prompts) if key[0] == name]
+        return self._prompts.get((name, session_id)), latest.index(session_id) if session_id in latest else 0
 
     def get(self, model: str) -> Exchange | None:
         return self._exchanges.get(qualified_name(model))
@@ -99,7 +102,7 @@ class Slots:
     def discard_session(self, session_id: str) -> None:
         """Discard the exchanges and the trim record of a session that is about to be deleted."""
         self._trims.pop(session_id, None)
-        self._prompts.pop(session_id, None)
+        self._prompts = {key: each for key, each in self._prompts.items() if key[1] != session_id}
         self._exchanges = {name: each for name, each in self._exchanges.items() if each.session_id != session_id}
 
     def trim_end(self, session_id: str, window: int | None, history: Sequence[Message]) -> int:
@@ -383,7 +386,7 @@ class ModelGateway:
                     last = lines[-1]
                     self.observer.response_ended(last)
 
-            number = self.slots.begin(name)
+            number = self.slots.begin(name, is_other=request.exchange is None)
             try:
                 await self.client.post_chat(body, receive)
             except OllamaError as error:

@@ -258,7 +258,6 @@ _SHARE_TURNS = 5  # number of latest turns of which the status shows the share o
 
 
 def _cached_share(history: Sequence[Message]) -> float | None:
-    """Return the share of cached prompt tokens in the latest turns, or None if Ollama reported no cached tokens."""
     turns = prompt = cached = 0
     for message in reversed(history):
         if message.get("prompt_eval_cached_count") is not None:

@@ -255,12 +255,13 @@ class AsyncInstructorOllamaClient:
         self, host: str = "http://localhost:11434", *, timeout: float = 600, post: PostChat | None = None
     ) -> None:
         """``timeout`` is the maximum time without new content, in seconds. ``post`` replaces the HTTP transport."""
-        self._client = AsyncOllamaClient(host, stall_timeout=timeout)
-        self._post = post or self._client.post_chat
+        self._client = AsyncOllamaClient(host, stall_timeout=timeout) if post is None else None
+        self._post: PostChat = post or self._client.post_chat  # type: ignore[union-attr]
 
     async def aclose(self) -> None:
         """Close all connections."""
-        await self._client.aclose()
+        if self._client is not None:
+            await self._client.aclose()
 
     async def structured_response(
         self, model: str, messages: Sequence[ChatMessage], format: "type[BaseModel] | Mapping[str, Any]"

@@ -254,18 +254,16 @@ class SummarizationService:
         self, session: ChatSession, model: ModelInfo, loaded: int | None, state: _SummaryState
     ) -> Exchange | None:
         """Return the exchange to continue: in the slot of the model, or one that Ollama has probably kept."""
-        slots = self.gateway.slots
-        exchange, own = slots.get(model.name), slots.prompt_of(session.session_id)
-        if own is None or own.is_kept is False or (exchange and exchange.session_id == session.session_id):
+        exchange = self.gateway.slots.get(model.name)
+        own, distance = self.gateway.slots.prompt_of(model.name, session.session_id)
+        if own is None or own.exchange is exchange:
             return exchange
-        if qualified_name(own.exchange.payload["model"]) != qualified_name(model.name):
-            return exchange
-        if own.is_kept is None:  # a continuation shows whether the prompt is cached, if it costs no more in either case
-            prompt = _SummaryPrompt(self.gateway.allocate(model), session, state.covered, loaded or _UNKNOWN_WINDOW)
-            uncached = own.exchange.size.characters + len(session.history[-1]["content"] + _CONTINUATION)
-            if uncached > prompt.characters:
-                return exchange
-        return own.exchange
+        if own.kept is not None:
+            return own.exchange if own.kept >= max(distance, 1) else exchange
+        # A continuation shows whether the prompt is cached. It is sent only if it costs no more in either case.
+        prompt = _SummaryPrompt(self.gateway.allocate(model), session, state.covered, loaded or _UNKNOWN_WINDOW)
+        uncached = own.exchange.size.characters + len(session.history[-1]["content"] + _CONTINUATION)
+        return own.exchange if uncached <= prompt.characters else exchange
 
     async def _request_summary(self, request: ModelRequest) -> ConversationSummary:
         """Request a summary. If the answer is invalid, send the validation error to the model and retry once."""

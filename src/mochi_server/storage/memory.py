@@ -9,8 +9,7 @@ from mochi_server.sessions import store as rules
 from mochi_server.sessions.serialization import encode
 from mochi_server.sessions.session import ChatSession
 from mochi_server.sessions.types import Image, Message, SessionQuery, images_in
-from mochi_server.storage.session_locks import SessionLocks
-from mochi_server.storage.session_record import SessionRecord
+from mochi_server.storage.session_record import SessionLocks, SessionRecord
 from mochi_server.util.clock import new_id, now, timestamp
 
 

@@ -14,7 +14,7 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, Proc
 
 from mochi_server import __version__
 from mochi_server.chat.run import Run
-from mochi_server.constants import AGENT_TOOL
+from mochi_server.chat.turn import TurnResult
 from mochi_server.errors import ConfirmationTimeout, OllamaUnreachable, ToolExecutionDenied, ToolNotFound
 from mochi_server.inference.gateway import GatewayObserver
 from mochi_server.ollama.payloads import qualified_name
@@ -149,7 +149,6 @@ class Metrics(GatewayObserver):
 
 
 def _label(name: str, known: set[str]) -> str:
-    """Return ``name``, or "other" for a new name if ``known`` is full: each label value uses memory."""
     if name not in known and len(known) >= _MAX_NAMES:
         return _OTHER
     known.add(name)
@@ -216,26 +215,31 @@ def _record_spans(run: Run, began: int, ended: int, *, content: bool) -> None:
 
     if run.input.agent is not None:
         parent = start("invoke_agent", run.input.agent, began, _agent_attributes(run.input.agent), turn)
-    calls: dict[str, dict[str, Any]] = {}  # arguments, by ID of the call
-    previous = began
-    for message in run.result.stored:
-        at = int(timestamp(message["timestamp"]) * 1e9)
-        calls |= {call["id"]: call["function"]["arguments"] for call in message.get("tool_calls", ())}
-        if message["role"] == "assistant":
-            started = max(at - message.get("total_duration", 0), began)
-            attributes = _chat_attributes(run, message, content=content)
-            start("chat", message.get("model", ""), started, attributes, parent).end(at)
-        elif message["role"] == "tool":
-            name, arguments = message["tool_name"], calls.get(message.get("tool_call_id", ""), {})
-            span = start("execute_tool", name, previous, _tool_attributes(message, arguments, content=content), parent)
-            if name == AGENT_TOOL and (agent := str(arguments.get("agent") or "")):
-                start("invoke_agent", agent, previous, _agent_attributes(agent), span).end(at)
-            if not message.get("success"):
-                span.set_status(StatusCode.ERROR)
-            span.end(at)
-        previous = at
-    if parent is not turn:
         parent.end(ended)
+
+    def record(parent: Any, text: str | None, result: TurnResult, previous: int) -> None:
+        calls = {outcome.call.id: outcome.call for outcome in result.outcomes}
+        for message in result.stored:
+            at = int(timestamp(message["timestamp"]) * 1e9)
+            if message["role"] == "assistant":
+                started = max(at - message.get("total_duration", 0), previous)
+                attributes = _chat_attributes(result, message, text, content=content)
+                start("chat", message.get("model", ""), started, attributes, parent).end(at)
+            else:
+                call = calls[message["tool_call_id"]]
+                attributes = _tool_attributes(message, call.arguments, content=content)
+                span = start("execute_tool", call.name, previous, attributes, parent)
+                if call.progress.agent_result is not None:
+                    agent, task = str(call.arguments["agent"]), str(call.arguments["instruction"])
+                    invoked = start("invoke_agent", agent, previous, _agent_attributes(agent), span)
+                    record(invoked, task, call.progress.agent_result, previous)
+                    invoked.end(at)
+                if not message.get("success"):
+                    span.set_status(StatusCode.ERROR)
+                span.end(at)
+            previous = at
+
+    record(parent, run.input.text, run.result, began)
     turn.end(ended)
 
 
@@ -243,15 +247,15 @@ def _agent_attributes(agent: str) -> dict[str, Any]:
     return {"gen_ai.agent.name": agent, "gen_ai.provider.name": "ollama"}
 
 
-def _chat_attributes(run: Run, message: Message, *, content: bool) -> dict[str, Any]:
-    texts = {"input": ("user", run.input.text), "output": ("assistant", message["content"])} if content else {}
+def _chat_attributes(result: TurnResult, message: Message, text: str | None, *, content: bool) -> dict[str, Any]:
+    texts = {"input": ("user", text), "output": ("assistant", message["content"])} if content else {}
     return {
         "gen_ai.provider.name": "ollama",
         "gen_ai.request.model": message.get("model", ""),
         "gen_ai.usage.input_tokens": message.get("prompt_eval_count", 0),
         "gen_ai.usage.cache_read.input_tokens": message.get("prompt_eval_cached_count"),
         "gen_ai.usage.output_tokens": message.get("eval_count", 0),
-        "gen_ai.response.time_to_first_chunk": run.result.first_chunks.get(message["message_id"]),
+        "gen_ai.response.time_to_first_chunk": result.first_chunks.get(message["message_id"]),
         "mochi.load_seconds": message.get("load_duration", 0) / 1e9,
         **{f"gen_ai.{name}.messages": _as_parts(*text) for name, text in texts.items()},
     }

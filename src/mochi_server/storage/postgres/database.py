@@ -122,7 +122,6 @@ class Connection(AsyncConnection[Row]):
             timer.cancel()
 
     def _disconnect(self) -> None:
-        """Shut down the socket, so that the pending read ends."""
         connected = socket.socket(fileno=self.pgconn.socket)
         with suppress(OSError):
             connected.shutdown(socket.SHUT_RDWR)
