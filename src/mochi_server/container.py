@@ -1,6 +1,8 @@
 """Services of one server, built from its settings. This module does not import the web framework."""
 
 import asyncio
+import logging
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
@@ -29,10 +31,13 @@ from mochi_server.services.summary_model import SummaryModelManager
 from mochi_server.services.system_prompts import SystemPromptService
 from mochi_server.sessions.store import Stores
 from mochi_server.storage.files.store import FileStores
+from mochi_server.telemetry.logging import log_event
 from mochi_server.telemetry.metrics import Metrics, record_turn
 from mochi_server.tools.discovery import ToolDiscoveryService
 from mochi_server.tools.execution import ToolExecutionService, ToolRegistry
 from mochi_server.util.text import install_command
+
+logger = logging.getLogger(__name__)
 
 
 class Services:
@@ -118,6 +123,7 @@ class Services:
         self.transfers = ImportExportService(self.store, max_sessions=max_sessions, shutdown=shutdown)
         self.compare = CompareService(gateway, shutdown_grace=settings.shutdown_grace_seconds)
         running = self.runs.cache.running
+        metrics.waiting.set_function(lambda: sum(host.tracker.waiting_turns() for host in gateway.client.hosts))
         metrics.set_sources(
             lambda: len(running()), lambda: sum(run.subscribers for run in running()), lambda: self.stores.connected
         )
@@ -139,7 +145,11 @@ class Services:
 
     async def drain(self) -> None:
         """Refuse new turns and comparisons. Wait for the running ones, and end those that exceed the grace period."""
+        turns, began = self.runs.cache.running(), time.monotonic()
+        log_event(logger, logging.INFO, "Draining began", turns=len(turns))
         await asyncio.gather(self.runs.drain(), self.compare.drain())
+        cancelled, seconds = sum(run.state == "cancelled" for run in turns), time.monotonic() - began
+        log_event(logger, logging.INFO, "Draining ended", cancelled=cancelled, duration_ms=round(seconds * 1000))
 
     async def end_turns(self) -> None:
         """End running turns and comparisons now."""

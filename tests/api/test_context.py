@@ -15,7 +15,7 @@ from mochi_stub.journal import Exchange
 from mochi_stub.models import Model
 from mochi_stub.prompt import Prompt, ToolCall
 from mochi_stub.reply import Failure, Gate, Reply, Text, Usage
-from tests.support.api import Api, Event, error_of
+from tests.support.api import Api, Event, error_of, types_of
 from tests.support.instructions import calls, instruct, words
 from tests.support.raw_ollama import RawOllama, stream_head
 from tests.support.server import RunningServer
@@ -288,7 +288,7 @@ def test_message_larger_than_any_window_is_refused(api: Api, stream: bool) -> No
     message = "word " * 4000
     if stream:
         events = api.stream_message(session_id, message)
-        assert [event.type for event in events] == ["error", "done"]
+        assert types_of(events) == ["error", "done"]
         assert events[0].data["code"] == "CONTEXT_OVERFLOW"
     else:
         assert error_of(api.http.post(f"/chat/{session_id}", json={"message": message})) == (422, "CONTEXT_OVERFLOW")
@@ -331,7 +331,7 @@ def test_answer_with_length_limit_keeps_window(tmp_path: Path) -> None:
     with StubServer(speed=0, resolve=resolve) as stub, RunningServer(tmp_path, stub.url) as server:
         api = server.api()
         events = api.stream_message(api.create_session("mochi")["session_id"], "Hello!")
-        assert [event.type for event in events] == ["content_delta", "message_complete", "done"]
+        assert types_of(events) == ["content_delta", "message_complete", "done"]
         assert events[1].data["done_reason"] == "length"
         assert api.create_session("mochi")["context_window_config"]["current_window"] == 8192
 
@@ -560,7 +560,7 @@ def test_lasting_out_of_memory_is_retried_once(tmp_path: Path) -> None:
         api = server.api()
         session_id = api.create_session("big")["session_id"]
         events = api.stream_message(session_id, "Hello!")
-        assert [event.type for event in events] == ["error", "done"]
+        assert types_of(events) == ["error", "done"]
         assert len(chats(stub)) == 2
         assert api.ok(api.http.get(f"/sessions/{session_id}/status"))["context_window"]["current_window"] == 8192
 
@@ -574,7 +574,7 @@ def test_repeated_out_of_memory_ends_at_a_window_that_fits(tmp_path: Path) -> No
         api.send_message(small, "Hello!")
         api.send_message(grown, instruct(words(10)) + "word " * 1500)
         events = api.stream_message(grown, instruct(words(10)) + "word " * 2900)
-        assert [event.type for event in events] == ["error", "done"]
+        assert types_of(events) == ["error", "done"]
         assert api.send_message(small, "Hello!")["context_window"]["current_window"] == 8192
         assert api.send_message(grown)["context_window"]["reason"] == "load_failed_step_down"
         assert api.send_message(grown, "Hello!")["context_window"]["current_window"] == 16384

@@ -241,7 +241,8 @@ class RunRegistry:
             turn = await self.engine.prepare(conversation, turn_input)
             self.refuse_at_shutdown()
             grace = self.disconnect_grace if conversation.kind == "session" else 0
-            run = Run(conversation, turn_input.without_data(), run_id, turn.position, turn.has_schema, grace)
+            model = turn_input.model or turn.session.metadata.model
+            run = Run(conversation, turn_input.without_data(), run_id, model, turn.position, turn.has_schema, grace)
             self.summaries.turn_starting(session_id)
             self.cache.add(run)
             run.task = asyncio.get_running_loop().create_task(self._execute(run, turn, locks.pop_all()))

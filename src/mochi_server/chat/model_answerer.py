@@ -103,7 +103,6 @@ class ToolLoop:
         # The calls are registered before they are stored, because every stored call needs a result.
         calls = answer.calls(len(self.writer.outcomes))
         self.writer.expect_results(calls)
-        self.writer.first_chunks[answer.message_id] = answer.first_chunk
         if self.format is not None and not answer.tool_calls:
             await self.format.apply(answer)
         await self.writer.add(answer.message(), last=not answer.tool_calls)
@@ -116,7 +115,10 @@ class ToolLoop:
         answer = ResponseBuilder(self.model.name, self._receive, self.limits.calls_per_round)
         self.writer.answer = answer
         messages, start = self.writer.messages.extended(reminders), self.writer.turn_start
-        await self.model.send(messages, schemas, start, answer.feed, answer_id=answer.message_id, format=format)
+        try:
+            await self.model.send(messages, schemas, start, answer.feed, answer_id=answer.message_id, format=format)
+        finally:
+            self.writer.first_chunks[answer.message_id] = answer.first_chunk
         if not self.parallel_calls:
             del answer.tool_calls[1:]
         return answer

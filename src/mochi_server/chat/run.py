@@ -134,6 +134,7 @@ class Run:
     conversation: Conversation
     input: TurnInput  # input without the bytes of its images
     run_id: str = field(default_factory=new_id)
+    model: str = ""  # of the request or the session
     position: int = 0  # number of messages in the session before the messages of the turn
     holds_text: bool = False  # whether the answer may be replaced, so that some protocols must hold its text
     disconnect_grace: float = 0  # time in seconds that the run continues without subscribers

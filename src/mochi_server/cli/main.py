@@ -50,7 +50,7 @@ The documentation begins at docs/index.md of the project. A running server shows
 class _Parser(argparse.ArgumentParser):
     def error(self, message: str) -> NoReturn:
         """Print the error message in one line, without the usage text, and exit with code 2."""
-        self.exit(2, f"{self.prog}: {message}\n")
+        self.exit(_print_error(message, program=self.prog))
 
     def check_options(self, argv: Sequence[str]) -> None:
         """Exit with an error message if an option is unknown. The message suggests an option or a variable."""
@@ -79,6 +79,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     if hosts := options.pop("ollama_host", None):  # it replaces the variables of one and of several hosts
         is_one = len(hosts) == 1 and not re.match(r"@|[\w.-]+=", hosts[0])
         options |= {"ollama_host": hosts[0], "ollama_hosts": ()} if is_one else {"ollama_hosts": hosts}
+    os.environ |= (
+        {"MOCHI_LOG_FORMAT": options["log_format"]} if "log_format" in options else {}
+    )  # for errors at the start
     command = arguments.command
     for name in (*_FLAGS, *_SWITCHES) if command else ():  # these belong to the server
         if name not in _ACCEPTED.get(command, ()) and getattr(arguments, name) != parser.get_default(name):
@@ -324,6 +327,8 @@ def _print_invalid_setting(error: "ValidationError", options: dict[str, Any]) ->
     return _print_error(f"{setting}: {problem['msg'].removeprefix('Value error, ')} (got {value})")
 
 
-def _print_error(message: str, *, code: int = 2) -> int:
-    print(f"mochi-server: {message}", file=sys.stderr)
+def _print_error(message: str, *, code: int = 2, program: str = "mochi-server") -> int:
+    from mochi_server.telemetry.logging import as_log
+
+    print(as_log(f"{program}: {message}", os.environ.get("MOCHI_LOG_FORMAT", ""), "CRITICAL"), file=sys.stderr)
     return code

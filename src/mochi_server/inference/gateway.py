@@ -142,6 +142,7 @@ class TrackedRequest:
 
     model: str
     answering: bool = False
+    is_turn: bool = False
     started: float = field(default_factory=time.monotonic)
     sent: float | None = None  # when it left this server's queue
     missed_probes: int = 0
@@ -156,8 +157,8 @@ class RequestTracker:
         self._max_parallel: dict[str, int] = {}  # parallel answers so far, by model, as Ollama does not report slots
 
     @contextmanager
-    def request(self, model: str) -> Iterator[TrackedRequest]:
-        request = TrackedRequest(qualified_name(model))
+    def request(self, model: str, *, is_turn: bool = False) -> Iterator[TrackedRequest]:
+        request = TrackedRequest(qualified_name(model), is_turn=is_turn)
         self._running[request] = None
         try:
             yield request
@@ -167,6 +168,9 @@ class RequestTracker:
     def slots(self, model: str) -> int:
         """Return the highest number of parallel answers of a model so far, at least 1."""
         return self._max_parallel.get(qualified_name(model), 1)
+
+    def waiting_turns(self) -> int:
+        return sum(request.is_turn and not request.answering for request in self._running)
 
     def first_token(self, request: TrackedRequest) -> None:
         request.answering = True
@@ -541,7 +545,7 @@ class ModelGateway:
         last: Line = {}
         scope, tracker, state = anyio.CancelScope(), host.tracker, host.model(name)
         with (
-            tracker.request(name) as tracked,
+            tracker.request(name, is_turn=request.report is not None) as tracked,
             reporting_status(lambda: self._status(host, tracked, request, scope), request.report) as end_reports,
         ):
 

@@ -70,7 +70,7 @@ class AsyncOllamaClient:
         await self._transport.aclose()
 
     async def is_reachable(self) -> bool:
-        """Return whether Ollama responds."""
+        """Return whether Ollama responds within 2 seconds. ``version`` is then its version."""
         try:
             body = await self._transport.call("GET", "/api/version", seconds=_PROBE_SECONDS)
         except MochiError:

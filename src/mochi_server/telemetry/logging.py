@@ -3,6 +3,8 @@
 import json
 import logging
 import re
+import sys
+import threading
 from contextvars import ContextVar
 from datetime import datetime, timezone
 
@@ -11,6 +13,9 @@ from mochi_server.util.text import SecretMasker
 
 REQUEST_ID: ContextVar[str] = ContextVar("request_id", default="")
 """ID of the current HTTP request. Tasks that the request starts inherit the ID."""
+
+KEY: ContextVar[str] = ContextVar("key", default="")
+"""Name of the API key of the current request, never its value. Tasks that the request starts inherit the name."""
 
 FIELDS = "fields"  # key in the ``extra`` argument of a log call. Its value has additional fields for the JSON line
 
@@ -65,3 +70,20 @@ def configure(level: str, log_format: LogFormat, secrets: SecretMasker) -> None:
     logging.basicConfig(level=level, handlers=[handler])
     logging.captureWarnings(True)
     logging.raiseExceptions = False  # a tool may close standard error; log calls must not raise then
+    sys.excepthook = lambda *error: logging.critical("Uncaught exception", exc_info=error)
+    threading.excepthook = lambda error: logging.critical("Uncaught exception", exc_info=error.exc_value)
+
+
+def log_event(logger: logging.Logger, level: int, event: str, **fields: object) -> None:
+    """Log an event. Its fields are fields of a JSON line, and ``key=value`` in the message, except None."""
+    words = [event, *(f"{name}={value}" for name, value in fields.items() if value is not None)]
+    logger.log(level, "%s", " ".join(words), extra={FIELDS: fields})
+
+
+def as_log(text: str, log_format: str, level: str = "INFO") -> str:
+    """Return a text for the user as it is, or as one JSON object per line. Secrets are not masked."""
+    if log_format.lower() != "json":
+        return text
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
+    records = [logging.makeLogRecord({"name": "mochi_server", "levelname": level, "msg": line}) for line in lines]
+    return "\n".join(map(JsonFormatter(SecretMasker(())).format, records))

@@ -19,6 +19,7 @@ from mochi_server.errors import ConfirmationTimeout, OllamaUnreachable, ToolExec
 from mochi_server.inference.gateway import GatewayObserver
 from mochi_server.ollama.payloads import qualified_name
 from mochi_server.sessions.types import Message
+from mochi_server.telemetry.logging import KEY, log_event
 from mochi_server.util.clock import timestamp
 
 M = TypeVar("M", Counter, Gauge, Histogram)
@@ -79,8 +80,10 @@ class Metrics(GatewayObserver):
         self._host_state = new(Gauge, "ollama_host_state", "1 for the state of the host.", "host", "state")
         self.hosts: Callable[[], Sequence[tuple[str, str, int]]] = tuple  # names, states and numbers of queued requests
         self._running = new(Gauge, "running_turns", "Turns that are running.")
+        self.waiting = new(Gauge, "waiting_turns", "Turns that wait for the first token of a model.")
         self._subscribers = new(Gauge, "open_streams", "Open requests that receive the events of a running turn.")
         self._store = new(Gauge, "store_connected", "1 if the session store is reachable, otherwise 0.")
+        self.ollama = new(Gauge, "ollama_connected", "1 if Ollama responds to this request, otherwise 0.")
         new(Gauge, "build_info", "Always 1. The label is the version.", "version").labels(__version__).set(1)
         ProcessCollector(registry=self.registry)
 
@@ -187,9 +190,31 @@ def record_turn(metrics: Metrics, run: Run, *, trace_content: bool = False) -> N
     metrics.turn_ended(run.state, seconds, run.result.stored, failure.code if failure else None)
     if _SDK in sys.modules:
         _record_spans(run, ended - int(seconds * 1e9), ended, content=trace_content)
-    if failure is not None:
-        text = failure.message if isinstance(failure, OllamaUnreachable) else failure.code
-        logger.warning("Turn failed session_id=%s run_id=%s: %s", run.session_id, run.run_id, text)
+    _log_turn(run, seconds)
+
+
+def _log_turn(run: Run, seconds: float) -> None:
+    failure, first_chunk = run.failure, next(iter(run.result.first_chunks.values()), None)
+
+    def tokens(field: str) -> int | None:
+        counts = [message.get(field) for message in run.result.stored if message.get(field) is not None]
+        return int(sum(map(_number, counts))) if counts else None
+
+    log_event(
+        *(logger, logging.WARNING if failure else logging.INFO, "Turn ended"),
+        session_id=run.session_id,
+        run_id=run.run_id,
+        outcome=run.state,
+        key=KEY.get() or None,
+        model=(run.result.answer or {}).get("model") or run.model,
+        prompt_tokens=tokens("prompt_eval_count"),
+        answer_tokens=tokens("eval_count"),
+        cached_tokens=tokens("prompt_eval_cached_count"),
+        time_to_first_token_ms=None if first_chunk is None else round(first_chunk * 1000),
+        duration_ms=round(seconds * 1000),
+        error=failure and failure.code,
+        reason=failure.message if isinstance(failure, OllamaUnreachable) else None,
+    )
 
 
 def _record_spans(run: Run, began: int, ended: int, *, content: bool) -> None:

@@ -13,6 +13,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from mochi_server import errors
 from mochi_server.errors import MochiError
+from mochi_server.telemetry.logging import KEY
 from mochi_server.util.net import is_loopback
 from mochi_server.web.requests import ERROR, header, route_path, send_error
 
@@ -200,7 +201,9 @@ def key_check(keys: Sequence[str], *, insecure: bool, exempt: Collection[str] = 
             return None if is_open else errors.Unauthorized(keys_exist=False)
         sent = _sent_keys(scope)
         # All digests are compared, so that the response time reveals neither a key's length nor which key matched.
-        matches = [hmac.compare_digest(sha256(key).digest(), known) for key in sent for known in digests]
+        matches = [hmac.compare_digest(sha256(key).digest(), known) for known in digests for key in sent]
+        if any(matches):
+            KEY.set(f"key-{matches.index(True) // len(sent) + 1}")
         return None if any(matches) else errors.Unauthorized(key_sent=bool(sent))
 
     return check

@@ -10,7 +10,7 @@ from typing import Any
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from mochi_server.errors import ShuttingDown
-from mochi_server.telemetry.logging import FIELDS, REQUEST_ID
+from mochi_server.telemetry.logging import FIELDS, KEY, REQUEST_ID
 from mochi_server.util.clock import new_id
 from mochi_server.web.requests import ERROR, header, protocol_of, send_error
 
@@ -76,11 +76,12 @@ class RequestLogMiddleware:
                 client=scope["client"][0] if scope.get("client") else None,
                 ended="client_left" if status == 499 else ended,
                 error=scope.get(ERROR),
+                key=KEY.get() or None,
             )
 
 
 def report(**fields: Any) -> None:
-    """Log one line for an ended request: its method, path, status, duration_ms, client, ended and error."""
+    """Log one line for an ended request: its method, path, status, duration_ms, client, ended, error and key."""
     duration = f"{fields['duration_ms']} ms"
     words = (*(fields[name] or "-" for name in ("method", "path", "status")), duration, fields["client"] or "-")
     text = " ".join(str(word) for word in (*words, fields["error"], fields["ended"]) if word)
