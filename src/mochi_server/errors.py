@@ -355,9 +355,19 @@ class Unauthorized(MochiError):
     def __init__(self, *, keys_exist: bool = True, key_sent: bool = False) -> None:
         text = "An API key is required: send `Authorization: Bearer <key>`."
         if key_sent:
-            text = "The API key is wrong. Send one of the keys in MOCHI_API_KEYS, or the key that the server printed."
+            keys = "in MOCHI_API_KEYS or of MOCHI_API_KEYS_FILE"
+            text = f"The API key is wrong. Send one of the keys {keys}, or the key that the server printed."
         hint = " The server has no keys: set MOCHI_API_KEYS, or serve without keys (`--insecure`, `insecure=True`)."
         super().__init__(text if keys_exist else text + hint)
+
+
+class Forbidden(MochiError):
+    code, status, cause = "FORBIDDEN", 403, "The request needs an API key of the scope `all`."
+
+
+class RateLimited(MochiError):
+    code, status, cause = "RATE_LIMITED", 429, "The turns of the API key exceed a limit in the keys file."
+    template = "The limit of this API key is {limit}. Send the request again in {retry_after} s."
 
 
 class OriginForbidden(MochiError):

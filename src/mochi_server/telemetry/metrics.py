@@ -68,6 +68,7 @@ class Metrics(GatewayObserver):
         text = "Errors by code: failed turns (`turn`) and error responses (`request`)."
         self._errors = new(Counter, "errors", text, "code", "of")
         self._responses = new(Counter, "http_requests", "HTTP requests that ended.", "method", "status")
+        self.key_turns = new(Counter, "key_turns", "Turns of keys with names that ended.", "key", "outcome")
         self._running = new(Gauge, "running_turns", "Turns that are running.")
         self._subscribers = new(Gauge, "open_streams", "Open requests that receive the events of a running turn.")
         self._store = new(Gauge, "store_connected", "1 if the session store is reachable, otherwise 0.")
@@ -165,6 +166,8 @@ def record_turn(metrics: Metrics, run: Run, *, trace_content: bool = False) -> N
     failure = run.failure
     seconds, ended = time.monotonic() - run.began, time.time_ns()
     metrics.turn_ended(run.state, seconds, run.result.stored, failure.code if failure else None)
+    if run.caller.key:
+        metrics.key_turns.labels(run.caller.key, run.state).inc()
     if _SDK in sys.modules:
         _record_spans(run, ended - int(seconds * 1e9), ended, content=trace_content)
     if failure is not None:
