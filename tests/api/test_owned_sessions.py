@@ -14,7 +14,7 @@ import pytest
 
 from mochi_stub import StubServer
 from tests.support.agents import delegate, write_agent
-from tests.support.api import Api, Event
+from tests.support.api import Api, Event, error_of, read_events
 from tests.support.images import PNG, base64_image, sha256_of
 from tests.support.instructions import calls, instruct, words
 from tests.support.keys import headers, write_keys
@@ -87,7 +87,7 @@ class Victim:
         """Return what must not change during an attack."""
         paths = ["/sessions", "/agents/chats", "/tools/executions", f"/agents/chats/{self.agent_chat}"]
         paths += [f"/sessions/{self.asking}", f"/sessions/{self.shown}"]
-        paths += [f"/chat/{self.asking}/{name}" for name in ("run", "confirmations")]
+        paths += [f"/chat/{self.asking}/run", f"/chat/{self.shown}/run", f"/chat/{self.asking}/confirmations"]
         return {path: self.api.ok(self.api.http.get(path)) for path in paths}
 
     def _session(self, model: str, **fields: Any) -> str:
@@ -95,8 +95,6 @@ class Victim:
         return str(created["session_id"])
 
     def _stream(self, session_id: str, body: dict[str, Any], sent: dict[str, str]) -> list[Event]:
-        from tests.support.api import read_events
-
         with self.api.http.stream("POST", f"/chat/{session_id}/stream", json=body, headers=sent) as response:
             events = []
             for event in read_events(response):
@@ -120,7 +118,7 @@ def attacks(route: Route, victim: Victim, session_id: str) -> Iterator[dict[str,
         "headers": {**sent, "Idempotency-Key": KEY, "Last-Event-ID": victim.run},
     }
     for body in bodies(route, victim):
-        yield {"url": path, "json": body, "headers": sent}
+        yield {"url": path, "json": body}
         yield {"url": path, "json": body, **everything}
 
 
@@ -163,7 +161,7 @@ def seen(response: httpx.Response, session_id: str) -> tuple[int, str]:
 def test_no_operation_reaches_what_another_key_owns(server: RunningServer, victim: Victim) -> None:
     from tests.support.openapi import routes
 
-    bob = server.api(headers=headers("bob"))
+    bob = server.api(headers=headers("bob"), timeout=8)
     before = victim.snapshot()
     for route in routes():
         unknown = [bob.http.request(route.method, **each) for each in attacks(route, victim, UNKNOWN)]
@@ -171,10 +169,33 @@ def test_no_operation_reaches_what_another_key_owns(server: RunningServer, victi
             for request, other in zip(attacks(route, victim, session_id), unknown, strict=True):
                 response = bob.http.request(route.method, **request)
                 told = seen(response, session_id)
-                assert not [secret for secret in victim.secrets if secret in told[1]], (route, request, response.text)
+                leaked = [secret for secret in victim.secrets if secret in told[1] and secret not in str(request)]
+                assert not leaked, (route, request, response.text)
                 if "session_id" in route.path or told[0] == 404:
                     assert told == seen(other, UNKNOWN), (route, request)
         assert victim.snapshot() == before, route
+
+
+@pytest.mark.parametrize("field", ["previous_response_id", "item_reference"])
+def test_stored_response_of_another_key_is_unknown(server: RunningServer, victim: Victim, field: str) -> None:
+    requests = {
+        "previous_response_id": {"input": "x", "previous_response_id": victim.response},
+        "item_reference": {"input": [{"type": "item_reference", "id": victim.item}]},
+    }
+    url, body = victim.url("/v1/responses"), {"model": "mochi", **requests[field]}
+    assert victim.api.http.post(url, json=body).status_code == 200
+    assert server.api(headers=headers("bob")).http.post(url, json=body).status_code == 400
+
+
+def test_import_gives_no_access_to_images_of_another_key(server: RunningServer, victim: Victim) -> None:
+    bob = server.api(headers=headers("bob"))
+    body = {"metadata": {"model": "mochi", "owner": victim.owner}, "messages": [_message_with_image()]}
+    (imported,) = bob.ok(bob.http.post("/sessions/import", json=body), 201)["sessions"]
+    assert imported["owner"] != victim.owner
+    path = f"/sessions/{imported['session_id']}"
+    assert error_of(bob.http.get(f"{path}/blobs/{sha256_of(PNG)}")) == (404, "BLOB_NOT_FOUND")
+    assert base64_image(PNG) not in bob.http.get(f"{path}/export").text
+    assert base64_image(PNG) in victim.api.http.get(f"/sessions/{victim.shown}/export").text
 
 
 def test_attack_would_succeed_for_the_owner(victim: Victim) -> None:

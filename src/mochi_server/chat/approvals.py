@@ -62,8 +62,7 @@ class ApprovalService:
 
     def pending(self, session_id: str) -> list[Confirmation]:
         """Return the session's requests that wait for a decision, oldest first."""
-        mine = [c for c in self._waiting.values() if c.session_id == session_id and CALLER.get().sees(c.owner)]
-        return [c for c in mine if not c.decision.done()]
+        return [c for c in self._waiting.values() if c.session_id == session_id and not c.decision.done()]
 
     async def confirmations(self, session_id: str) -> list[dict[str, Any]]:
         """Return the approval requests of a session as JSON objects. Raises ``SessionNotFound``."""
