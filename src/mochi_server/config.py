@@ -154,8 +154,7 @@ class MochiServerSettings(BaseSettings):
     )
     api_keys_file: Directory = Field(
         "",
-        description="YAML file of API keys with names and scopes, as `mochi-server keys add` writes it. "
-        "It is read again when it changes. Requests must then send a key on loopback, too.",
+        description="File of API keys with names, which `mochi-server keys` writes. Requests must send a key.",
     )
     allowed_origins: CommaSeparated = Field(
         (), description="Origins of web pages that may use the server, besides those of this machine. `*` allows all."

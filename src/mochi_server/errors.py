@@ -355,8 +355,7 @@ class Unauthorized(MochiError):
     def __init__(self, *, keys_exist: bool = True, key_sent: bool = False) -> None:
         text = "An API key is required: send `Authorization: Bearer <key>`."
         if key_sent:
-            keys = "in MOCHI_API_KEYS or of MOCHI_API_KEYS_FILE"
-            text = f"The API key is wrong. Send one of the keys {keys}, or the key that the server printed."
+            text = "The API key is wrong. Send a key of MOCHI_API_KEYS or of `mochi-server keys`, or the printed key."
         hint = " The server has no keys: set MOCHI_API_KEYS, or serve without keys (`--insecure`, `insecure=True`)."
         super().__init__(text if keys_exist else text + hint)
 

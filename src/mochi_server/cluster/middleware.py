@@ -17,15 +17,9 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from mochi_server import errors
 from mochi_server.constants import API_PREFIX, KEY_PATTERN
-from mochi_server.errors import (
-    ConfirmationInterrupted,
-    MochiError,
-    ServerLost,
-    SessionNotFound,
-    ShuttingDown,
-    Unauthorized,
-)
+from mochi_server.errors import ConfirmationInterrupted, MochiError, ServerLost, ShuttingDown, Unauthorized
 from mochi_server.models.chat import RunStatus
 from mochi_server.protocols import closing_body, load_protocols
 from mochi_server.sessions.caller import CALLER, Caller
@@ -261,7 +255,7 @@ class ClusterMiddleware:
             peer = await self._responsible_peer(session_id, scope)
         except PeerGone:
             return await _response_without_run(scope)(scope, receive, send)
-        except SessionNotFound:
+        except errors.SessionNotFound:
             peer = None  # the app responds, as to a request about any unknown session
         if peer is None:
             return await self._call_app(scope, receive, send, session_id)

@@ -3,8 +3,6 @@
 from contextvars import ContextVar
 from dataclasses import dataclass, replace
 
-_UNNAMED = "settings"  # in place of a key ID
-
 
 @dataclass(frozen=True)
 class Caller:
@@ -19,10 +17,6 @@ class Caller:
     def sees(self, owner: str | None) -> bool:
         """Return whether the caller may see what belongs to ``owner``."""
         return self.sees_all or owner == self.owner
-
-    def on_behalf_of(self, user: str) -> "Caller":
-        """Return the caller for one user of a backend. Keys without a name share their users."""
-        return replace(self, owner=f"{self.owner or _UNNAMED}/{user}", sees_all=False)
 
     def inside(self, owner: str | None) -> "Caller":
         """Return the caller during a turn in a session of ``owner``. What the turn creates has the same owner."""

@@ -3,6 +3,7 @@
 import logging
 import re
 from collections.abc import Awaitable, Callable, Collection, Sequence
+from dataclasses import replace
 from ipaddress import IPv4Address, IPv6Address, ip_address
 from urllib.parse import urlsplit
 
@@ -24,20 +25,13 @@ LOCAL_ORIGINS = r"https?://(localhost|[\w.-]+\.localhost|127\.\d+\.\d+\.\d+|\[::
 
 USER_HEADER = b"x-mochi-user"
 """Header in which a backend with a key of the scope `all` names its user."""
+_UNNAMED = "settings"  # in place of a key ID
 _USER = re.compile("[!-~]{1,128}")
 _SHARED = re.compile(
     rf"(GET|HEAD) (|{API_PREFIX})/metrics/?|POST {API_PREFIX}/\w+/reload/?|(?!GET|HEAD).* {API_PREFIX}/system-prompts.*"
 )
 """Methods and paths of the routes that show or change what all users share."""
-_SINGLE_HEADERS = (
-    b"host",
-    b"origin",
-    b"authorization",
-    b"content-type",
-    b"content-length",
-    b"transfer-encoding",
-    USER_HEADER,
-)
+_SINGLE_HEADERS = (b"host", b"origin", b"authorization", b"content-type", b"content-length", b"transfer-encoding")
 
 _MAX_LOGGED_ORIGINS = 100
 
@@ -124,7 +118,7 @@ def answer_head(app: ASGIApp) -> ASGIApp:
 def head_check(scope: Scope) -> MochiError | None:
     """Return an error if the request head is too large, invalid, or ambiguous for a proxy in front of the server."""
     size = len(scope.get("raw_path") or b"") + len(scope.get("query_string") or b"")
-    names = [name for name, _ in scope["headers"] if name in _SINGLE_HEADERS]
+    names = [name for name, _ in scope["headers"] if name in (*_SINGLE_HEADERS, USER_HEADER)]
     encoding = header(scope, b"transfer-encoding").strip().lower()
     problem = None
     if size + sum(len(name) + len(value) for name, value in scope["headers"]) > MAX_HEADER_BYTES:
@@ -218,24 +212,31 @@ def key_check(keys: KeyRing, *, insecure: bool, exempt: Collection[str] = ()) ->
         if keys.is_empty:
             address = _local_address(scope)
             is_open = insecure or address is None or address.is_loopback
-            return _set_caller(scope, None) if is_open else errors.Unauthorized(keys_exist=False)
+            return (
+                _set_caller(scope, UNRESTRICTED, may_name_user=False)
+                if is_open
+                else errors.Unauthorized(keys_exist=False)
+            )
         caller = keys.find(sent := _sent_keys(scope))
-        return errors.Unauthorized(key_sent=bool(sent)) if caller is None else _set_caller(scope, caller)
+        if caller is None:
+            return errors.Unauthorized(key_sent=bool(sent))
+        return _set_caller(scope, caller, may_name_user=caller.sees_all)
 
     return check
 
 
-def _set_caller(scope: Scope, caller: Caller | None) -> MochiError | None:
-    """Set the caller of the request. ``caller`` is that of its key. Return an error if the key permits less."""
+def _set_caller(scope: Scope, caller: Caller, *, may_name_user: bool) -> MochiError | None:
+    """Set the caller of the request, which has sent the key of ``caller``. Return an error if it may not send this."""
     if any(name == USER_HEADER for name, _ in scope["headers"]):
-        if caller is None or not caller.sees_all:
+        if not may_name_user:
             return errors.Forbidden("X-Mochi-User is for backends. It requires an API key of the scope `all`.")
         if not _USER.fullmatch(user := header(scope, USER_HEADER)):
             return errors.MalformedRequest("X-Mochi-User must have 1 to 128 visible ASCII characters.")
-        caller = caller.on_behalf_of(user)
-    if caller and not caller.sees_all and _SHARED.fullmatch(f"{scope['method']} {route_path(scope)}"):
+        # Keys without a name share their users.
+        caller = replace(caller, owner=f"{caller.owner or _UNNAMED}/{user}", sees_all=False)
+    if not caller.sees_all and _SHARED.fullmatch(f"{scope['method']} {route_path(scope)}"):
         return errors.Forbidden("This route concerns all users. It requires an API key of the scope `all`.")
-    CALLER.set(caller or UNRESTRICTED)
+    CALLER.set(caller)
     return None
 
 
