@@ -355,7 +355,7 @@ class Unauthorized(MochiError):
     def __init__(self, *, keys_exist: bool = True, key_sent: bool = False) -> None:
         text = "An API key is required: send `Authorization: Bearer <key>`."
         if key_sent:
-            text = "The API key is wrong. Send a key of MOCHI_API_KEYS or of `mochi-server keys`, or the printed key."
+            text = "The API key is wrong. Send one of the keys in MOCHI_API_KEYS, or the key that the server printed."
         hint = " The server has no keys: set MOCHI_API_KEYS, or serve without keys (`--insecure`, `insecure=True`)."
         super().__init__(text if keys_exist else text + hint)
 
