@@ -10,7 +10,7 @@ from mochi_server.web.keys import NAME, Key, KeysFileInvalid, caller_of, hash_of
 
 
 def run(path: Path, action: str, name: str, scope: str) -> str:
-    """Add, list or revoke a key, and return the text for the user. Raises ``KeysFileInvalid``, OSError."""
+    """Add, list or revoke a key, and return the text for the user. Raises ``KeysFileInvalid``."""
     keys = read_keys(path) if path.exists() else []
     others = [key for key in keys if key["name"] != name]
     if action == "list":
@@ -32,5 +32,8 @@ def _write(path: Path, keys: Sequence[Key]) -> None:
     mode = path.stat().st_mode if path.exists() else 0o600
     entries = ["- " + "\n  ".join(f"{field}: {value}" for field, value in key.items()) + "\n" for key in keys]
     head = "# Written by `mochi-server keys`, without the comments of earlier versions\n"
-    atomic_files.write(path.resolve(), "".join([head, *entries]).encode())
-    path.chmod(mode)
+    try:
+        atomic_files.write(path.resolve(), "".join([head, *entries]).encode())
+        path.chmod(mode)
+    except OSError as error:
+        raise KeysFileInvalid(f"cannot write {path}: {error.strerror}") from error

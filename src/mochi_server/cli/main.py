@@ -255,10 +255,7 @@ def _keys(settings: "MochiServerSettings", arguments: argparse.Namespace) -> int
 
     if (path := settings.keys_path) is None:
         return _print_error("MOCHI_API_KEYS_FILE is not set. It names the file of the keys")
-    try:
-        print_text(run(path, arguments.action, getattr(arguments, "name", ""), getattr(arguments, "scope", "")))
-    except OSError as error:
-        return _print_error(f"cannot write {path}: {error.strerror}", code=1)
+    print_text(run(path, arguments.action, getattr(arguments, "name", ""), getattr(arguments, "scope", "")))
     return 0
 
 

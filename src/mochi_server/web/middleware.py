@@ -211,12 +211,9 @@ def key_check(keys: KeyRing, *, insecure: bool, exempt: Collection[str] = ()) ->
             return None
         if keys.is_empty:
             address = _local_address(scope)
-            is_open = insecure or address is None or address.is_loopback
-            return (
-                _set_caller(scope, UNRESTRICTED, may_name_user=False)
-                if is_open
-                else errors.Unauthorized(keys_exist=False)
-            )
+            if not (insecure or address is None or address.is_loopback):
+                return errors.Unauthorized(keys_exist=False)
+            return _set_caller(scope, UNRESTRICTED, may_name_user=False)
         caller = keys.find(sent := _sent_keys(scope))
         if caller is None:
             return errors.Unauthorized(key_sent=bool(sent))
