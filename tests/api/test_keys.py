@@ -105,7 +105,7 @@ def test_user_of_a_backend_sees_only_own_sessions(server: RunningServer) -> None
 
 @pytest.mark.parametrize("user", ["", "a b", "ä", "x" * 129])
 def test_user_with_an_invalid_name_is_refused(server: RunningServer, user: str) -> None:
-    sent = {**headers("root"), "X-Mochi-User": user.encode()}
+    sent = [(b"Authorization", b"Bearer root secret"), (b"X-Mochi-User", user.encode())]
     assert error_of(httpx.get(f"{server.url}/api/v1/sessions", headers=sent)) == (400, "BAD_REQUEST")
 
 

@@ -90,12 +90,12 @@ class KeyRing:
         """``unnamed`` are the keys of the settings. Raises ``KeysFileInvalid``."""
         self.is_empty = not unnamed and path is None
         self._unnamed = [(hash_of(key.encode()), UNRESTRICTED) for key in unnamed]
-        self._path, self._stamp = path, _stamp(path)
+        self._path, self._stamp = path, path and _stamp(path)
         self._named = self._read()
 
     def find(self, sent: Sequence[bytes]) -> Caller | None:
         """Return the caller that sends these keys, or None if none of the keys is known."""
-        if self._stamp != (stamp := _stamp(self._path)):
+        if self._path and self._stamp != (stamp := _stamp(self._path)):
             self._stamp = stamp
             try:
                 self._named = self._read()
@@ -109,10 +109,10 @@ class KeyRing:
         return [(key["hash"], caller_of(key)) for key in (read_keys(self._path) if self._path else ())]
 
 
-def _stamp(path: Path | None) -> tuple[int, ...]:
+def _stamp(path: Path) -> tuple[int, ...]:
     """Return values that differ between versions of a file, or nothing if it is missing."""
     try:
-        status = os.stat(path or "")  # noqa: PTH116 - each request does this; Path.stat is slower
+        status = os.stat(path)  # noqa: PTH116 - each request does this; Path.stat is slower
     except OSError:
         return ()
     return status.st_mtime_ns, status.st_size, status.st_ino
