@@ -1489,6 +1489,8 @@ export interface components {
             } | null;
             /** Ollama Host */
             ollama_host: string | null;
+            /** Owner */
+            owner?: string | null;
             /** Agent Name */
             agent_name?: string | null;
         };
@@ -3162,6 +3164,56 @@ export interface components {
                 [key: string]: unknown;
             } | null;
         };
+        /**
+         * ListedSession
+         * @description A session in a list. ``owner`` is the ID of an API key, or `<key ID>/<user ID>`. It is absent if none owns it.
+         */
+        ListedSession: {
+            /** Session Id */
+            session_id: string;
+            /** Model */
+            model: string;
+            /** Created At */
+            created_at: string;
+            /** Updated At */
+            updated_at: string;
+            /** Message Count */
+            message_count: number;
+            /** Title */
+            title: string | null;
+            /** Preview */
+            preview: string;
+            /** Summary */
+            summary: {
+                [key: string]: unknown;
+            } | null;
+            /** Summary Model */
+            summary_model: string | null;
+            /** Format Version */
+            format_version: string;
+            tool_settings: components["schemas"]["ToolSettings"];
+            agent_settings: components["schemas"]["AgentSettings"];
+            /** Context Window Config */
+            context_window_config: {
+                [key: string]: unknown;
+            };
+            /** Options */
+            options: {
+                [key: string]: unknown;
+            } | null;
+            /** Keep Alive */
+            keep_alive: string | number | null;
+            /** Think */
+            think: boolean | string | null;
+            /** Format */
+            format: string | {
+                [key: string]: unknown;
+            } | null;
+            /** Ollama Host */
+            ollama_host: string | null;
+            /** Owner */
+            owner?: string | null;
+        };
         /** @description The answer is complete and stored. The counts are Ollama's token counts, or null. */
         MessageComplete: {
             message_id: string;
@@ -4192,54 +4244,6 @@ export interface components {
             };
         };
         /**
-         * Session
-         * @description A session without its messages. ``preview`` is the beginning of the first user message.
-         */
-        Session: {
-            /** Session Id */
-            session_id: string;
-            /** Model */
-            model: string;
-            /** Created At */
-            created_at: string;
-            /** Updated At */
-            updated_at: string;
-            /** Message Count */
-            message_count: number;
-            /** Title */
-            title: string | null;
-            /** Preview */
-            preview: string;
-            /** Summary */
-            summary: {
-                [key: string]: unknown;
-            } | null;
-            /** Summary Model */
-            summary_model: string | null;
-            /** Format Version */
-            format_version: string;
-            tool_settings: components["schemas"]["ToolSettings"];
-            agent_settings: components["schemas"]["AgentSettings"];
-            /** Context Window Config */
-            context_window_config: {
-                [key: string]: unknown;
-            };
-            /** Options */
-            options: {
-                [key: string]: unknown;
-            } | null;
-            /** Keep Alive */
-            keep_alive: string | number | null;
-            /** Think */
-            think: boolean | string | null;
-            /** Format */
-            format: string | {
-                [key: string]: unknown;
-            } | null;
-            /** Ollama Host */
-            ollama_host: string | null;
-        };
-        /**
          * SessionChanged
          * @description A new or changed session. ``warnings`` lists what in the request cannot be used, or makes models reload.
          */
@@ -4453,7 +4457,7 @@ export interface components {
          */
         SessionList: {
             /** Sessions */
-            sessions: components["schemas"]["Session"][];
+            sessions: components["schemas"]["ListedSession"][];
         };
         /**
          * SessionPatch
@@ -4593,7 +4597,7 @@ export interface components {
          */
         SessionsImported: {
             /** Sessions */
-            sessions: components["schemas"]["Session"][];
+            sessions: components["schemas"]["ListedSession"][];
         };
         /**
          * @description All text and reasoning of the turn up to this event.
@@ -6724,6 +6728,8 @@ export interface operations {
                 limit?: number | null;
                 /** @description Number of sessions to skip. */
                 offset?: number;
+                /** @description Owner of the sessions: the ID of an API key, or `<key ID>/<user ID>`. */
+                owner?: string | null;
             };
             header?: never;
             path?: never;
@@ -9348,7 +9354,10 @@ export interface operations {
     };
     list_agent_chats: {
         parameters: {
-            query?: never;
+            query?: {
+                /** @description Owner of the sessions: the ID of an API key, or `<key ID>/<user ID>`. */
+                owner?: string | null;
+            };
             header?: never;
             path?: never;
             cookie?: never;

@@ -164,6 +164,10 @@ class MochiServerSettings(BaseSettings):
     api_keys: CommaSeparated = Field(
         (), repr=False, description="API keys. Requests must send one. Without keys, only this machine has access."
     )
+    api_keys_file: Directory = Field(
+        "",
+        description="File of API keys with names, which `mochi-server keys` writes. Requests must send a key.",
+    )
     allowed_origins: CommaSeparated = Field(
         (), description="Origins of web pages that may use the server, besides those of this machine. `*` allows all."
     )
@@ -259,6 +263,11 @@ class MochiServerSettings(BaseSettings):
     @property
     def resolved_sessions_dir(self) -> Path:
         return self.resolved(self.sessions_dir)
+
+    @property
+    def keys_path(self) -> Path | None:
+        """Path of the keys file, or None if there is none."""
+        return self.resolved(self.api_keys_file) if self.api_keys_file else None
 
     def resolved(self, path: str) -> Path:
         """Return the path of a configured directory or file. Relative paths are below ``data_dir``."""

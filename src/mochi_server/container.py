@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
+from typing import cast
 
 from mochi_server.agents.discovery import AgentDiscoveryService, AgentRegistry
 from mochi_server.agents.execution import AgentAnswers, AgentExecutionService
@@ -29,7 +30,7 @@ from mochi_server.services.sessions import SelectionChecker, SessionService
 from mochi_server.services.summarization import SummarizationService
 from mochi_server.services.summary_model import SummaryModelManager
 from mochi_server.services.system_prompts import SystemPromptService
-from mochi_server.sessions.store import Stores
+from mochi_server.sessions.store import SessionStore, Stores, VisibleSessions
 from mochi_server.storage.files.store import FileStores
 from mochi_server.telemetry.logging import log_event
 from mochi_server.telemetry.metrics import Metrics, record_turn
@@ -63,7 +64,8 @@ class Services:
         )
         self.client = gateway.client
         self.stores = build_stores(settings, settings.resolved_advertise_url if settings.store_url else "")
-        self.store, self.agent_chats = self.stores.chats, self.stores.agents
+        views = [cast(SessionStore, VisibleSessions(each)) for each in (self.stores.chats, self.stores.agents)]
+        self.store, self.agent_chats = views
         retry = StorageRetry(settings.store_retry_seconds)
         self.conversations = Conversations(self.store, self.agent_chats, retry)
         self.prompts = SystemPromptService(settings.resolved(settings.system_prompts_dir))

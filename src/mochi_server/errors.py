@@ -371,6 +371,15 @@ class Unauthorized(MochiError):
         super().__init__(text if keys_exist else text + hint)
 
 
+class Forbidden(MochiError):
+    code, status, cause = "FORBIDDEN", 403, "The request needs an API key of the scope `all`."
+
+
+class RateLimited(MochiError):
+    code, status, cause = "RATE_LIMITED", 429, "The turns of the API key exceed a limit in the keys file."
+    template = "The limit of this API key is {limit}. Send the request again in {retry_after} s."
+
+
 class OriginForbidden(MochiError):
     code, status, cause = "ORIGIN_FORBIDDEN", 403, "The request comes from a web page of another origin."
 

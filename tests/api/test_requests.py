@@ -12,6 +12,7 @@ from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 
 from mochi_server.errors import OriginForbidden
+from mochi_server.web.keys import KeyRing, hash_of
 from mochi_server.web.middleware import check_requests, key_check, origin_check
 from mochi_stub import StubServer
 from tests.support.api import Api, error_of
@@ -387,20 +388,20 @@ def test_path_prefix_of_a_proxy_is_ignored(tmp_path: Path, stub: StubServer) -> 
 
 @pytest.mark.one_process("inspects the server process")
 async def test_every_key_is_compared_in_constant_time(monkeypatch: pytest.MonkeyPatch) -> None:
-    compared: list[tuple[bytes, bytes]] = []
+    compared: list[tuple[str, str]] = []
 
-    def compare(one: bytes, other: bytes) -> bool:
+    def compare(one: str, other: str) -> bool:
         compared.append((one, other))
         return one == other
 
     monkeypatch.setattr(hmac, "compare_digest", compare)
-    guard = check_requests(_app, [key_check(("first", "a much longer second one"), insecure=False)])
+    guard = check_requests(_app, [key_check(KeyRing(("first", "a much longer second one")), insecure=False)])
     for given in ("first", "a much longer second one", "x", "none of them, and longer than all"):
         compared.clear()
         headers = [(b"authorization", f"Bearer {given}".encode())]
         await guard({"type": "http", "method": "GET", "path": "/health", "headers": headers}, _receive, _send)
         assert len(compared) == 2
-        assert {len(value) for pair in compared for value in pair} == {32}
+        assert {len(value) for pair in compared for value in pair} == {len(hash_of(b""))}
 
 
 async def _app(scope: object, receive: object, send: object) -> None: ...

@@ -9,6 +9,7 @@ from uuid import uuid4
 
 from mochi_server import errors
 from mochi_server.chat.conversation import Conversation
+from mochi_server.sessions.caller import CALLER, current_owner
 from mochi_server.sessions.store import SessionStore, approve_tool
 from mochi_server.tools.discovery import Tool
 from mochi_server.tools.schema import InvalidArguments
@@ -24,6 +25,7 @@ class Confirmation:
     session_id: str
     bound: BoundCall  # the call to run; the client's decision may replace its arguments
     agent_name: str | None = None
+    owner: str | None = field(default_factory=current_owner)  # of the session
     confirmation_id: str = field(default_factory=lambda: f"conf_{uuid4().hex[:10]}")
     decision: "asyncio.Future[Decision]" = field(default_factory=lambda: asyncio.get_running_loop().create_future())
     """Decision of the client. The future is cancelled if the timeout passes first."""
@@ -104,7 +106,7 @@ class ApprovalService:
 
     def _undecided(self, session_id: str, confirmation_id: str) -> Confirmation:
         confirmation = self._waiting.get(confirmation_id) or self._ended.get(confirmation_id)
-        if confirmation is None or confirmation.session_id != session_id:
+        if confirmation is None or confirmation.session_id != session_id or not CALLER.get().sees(confirmation.owner):
             raise errors.ConfirmationNotFound(confirmation_id)
         if confirmation.decision.cancelled():
             raise errors.ConfirmationTimeout(confirmation_id)

@@ -12,14 +12,16 @@ import anyio
 
 from mochi_server import errors
 from mochi_server.chat.conversation import Conversation, StorageRetry
+from mochi_server.chat.limits import TurnLimiter
 from mochi_server.chat.prompt import last_user_index
 from mochi_server.chat.run import Run
 from mochi_server.chat.turn import PrepareAnswer, Turn, TurnResult, resolve_idempotent
 from mochi_server.chat.turn_input import TurnInput
 from mochi_server.chat.turn_writer import TurnWriter
-from mochi_server.errors import IdempotencyKeyReused, SessionTaken, ShuttingDown
+from mochi_server.errors import IdempotencyKeyReused, SessionNotFound, SessionTaken, ShuttingDown
 from mochi_server.events import ChatEvent, Done, Stopped, TurnError
 from mochi_server.services.summarization import SummarizationService
+from mochi_server.sessions.caller import CALLER
 from mochi_server.sessions.store import SessionStore
 from mochi_server.util.clock import new_id
 
@@ -150,9 +152,10 @@ class RunCache:
         return [run for runs in self._runs.values() for run in runs.values() if run.running]
 
     def find(self, session_id: str, run_id: str | None = None) -> Run | None:
-        """Return the run with ``run_id`` if it is cached, else the session's latest run, if any."""
+        """Return the run with ``run_id`` if it is cached, else the latest run, if the caller may see the session."""
         runs = self._runs.get(session_id)
-        return None if not runs else runs.get(run_id or "") or runs[next(reversed(runs))]
+        run = None if not runs else runs.get(run_id or "") or runs[next(reversed(runs))]
+        return run if run is not None and CALLER.get().sees(run.caller.owner) else None
 
     def with_key(self, session_id: str, key: str) -> Run | None:
         """Return the run with this idempotency key, or None. A failed or cancelled run loses its key."""
@@ -187,6 +190,8 @@ class RunCache:
         session_key = (session_id, key)
         async with self._starting.setdefault(session_key, asyncio.Lock()):
             run = self._keys.get(session_key)
+            if run is not None and not CALLER.get().sees(run.caller.owner):
+                raise SessionNotFound(session_id)
             if run is None:
                 run = self._keys[session_key] = await start()
             elif not run.input.is_same_request(turn_input):
@@ -223,6 +228,7 @@ class RunRegistry:
     shutdown_grace: float = 5
     on_ended: Callable[[Run], None] = lambda _: None
     cache: RunCache = field(default_factory=RunCache)
+    limiter: TurnLimiter = field(default_factory=TurnLimiter)
     shutdown: anyio.Event = field(default_factory=anyio.Event)  # after it is set, `start` raises
     forwarded: "set[asyncio.Future[None]]" = field(default_factory=set)  # new turns that other servers run
 
@@ -236,13 +242,17 @@ class RunRegistry:
         self.refuse_at_shutdown()
         run_id, session_id = new_id(), conversation.session_id
         async with AsyncExitStack() as locks:
+            locks.enter_context(self.limiter.turn(CALLER.get()))
             hold = conversation.store.hold(session_id, run_id=run_id, wait=turn_input.if_busy == "wait")
             await locks.enter_async_context(hold)
             turn = await self.engine.prepare(conversation, turn_input)
             self.refuse_at_shutdown()
             grace = self.disconnect_grace if conversation.kind == "session" else 0
             model = turn_input.model or turn.session.metadata.model
-            run = Run(conversation, turn_input.without_data(), run_id, model, turn.position, turn.has_schema, grace)
+            caller = CALLER.get().inside(turn.session.metadata.owner)
+            run = Run(
+                conversation, turn_input.without_data(), run_id, model, turn.position, turn.has_schema, caller, grace
+            )
             self.summaries.turn_starting(session_id)
             self.cache.add(run)
             run.task = asyncio.get_running_loop().create_task(self._execute(run, turn, locks.pop_all()))
@@ -296,6 +306,7 @@ class RunRegistry:
 
     async def _execute(self, run: Run, turn: Turn, lock: AsyncExitStack) -> None:
         result: TurnResult | None = None
+        CALLER.set(run.caller)
         try:
             async with lock:
                 running = self.engine.run(turn, run)

@@ -42,7 +42,8 @@ async def startup_banner(
     if isinstance(models, MochiError):
         logger.warning("%s", models.message)
     test_mode = settings.env == "test"
-    is_open = not settings.api_keys and not is_loopback(settings.host)
+    has_keys = bool(settings.api_keys or settings.api_keys_file)
+    is_open = not has_keys and not is_loopback(settings.host)
     rows = [
         (
             "LLM" if test_mode else "Ollama",
@@ -60,7 +61,7 @@ async def startup_banner(
     ]
     mode = " in test mode: a bundled LLM answers" if test_mode else ""
     model = DEMO_MODEL if test_mode else models[0].name if isinstance(models, list) and models else "<model>"
-    curl = _curl(address, model, generated_key or ("YOUR_KEY" if settings.api_keys else None))
+    curl = _curl(address, model, generated_key or ("YOUR_KEY" if has_keys else None))
     # Error texts of other servers may have several lines.
     lines = [f"  {name:<8} {' '.join(text.split())}" for name, text in rows if text]
     head = f"mochi-server is at {address}{mode}"

@@ -39,6 +39,7 @@ _ACCEPTED = {"export-scenario": ("data_dir",), "replay": ("data_dir", "ollama_ho
 _EPILOG = """\
 Each setting has an environment variable MOCHI_<NAME>. Settings without an option:
   MOCHI_API_KEYS         API keys, separated by commas (default: no key on loopback, else a generated key)
+  MOCHI_API_KEYS_FILE    file of API keys with names, for `mochi-server keys`
   MOCHI_STORE_URL        postgresql://... stores the sessions in a database
   MOCHI_TOOLS_DIR        directory of the tools; MOCHI_AGENTS_DIR is that of the agents
   MOCHI_ALLOWED_ORIGINS  origins of web pages that may use the server
@@ -55,7 +56,7 @@ class _Parser(argparse.ArgumentParser):
     def check_options(self, argv: Sequence[str]) -> None:
         """Exit with an error message if an option is unknown. The message suggests an option or a variable."""
         for name in (argument.partition("=")[0] for argument in argv):
-            if name == "--":
+            if name in ("--", "keys"):  # the options after `keys` are its own
                 return
             if name.startswith("-") and not name[1:2].isdigit() and name not in self._option_string_actions:
                 from mochi_server.config import MochiServerSettings
@@ -126,8 +127,9 @@ def _run(arguments: argparse.Namespace, options: dict[str, Any]) -> int:
     if arguments.command == "store":
         return _copy(arguments.source, arguments.target)
     settings = MochiServerSettings(**options)
-    if arguments.command in ("migrate", *_ACCEPTED):
-        return _migrate(settings) if arguments.command == "migrate" else _scenario(arguments, settings)
+    if arguments.command is not None:
+        run = {"migrate": _migrate, "keys": _keys}.get(arguments.command, _scenario)
+        return run(arguments, settings)
     if arguments.test_mode or settings.env == "test":
         return _test_mode(options, arguments)
     for name in ("stub_speed", "stub_all_models"):
@@ -155,6 +157,14 @@ def _parser() -> _Parser:
     copy = _command(actions, "copy", text)
     copy.add_argument("source", metavar="FROM", help="a data directory, or postgresql://...")
     copy.add_argument("target", metavar="TO", help="a data directory, or postgresql://...")
+    actions = _command(commands, "keys", "manage the API keys in the file of MOCHI_API_KEYS_FILE").add_subparsers(
+        dest="action", metavar="ACTION", required=True, parser_class=_Parser
+    )
+    new = _command(actions, "add", "create a key and print it; the file contains only its hash")
+    new.add_argument("--scope", choices=("own", "all"), default="own", help="own sessions (default), or all")
+    _command(actions, "list", "list the keys with their scopes and IDs")
+    for named in (new, _command(actions, "revoke", "remove a key")):
+        named.add_argument("name", metavar="NAME")
     _command(commands, "openapi", "print the OpenAPI document")
     text = "write a session as a configuration of mochi-stub, and a test that replays it"
     export = _command(commands, "export-scenario", text)
@@ -260,7 +270,7 @@ def _serve(settings: "MochiServerSettings", *, insecure: bool) -> int:
         return _print_error(text, code=1)
 
 
-def _migrate(settings: "MochiServerSettings") -> int:
+def _migrate(_: argparse.Namespace, settings: "MochiServerSettings") -> int:
     import asyncio
 
     from mochi_server.container import prepare_store
@@ -283,6 +293,15 @@ def _scenario(arguments: argparse.Namespace, settings: "MochiServerSettings") ->
         return _print_error(f"--mask is not a regular expression: {error}")
     except (OSError, ValueError, ClientError) as error:
         return _print_error(str(error), code=1)
+    return 0
+
+
+def _keys(arguments: argparse.Namespace, settings: "MochiServerSettings") -> int:
+    from mochi_server.cli.keys import run
+
+    if (path := settings.keys_path) is None:
+        return _print_error("MOCHI_API_KEYS_FILE is not set. It names the file of the keys")
+    print_text(run(path, arguments.action, getattr(arguments, "name", ""), getattr(arguments, "scope", "")))
     return 0
 
 

@@ -1,11 +1,12 @@
 """ASGI middleware that forwards requests about a turn to the server of the same database that runs the turn."""
 
 import asyncio
+import json
 import logging
 import re
 from collections.abc import Callable, Coroutine, Sequence
 from contextlib import closing, suppress
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from http import HTTPStatus
 from typing import Any, TypeVar
 from urllib.parse import unquote
@@ -16,10 +17,12 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from mochi_server import errors
 from mochi_server.constants import API_PREFIX, KEY_PATTERN
 from mochi_server.errors import ConfirmationInterrupted, MochiError, ServerLost, ShuttingDown, Unauthorized
 from mochi_server.models.chat import RunStatus
 from mochi_server.protocols import closing_body, load_protocols
+from mochi_server.sessions.caller import CALLER, Caller
 from mochi_server.sessions.session import is_session_id
 from mochi_server.storage.postgres.processes import SILENT_SECONDS, Peer, PeerDirectory, PeerGone
 from mochi_server.telemetry.logging import REQUEST_ID
@@ -47,6 +50,8 @@ _LATEST_RUN = {("GET", "stream"), ("GET", "run"), ("POST", "stop")}
 _RUN_ID = re.compile(r"([0-9a-f]{10}):\d+")
 PEER_HEADER = "x-mochi-peer"
 """Header between servers: in a request the token of the sender, in a response the name of the process that responds."""
+CALLER_HEADER = "x-mochi-caller"
+"""Header between servers: the caller of a request as JSON, which the sender has identified."""
 CONNECT_SECONDS = 5.0
 IDLE_SECONDS = 30.0  # default timeout for each chunk of a peer's response
 _CHECK_SECONDS = 1.0
@@ -58,6 +63,7 @@ _ID_HEADERS = {"x-request-id", *(each.request_id_header for each in _PROTOCOLS i
 _CHECKED_HEADERS = {"authorization", "x-api-key", "cookie", "origin"}
 _CHECKED_HEADERS |= {"sec-fetch-site", "sec-fetch-mode", "sec-fetch-dest"}
 _NOT_FORWARDED = _CONNECTION_HEADERS | _CHECKED_HEADERS | _ID_HEADERS | {"host", "content-length", "accept-encoding"}
+_NOT_FORWARDED |= {CALLER_HEADER, "x-mochi-user"}
 _NOT_RETURNED = _CONNECTION_HEADERS | _ID_HEADERS | {"server", PEER_HEADER}
 _T = TypeVar("_T")
 
@@ -115,6 +121,7 @@ class PeerRequest:
         target = b"?".join(part for part in (self.scope["raw_path"], self.scope["query_string"]) if part)
         sent = [(name.decode("latin-1"), value.decode("latin-1")) for name, value in self.scope["headers"]]
         own = [(PEER_HEADER, self.peers.token(peer.name)), ("x-request-id", REQUEST_ID.get())]
+        own.append((CALLER_HEADER, json.dumps(asdict(CALLER.get()))))
         opening = self.http.request(
             self.scope["method"],
             peer.url + target.decode("latin-1"),
@@ -214,6 +221,7 @@ class ClusterMiddleware:
         elif scope["type"] != "http" or not (token := header(scope, PEER_HEADER.encode())):
             await self._guarded(scope, receive, send)
         elif self._peers().accepts(token):
+            CALLER.set(Caller(**json.loads(header(scope, CALLER_HEADER.encode()) or "{}")))
             await self._app(scope, receive, self._signed(scope, send))
         else:
             await send_error(Unauthorized(), scope, send)
@@ -242,9 +250,13 @@ class ClusterMiddleware:
 
     async def _forward(self, session_id: str, scope: Scope, receive: Receive, send: Send) -> None:
         try:
+            if not CALLER.get().sees_all:
+                await scope["app"].state.services.store.load(session_id)
             peer = await self._responsible_peer(session_id, scope)
         except PeerGone:
             return await _response_without_run(scope)(scope, receive, send)
+        except errors.SessionNotFound:
+            peer = None  # the app responds, as to a request about any unknown session
         if peer is None:
             return await self._call_app(scope, receive, send, session_id)
         content = await read_body(Request(scope, receive))

@@ -188,10 +188,16 @@ class SessionDetail(Session):
         return cls.model_validate(session.summary_object() | {"messages": list(session.history)})
 
 
+class ListedSession(Session):
+    """A session in a list. ``owner`` is the ID of an API key, or `<key ID>/<user ID>`. It is absent if none owns it."""
+
+    owner: str | None = None
+
+
 class SessionList(BaseModel):
     """Sessions, the most recently changed first."""
 
-    sessions: list[Session]
+    sessions: list[ListedSession]
 
 
 class MessageList(BaseModel):

@@ -17,6 +17,7 @@ from mochi_server.inference.windows import Allocation, PromptSize, manual_window
 from mochi_server.ollama.payloads import qualified_name
 from mochi_server.ollama.types import ChatMessage, ModelInfo
 from mochi_server.services.summary_model import SummaryModelManager
+from mochi_server.sessions.caller import CALLER, UNRESTRICTED
 from mochi_server.sessions.session import ChatSession
 from mochi_server.sessions.store import SessionStore
 from mochi_server.sessions.types import Message
@@ -146,6 +147,7 @@ class SummarizationService:
 
     async def _run_in_background(self, session_id: str, state: _SummaryState) -> None:
         model: str | None = None
+        CALLER.set(UNRESTRICTED)  # a turn of another owner may have scheduled the summary
         try:
             await asyncio.sleep(self.interval)
             while self._turns and state.postponements < _MAX_POSTPONEMENTS:

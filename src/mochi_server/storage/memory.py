@@ -64,7 +64,7 @@ class MemorySessionStore(rules.SessionStore):
         del self._records[session_id]
 
     async def list(self, query: SessionQuery) -> rules.SessionPage:
-        found = [record.view for record in self._records.values()]
+        found = [r.view for r in self._records.values() if query.owner in (None, r.metadata.owner)]
         for word in rules.words(query.text):
             found = [session for session in found if word in rules.searchable_text(session)]
         found.sort(key=lambda session: timestamp(session.metadata.updated_at), reverse=True)

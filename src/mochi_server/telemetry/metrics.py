@@ -19,7 +19,7 @@ from mochi_server.errors import ConfirmationTimeout, OllamaUnreachable, ToolExec
 from mochi_server.inference.gateway import GatewayObserver
 from mochi_server.ollama.payloads import qualified_name
 from mochi_server.sessions.types import Message
-from mochi_server.telemetry.logging import KEY, log_event
+from mochi_server.telemetry.logging import log_event
 from mochi_server.util.clock import timestamp
 
 M = TypeVar("M", Counter, Gauge, Histogram)
@@ -79,6 +79,7 @@ class Metrics(GatewayObserver):
         self._host_queue = new(Gauge, "ollama_host_queued_requests", text, "host")
         self._host_state = new(Gauge, "ollama_host_state", "1 for the state of the host.", "host", "state")
         self.hosts: Callable[[], Sequence[tuple[str, str, int]]] = tuple  # names, states and numbers of queued requests
+        self.key_turns = new(Counter, "key_turns", "Turns that ended, by API key.", "key", "outcome")
         self._running = new(Gauge, "running_turns", "Turns that are running.")
         self.waiting = new(Gauge, "waiting_turns", "Turns that wait for the first token of a model.")
         self._subscribers = new(Gauge, "open_streams", "Open requests that receive the events of a running turn.")
@@ -188,6 +189,8 @@ def record_turn(metrics: Metrics, run: Run, *, trace_content: bool = False) -> N
     failure = run.failure
     seconds, ended = time.monotonic() - run.began, time.time_ns()
     metrics.turn_ended(run.state, seconds, run.result.stored, failure.code if failure else None)
+    if run.caller.key:
+        metrics.key_turns.labels(run.caller.key, run.state).inc()
     if _SDK in sys.modules:
         _record_spans(run, ended - int(seconds * 1e9), ended, content=trace_content)
     _log_turn(run, seconds)
@@ -205,7 +208,7 @@ def _log_turn(run: Run, seconds: float) -> None:
         session_id=run.session_id,
         run_id=run.run_id,
         outcome=run.state,
-        key=KEY.get() or None,
+        key=run.caller.key or None,
         model=(run.result.answer or {}).get("model") or run.model,
         prompt_tokens=tokens("prompt_eval_count"),
         answer_tokens=tokens("eval_count"),

@@ -16,6 +16,7 @@ from typing import Any, Protocol, TypeVar
 import anyio
 from pydantic_core import to_json
 
+from mochi_server.sessions.caller import CALLER, current_owner
 from mochi_server.sessions.types import Image
 from mochi_server.tools.discovery import Tool, ToolCatalogue, ToolDiscoveryService
 from mochi_server.tools.loader import Problem
@@ -51,6 +52,7 @@ class ToolExecutionResult:
     tool_name: str
     timestamp: str = field(default_factory=now)
     images: tuple[Image, ...] = ()
+    owner: str | None = field(default_factory=current_owner)
 
 
 @dataclass(eq=False, kw_only=True)
@@ -88,14 +90,15 @@ class ToolExecutionService:
         return result
 
     def history(self) -> list[ToolExecutionResult]:
-        """Return the last 100 results, oldest first."""
-        return list(self._history)
+        """Return the results of the caller's calls among the last 100, oldest first."""
+        return [run for run in self._history if CALLER.get().sees(run.owner)]
 
     def statistics(self) -> dict[str, Any]:
-        """Return the number of calls and their mean time in seconds, for the last 100 calls and for each tool."""
-        names = sorted({run.tool_name for run in self._history})
-        by_tool = {name: _statistics([run for run in self._history if run.tool_name == name]) for name in names}
-        return {**_statistics(self._history), "by_tool": by_tool}
+        """Return the number of calls and their mean time in seconds, for all calls in the history and each tool."""
+        history = self.history()
+        names = sorted({run.tool_name for run in history})
+        by_tool = {name: _statistics([run for run in history if run.tool_name == name]) for name in names}
+        return {**_statistics(history), "by_tool": by_tool}
 
     async def _run(self, tool: Tool, bound: inspect.BoundArguments) -> ToolContent:
         def finish(value: object) -> ToolContent:

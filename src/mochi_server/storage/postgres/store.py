@@ -43,8 +43,8 @@ FROM sessions s LEFT JOIN partials p ON p.session = s.key
 WHERE {_BY_ID} FOR UPDATE OF s"""
 _CREATE = f"""
 INSERT INTO sessions AS s
-    (collection, session_id, metadata, extra, updated_at, message_count, opening, searched, change)
-VALUES (%(collection)s, %(session_id)s, %(metadata)s, %(extra)s, %(updated_at)s, 0, '[]', %(searched)s, 0)
+    (collection, session_id, owner, metadata, extra, updated_at, message_count, opening, searched, change)
+VALUES (%(collection)s, %(session_id)s, %(owner)s, %(metadata)s, %(extra)s, %(updated_at)s, 0, '[]', %(searched)s, 0)
 ON CONFLICT DO NOTHING RETURNING {_COLUMNS}"""
 _PATCH = """
 UPDATE sessions SET metadata = %(metadata)s, searched = %(searched)s,
@@ -202,9 +202,11 @@ class PostgresSessionStore(rules.SessionStore):
 
     async def list(self, query: SessionQuery) -> rules.SessionPage:
         search_words = rules.words(query.text)
-        condition = "s.collection = %(collection)s" + "".join(_WITH_WORD.format(i) for i in range(len(search_words)))
+        condition = "s.collection = %(collection)s" + (" AND s.owner = %(owner)s" if query.owner is not None else "")
+        condition += "".join(_WITH_WORD.format(i) for i in range(len(search_words)))
         values = {f"word{i}": row_mapping.like_pattern(word) for i, word in enumerate(search_words)}
         page = {**values, "collection": self._collection, "limit": query.limit, "offset": query.offset}
+        page["owner"] = query.owner
         async with self._database.connection("list the sessions") as connection:
             rows = await fetch_all(connection, _LIST.format(condition), page)
             count = await fetch_one(connection, f"SELECT count(*) FROM sessions s WHERE {condition}", page)
@@ -272,6 +274,7 @@ class PostgresSessionStore(rules.SessionStore):
     ) -> bool:
         values = self._parameters(
             session.session_id,
+            owner=session.metadata.owner,
             metadata=row_mapping.metadata_text(session.metadata),
             extra=text_of(session.extra),
             updated_at=updated_at,
