@@ -27,6 +27,7 @@ _TINY = {
     "idle": ["--streams=5", "--seconds=0.5"],
     "start": ["--times=1"],
     "prompts": ["--turns=3", "--tokens=40"],
+    "hosts": ["--sessions=4", "--turns=2", "--pause=0.1", "--load=0.01", "--busy-sessions=4", "--seconds=1"],
 }
 _DIFFERENCES = ("CPU per stream without its events", "KiB per open stream", "one at a time, p", "4 ")
 """Prefixes of the names of figures that can be negative in so short a run."""
