@@ -125,7 +125,7 @@ def simulate(work: Workload, label: str) -> dict[str, float]:
     if label == _PRIVATE:
         work = replace(work, hosts=work.sessions, deaths=0)
     machine = Machine(parallel=work.slots, prompt_speed=work.prompt_speed)
-    with serving([_host(machine, work) for _ in range(work.hosts)]) as (hosts, api):
+    with serving([_host(machine, work) for _ in range(work.hosts)], ollama_slots=work.slots) as (hosts, api):
         traffic = Traffic(hosts, api, CHOICES[label]())
         deaths = Thread(target=_kill_hosts, args=(work, traffic))
         deaths.start()
