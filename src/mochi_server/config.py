@@ -3,9 +3,9 @@
 import json
 import os
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, NamedTuple
 from urllib.parse import urlsplit
 
 from pydantic import AfterValidator, BeforeValidator, Field, ValidationInfo, field_validator, model_validator
@@ -85,6 +85,15 @@ class MochiServerSettings(BaseSettings):
         "http://localhost:11434",
         description="URL of Ollama. A host name alone means port 11434. `OLLAMA_HOST` changes the default.",
     )
+    ollama_slots: int | None = Field(
+        None,
+        ge=1,
+        description="Requests that each Ollama host takes at a time, as its `OLLAMA_NUM_PARALLEL`. Other requests wait "
+        "in this server. By default the number is not limited.",
+    )
+    max_queue: int = Field(
+        512, ge=1, description="Limit of requests that wait for a slot of `MOCHI_OLLAMA_SLOTS`. New turns are refused."
+    )
     ollama_connect_timeout_seconds: Timeout = Field(5, description="Timeout for connecting to Ollama.")
     ollama_stall_timeout_seconds: Timeout = Field(
         600, description="Longest time without output from Ollama during an answer. It includes loading the model."
@@ -92,6 +101,12 @@ class MochiServerSettings(BaseSettings):
 
     data_dir: Directory = Field(
         ".", description="Base directory for all relative paths of this table. `~` is the home directory."
+    )
+    ollama_hosts: CommaSeparated = Field(
+        (),
+        repr=False,
+        description="Ollama hosts, as URLs or as `name=URL`. They replace `MOCHI_OLLAMA_HOST`. `@path` is a file of "
+        "hosts, one a line, which is read again when it changes.",
     )
     store_url: Annotated[Stripped, _matches(r"(postgres(ql)?://.*)?", _DATABASE_URL)] = Field(
         "",
@@ -183,6 +198,13 @@ class MochiServerSettings(BaseSettings):
             raise ValueError("not an http:// or https:// URL")
         return url.rstrip("/")
 
+    @field_validator("ollama_hosts")
+    @classmethod
+    def _are_hosts(cls, value: tuple[str, ...], info: ValidationInfo) -> tuple[str, ...]:
+        if value and "data_dir" in info.data:
+            read_hosts(value, info.data["data_dir"])
+        return value
+
     @field_validator("workers")
     @classmethod
     def _workers_have_database(cls, value: int, info: ValidationInfo) -> int:
@@ -229,6 +251,21 @@ class MochiServerSettings(BaseSettings):
             self.__dict__["agent_chats_dir"] = str(Path(self.agents_dir, "agent_chats"))  # the settings are frozen
         return self
 
+    @model_validator(mode="after")
+    def _first_host(self) -> Self:
+        if self.ollama_hosts:
+            self.__dict__["ollama_host"] = self.hosts()[0].url
+        return self
+
+    def hosts(self) -> "tuple[HostAddress, ...]":
+        """Return the Ollama hosts. A file of hosts is read again. Raises ``ValueError`` if it is invalid."""
+        return read_hosts(self.ollama_hosts or (self.ollama_host,), self.data_dir)
+
+    @property
+    def hosts_file(self) -> Path | None:
+        """File that lists the Ollama hosts, or None."""
+        return _hosts_file(self.ollama_hosts, self.data_dir)
+
     @property
     def resolved_sessions_dir(self) -> Path:
         return self.resolved(self.sessions_dir)
@@ -262,6 +299,53 @@ class MochiServerSettings(BaseSettings):
     def __repr_args__(self) -> Iterator[tuple[str | None, Any]]:
         for name, value in super().__repr_args__():
             yield name, without_credentials(value) if name == "ollama_host" else value
+
+
+class HostAddress(NamedTuple):
+    """Name and URL of an Ollama host. The URL may contain credentials."""
+
+    name: str
+    url: str
+
+
+def read_hosts(entries: Sequence[str], data_dir: str) -> tuple[HostAddress, ...]:
+    """Return the hosts of the setting ``ollama_hosts``. Raises ``ValueError``, whose message names the entry."""
+    if file := _hosts_file(entries, data_dir):
+        try:
+            lines = [line.partition("#")[0] for line in file.read_text("utf-8").splitlines()]
+        except (OSError, UnicodeError) as error:
+            raise ValueError(f"cannot read {file}: {getattr(error, 'strerror', None) or 'not UTF-8'}") from None
+        entries = [part.strip() for line in lines for part in line.split(",") if part.strip()]
+    if not entries:
+        raise ValueError("no host in the list")
+    hosts: dict[str, HostAddress] = {}
+    for entry in entries:
+        host = _host_address(entry)
+        for key in (host.name, urlsplit(host.url)._replace(netloc=_netloc(host.url)).geturl()):
+            if key in hosts:
+                raise ValueError(f"{without_credentials(entry)!r} is named twice")
+            hosts[key] = host
+    return tuple(dict.fromkeys(hosts.values()))
+
+
+def _hosts_file(entries: Sequence[str], data_dir: str) -> Path | None:
+    is_file = len(entries) == 1 and entries[0].startswith("@")
+    return Path(data_dir, os.path.expanduser(entries[0][1:])) if is_file else None  # noqa: PTH111 - raises nothing
+
+
+def _host_address(entry: str) -> HostAddress:
+    name, url = re.fullmatch(r"(?:([\w.-]+)=)?(.*)", entry, re.DOTALL).groups()  # type: ignore[union-attr]
+    url = full_url(reachable_host(url)).rstrip("/")
+    if not is_http_url(url):
+        raise ValueError(f"{without_credentials(entry)!r} is not an http:// or https:// URL")
+    return HostAddress(name or _netloc(url), url)
+
+
+def _netloc(url: str) -> str:
+    """Return host:port of a URL, without credentials."""
+    parts = urlsplit(url)
+    host = f"[{parts.hostname}]" if ":" in (parts.hostname or "") else parts.hostname
+    return f"{host}:{parts.port or {'http': 80, 'https': 443}[parts.scheme]}"
 
 
 def sample_folders() -> list[Path]:

@@ -18,6 +18,7 @@ from mochi_server.config import MochiServerSettings
 from mochi_server.constants import AGENT_TOOL
 from mochi_server.errors import NotReady, ShuttingDown, StorageFailed
 from mochi_server.inference.gateway import ModelGateway
+from mochi_server.inference.hosts import HostList
 from mochi_server.mcp.servers import McpServers
 from mochi_server.ollama.async_client import AsyncOllamaClient
 from mochi_server.ollama.injected_client import ChatClient, InjectedOllamaClient
@@ -41,22 +42,29 @@ class Services:
 
     def __init__(self, settings: MochiServerSettings, ollama_client: ChatClient | None = None) -> None:
         self.metrics = metrics = Metrics()
-        self.client = client = (
-            InjectedOllamaClient(ollama_client, settings.ollama_host)
-            if ollama_client
-            else AsyncOllamaClient(
-                settings.ollama_host,
+        injected = ollama_client and InjectedOllamaClient(ollama_client, settings.ollama_host)
+        connect = (
+            (lambda _: injected)
+            if injected
+            else partial(
+                AsyncOllamaClient,
                 connect_timeout=settings.ollama_connect_timeout_seconds,
                 stall_timeout=settings.ollama_stall_timeout_seconds,
                 can_install=settings.env != "test",
             )
         )
         self.gateway = gateway = ModelGateway(
-            client,
+            addresses=HostList(lambda: settings.hosts()[:1])
+            if injected
+            else HostList(settings.hosts, settings.hosts_file),
+            connect=connect,
+            slots=settings.ollama_slots,
+            max_queue=settings.max_queue,
             dynamic=settings.dynamic_context_window_enabled,
             initial=settings.initial_context_window,
             observer=metrics,
         )
+        self.client = gateway.client
         self.stores = build_stores(settings, settings.resolved_advertise_url if settings.store_url else "")
         self.store, self.agent_chats = self.stores.chats, self.stores.agents
         retry = StorageRetry(settings.store_retry_seconds)
@@ -121,11 +129,13 @@ class Services:
         metrics.set_sources(
             lambda: len(running()), lambda: sum(run.subscribers for run in running()), lambda: self.stores.connected
         )
+        metrics.set_hosts(lambda: [(host.name, host.state, host.queue.waiting) for host in self.client.hosts])
 
     async def open(self) -> None:
-        """Open the stores and start to connect to MCP servers. Raises ``MochiError`` if the stores cannot be used."""
+        """Open the stores and start to connect to other servers. Raises ``MochiError`` if the stores cannot be used."""
         await self.stores.open()
         await self.mcp.open()
+        await self.client.open()
 
     async def check_ready(self) -> None:
         """Raise ``ShuttingDown`` or ``NotReady`` if the server cannot run or store new turns."""

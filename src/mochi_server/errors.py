@@ -1,11 +1,11 @@
 """All errors that a client can receive. Each class has an error code, an HTTP status and a description of the cause.
 
-``AgentChatNotFound``, ``SessionTaken``, ``DirectoryInUse`` and ``StorageUnavailable`` inherit these attributes from
-their base classes.
+``AgentChatNotFound``, ``HostsUnreachable``, ``SessionTaken``, ``DirectoryInUse`` and ``StorageUnavailable`` inherit
+these attributes from their base classes.
 """
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from string import Formatter
 from typing import Any, ClassVar, Literal
 
@@ -150,6 +150,12 @@ class ModelNotFound(MochiError):
         ]
         super().__init__(" ".join(filter(None, parts)), model=model, **{f"{kind}_models": list(models)})
 
+    def on_hosts(self, names: Sequence[str]) -> "ModelNotFound":
+        """Return this error with the names of the hosts on which the model could be installed."""
+        self.message = f"{self.message} No host has it. Install it on one of these hosts: {join_names(names)}."
+        self.details["hosts"] = list(names)
+        return self
+
 
 class OllamaUnreachable(MochiError):
     code, status, cause = "OLLAMA_UNREACHABLE", 502, "The connection to Ollama failed."
@@ -157,6 +163,16 @@ class OllamaUnreachable(MochiError):
     def __init__(self, host: str, reason: str) -> None:
         text = f"Cannot reach Ollama at {host}: {reason}. Start it with `ollama serve`, or correct MOCHI_OLLAMA_HOST."
         super().__init__(text, ollama_host=host)
+
+
+class HostsUnreachable(OllamaUnreachable):
+    def __init__(self, reasons: Mapping[str, str]) -> None:
+        """``reasons`` has the error message of each host, by name."""
+        MochiError.__init__(self, hosts_text(reasons), hosts=dict(reasons))
+
+
+def hosts_text(reasons: Mapping[str, str]) -> str:
+    return "No Ollama host can answer. " + " ".join(f"{name}: {reason}" for name, reason in reasons.items())
 
 
 class OllamaError(MochiError):

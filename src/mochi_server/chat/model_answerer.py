@@ -17,7 +17,7 @@ from mochi_server.chat.turn_input import ToolSelection, TurnInput
 from mochi_server.chat.turn_writer import ResponseBuilder, TurnWriter, interrupted_outcome
 from mochi_server.errors import ToolNotCalled
 from mochi_server.events import ChatEvent, ContentDelta, Publish, TokenLogprobs, ToolContinuationStart, TurnWarning
-from mochi_server.inference.gateway import ModelGateway
+from mochi_server.inference.gateway import ModelGateway, Ticket
 from mochi_server.ollama.payloads import qualified_name
 from mochi_server.ollama.types import ModelInfo
 from mochi_server.services.sessions import SessionService
@@ -259,6 +259,7 @@ class ModelAnswers:
 
     async def prepare(self, conversation: Conversation, session: ChatSession, turn_input: TurnInput) -> "ModelAnswerer":
         """Check the model, the tools and the edited message. An error of Ollama is raised when the turn answers."""
+        ticket = self.gateway.admit()
         if turn_input.edit_index is not None:
             edited(session, turn_input.edit_index, turn_input.text or "")
         if turn_input.model is not None and conversation.kind == "session":
@@ -267,7 +268,7 @@ class ModelAnswers:
         toolbox = await self._toolbox(conversation, session, turn_input)
         model: ModelInfo | errors.MochiError
         try:
-            model = await self.gateway.find_model(session.model)
+            model = await self.gateway.pinned(session.metadata.ollama_host).find_model(session.model)
         except (errors.OllamaUnreachable, errors.OllamaError) as error:
             model = error.with_traceback(None)  # the traceback refers to all data of the turn
         if turn_input.images and isinstance(model, ModelInfo) and not model.has_capability("vision"):
@@ -277,7 +278,7 @@ class ModelAnswers:
         if turn_input.tools.names is None:
             enabled = session.metadata
             warnings = (await self.sessions.selections.check(enabled.tool_settings, enabled.agent_settings)).warnings
-        return ModelAnswerer(self, conversation, turn_input.without_data(), toolbox, model, warnings)
+        return ModelAnswerer(self, conversation, turn_input.without_data(), toolbox, model, warnings, ticket)
 
     async def _toolbox(self, conversation: Conversation, session: ChatSession, turn_input: TurnInput) -> Toolbox:
         approver, selected = SessionApprover(self.approvals, conversation, turn_input.interactive), turn_input.tools
@@ -306,6 +307,7 @@ class ModelAnswerer(Answerer):
     toolbox: Toolbox
     model: ModelInfo | errors.MochiError  # model that answers, or the error of its lookup
     warnings: Sequence[TurnWarning]  # a warning for each enabled tool, tool group and agent that cannot be used
+    ticket: Ticket
 
     async def begin(self, session: ChatSession) -> ChatSession:
         if self.input.edit_index is not None:
@@ -319,7 +321,8 @@ class ModelAnswerer(Answerer):
         if isinstance(self.model, errors.MochiError):
             raise self.model
         services, generation, tools = self.services, self.input.generation, self.input.tools
-        call = ModelCall(services.gateway, writer, publish, self.model, session, generation)
+        gateway = services.gateway.pinned(session.metadata.ollama_host)
+        call = ModelCall(gateway, writer, publish, self.model, session, generation, self.ticket)
         if warnings := [*self.warnings, *call.warnings(self.toolbox.schemas())]:
             publish(warnings)
         if self.input.images:

@@ -17,7 +17,14 @@ from mochi_server.chat.turn_writer import TurnWriter
 from mochi_server.constants import MIN_ANSWER_TOKENS, RELOADING_OPTIONS
 from mochi_server.errors import BlobNotFound, ContextOverflow, MochiError
 from mochi_server.events import ChatEvent, ContextCompacted, Publish, Status, TurnWarning
-from mochi_server.inference.gateway import Exchange, FixedPrompt, ModelGateway, ModelRequest, payload_without_thinking
+from mochi_server.inference.gateway import (
+    Exchange,
+    FixedPrompt,
+    ModelGateway,
+    ModelRequest,
+    Ticket,
+    payload_without_thinking,
+)
 from mochi_server.inference.structured import StructuredRequest
 from mochi_server.inference.windows import Allocation, PromptSize, manual_window
 from mochi_server.ollama.payloads import chat_payload
@@ -87,6 +94,7 @@ class ModelCall:
     model: ModelInfo
     session: ChatSession
     generation: GenerationOptions
+    ticket: Ticket | None = None  # admission of the turn
 
     def __post_init__(self) -> None:
         defaults, generation = self.session.metadata, self.generation
@@ -156,7 +164,13 @@ class ModelCall:
             return Exchange(self.session.session_id, body, sent, first, answer_id, prompt.size, tokens)
 
         request = ModelRequest(
-            allocation=self.allocation, payload=payload, prompt=prompt, exchange=exchange, report=self._report
+            allocation=self.allocation,
+            payload=payload,
+            prompt=prompt,
+            exchange=exchange,
+            report=self._report,
+            session_id=self.session.session_id,
+            ticket=self.ticket,
         )
         answer = await self.gateway.send(request, on_lines)
         self._last = request, answer.prompt
@@ -194,8 +208,8 @@ class ModelCall:
             self._warned.add(code)
             self.publish([TurnWarning(code, text)])
 
-    def _report(self, status: str) -> None:
-        self.publish([Status(status, round(time.monotonic() - self._began, 3))])
+    def _report(self, status: str, position: int | None = None, host: str | None = None) -> None:
+        self.publish([Status(status, round(time.monotonic() - self._began, 3), position, host)])
 
 
 @dataclass(eq=False)

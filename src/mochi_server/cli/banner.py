@@ -40,7 +40,10 @@ async def startup_banner(
     test_mode = settings.env == "test"
     is_open = not settings.api_keys and not is_loopback(settings.host)
     rows = [
-        ("LLM" if test_mode else "Ollama", _ollama_row(models, services.client.endpoint.url)),
+        (
+            "LLM" if test_mode else "Ollama",
+            _ollama_row(models, ", ".join(host.client.endpoint.url for host in services.client.hosts)),
+        ),
         ("Sessions", _sessions_row(settings)),
         ("Workers", str(settings.workers)),
         ("Docs", f"{address}/docs"),

@@ -3,6 +3,7 @@
 import argparse
 import errno
 import os
+import re
 import signal
 import sys
 from collections.abc import Callable, Sequence
@@ -23,7 +24,7 @@ STUB_PORT = 11998
 _FLAGS = {
     "host": ("HOST", "address to listen on (default: 127.0.0.1)"),
     "port": ("PORT", f"port to listen on, 0 for a free port (default: 8000, in test mode {TEST_PORT})"),
-    "ollama_host": ("URL", "URL of Ollama (default: http://localhost:11434)"),
+    "ollama_host": ("URL", "URL of Ollama; repeat it for several hosts (default: http://localhost:11434)"),
     "workers": ("N", "number of server processes; more than one requires MOCHI_STORE_URL (default: 1)"),
     "data_dir": ("DIR", "directory of sessions, tools, agents and prompts (default: the current directory)"),
     "log_level": ("LEVEL", "DEBUG, INFO, WARNING, ERROR or CRITICAL (default: INFO)"),
@@ -70,6 +71,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.check_options(sys.argv[1:] if argv is None else argv)
     arguments = parser.parse_args(argv)
     options = {name: value for name in _FLAGS if (value := getattr(arguments, name)) is not None}
+    if hosts := options.pop("ollama_host", None):  # it replaces the variables of one and of several hosts
+        is_one = len(hosts) == 1 and not re.match(r"@|[\w.-]+=", hosts[0])
+        options |= {"ollama_host": hosts[0], "ollama_hosts": ()} if is_one else {"ollama_hosts": hosts}
     command = arguments.command
     for name in (*_FLAGS, *_SWITCHES) if command else ():  # these belong to the server
         if getattr(arguments, name) != parser.get_default(name):
@@ -146,7 +150,8 @@ def _parser() -> _Parser:
     _command(commands, "openapi", "print the OpenAPI document")
     parser.add_argument("--version", action="version", version=f"mochi-server {__version__}")
     for name, (metavar, text) in _FLAGS.items():
-        parser.add_argument(_flag(name), metavar=metavar, help=text)
+        action = "append" if name == "ollama_host" else "store"
+        parser.add_argument(_flag(name), metavar=metavar, help=text, action=action)
     text = "use a bundled LLM instead of Ollama; sessions are deleted at exit"
     parser.add_argument("--test-mode", action="store_true", help=text)
     text = "test mode: speed relative to 50 words per second; 0 for no delays"
@@ -180,7 +185,7 @@ def _init(directory: str) -> int:
 def _test_mode(options: dict[str, Any], arguments: argparse.Namespace) -> int:
     """Serve with the bundled stub LLM instead of Ollama. Sessions are stored in a directory that is deleted at exit."""
     for name, reason in {"ollama_host": "has its own LLM", "workers": "has one process"}.items():
-        if name in options:
+        if getattr(arguments, name) is not None:
             return _print_error(f"{_flag(name)} cannot be combined with test mode, which {reason}")
     import logging
     from pathlib import Path
@@ -200,7 +205,14 @@ def _test_mode(options: dict[str, Any], arguments: argparse.Namespace) -> int:
         directory as sessions,
         StubServer(port=STUB_PORT, fall_back_to_free_port=True, speed=speed, config=config) as stub,
     ):
-        values = {"port": TEST_PORT, **options, "ollama_host": stub.url, "store_url": "", "workers": 1}
+        values = {
+            "port": TEST_PORT,
+            **options,
+            "ollama_host": stub.url,
+            "ollama_hosts": (),
+            "store_url": "",
+            "workers": 1,
+        }
         values |= {"env": "test", "sessions_dir": sessions, "agent_chats_dir": f"{sessions}/agent_chats"}
         settings = MochiServerSettings(**values)
         missing: list[str] = [name for name in CODE_DIRECTORIES if settings.code_directory(name) is None]
@@ -274,6 +286,9 @@ def _print_invalid_setting(error: "ValidationError", options: dict[str, Any]) ->
     setting = _flag(name) if name in options else f"MOCHI_{name.upper()}"
     if setting == f"MOCHI_{OLLAMA_HOST}" and setting not in os.environ:
         setting = OLLAMA_HOST
+    if name == "ollama_hosts":  # its values may contain credentials, and the message names the host
+        setting = _flag("ollama_host") if name in options else setting
+        return _print_error(f"{setting}: {problem['msg'].removeprefix('Value error, ')}")
     value = without_credentials(problem["input"]) if isinstance(problem["input"], str) else repr(problem["input"])
     value = MASK if name == "api_keys" else value
     return _print_error(f"{setting}: {problem['msg'].removeprefix('Value error, ')} (got {value})")

@@ -119,11 +119,13 @@ def _configure_log(settings: MochiServerSettings) -> None:
 def _secrets(settings: MochiServerSettings) -> Iterator[str]:
     yield from settings.api_keys
     yield os.environ.get("OLLAMA_API_KEY", "")
-    for url in (settings.ollama_host, settings.store_url):
+    hosts = [host.url for host in settings.hosts()]
+    for url in (*hosts, settings.store_url):
         password = urlsplit(url).password or ""
         yield from (password, unquote(password), *parse_qs(urlsplit(url).query).get("password", ()))
-    for value in parse_endpoint(settings.ollama_host).headers.values():
-        yield value.partition(" ")[2]
+    for host in hosts:
+        for value in parse_endpoint(host).headers.values():
+            yield value.partition(" ")[2]
 
 
 def listen(host: str, port: int) -> socket.socket:

@@ -1,19 +1,28 @@
 """Gateway to the models. It sends every request that generates text or embeddings.
 
-If Ollama refuses a prompt or runs out of memory, the gateway changes the window or requests a shorter prompt, and sends
-the request again. It records which exchange a model's slot in Ollama contains, and which requests wait for a slot.
+With several Ollama hosts, the gateway chooses one for each request, and the next one if that host fails before the
+first token. If Ollama refuses a prompt or runs out of memory, the gateway changes the window or requests a shorter
+prompt, and sends the request again. It records which exchange a model's slot in Ollama contains, and which requests
+wait for a slot.
 """
 
 import asyncio
 import time
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from copy import copy
 from dataclasses import dataclass, field
 from itertools import takewhile
 from math import inf
 from typing import Any, Protocol, TypeVar
+from weakref import WeakSet
 
-from mochi_server.errors import ContextOverflow, OllamaError
+import anyio
+
+from mochi_server.config import HostAddress
+from mochi_server.errors import ContextOverflow, MochiError, ModelNotFound, OllamaBusy, OllamaError, OllamaUnreachable
+from mochi_server.inference.hosts import Fleet, Host, HostList, is_host_failure, no_host_left
+from mochi_server.inference.placement import Choice, HostView, PromptNeeds, choose
 from mochi_server.inference.windows import Allocation, PromptSize, WindowRegistry
 from mochi_server.ollama.async_client import AsyncOllamaClient
 from mochi_server.ollama.errors import is_context_refusal, is_out_of_memory, refused_tokens
@@ -23,6 +32,8 @@ from mochi_server.ollama.types import ChatMessage, Encoded, ModelInfo
 from mochi_server.sessions.types import Message
 
 _POLL_SECONDS, _REPEAT_SECONDS = 1.0, 5.0
+_MAX_MISSED_PROBES = 2  # of a host that does not begin to answer
+_MAX_TURNS = 10_000  # sessions whose latest host is recorded
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,6 +137,8 @@ class TrackedRequest:
     model: str
     answering: bool = False
     started: float = field(default_factory=time.monotonic)
+    sent: float | None = None  # when it left this server's queue
+    missed_probes: int = 0
 
 
 class RequestTracker:
@@ -145,6 +158,10 @@ class RequestTracker:
         finally:
             del self._running[request]
 
+    def slots(self, model: str) -> int:
+        """Return the highest number of parallel answers of a model so far, at least 1."""
+        return self._max_parallel.get(qualified_name(model), 1)
+
     def first_token(self, request: TrackedRequest) -> None:
         request.answering = True
         self._on_first_token(request.model, time.monotonic() - request.started)
@@ -158,10 +175,14 @@ class RequestTracker:
         return count >= (self._max_parallel.get(request.model, 1) if loaded else 1)
 
 
+State = tuple[str, int | None]
+"""State of a waiting request, and its position in this server's queue for a host, starting at 1, or None."""
+Report = Callable[..., None]
+"""Function that receives a state, and for some states its position or the name of a host."""
+
+
 @contextmanager
-def reporting_status(
-    state: Callable[[], Awaitable[str]], report: Callable[[str], None] | None
-) -> Iterator[Callable[[], object]]:
+def reporting_status(state: Callable[[], Awaitable[State]], report: Report | None) -> Iterator[Callable[[], object]]:
     """Report ``state`` after one second, on changes and every five seconds, until the yielded function is called."""
     if report is None:
         yield lambda: None
@@ -173,14 +194,15 @@ def reporting_status(
         task.cancel()
 
 
-async def _report_status(state: Callable[[], Awaitable[str]], report: Callable[[str], None]) -> None:
-    last_status, reported_at = "", 0.0
+async def _report_status(state: Callable[[], Awaitable[State]], report: Report) -> None:
+    last_status: State = "", None
+    reported_at = 0.0
     while True:
         await asyncio.sleep(_POLL_SECONDS)
         status, now = await state(), time.monotonic()
         if status != last_status or now - reported_at >= _REPEAT_SECONDS:
             last_status, reported_at = status, now
-            report(status)
+            report(*status)
 
 
 class PromptSource(Protocol):
@@ -217,7 +239,10 @@ class ModelRequest:
     prompt: PromptSource
     limits_answer: bool = True  # whether the answer must end where the window ends
     exchange: Callable[[Mapping[str, Any], int], Exchange] | None = None  # from the body and the number of tokens
-    report: Callable[[str], None] | None = None  # receives `queued`, `loading_model` or `processing_prompt`
+    report: Report | None = None  # receives `queued`, `loading_model`, `processing_prompt` or `failover`
+    session_id: str = ""
+    avoid: Sequence[str] = ()  # names of hosts that serve other parts of the same comparison
+    ticket: "Ticket | None" = None
 
     def body(self, prompt: FixedPrompt) -> tuple[dict[str, Any], int | None]:
         """Return the body for ``/api/chat``, and the limit of the answer in tokens if the window sets one."""
@@ -239,6 +264,58 @@ class Answer:
     tokens: int  # number of tokens of the prompt and the answer: the estimate or Ollama's count, whichever is larger
     is_prompt_truncated: bool
     is_cut: bool
+    host: str
+
+
+class Ticket:
+    """Admission of a turn that has not reached the queue of a host yet."""
+
+
+@dataclass(slots=True)
+class HostOfTurn:
+    """Host of a session's latest turn and why it was chosen. ``digest`` is that of the conversation's first turn."""
+
+    name: str
+    reason: str
+    model: str
+    digest: str | None
+
+
+class _AnswerLost(Exception):
+    """Failure of a request after its first token."""
+
+
+class ModelHost(Host):
+    """Ollama host with its windows, the contents of its slots and its running requests."""
+
+    def __init__(
+        self,
+        address: HostAddress,
+        client: AsyncOllamaClient,
+        observer: "GatewayObserver",
+        *,
+        dynamic: bool = True,
+        initial: int | None = None,
+        slots: int | None = None,
+    ) -> None:
+        super().__init__(address, client, slots)
+        self.windows = WindowRegistry(
+            client.loaded_windows, dynamic, observer.context_adjusted, initial, client.size_of
+        )
+        self.slots = Slots()
+        self.tracker = RequestTracker(observer.first_token)
+
+    def view(self, model: str) -> HostView:
+        """Return the state of the host for the choice of a host."""
+        loaded, name = self.client.last_windows, qualified_name(model)
+        self.together = max(self.together, len(loaded or ()))
+        others = [entry for other, entry in self.models.items() if other != name and other in (loaded or ())]
+        requests, slots = self.requests, self.queue.limit
+        if slots is None:
+            requests, slots = self.model(name).requests, self.tracker.slots(name)
+        return HostView(
+            self.name, self.model(name), others, loaded, self.client.digest(name), requests, slots, self.together
+        )
 
 
 _MAX_ATTEMPTS = 8  # for one answer; after a refused prompt, the prompt or the window changes
@@ -260,8 +337,8 @@ class GatewayObserver:
     def first_token(self, model: str, seconds: float) -> None:
         """Observe the time in seconds from a request to the first token of its answer."""
 
-    def response_ended(self, last: Mapping[str, Any]) -> None:
-        """Observe the last line of an answer."""
+    def response_ended(self, last: Mapping[str, Any], host: str = "") -> None:
+        """Observe the last line of an answer of the host with the name ``host``."""
 
     def context_adjusted(self, reason: str) -> None:
         """Observe that the context window of a session has changed."""
@@ -271,30 +348,96 @@ class GatewayObserver:
 
 
 class ModelGateway:
-    """Gateway to the models of an Ollama server.
+    """Gateway to the models of the Ollama hosts.
 
     If ``dynamic`` is false, only users set context windows. ``initial`` is the first window of a model, in tokens.
+    ``slots`` is the number of requests that each host takes at a time, and ``max_queue`` of those that may wait.
     """
 
     def __init__(
         self,
-        client: AsyncOllamaClient,
+        client: AsyncOllamaClient | None = None,
         *,
+        addresses: HostList | None = None,
+        connect: Callable[[str], AsyncOllamaClient] = AsyncOllamaClient,
         dynamic: bool = True,
         initial: int | None = None,
+        slots: int | None = None,
+        max_queue: int = 512,
         observer: GatewayObserver = GatewayObserver(),  # noqa: B008 - no state
     ) -> None:
-        self.client = client
-        self.observer = observer
-        self.windows = WindowRegistry(
-            client.loaded_windows, dynamic, observer.context_adjusted, initial, client.size_of
-        )
-        self.slots = Slots()
-        self._tracker = RequestTracker(observer.first_token)
+        """``client`` replaces a list of hosts and ``connect``, which returns the client of a URL."""
+
+        def connect_host(address: HostAddress) -> ModelHost:
+            new = client or connect(address.url)
+            return ModelHost(address, new, observer, dynamic=dynamic, initial=initial, slots=slots)
+
+        default = HostAddress("ollama", "") if client is None else HostAddress(client.endpoint.url, "")
+        self.client = Fleet(addresses or HostList(lambda: [default]), connect_host)
+        self.observer, self.max_queue = observer, max_queue
+        self._turns: dict[str, HostOfTurn] = {}  # by session ID, the latest last
+        self._tickets: WeakSet[Ticket] = WeakSet()
+        self._only: ModelHost | None = None
+
+    @property
+    def windows(self) -> WindowRegistry:
+        return (self._only or self.client.first).windows
+
+    @property
+    def slots(self) -> Slots:
+        return (self._only or self.client.first).slots
+
+    def at(self, host: ModelHost) -> "ModelGateway":
+        """Return this gateway for requests to one host only."""
+        only = copy(self)
+        only._only = host
+        return only
+
+    def pinned(self, name: str | None) -> "ModelGateway":
+        """Return the gateway to the host of this name, or this one for None. Raises ``OllamaUnreachable``."""
+        if name is None:
+            return self
+        self.client.refresh()
+        if (host := self.client.find(name)) is None:
+            raise OllamaUnreachable(name, "the session is pinned to this host, which is not in MOCHI_OLLAMA_HOSTS")
+        return self.at(host)
+
+    def of_session(self, session_id: str, model: str) -> "ModelGateway":
+        """Return the gateway to the host of the session's latest turn, or to another one that has ``model``."""
+        turn = self._turns.get(session_id)
+        hosts = [host for host in self.client.up if host.client.digest(model) is not None] or self.client.up
+        loaded = (host for host in hosts if qualified_name(model) in (host.client.last_windows or ()))
+        own = (host for host in hosts if turn is not None and host.name == turn.name)
+        return self if len(self.client.hosts) == 1 or self._only else self.at(next(own, None) or next(loaded, hosts[0]))
+
+    def host_of(self, session_id: str) -> HostOfTurn | None:
+        """Return the host of a session's latest turn in this process, or None."""
+        return self._turns.get(session_id)
+
+    def discard_session(self, session_id: str) -> None:
+        """Discard what is recorded about a session that is about to be deleted."""
+        self._turns.pop(session_id, None)
+        for host in self.client.hosts:
+            host.slots.discard_session(session_id)
+
+    def admit(self) -> Ticket:
+        """Admit a turn. Keep the ticket until its first request. Raises ``OllamaBusy`` if too many turns wait."""
+        free = [host.queue.free for host in self.client.up]
+        if None not in free:
+            waiting = sum(host.queue.waiting for host in self.client.up) + len(self._tickets)
+            if waiting >= self.max_queue + sum(number or 0 for number in free):
+                raise OllamaBusy(f"{self.max_queue} requests wait already, which is the limit of MOCHI_MAX_QUEUE")
+        ticket = Ticket()
+        self._tickets.add(ticket)
+        return ticket
+
+    def _redeem(self, ticket: Ticket | None) -> None:
+        if ticket is not None:
+            self._tickets.discard(ticket)
 
     async def find_model(self, name: str) -> ModelInfo:
         """Return the installed chat model ``name``. Raises ``ModelNotFound`` and the errors of ``send``."""
-        return await self.client.find_model(name)
+        return await (self._only or self).client.find_model(name)
 
     async def list_models(self) -> list[ModelInfo]:
         """List the installed models that can chat, in Ollama's order."""
@@ -306,7 +449,8 @@ class ModelGateway:
 
     async def loaded_window(self, model: str) -> int | None:
         """Return the window with which Ollama has loaded a model, or None if it is not loaded or unknown."""
-        return (await self.client.loaded_windows() or {}).get(qualified_name(model))
+        host = self._only or self.client.first
+        return (await host.client.loaded_windows() or {}).get(qualified_name(model))
 
     def allocate(
         self, model: ModelInfo, config: Mapping[str, Any] | None = None, previous_model: str | None = None
@@ -315,22 +459,109 @@ class ModelGateway:
 
     async def send(self, request: ModelRequest, on_lines: OnLines) -> Answer:
         """Send a request and pass batches of lines to ``on_lines``. Raises ``OllamaError`` and ``ContextOverflow``."""
-        return await self._until_accepted(request, lambda prompt: self._post_chat(request, prompt, on_lines))
+
+        async def post(host: ModelHost, prompt: FixedPrompt) -> Answer | OllamaError:
+            return await self._post_chat(host, request, prompt, on_lines)
+
+        return await self._on_best_host(request, post)
 
     async def embed(self, request: ModelRequest) -> Mapping[str, Any]:
         """Request embeddings of the texts in the payload and return Ollama's response. Raise the errors of ``send``."""
 
-        async def attempt(_: FixedPrompt) -> Mapping[str, Any] | OllamaError:
+        async def attempt(host: ModelHost, _: FixedPrompt) -> Mapping[str, Any] | OllamaError:
             size, name = request.allocation.size, request.payload["model"]
             options = {"options": {"num_ctx": size}} if size else {}
-            self.slots.begin(name)
-            with self._tracker.request(name):
-                try:
-                    return await self.client.embed({**request.payload, **options})
-                except OllamaError as error:
-                    return error
+            host.slots.begin(name)
+            async with host.queue.slot(request.session_id):
+                with host.tracker.request(name):
+                    try:
+                        return await host.client.embed({**request.payload, **options})
+                    except OllamaError as error:
+                        return error
 
-        return await self._until_accepted(request, attempt)
+        return await self._on_best_host(request, attempt)
+
+    async def _on_best_host(
+        self, request: ModelRequest, attempt: Callable[[ModelHost, FixedPrompt], Awaitable[_Result | OllamaError]]
+    ) -> _Result:
+        """Send a request to the best host. If the host fails before the first token, try the next one."""
+        fleet, name, failures = self.client, request.payload["model"], dict[ModelHost, MochiError]()
+        while (choice := self._choose(request, failures)) is not None:
+            host, reason = choice
+            if failures and request.report is not None:
+                request.report("failover", None, host.name)
+            allocation = request.allocation
+            if allocation.windows is not host.windows:
+                allocation.windows, allocation.is_loaded = host.windows, False
+            self._record_turn(request, host, reason)
+            try:
+                with host.assigned(name):
+                    result = await self._until_accepted(request, lambda prompt: attempt(host, prompt))  # noqa: B023
+                fleet.succeed(host)
+                return result
+            except _AnswerLost as lost:
+                error = lost.args[0]
+                if is_host_failure(error) and not error.upstream_text:
+                    fleet.fail(host, error)
+                raise error from lost.__cause__
+            except (OllamaUnreachable, OllamaError, ModelNotFound) as error:
+                # Another host may have the model, or more memory.
+                may_move = isinstance(error, ModelNotFound) or (
+                    isinstance(error, OllamaError) and is_out_of_memory(error)
+                )
+                if not is_host_failure(error) and not may_move:
+                    raise
+                failures[host] = error.with_traceback(None)
+                if is_host_failure(error):
+                    fleet.fail(host, error)
+            finally:
+                fleet.settle()
+        raise no_host_left(failures)
+
+    def _choose(self, request: ModelRequest, failures: Mapping[ModelHost, MochiError]) -> tuple[ModelHost, str] | None:
+        """Return the host for a request and the reason, or None if all hosts have failed."""
+        fleet, allocation = self.client, request.allocation
+        hosts = [self._only] if self._only else fleet.active
+        if allocation.is_fixed and allocation.size is not None:  # the window is that of one host
+            hosts = [host for host in fleet.hosts if host.windows is allocation.windows] or hosts
+        rest = [host for host in hosts if host not in failures]
+        if not rest or len(hosts) == 1:
+            reason = "only_host" if len(fleet.hosts) == 1 else "pinned"
+            return (rest[0], reason) if rest else None
+        rest = [host for host in rest if host.failure is None] or rest
+        model = request.payload["model"]
+        rest = [host for host in rest if host.client.digest(model) is not None] or rest
+        needs = self._needs(request)
+        choice = (
+            choose([host.view(model) for host in rest], needs) if len(rest) > 1 else Choice(rest[0].name, "only_up")
+        )
+        host = next(host for host in rest if host.name == choice.name)
+        if choice.loads:
+            host.model(model).held.clear()
+        return host, "failover" if failures else choice.reason
+
+    def _needs(self, request: ModelRequest) -> PromptNeeds:
+        allocation, model = request.allocation, request.payload["model"]
+        turn = self._turns.get(request.session_id)
+        own = (allocation.config or {}).get("current_window") or 0
+        return PromptNeeds(
+            *(request.session_id, model, allocation.estimate.tokens(request.prompt.size), allocation.model.size_mb),
+            window=allocation.manual or min(own, allocation.model.context_length or own),
+            is_manual=allocation.manual is not None,
+            digest=turn.digest if turn is not None and turn.model == qualified_name(model) else None,
+            avoid=request.avoid,
+        )
+
+    def _record_turn(self, request: ModelRequest, host: ModelHost, reason: str) -> None:
+        if not request.session_id:
+            return
+        model, digest = qualified_name(request.payload["model"]), host.client.digest(request.payload["model"])
+        before = self._turns.pop(request.session_id, None)
+        if before is not None and before.model == model:
+            digest = before.digest or digest
+        self._turns[request.session_id] = HostOfTurn(host.name, reason, model, digest)
+        if len(self._turns) > _MAX_TURNS:
+            del self._turns[next(iter(self._turns))]
 
     async def _until_accepted(
         self, request: ModelRequest, attempt: Callable[[FixedPrompt], Awaitable[_Result | OllamaError]]
@@ -344,7 +575,7 @@ class ModelGateway:
             prompt = await request.prompt.fit(allocation.size, refused)
             if prompt is None:
                 raise error or ContextOverflow(allocation.size, refused or 0)
-            self.windows.record_request(model.name, allocation.size)
+            allocation.windows.record_request(model.name, allocation.size)
             size, result = prompt.size, await attempt(prompt)
             if not isinstance(result, OllamaError):
                 return result
@@ -359,43 +590,63 @@ class ModelGateway:
                 raise error
         raise ContextOverflow(allocation.size, allocation.estimate.tokens(size))
 
-    async def _post_chat(self, request: ModelRequest, prompt: FixedPrompt, on_lines: OnLines) -> Answer | OllamaError:
+    async def _post_chat(
+        self, host: ModelHost, request: ModelRequest, prompt: FixedPrompt, on_lines: OnLines
+    ) -> Answer | OllamaError:
         """Send a request once. If it failed before the first token, return the error."""
         allocation, name = request.allocation, request.payload["model"]
         body, limit = request.body(prompt)
         last: Line = {}
+        scope, tracker, state = anyio.CancelScope(), host.tracker, host.model(name)
         with (
-            self._tracker.request(name) as tracked,
-            reporting_status(lambda: self._status(tracked, allocation), request.report) as end_reports,
+            tracker.request(name) as tracked,
+            reporting_status(lambda: self._status(host, tracked, request, scope), request.report) as end_reports,
         ):
 
             def receive(lines: list[Line]) -> None:
                 if not tracked.answering:
                     end_reports()
-                    self._tracker.first_token(tracked)
+                    tracker.first_token(tracked)
                 on_lines(lines)
                 if lines[-1].get("done"):
                     nonlocal last
                     last = lines[-1]
-                    self.observer.response_ended(last)
+                    self.observer.response_ended(last, host.name)
 
-            number = self.slots.begin(name)
-            try:
-                await self.client.post_chat(body, receive)
-            except OllamaError as error:
-                if tracked.answering:
-                    raise
-                return error
-        answer = Answer(prompt, *allocation.record(last, prompt.size, limit))
+            async with host.queue.slot(request.session_id, lambda: self._redeem(request.ticket)):
+                tracked.sent = time.monotonic()
+                number, before = host.slots.begin(name), state.held.get(request.session_id, 0)
+                others = state.begin(request.session_id)
+                try:
+                    with scope:
+                        await host.client.post_chat(body, receive)
+                except OllamaError as error:
+                    if tracked.answering:
+                        raise _AnswerLost(error) from error
+                    return error
+                if scope.cancelled_caught:
+                    return OllamaError(f"Ollama at {host.client.endpoint.url} stopped responding before its answer.")
+        state.record(request.session_id, others, before, last, time.monotonic() - tracked.sent)
+        answer = Answer(prompt, *allocation.record(last, prompt.size, limit), host.name)
         if request.exchange is not None:
-            self.slots.record(request.exchange(body, answer.tokens), number, last)
+            host.slots.record(request.exchange(body, answer.tokens), number, last)
         return answer
 
-    async def _status(self, request: TrackedRequest, allocation: Allocation) -> str:
+    async def _status(
+        self, host: ModelHost, request: TrackedRequest, sent: ModelRequest, scope: anyio.CancelScope
+    ) -> State:
         """Return the status of a waiting request. Ollama lists a model as soon as it begins to load it."""
-        if not self._tracker.is_queued(request, loaded=allocation.is_loaded):
-            return "processing_prompt" if allocation.is_loaded else "loading_model"
+        allocation = sent.allocation
+        if request.sent is None:
+            return "queued", host.queue.position(sent.session_id)
+        if len(self.client.hosts) > 1:
+            request.missed_probes = 0 if await host.client.is_reachable() else request.missed_probes + 1
+            if request.missed_probes >= _MAX_MISSED_PROBES and not request.answering:
+                scope.cancel()
+        if not host.tracker.is_queued(request, loaded=allocation.is_loaded):
+            return "processing_prompt" if allocation.is_loaded else "loading_model", None
         if allocation.is_loaded:
-            return "queued"
-        listed = await self.loaded_window(request.model)
-        return "queued" if listed is None or allocation.size not in (None, listed) else "loading_model"
+            return "queued", None
+        listed = (await host.client.loaded_windows() or {}).get(request.model)
+        is_waiting = listed is None or allocation.size not in (None, listed)
+        return "queued" if is_waiting else "loading_model", None

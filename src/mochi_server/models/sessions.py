@@ -112,6 +112,7 @@ class SessionPatch(SessionDefaults, json_schema_extra={"examples": [{"title": "P
     model: ModelName | SkipJsonSchema[None] = Field(None, description="Chat model of Ollama. The tag is optional.")
     summary_model: ModelName | None = Field(None, description="Model for summaries if `model` cannot write them.")
     context_window: WindowOverride | None = Field(None, description="Null restores the automatic window.")
+    ollama_host: str | None = Field(None, description="Name of the only Ollama host that may answer. Null: any host.")
 
     def changes(self) -> dict[str, Any]:
         """Return the fields that the request contains, as a mapping of names to values."""
@@ -164,6 +165,7 @@ class Session(BaseModel):
     keep_alive: str | float | None
     think: bool | str | None
     format: str | dict[str, Any] | None
+    ollama_host: str | None
 
 
 class SessionChanged(Session):
@@ -296,6 +298,17 @@ class PromptEvaluation(BaseModel):
         )
 
 
+class LastHost(BaseModel):
+    """Ollama host of the latest turn.
+
+    ``reason`` is `only_host`, `pinned`, `prompt_cached` (it holds the prompt in memory), `least_time` (its predicted
+    time to the first token is the least), `hash` (equal predictions), `only_up` or `failover`.
+    """
+
+    name: str
+    reason: str
+
+
 class SessionStatus(BaseModel):
     """State of a session: its context window, tools, agents and summary."""
 
@@ -314,6 +327,8 @@ class SessionStatus(BaseModel):
     system_prompt_file: str | None
     summary: dict[str, Any] | None
     summary_model: str | None
+    ollama_host: str | None = Field(description="Host to which the session is pinned, or null.")
+    last_host: LastHost | None = Field(description="Null if this server process has answered no turn of the session.")
 
     @classmethod
     def of(cls, state: SessionState) -> "SessionStatus":
@@ -335,6 +350,8 @@ class SessionStatus(BaseModel):
             system_prompt_file=session.system_prompt.get("source_file") if session.system_prompt else None,
             summary=metadata.summary,
             summary_model=metadata.summary_model,
+            ollama_host=metadata.ollama_host,
+            last_host=LastHost(name=state.host.name, reason=state.host.reason) if state.host else None,
         )
 
 

@@ -54,6 +54,8 @@ class AsyncOllamaClient:
         self._refresh: asyncio.Task[dict[ModelKey, ModelInfo]] | None = None
         self._windows: asyncio.Task[dict[str, int] | None] | None = None
         self._windows_requested = 0.0
+        self.last_windows: dict[str, int] | None = None  # windows of the loaded models in the latest response
+        self.version = ""  # of Ollama, as soon as it has responded to `is_reachable`
         self._tasks: set[asyncio.Task[Any]] = set()
 
     async def __aenter__(self) -> Self:
@@ -70,9 +72,11 @@ class AsyncOllamaClient:
     async def is_reachable(self) -> bool:
         """Return whether Ollama responds."""
         try:
-            return isinstance(await self._transport.call("GET", "/api/version", seconds=_PROBE_SECONDS), dict)
+            body = await self._transport.call("GET", "/api/version", seconds=_PROBE_SECONDS)
         except MochiError:
             return False
+        self.version = str(body.get("version") or "") if isinstance(body, dict) else ""
+        return isinstance(body, dict)
 
     async def list_models(self) -> list[ModelInfo]:
         """List the installed models that can chat, in Ollama's order."""
@@ -119,6 +123,11 @@ class AsyncOllamaClient:
         """Return the size of a model in the latest list of models, in MiB, or None if the list does not contain it."""
         found = _find(self._models, name)
         return found and found[1].size_mb
+
+    def digest(self, name: str) -> str | None:
+        """Return the digest of a model in the latest list of models, or None if the list does not contain it."""
+        found = _find(self._models, name)
+        return found and found[0][1]
 
     async def _not_found(
         self, name: str, kind: Literal["chat", "embedding"] = "chat", *, can_embed: bool = False
@@ -232,9 +241,10 @@ class AsyncOllamaClient:
 
     async def _fetch_windows(self) -> dict[str, int] | None:
         try:
-            return payloads.read_loaded(await self._transport.call("GET", "/api/ps"))
+            self.last_windows = payloads.read_loaded(await self._transport.call("GET", "/api/ps"))
         except MochiError:
-            return None
+            self.last_windows = None
+        return self.last_windows
 
 
 def _find(models: Mapping[ModelKey, ModelInfo], name: str) -> tuple[ModelKey, ModelInfo] | None:

@@ -164,6 +164,7 @@ class CompareService:
             await asyncio.wait(self._running, timeout=_LAST_EVENTS_SECONDS)
 
     async def _compare(self, comparison: Comparison, send: Callable[[CompareEvent], None]) -> None:
+        hosts: list[str] = []  # names of the hosts of earlier models; the parts go to different hosts
         for model_id, model in comparison.models:
             provider = (urlsplit(model.remote_host).hostname or model.remote_host) if model.remote_host else "Ollama"
             send(Metadata(model_id, model.name, provider))
@@ -171,7 +172,7 @@ class CompareService:
             try:
                 if self._is_cancelling:
                     raise ShuttingDown
-                await self._answer(model_id, model, comparison, send)
+                hosts.append(await self._answer(model_id, model, comparison, send, avoid=[*hosts]))
             except MochiError as error:
                 send(Failed(model_id, error.message))
             except asyncio.CancelledError:
@@ -190,8 +191,15 @@ class CompareService:
             raise InvalidComparison(f"Invalid model ID: {_display_name(model_id)}") from error
 
     async def _answer(
-        self, model_id: str, model: ModelInfo, comparison: Comparison, send: Callable[[CompareEvent], None]
-    ) -> None:
+        self,
+        model_id: str,
+        model: ModelInfo,
+        comparison: Comparison,
+        send: Callable[[CompareEvent], None],
+        *,
+        avoid: Sequence[str],
+    ) -> str:
+        """Send the answer of one model. Return the name of the host that answered."""
         began, first = time.monotonic(), 0.0
         response: list[str] = []
         last: Line = {}
@@ -212,8 +220,9 @@ class CompareService:
             allocation=self.gateway.allocate(model),
             payload=chat_payload(model.name, (), think=think, options=comparison.options),
             prompt=FixedPrompt(comparison.messages, PromptSize(characters)),
+            avoid=avoid,
         )
-        await self.gateway.send(request, receive)
+        answer = await self.gateway.send(request, receive)
         send(End(model_id))
         tokens, nanoseconds = last.get("eval_count"), last.get("eval_duration")
         answered = Answered(
@@ -226,6 +235,7 @@ class CompareService:
             tokensPerSecond=round(tokens / nanoseconds * 1e9, 2) if tokens and nanoseconds else None,
         )
         send(answered)
+        return answer.host
 
 
 def _display_name(model_id: object) -> str:

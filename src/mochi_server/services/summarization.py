@@ -124,7 +124,7 @@ class SummarizationService:
         self._turns.discard(session_id)
         self._cancel(session_id)
         self._states.pop(session_id, None)
-        self.gateway.slots.discard_session(session_id)
+        self.gateway.discard_session(session_id)
 
     async def summarize(self, session_id: str, model: str | None = None) -> SummaryResult:
         """Summarize a session now. ``model`` is stored as its ``summary_model``. Raises ``MochiError``."""
@@ -193,25 +193,27 @@ class SummarizationService:
 
         If ``may_load`` is true, a model that is not loaded may be loaded.
         """
-        loaded = await self.gateway.loaded_window(name)
+        gateway = self.gateway.pinned(session.metadata.ollama_host).of_session(session.session_id, name)
+        loaded = await gateway.loaded_window(name)
         if in_background and (_unloads_model(session.metadata.keep_alive) if loaded else not may_load):
             raise _ModelNotLoaded(name)
-        model = await self.gateway.find_model(name)
+        model = await gateway.find_model(name)
         is_own = qualified_name(session.model) == qualified_name(model.name)
         manual = manual_window(model, session.metadata.context_window_config) if is_own else None
-        if in_background and loaded and (manual or self.gateway.windows.size(name)) not in (None, loaded):
+        if in_background and loaded and (manual or gateway.windows.size(name)) not in (None, loaded):
             raise _ModelNotLoaded(name)
-        summary = await self._continue_prompt(session, name, model, loaded, state)
+        summary = await self._continue_prompt(session, name, model, loaded, state, gateway=gateway)
         if summary is None:
-            allocation = self.gateway.allocate(model)
+            allocation = gateway.allocate(model)
             window = loaded if in_background and loaded else manual
             if window is None:
                 await allocation.decide(_ANSWER_TOKENS)
                 window = allocation.size
             payload = payload_without_thinking(model, name, _ANSWER_TOKENS, session.metadata.keep_alive, _SCHEMA)
             prompt = _SummaryPrompt(allocation, session, state.covered, window or _UNKNOWN_WINDOW)
-            allocation = allocation.fixed(window if self.gateway.windows.dynamic or manual else None)
-            summary = await self._request_summary(ModelRequest(allocation=allocation, payload=payload, prompt=prompt))
+            allocation = allocation.fixed(window if gateway.windows.dynamic or manual else None)
+            request = ModelRequest(allocation=allocation, payload=payload, prompt=prompt)
+            summary = await self._request_summary(gateway, request)
         selected = session.metadata.summary_model or name
         changes = {"summary": summary.model_dump(), "summary_model": selected, "summarized_by": name}
         await self.store.patch(session.session_id, changes, revision=session.revision if in_background else None)
@@ -219,15 +221,22 @@ class SummarizationService:
         return summary
 
     async def _continue_prompt(
-        self, session: ChatSession, name: str, model: ModelInfo, loaded: int | None, state: _SummaryState
+        self,
+        session: ChatSession,
+        name: str,
+        model: ModelInfo,
+        loaded: int | None,
+        state: _SummaryState,
+        *,
+        gateway: ModelGateway,
     ) -> ConversationSummary | None:
         """Request a summary by continuing the session's cached prompt. Return None if this is not possible or fails."""
-        exchange = self._cached_exchange(session, model, loaded, state)
+        exchange = self._cached_exchange(gateway, session, model, loaded, state)
         if exchange is None or loaded is None or not _is_current(exchange, session):
             return None
         if _unloads_model(exchange.payload.get("keep_alive")):
             return None  # the model has been loaded again since
-        options, allocation = exchange.payload.get("options") or {}, self.gateway.allocate(model)
+        options, allocation = exchange.payload.get("options") or {}, gateway.allocate(model)
         request_tokens = allocation.estimate.tokens(PromptSize(len(_CONTINUATION)))
         window = options.get("num_ctx")
         if window not in (None, loaded) or exchange.tokens + request_tokens + _ANSWER_TOKENS > loaded:
@@ -243,7 +252,7 @@ class SummarizationService:
             exchange=lambda *_: exchange,
         )
         try:
-            return await self._request_summary(request)
+            return await self._request_summary(gateway, request)
         except OllamaError as error:
             logger.info("Summary by continuation failed session_id=%s code=%s", session.session_id, error.code)
             if not isinstance(error, OllamaBusy):
@@ -251,27 +260,27 @@ class SummarizationService:
             return None
 
     def _cached_exchange(
-        self, session: ChatSession, model: ModelInfo, loaded: int | None, state: _SummaryState
+        self, gateway: ModelGateway, session: ChatSession, model: ModelInfo, loaded: int | None, state: _SummaryState
     ) -> Exchange | None:
         """Return the exchange to continue: in the slot of the model, or one that Ollama has probably kept."""
-        slots = self.gateway.slots
+        slots = gateway.slots
         exchange, own = slots.get(model.name), slots.prompt_of(session.session_id)
         if own is None or own.is_kept is False or (exchange and exchange.session_id == session.session_id):
             return exchange
         if qualified_name(own.exchange.payload["model"]) != qualified_name(model.name):
             return exchange
         if own.is_kept is None:  # a continuation shows whether the prompt is cached, if it costs no more in either case
-            prompt = _SummaryPrompt(self.gateway.allocate(model), session, state.covered, loaded or _UNKNOWN_WINDOW)
+            prompt = _SummaryPrompt(gateway.allocate(model), session, state.covered, loaded or _UNKNOWN_WINDOW)
             uncached = own.exchange.size.characters + len(session.history[-1]["content"] + _CONTINUATION)
             if uncached > prompt.characters:
                 return exchange
         return own.exchange
 
-    async def _request_summary(self, request: ModelRequest) -> ConversationSummary:
+    async def _request_summary(self, gateway: ModelGateway, request: ModelRequest) -> ConversationSummary:
         """Request a summary. If the answer is invalid, send the validation error to the model and retry once."""
         error = ""
         for _ in range(2):
-            sending = StructuredRequest(self.gateway, request)
+            sending = StructuredRequest(gateway, request)
             try:
                 answer = await sending.send(ConversationSummary)
                 return ConversationSummary.model_validate_json(answer.message["content"])

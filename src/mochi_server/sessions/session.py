@@ -54,6 +54,8 @@ class SessionMetadata(SessionSettings):
     summary: dict[str, Any] | None = field(default=None, metadata=optional(dict, always_written=True))
     summary_model: str | None = field(default=None, metadata=optional(str, always_written=True))
     format_version: str = FORMAT_VERSION
+    ollama_host: str | None = field(default=None, metadata=optional(str))
+    """Name of the only Ollama host that answers in the session, or None for any host."""
     summarized_by: str | None = field(default=None, metadata=optional(str))
     """Model that wrote the summary. ``summary_model`` is the model that the session selects for summaries."""
     compaction: dict[str, Any] | None = field(default=None, metadata=optional(dict))
