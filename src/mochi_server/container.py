@@ -18,7 +18,6 @@ from mochi_server.config import MochiServerSettings
 from mochi_server.constants import AGENT_TOOL
 from mochi_server.errors import NotReady, ShuttingDown, StorageFailed
 from mochi_server.inference.gateway import ModelGateway
-from mochi_server.inference.hosts import HostList
 from mochi_server.mcp.servers import McpServers
 from mochi_server.ollama.async_client import AsyncOllamaClient
 from mochi_server.ollama.injected_client import ChatClient, InjectedOllamaClient
@@ -42,22 +41,16 @@ class Services:
 
     def __init__(self, settings: MochiServerSettings, ollama_client: ChatClient | None = None) -> None:
         self.metrics = metrics = Metrics()
-        injected = ollama_client and InjectedOllamaClient(ollama_client, settings.ollama_host)
-        connect = (
-            (lambda _: injected)
-            if injected
-            else partial(
-                AsyncOllamaClient,
-                connect_timeout=settings.ollama_connect_timeout_seconds,
-                stall_timeout=settings.ollama_stall_timeout_seconds,
-                can_install=settings.env != "test",
-            )
+        connect = partial(
+            AsyncOllamaClient,
+            connect_timeout=settings.ollama_connect_timeout_seconds,
+            stall_timeout=settings.ollama_stall_timeout_seconds,
+            can_install=settings.env != "test",
         )
         self.gateway = gateway = ModelGateway(
-            addresses=HostList(lambda: settings.hosts()[:1])
-            if injected
-            else HostList(settings.hosts, settings.hosts_file),
-            connect=connect,
+            InjectedOllamaClient(ollama_client, settings.ollama_host) if ollama_client else connect,
+            hosts=lambda: settings.hosts()[: 1 if ollama_client else None],
+            hosts_file=settings.hosts_file,
             slots=settings.ollama_slots,
             max_queue=settings.max_queue,
             dynamic=settings.dynamic_context_window_enabled,

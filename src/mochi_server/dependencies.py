@@ -11,7 +11,6 @@ from mochi_server.chat.conversation import Conversation
 from mochi_server.chat.engine import RunRegistry
 from mochi_server.config import MochiServerSettings
 from mochi_server.container import Services
-from mochi_server.inference.gateway import ModelHost
 from mochi_server.inference.hosts import Fleet
 from mochi_server.ollama.client import OllamaClient
 from mochi_server.services.compare import CompareService
@@ -76,7 +75,7 @@ async def get_conversation(session_id: str, request: Request) -> Conversation:
 
 ConversationDep = Annotated[Conversation, Depends(get_conversation)]
 ServicesDep = Annotated[Services, Depends(get_services)]
-ClientDep = Annotated[Fleet[ModelHost], Depends(_service("client"))]
+ClientDep = Annotated[Fleet, Depends(_service("client"))]
 StoreDep = Annotated[SessionStore, Depends(_service("store"))]
 SessionsDep = Annotated[SessionService, Depends(_service("sessions"))]
 TransfersDep = Annotated[ImportExportService, Depends(_service("transfers"))]

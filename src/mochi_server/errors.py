@@ -5,7 +5,7 @@ these attributes from their base classes.
 """
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from string import Formatter
 from typing import Any, ClassVar, Literal
 
@@ -166,13 +166,8 @@ class OllamaUnreachable(MochiError):
 
 
 class HostsUnreachable(OllamaUnreachable):
-    def __init__(self, reasons: Mapping[str, str]) -> None:
-        """``reasons`` has the error message of each host, by name."""
-        MochiError.__init__(self, hosts_text(reasons), hosts=dict(reasons))
-
-
-def hosts_text(reasons: Mapping[str, str]) -> str:
-    return "No Ollama host can answer. " + " ".join(f"{name}: {reason}" for name, reason in reasons.items())
+    def __init__(self, text: str, **details: Any) -> None:
+        MochiError.__init__(self, text, **details)
 
 
 class OllamaError(MochiError):

@@ -12,17 +12,20 @@ from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from copy import copy
 from dataclasses import dataclass, field
+from functools import partial
 from itertools import takewhile
 from math import inf
-from typing import Any, Protocol, TypeVar
+from pathlib import Path
+from typing import Any, NamedTuple, Protocol, TypeVar
 from weakref import WeakSet
 
 import anyio
 
 from mochi_server.config import HostAddress
 from mochi_server.errors import ContextOverflow, MochiError, ModelNotFound, OllamaBusy, OllamaError, OllamaUnreachable
-from mochi_server.inference.hosts import Fleet, Host, HostList, is_host_failure, no_host_left
-from mochi_server.inference.placement import Choice, HostView, PromptNeeds, choose
+from mochi_server.inference.hosts import Fleet, is_host_failure, no_host_left
+from mochi_server.inference.placement import MIN_PAUSE, Host, PromptNeeds, choose
+from mochi_server.inference.waiting import FairQueue
 from mochi_server.inference.windows import Allocation, PromptSize, WindowRegistry
 from mochi_server.ollama.async_client import AsyncOllamaClient
 from mochi_server.ollama.errors import is_context_refusal, is_out_of_memory, refused_tokens
@@ -271,8 +274,7 @@ class Ticket:
     """Admission of a turn that has not reached the queue of a host yet."""
 
 
-@dataclass(slots=True)
-class HostOfTurn:
+class HostOfTurn(NamedTuple):
     """Host of a session's latest turn and why it was chosen. ``digest`` is that of the conversation's first turn."""
 
     name: str
@@ -283,39 +285,6 @@ class HostOfTurn:
 
 class _AnswerLost(Exception):
     """Failure of a request after its first token."""
-
-
-class ModelHost(Host):
-    """Ollama host with its windows, the contents of its slots and its running requests."""
-
-    def __init__(
-        self,
-        address: HostAddress,
-        client: AsyncOllamaClient,
-        observer: "GatewayObserver",
-        *,
-        dynamic: bool = True,
-        initial: int | None = None,
-        slots: int | None = None,
-    ) -> None:
-        super().__init__(address, client, slots)
-        self.windows = WindowRegistry(
-            client.loaded_windows, dynamic, observer.context_adjusted, initial, client.size_of
-        )
-        self.slots = Slots()
-        self.tracker = RequestTracker(observer.first_token)
-
-    def view(self, model: str) -> HostView:
-        """Return the state of the host for the choice of a host."""
-        loaded, name = self.client.last_windows, qualified_name(model)
-        self.together = max(self.together, len(loaded or ()))
-        others = [entry for other, entry in self.models.items() if other != name and other in (loaded or ())]
-        requests, slots = self.requests, self.queue.limit
-        if slots is None:
-            requests, slots = self.model(name).requests, self.tracker.slots(name)
-        return HostView(
-            self.name, self.model(name), others, loaded, self.client.digest(name), requests, slots, self.together
-        )
 
 
 _MAX_ATTEMPTS = 8  # for one answer; after a refused prompt, the prompt or the window changes
@@ -356,28 +325,29 @@ class ModelGateway:
 
     def __init__(
         self,
-        client: AsyncOllamaClient | None = None,
+        client: AsyncOllamaClient | Callable[[str], AsyncOllamaClient],
         *,
-        addresses: HostList | None = None,
-        connect: Callable[[str], AsyncOllamaClient] = AsyncOllamaClient,
+        hosts: Callable[[], Sequence[HostAddress]] = lambda: [HostAddress("ollama", "")],
+        hosts_file: Path | None = None,
         dynamic: bool = True,
         initial: int | None = None,
         slots: int | None = None,
         max_queue: int = 512,
         observer: GatewayObserver = GatewayObserver(),  # noqa: B008 - no state
     ) -> None:
-        """``client`` replaces a list of hosts and ``connect``, which returns the client of a URL."""
+        """``client`` is the only client, or returns the client for a URL. ``hosts`` is called again as in ``Fleet``."""
 
-        def connect_host(address: HostAddress) -> ModelHost:
-            new = client or connect(address.url)
-            return ModelHost(address, new, observer, dynamic=dynamic, initial=initial, slots=slots)
+        def connect(address: HostAddress) -> Host:
+            new = client if isinstance(client, AsyncOllamaClient) else client(address.url)
+            windows = WindowRegistry(new.loaded_windows, dynamic, observer.context_adjusted, initial, new.size_of)
+            tracker = RequestTracker(observer.first_token)
+            return Host(address.name, new, windows, Slots(), tracker, FairQueue(slots))
 
-        default = HostAddress("ollama", "") if client is None else HostAddress(client.endpoint.url, "")
-        self.client = Fleet(addresses or HostList(lambda: [default]), connect_host)
+        self.client = Fleet(hosts, connect, hosts_file)
         self.observer, self.max_queue = observer, max_queue
         self._turns: dict[str, HostOfTurn] = {}  # by session ID, the latest last
         self._tickets: WeakSet[Ticket] = WeakSet()
-        self._only: ModelHost | None = None
+        self._only: Host | None = None
 
     @property
     def windows(self) -> WindowRegistry:
@@ -387,7 +357,7 @@ class ModelGateway:
     def slots(self) -> Slots:
         return (self._only or self.client.first).slots
 
-    def at(self, host: ModelHost) -> "ModelGateway":
+    def _at(self, host: Host) -> "ModelGateway":
         """Return this gateway for requests to one host only."""
         only = copy(self)
         only._only = host
@@ -398,17 +368,21 @@ class ModelGateway:
         if name is None:
             return self
         self.client.refresh()
-        if (host := self.client.find(name)) is None:
+        if (host := next((host for host in self.client.active if host.name == name), None)) is None:
             raise OllamaUnreachable(name, "the session is pinned to this host, which is not in MOCHI_OLLAMA_HOSTS")
-        return self.at(host)
+        return self._at(host)
 
     def of_session(self, session_id: str, model: str) -> "ModelGateway":
         """Return the gateway to the host of the session's latest turn, or to another one that has ``model``."""
-        turn = self._turns.get(session_id)
-        hosts = [host for host in self.client.up if host.client.digest(model) is not None] or self.client.up
-        loaded = (host for host in hosts if qualified_name(model) in (host.client.last_windows or ()))
-        own = (host for host in hosts if turn is not None and host.name == turn.name)
-        return self if len(self.client.hosts) == 1 or self._only else self.at(next(own, None) or next(loaded, hosts[0]))
+        if self.client.is_single or self._only:
+            return self
+        turn, name = self._turns.get(session_id), qualified_name(model)
+
+        def rank(host: Host) -> tuple[bool, bool, bool]:
+            is_own = turn is not None and host.name == turn.name
+            return host.has(model), is_own, name in (host.client.last_windows or ())
+
+        return self._at(max(self.client.up, key=rank))
 
     def host_of(self, session_id: str) -> HostOfTurn | None:
         """Return the host of a session's latest turn in this process, or None."""
@@ -460,7 +434,7 @@ class ModelGateway:
     async def send(self, request: ModelRequest, on_lines: OnLines) -> Answer:
         """Send a request and pass batches of lines to ``on_lines``. Raises ``OllamaError`` and ``ContextOverflow``."""
 
-        async def post(host: ModelHost, prompt: FixedPrompt) -> Answer | OllamaError:
+        async def post(host: Host, prompt: FixedPrompt) -> Answer | OllamaError:
             return await self._post_chat(host, request, prompt, on_lines)
 
         return await self._on_best_host(request, post)
@@ -468,7 +442,7 @@ class ModelGateway:
     async def embed(self, request: ModelRequest) -> Mapping[str, Any]:
         """Request embeddings of the texts in the payload and return Ollama's response. Raise the errors of ``send``."""
 
-        async def attempt(host: ModelHost, _: FixedPrompt) -> Mapping[str, Any] | OllamaError:
+        async def attempt(host: Host, _: FixedPrompt) -> Mapping[str, Any] | OllamaError:
             size, name = request.allocation.size, request.payload["model"]
             options = {"options": {"num_ctx": size}} if size else {}
             host.slots.begin(name)
@@ -482,22 +456,20 @@ class ModelGateway:
         return await self._on_best_host(request, attempt)
 
     async def _on_best_host(
-        self, request: ModelRequest, attempt: Callable[[ModelHost, FixedPrompt], Awaitable[_Result | OllamaError]]
+        self, request: ModelRequest, attempt: Callable[[Host, FixedPrompt], Awaitable[_Result | OllamaError]]
     ) -> _Result:
         """Send a request to the best host. If the host fails before the first token, try the next one."""
-        fleet, name, failures = self.client, request.payload["model"], dict[ModelHost, MochiError]()
-        while (choice := self._choose(request, failures)) is not None:
-            host, reason = choice
+        fleet, allocation, failures = self.client, request.allocation, dict[Host, MochiError]()
+        while (host := self._choose(request, failures)) is not None:
             if failures and request.report is not None:
                 request.report("failover", None, host.name)
-            allocation = request.allocation
             if allocation.windows is not host.windows:
                 allocation.windows, allocation.is_loaded = host.windows, False
-            self._record_turn(request, host, reason)
             try:
-                with host.assigned(name):
-                    result = await self._until_accepted(request, lambda prompt: attempt(host, prompt))  # noqa: B023
-                fleet.succeed(host)
+                with host.assigned(request.payload["model"]):
+                    result = await self._until_accepted(request, partial(attempt, host))
+                host.pause = MIN_PAUSE
+                fleet.restore(host)
                 return result
             except _AnswerLost as lost:
                 error = lost.args[0]
@@ -505,44 +477,38 @@ class ModelGateway:
                     fleet.fail(host, error)
                 raise error from lost.__cause__
             except (OllamaUnreachable, OllamaError, ModelNotFound) as error:
-                # Another host may have the model, or more memory.
-                may_move = isinstance(error, ModelNotFound) or (
+                is_lacking = isinstance(error, ModelNotFound) or (
                     isinstance(error, OllamaError) and is_out_of_memory(error)
                 )
-                if not is_host_failure(error) and not may_move:
-                    raise
-                failures[host] = error.with_traceback(None)
                 if is_host_failure(error):
                     fleet.fail(host, error)
+                elif not is_lacking:  # another host may have the model or the memory
+                    raise
+                failures[host] = error.with_traceback(None)
             finally:
-                fleet.settle()
+                fleet.drop_drained()
         raise no_host_left(failures)
 
-    def _choose(self, request: ModelRequest, failures: Mapping[ModelHost, MochiError]) -> tuple[ModelHost, str] | None:
-        """Return the host for a request and the reason, or None if all hosts have failed."""
-        fleet, allocation = self.client, request.allocation
+    def _choose(self, request: ModelRequest, failures: Mapping[Host, MochiError]) -> Host | None:
+        """Return the host for a request, or None if all hosts have failed."""
+        fleet, allocation, model = self.client, request.allocation, request.payload["model"]
         hosts = [self._only] if self._only else fleet.active
         if allocation.is_fixed and allocation.size is not None:  # the window is that of one host
             hosts = [host for host in fleet.hosts if host.windows is allocation.windows] or hosts
         rest = [host for host in hosts if host not in failures]
-        if not rest or len(hosts) == 1:
-            reason = "only_host" if len(fleet.hosts) == 1 else "pinned"
-            return (rest[0], reason) if rest else None
-        rest = [host for host in rest if host.failure is None] or rest
-        model = request.payload["model"]
-        rest = [host for host in rest if host.client.digest(model) is not None] or rest
-        needs = self._needs(request)
-        choice = (
-            choose([host.view(model) for host in rest], needs) if len(rest) > 1 else Choice(rest[0].name, "only_up")
-        )
-        host = next(host for host in rest if host.name == choice.name)
-        if choice.loads:
-            host.model(model).held.clear()
-        return host, "failover" if failures else choice.reason
+        for is_better in (lambda host: host.failure is None, lambda host: host.has(model)):
+            rest = [*filter(is_better, rest)] or rest
+        if not rest:
+            return None
+        host, reason = rest[0], "only_host" if fleet.is_single else "pinned" if len(hosts) == 1 else "only_up"
+        if len(rest) > 1:
+            host, reason = choose(rest, self._needs(request))
+        if request.session_id:
+            self._record_turn(request.session_id, model, host, "failover" if failures else reason)
+        return host
 
     def _needs(self, request: ModelRequest) -> PromptNeeds:
-        allocation, model = request.allocation, request.payload["model"]
-        turn = self._turns.get(request.session_id)
+        allocation, model, turn = request.allocation, request.payload["model"], self._turns.get(request.session_id)
         own = (allocation.config or {}).get("current_window") or 0
         return PromptNeeds(
             *(request.session_id, model, allocation.estimate.tokens(request.prompt.size), allocation.model.size_mb),
@@ -552,14 +518,11 @@ class ModelGateway:
             avoid=request.avoid,
         )
 
-    def _record_turn(self, request: ModelRequest, host: ModelHost, reason: str) -> None:
-        if not request.session_id:
-            return
-        model, digest = qualified_name(request.payload["model"]), host.client.digest(request.payload["model"])
-        before = self._turns.pop(request.session_id, None)
-        if before is not None and before.model == model:
+    def _record_turn(self, session_id: str, model: str, host: Host, reason: str) -> None:
+        name, digest, before = qualified_name(model), host.client.digest(model), self._turns.pop(session_id, None)
+        if before is not None and before.model == name:
             digest = before.digest or digest
-        self._turns[request.session_id] = HostOfTurn(host.name, reason, model, digest)
+        self._turns[session_id] = HostOfTurn(host.name, reason, name, digest)
         if len(self._turns) > _MAX_TURNS:
             del self._turns[next(iter(self._turns))]
 
@@ -591,7 +554,7 @@ class ModelGateway:
         raise ContextOverflow(allocation.size, allocation.estimate.tokens(size))
 
     async def _post_chat(
-        self, host: ModelHost, request: ModelRequest, prompt: FixedPrompt, on_lines: OnLines
+        self, host: Host, request: ModelRequest, prompt: FixedPrompt, on_lines: OnLines
     ) -> Answer | OllamaError:
         """Send a request once. If it failed before the first token, return the error."""
         allocation, name = request.allocation, request.payload["model"]
@@ -615,8 +578,7 @@ class ModelGateway:
 
             async with host.queue.slot(request.session_id, lambda: self._redeem(request.ticket)):
                 tracked.sent = time.monotonic()
-                number, before = host.slots.begin(name), state.held.get(request.session_id, 0)
-                others = state.begin(request.session_id)
+                number, begun = host.slots.begin(name), state.begin(request.session_id)
                 try:
                     with scope:
                         await host.client.post_chat(body, receive)
@@ -626,20 +588,18 @@ class ModelGateway:
                     return error
                 if scope.cancelled_caught:
                     return OllamaError(f"Ollama at {host.client.endpoint.url} stopped responding before its answer.")
-        state.record(request.session_id, others, before, last, time.monotonic() - tracked.sent)
+        state.record(request.session_id, begun, last, time.monotonic() - tracked.sent)
         answer = Answer(prompt, *allocation.record(last, prompt.size, limit), host.name)
         if request.exchange is not None:
             host.slots.record(request.exchange(body, answer.tokens), number, last)
         return answer
 
-    async def _status(
-        self, host: ModelHost, request: TrackedRequest, sent: ModelRequest, scope: anyio.CancelScope
-    ) -> State:
+    async def _status(self, host: Host, request: TrackedRequest, sent: ModelRequest, scope: anyio.CancelScope) -> State:
         """Return the status of a waiting request. Ollama lists a model as soon as it begins to load it."""
         allocation = sent.allocation
         if request.sent is None:
             return "queued", host.queue.position(sent.session_id)
-        if len(self.client.hosts) > 1:
+        if not self.client.is_single:
             request.missed_probes = 0 if await host.client.is_reachable() else request.missed_probes + 1
             if request.missed_probes >= _MAX_MISSED_PROBES and not request.answering:
                 scope.cancel()

@@ -1,20 +1,28 @@
-"""Prediction of the time until the first token on each host, and the choice of a host for a request."""
+"""Choice of an Ollama host: the predicted time until the first token on each host, from what the hosts have shown."""
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from hashlib import sha256
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
+from mochi_server.errors import MochiError
+from mochi_server.inference.waiting import FairQueue
+from mochi_server.inference.windows import WindowRegistry
+from mochi_server.ollama.async_client import AsyncOllamaClient
 from mochi_server.ollama.payloads import qualified_name
 
+if TYPE_CHECKING:
+    from mochi_server.inference.gateway import RequestTracker, Slots
+
+MIN_PAUSE = 1.0
 _TOKENS_PER_SECOND, _MAX_TOKENS_PER_SECOND = 1000.0, 10_000.0  # the default, and a limit for implausible measurements
-_ANSWER_SECONDS = 1.0  # until the first answer has been measured
-_LOAD_SECONDS, _MIB_PER_SECOND = 1.0, 4096  # to load a model, until the first load has been measured
+_ANSWER_SECONDS = _LOAD_SECONDS = 1.0  # until the first one has been measured
+_MIB_PER_SECOND = 4096  # that a host loads, until the first load has been measured
 _MIN_LOAD_SECONDS = 0.1  # Ollama reports a few milliseconds for models that are in memory
 _KEPT_RATIO = 0.5  # share of the tokens of a prompt and its answer that is still cached if a slot has kept them
-_WINDOW_BUFFER = 1.5  # as in `windows`: smallest window for a prompt, as a multiple of its tokens
+_WINDOW_BUFFER = 1.5  # smallest window for a prompt, as a multiple of its tokens, as in `windows`
 _SMOOTHING = 0.3
-_NANO = 1e-9
 
 
 @dataclass(eq=False, slots=True)
@@ -29,36 +37,92 @@ class HostModel:
     answer_seconds: float | None = None
     held: dict[str, int] = field(default_factory=dict)  # tokens by session ID, the least recently used first
 
-    def begin(self, session_id: str) -> int | None:
-        """Record that a prompt of the session takes a slot. Return how many others did since its last, or None."""
-        if not session_id:
-            return None
-        sessions = [*self.held]
-        others = len(sessions) - sessions.index(session_id) - 1 if session_id in self.held else None
-        self.held[session_id] = self.held.pop(session_id, 0)
+    def begin(self, session_id: str) -> tuple[int, int]:
+        """Record that a prompt takes a slot. Return how many tokens the slot had, and how many others came since."""
+        before, others = self.held.get(session_id, 0), 0
+        if before:
+            others = len(self.held) - [*self.held].index(session_id) - 1
+        if session_id:
+            self.held[session_id] = self.held.pop(session_id, 0)
         while self.most is not None and len(self.held) > self.most:
             del self.held[next(iter(self.held))]
-        return others
+        return before, others
 
-    def record(self, session_id: str, others: int | None, before: int, last: Mapping[str, Any], seconds: float) -> None:
-        """Record an answer that took ``seconds``. ``before`` is the number of tokens that the slot held before it."""
-        count, cached = number(last.get("prompt_eval_count")), last.get("prompt_eval_cached_count")
-        evaluated, duration = count - number(cached), number(last.get("prompt_eval_duration")) * _NANO
-        if evaluated > 0 and duration > 0:
-            self.speed = _smooth(self.speed, min(evaluated / duration, _MAX_TOKENS_PER_SECOND))
-        if (load := number(last.get("load_duration")) * _NANO) >= _MIN_LOAD_SECONDS:
-            self.load_seconds = _smooth(self.load_seconds, load)
+    def record(self, session_id: str, begun: tuple[int, int], last: Mapping[str, Any], seconds: float) -> None:
+        """Record the last line of an answer that took ``seconds``. ``begun`` is the result of ``begin``."""
+        count, evaluation, load, answer = (
+            number(last.get(name))
+            for name in ("prompt_eval_count", "prompt_eval_duration", "load_duration", "eval_count")
+        )
+        cached = last.get("prompt_eval_cached_count")
+        if evaluation and (evaluated := count - number(cached)) > 0:
+            self.speed = _smooth(self.speed, min(evaluated / evaluation * 1e9, _MAX_TOKENS_PER_SECOND))
+        if is_load := load * 1e-9 >= _MIN_LOAD_SECONDS:
+            self.load_seconds = _smooth(self.load_seconds, load * 1e-9)
         self.answer_seconds = _smooth(self.answer_seconds, seconds)
-        if not session_id:
+        if session_id:
+            self.held[session_id] = int(count + answer)
+        before, others = begun
+        if not before or cached is None or is_load:
             return
-        self.held[session_id] = int(count + number(last.get("eval_count")))
-        if before and others is not None and cached is not None and load < _MIN_LOAD_SECONDS:
-            if number(cached) >= min(before, count) * _KEPT_RATIO:
-                self.capacity = max(self.capacity, others + 1)
-                self.most = None if self.most is None else max(self.most, self.capacity)
-            elif others:
-                self.most = max(others, 1)
-                self.capacity = min(self.capacity, self.most)
+        if number(cached) >= min(before, count) * _KEPT_RATIO:
+            self.capacity = max(self.capacity, others + 1)
+            self.most = self.most and max(self.most, self.capacity)
+        elif others:
+            self.most = others
+            self.capacity = min(self.capacity, others)
+
+
+@dataclass(eq=False)
+class Host:
+    """One Ollama host, with its windows, the contents of its slots, its requests and its measurements."""
+
+    name: str
+    client: AsyncOllamaClient
+    windows: WindowRegistry
+    slots: "Slots"
+    tracker: "RequestTracker"
+    queue: FairQueue
+    models: dict[str, HostModel] = field(default_factory=dict)  # by qualified name
+    requests: int = 0  # running and waiting requests of this server
+    together: int = 1  # highest number of models that the host has had in memory at the same time
+    is_draining: bool = False
+    failure: MochiError | None = None  # why the host is left out, or None
+    pause: float = MIN_PAUSE  # seconds until the next probe of a host that is left out
+
+    @property
+    def state(self) -> Literal["up", "down", "draining"]:
+        return "draining" if self.is_draining else "down" if self.failure is not None else "up"
+
+    def model(self, name: str) -> HostModel:
+        return self.models.setdefault(qualified_name(name), HostModel())
+
+    def has(self, model: str) -> bool:
+        return self.client.digest(model) is not None
+
+    @contextmanager
+    def assigned(self, model: str) -> Iterator[None]:
+        """Count a request of ``model`` while it waits or runs."""
+        entry = self.model(model)
+        self.requests += 1
+        entry.requests += 1
+        try:
+            yield
+        finally:
+            self.requests -= 1
+            entry.requests -= 1
+
+    def is_loaded(self, needs: "PromptNeeds") -> tuple[bool, bool]:
+        """Return whether the model is loaded, and whether its window fits. Earlier answers show what is unknown."""
+        loaded = self.client.last_windows
+        if loaded is None:
+            return bool(self.model(needs.model).held), True
+        self.together = max(self.together, len(loaded))
+        window = loaded.get(qualified_name(needs.model))
+        if not window:
+            return window is not None, True
+        fits = window >= max(needs.window, needs.tokens * _WINDOW_BUFFER)
+        return True, window == needs.window if needs.is_manual else fits
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,102 +139,62 @@ class PromptNeeds:
     avoid: Collection[str] = ()  # names of hosts that serve other parts of the same comparison
 
 
-class HostView(NamedTuple):
-    """State of a host for the prediction. ``loaded`` has the windows of loaded models, or is None if unknown."""
-
-    name: str
-    model: HostModel
-    others: Sequence[HostModel]  # other models that the host has loaded
-    loaded: Mapping[str, int] | None
-    digest: str | None
-    requests: int  # running and waiting requests of this server for slots that the request needs
-    slots: int
-    together: int  # number of models that the host has had in memory at the same time
-
-
 class Prediction(NamedTuple):
-    """Predicted seconds until the first token. ``cost`` adds the seconds that the eviction of other prompts costs."""
+    """Predicted time until the first token. ``cost`` adds the time that the eviction of other prompts costs."""
 
-    seconds: float
     cost: float
     evicts: bool
     held: int
     loads: bool
 
 
-class Choice(NamedTuple):
-    """Chosen host. ``loads`` is true if the host must load the model, which drops the prompts in its slots."""
+def predict(host: Host, hosts: Sequence[Host], needs: PromptNeeds) -> Prediction:
+    """Predict the time until the first token. What the host has not shown is the mean of the other hosts."""
 
-    name: str
-    reason: str
-    loads: bool = False
+    def known(name: str, default: float) -> float:
+        values = [getattr(each.model(needs.model), name) for each in (host, *hosts)]
+        others = [value for value in values if value is not None]
+        return float(values[0] or (sum(others) / len(others) if others else default))
 
-
-def predict(host: HostView, fleet: Sequence[HostView], needs: PromptNeeds) -> Prediction:
-    """Predict the time until the first token. Values that the host has not shown come from other hosts."""
-    model = host.model
-    speed = _known("speed", host, fleet) or _TOKENS_PER_SECOND
-    load = _known("load_seconds", host, fleet) or _LOAD_SECONDS + needs.size_mb / _MIB_PER_SECOND
-    answer = _known("answer_seconds", host, fleet) or _ANSWER_SECONDS
-    is_loaded, fits = _is_loaded(host, needs)
+    model, loaded, speed = host.model(needs.model), host.client.last_windows or {}, known("speed", _TOKENS_PER_SECOND)
+    is_loaded, fits = host.is_loaded(needs)
     loads = not (is_loaded and fits)
     held = 0 if loads else min(model.held.get(needs.session_id, 0), needs.tokens)
-    seconds = max(host.requests - host.slots + 1, 0) / host.slots * answer
-    seconds += (needs.tokens - held) / speed + loads * load
-    evicted: list[HostModel] = []
-    is_full = not held and len(model.held) >= max(model.capacity, host.slots)
-    if is_loaded and (is_full or not fits):  # a reload drops all prompts
-        evicted.append(model)
-    if not is_loaded and len(host.others) >= host.together:
-        evicted += host.others
+    slots = host.queue.limit or host.tracker.slots(needs.model)
+    requests = host.requests if host.queue.limit else model.requests
+    cost = max(requests - slots + 1, 0) / slots * known("answer_seconds", _ANSWER_SECONDS)
+    cost += (needs.tokens - held) / speed
+    cost += loads * known("load_seconds", _LOAD_SECONDS + needs.size_mb / _MIB_PER_SECOND)
+    is_full = not held and len(model.held) >= max(model.capacity, slots)
+    evicted = [model] if is_loaded and (is_full or not fits) else []  # a reload drops all prompts
+    others = [entry for name, entry in host.models.items() if name in loaded and entry is not model]
+    if not is_loaded and len(others) >= host.together:
+        evicted += others
     tokens = sum(count for each in evicted for id, count in each.held.items() if id != needs.session_id)
-    return Prediction(seconds, seconds + tokens / speed, tokens > 0, held, loads)
+    return Prediction(cost + tokens / speed, tokens > 0, held, loads)
 
 
-def choose(hosts: Sequence[HostView], needs: PromptNeeds) -> Choice:
-    """Choose the host with the least cost. A new session takes a free slot if any host has one.
+def choose(hosts: Sequence[Host], needs: PromptNeeds) -> tuple[Host, str]:
+    """Return the host with the least cost, and the reason. A new session takes a free slot if any host has one.
 
     Ties are decided by rendezvous hashing, so that servers with the same database make the same choice.
     """
-    predictions = {host.name: predict(host, hosts, needs) for host in hosts}
+    predictions = {host: predict(host, hosts, needs) for host in hosts}
     is_new = not any(prediction.held for prediction in predictions.values())
-    digests = {host.digest for host in hosts}
+    is_installed = needs.digest in {host.client.digest(needs.model) for host in hosts}
 
-    def rank(host: HostView) -> tuple[bool, bool, bool, float]:
-        is_other = needs.digest in digests and host.digest != needs.digest
-        prediction = predictions[host.name]
-        return is_other, host.name in needs.avoid, is_new and prediction.evicts, prediction.cost
+    def rank(host: Host) -> tuple[bool, bool, bool, float]:
+        is_other = is_installed and host.client.digest(needs.model) != needs.digest
+        return is_other, host.name in needs.avoid, is_new and predictions[host].evicts, predictions[host].cost
 
     best = min(map(rank, hosts))
-    tied = [host.name for host in hosts if rank(host) == best]
-    name = max(tied, key=lambda name: rendezvous(name, needs.session_id, needs.model))
-    reason = "prompt_cached" if predictions[name].held else "least_time" if len(tied) == 1 else "hash"
-    return Choice(name, reason, predictions[name].loads)
-
-
-def rendezvous(host: str, session_id: str, model: str) -> bytes:
-    """Return the weight of a host for a session and a model. The host with the largest weight is chosen."""
-    return sha256(f"{host}\0{session_id}\0{qualified_name(model)}".encode()).digest()
-
-
-def _is_loaded(host: HostView, needs: PromptNeeds) -> tuple[bool, bool]:
-    """Return whether the model is loaded, and whether its window fits. What is unknown follows from earlier answers."""
-    if host.loaded is None:
-        return bool(host.model.held), True
-    window = host.loaded.get(qualified_name(needs.model))
-    if not window:
-        return window is not None, True
-    return True, window == needs.window if needs.is_manual else window >= max(
-        needs.window, needs.tokens * _WINDOW_BUFFER
-    )
-
-
-def _known(name: str, host: HostView, fleet: Sequence[HostView]) -> float | None:
-    """Return a measurement of the host, or else the mean of the other hosts, or None."""
-    if (own := getattr(host.model, name)) is not None:
-        return float(own)
-    known = [value for each in fleet if (value := getattr(each.model, name)) is not None]
-    return sum(known) / len(known) if known else None
+    tied = [host for host in hosts if rank(host) == best]
+    key = f"{needs.session_id}\0{qualified_name(needs.model)}"
+    host = max(tied, key=lambda host: sha256(f"{host.name}\0{key}".encode()).digest())
+    if predictions[host].loads:
+        host.model(needs.model).held.clear()
+    reason = "prompt_cached" if predictions[host].held else "least_time" if len(tied) == 1 else "hash"
+    return host, reason
 
 
 def _smooth(before: float | None, value: float) -> float:

@@ -170,6 +170,8 @@ class AsyncOllamaClient:
             raise
         finally:
             self._windows = None  # from now on, another program may reload the model
+        known, name = self.last_windows or {}, qualified_name(payload["model"])
+        self.last_windows = {**known, name: (payload.get("options") or {}).get("num_ctx") or known.get(name, 0)}
 
     async def embed(self, payload: Mapping[str, Any]) -> Mapping[str, Any]:
         """Post ``payload`` to ``/api/embed`` and return the response. Raises the errors of ``post_chat``."""

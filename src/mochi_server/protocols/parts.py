@@ -263,7 +263,7 @@ class PartReader:
         return (TextEnd(),)
 
     def status(self, event: events.Status) -> _Parts:
-        return (Notice(event.type, asdict(event), is_transient=True),)
+        return (Notice(event.type, dict(vars(event)), is_transient=True),)
 
     def warning(self, event: events.ContextCompacted | events.TurnWarning) -> _Parts:
         self._notices.append(notice := Notice(event.type, asdict(event)))
