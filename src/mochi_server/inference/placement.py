@@ -23,6 +23,7 @@ _MIN_LOAD_SECONDS = 0.1  # Ollama reports a few milliseconds for models that are
 _KEPT_RATIO = 0.5  # share of the tokens of a prompt and its answer that is still cached if a slot has kept them
 _WINDOW_BUFFER = 1.5  # smallest window for a prompt, as a multiple of its tokens, as in `windows`
 _SMOOTHING = 0.3
+_MAX_HELD = 256  # sessions whose prompts are recorded for each model of a host
 
 
 @dataclass(eq=False, slots=True)
@@ -35,7 +36,11 @@ class HostModel:
     speed: float | None = None  # in tokens per second
     load_seconds: float | None = None
     answer_seconds: float | None = None
-    held: dict[str, int] = field(default_factory=dict)  # tokens by session ID, the least recently used first
+    held: dict[str, int] = field(default_factory=dict)  # tokens by session ID, the least recently used first; 0: moved
+
+    def kept(self, slots: int) -> dict[str, int]:
+        """Return the part of ``held`` that ``slots`` slots may still hold."""
+        return dict([*self.held.items()][-max(self.most, slots) :]) if self.most else self.held
 
     def begin(self, session_id: str) -> tuple[int, int]:
         """Record that a prompt takes a slot. Return how many tokens the slot had, and how many others came since."""
@@ -44,7 +49,7 @@ class HostModel:
             others = len(self.held) - [*self.held].index(session_id) - 1
         if session_id:
             self.held[session_id] = self.held.pop(session_id, 0)
-        while self.most is not None and len(self.held) > self.most:
+        if len(self.held) > _MAX_HELD:
             del self.held[next(iter(self.held))]
         return before, others
 
@@ -68,9 +73,10 @@ class HostModel:
         if number(cached) >= min(before, count) * _KEPT_RATIO:
             self.capacity = max(self.capacity, others + 1)
             self.most = self.most and max(self.most, self.capacity)
-        elif others:
+        elif others >= self.capacity:
             self.most = others
-            self.capacity = min(self.capacity, others)
+        elif others:  # fewer than before, or requests have overtaken each other
+            self.capacity -= 1
 
 
 @dataclass(eq=False)
@@ -159,18 +165,19 @@ def predict(host: Host, hosts: Sequence[Host], needs: PromptNeeds) -> Prediction
     model, loaded, speed = host.model(needs.model), host.client.last_windows or {}, known("speed", _TOKENS_PER_SECOND)
     is_loaded, fits = host.is_loaded(needs)
     loads = not (is_loaded and fits)
-    held = 0 if loads else min(model.held.get(needs.session_id, 0), needs.tokens)
     slots = host.queue.limit or host.tracker.slots(needs.model)
+    kept, capacity = model.kept(slots), max(model.capacity, slots)
+    held = 0 if loads else min(kept.get(needs.session_id, 0), needs.tokens)
     requests = host.requests if host.queue.limit else model.requests
     cost = max(requests - slots + 1, 0) / slots * known("answer_seconds", _ANSWER_SECONDS)
     cost += (needs.tokens - held) / speed
     cost += loads * known("load_seconds", _LOAD_SECONDS + needs.size_mb / _MIB_PER_SECOND)
-    is_full = not held and len(model.held) >= max(model.capacity, slots)
-    evicted = [model] if is_loaded and (is_full or not fits) else []  # a reload drops all prompts
+    tokens = [*kept.values()][-capacity] if not held and len(kept) >= capacity else 0
     others = [entry for name, entry in host.models.items() if name in loaded and entry is not model]
-    if not is_loaded and len(others) >= host.together:
-        evicted += others
-    tokens = sum(count for each in evicted for id, count in each.held.items() if id != needs.session_id)
+    if loads:  # a reload drops all prompts, and a load can replace other models
+        evicted = [model] if is_loaded else others if len(others) >= host.together else []
+        dropped = (each.kept(slots).items() for each in evicted)
+        tokens = sum(count for items in dropped for id, count in items if id != needs.session_id)
     return Prediction(cost + tokens / speed, tokens > 0, held, loads)
 
 
@@ -193,6 +200,9 @@ def choose(hosts: Sequence[Host], needs: PromptNeeds) -> tuple[Host, str]:
     host = max(tied, key=lambda host: sha256(f"{host.name}\0{key}".encode()).digest())
     if predictions[host].loads:
         host.model(needs.model).held.clear()
+    for other in hosts:
+        if other is not host and needs.session_id in (held := other.model(needs.model).held):
+            held[needs.session_id] = 0
     reason = "prompt_cached" if predictions[host].held else "least_time" if len(tied) == 1 else "hash"
     return host, reason
 
