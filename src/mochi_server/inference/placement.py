@@ -175,7 +175,7 @@ def predict(host: Host, hosts: Sequence[Host], needs: PromptNeeds) -> Prediction
     tokens = [*kept.values()][-capacity] if not held and len(kept) >= capacity else 0
     others = [entry for name, entry in host.models.items() if name in loaded and entry is not model]
     if loads:  # a reload drops all prompts, and a load can replace other models
-        evicted = [model] if is_loaded else others if len(others) >= host.together else []
+        evicted = [model] if is_loaded else others if len(others) >= max(each.together for each in hosts) else []
         dropped = (each.kept(slots).items() for each in evicted)
         tokens = sum(count for items in dropped for id, count in items if id != needs.session_id)
     return Prediction(cost + tokens / speed, tokens > 0, held, loads)

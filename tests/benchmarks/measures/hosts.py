@@ -31,6 +31,7 @@ from tests.support.waiting import until
 TITLE = "Several hosts"
 SHOWS_ROWS = True
 _CHARS_PER_TOKEN = 4
+_WINDOW = 16_384  # large enough for all conversations, because a reload for a larger window empties the slots
 _MODELS = ("large", "small")
 _TOKENS, _P50, _P99, _LOST, _TURNS = (
     "evaluated tokens",
@@ -125,7 +126,8 @@ def simulate(work: Workload, label: str) -> dict[str, float]:
     if label == _PRIVATE:
         work = replace(work, hosts=work.sessions, deaths=0)
     machine = Machine(parallel=work.slots, prompt_speed=work.prompt_speed)
-    with serving([_host(machine, work) for _ in range(work.hosts)], ollama_slots=work.slots) as (hosts, api):
+    settings = {"ollama_slots": work.slots, "initial_context_window": _WINDOW}
+    with serving([_host(machine, work) for _ in range(work.hosts)], **settings) as (hosts, api):
         traffic = Traffic(hosts, api, CHOICES[label]())
         deaths = Thread(target=_kill_hosts, args=(work, traffic))
         deaths.start()
@@ -156,7 +158,8 @@ def throughput(work: Workload, hosts: int) -> float:
 
 def _host(machine: Machine, work: Workload) -> StubServer:
     models = [
-        Model(name, context_length=32_768, chars_per_token=_CHARS_PER_TOKEN, load_time=work.load) for name in _MODELS
+        Model(name, context_length=2 * _WINDOW, chars_per_token=_CHARS_PER_TOKEN, load_time=work.load)
+        for name in _MODELS
     ]
     return StubServer(models=models, machine=machine, resolve=_replies(work))
 
