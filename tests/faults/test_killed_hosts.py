@@ -36,7 +36,7 @@ def message(session: int, turn: int) -> str:
 
 def test_killed_hosts_fail_no_turn_before_its_answer_begins() -> None:
     stubs = [StubServer(models=[MODEL], machine=Machine(parallel=SLOTS), resolve=answer) for _ in range(HOSTS)]
-    with serving(stubs, initial_context_window=65_536) as (fleet, api):
+    with serving(stubs, initial_context_window=65_536, ollama_slots=SLOTS) as (fleet, api):
         traffic = Traffic(fleet, api)
         ids = [
             api.create_session(MODEL.name, system_prompt=f"{i} is your number.")["session_id"] for i in range(STREAMS)
