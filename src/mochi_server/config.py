@@ -201,9 +201,7 @@ class MochiServerSettings(BaseSettings):
     @field_validator("ollama_hosts")
     @classmethod
     def _are_hosts(cls, value: tuple[str, ...], info: ValidationInfo) -> tuple[str, ...]:
-        if value and "data_dir" in info.data:
-            read_hosts(value, info.data["data_dir"])
-        return value
+        return value if value and read_hosts(value, info.data.get("data_dir", ".")) else ()
 
     @field_validator("workers")
     @classmethod
@@ -312,20 +310,20 @@ def read_hosts(entries: Sequence[str], data_dir: str) -> tuple[HostAddress, ...]
     """Return the hosts of the setting ``ollama_hosts``. Raises ``ValueError``, whose message names the entry."""
     if file := _hosts_file(entries, data_dir):
         try:
-            lines = [line.partition("#")[0] for line in file.read_text("utf-8").splitlines()]
+            text = ",".join(line.partition("#")[0] for line in file.read_text("utf-8").splitlines())
         except (OSError, UnicodeError) as error:
             raise ValueError(f"cannot read {file}: {getattr(error, 'strerror', None) or 'not UTF-8'}") from None
-        entries = [part.strip() for line in lines for part in line.split(",") if part.strip()]
+        entries = [part.strip() for part in text.split(",") if part.strip()]
     if not entries:
         raise ValueError("no host in the list")
-    hosts: dict[str, HostAddress] = {}
-    for entry in entries:
-        host = _host_address(entry)
-        for key in (host.name, urlsplit(host.url)._replace(netloc=_netloc(host.url)).geturl()):
-            if key in hosts:
-                raise ValueError(f"{without_credentials(entry)!r} is named twice")
-            hosts[key] = host
-    return tuple(dict.fromkeys(hosts.values()))
+    known: set[str] = set()
+    hosts = tuple(map(_host_address, entries))
+    for entry, host in zip(entries, hosts, strict=True):
+        keys = {host.name, urlsplit(host.url)._replace(netloc=_netloc(host.url)).geturl()}
+        if keys & known:
+            raise ValueError(f"{without_credentials(entry)!r} is named twice")
+        known |= keys
+    return hosts
 
 
 def _hosts_file(entries: Sequence[str], data_dir: str) -> Path | None:

@@ -122,13 +122,12 @@ class Services:
         metrics.set_sources(
             lambda: len(running()), lambda: sum(run.subscribers for run in running()), lambda: self.stores.connected
         )
-        metrics.set_hosts(lambda: [(host.name, host.state, host.queue.waiting) for host in self.client.hosts])
+        metrics.hosts = lambda: [(host.name, host.state, host.queue.waiting) for host in self.client.hosts]
 
     async def open(self) -> None:
-        """Open the stores and start to connect to other servers. Raises ``MochiError`` if the stores cannot be used."""
+        """Open the stores and start to connect to MCP servers. Raises ``MochiError`` if the stores cannot be used."""
         await self.stores.open()
         await self.mcp.open()
-        await self.client.open()
 
     async def check_ready(self) -> None:
         """Raise ``ShuttingDown`` or ``NotReady`` if the server cannot run or store new turns."""

@@ -303,6 +303,7 @@ class AgentAnswers:
 
     async def prepare(self, conversation: Conversation, session: ChatSession, turn_input: TurnInput) -> "AgentAnswerer":
         """Find the agent of a turn. Raises ``AgentNotFound``, ``AgentInvalid`` or ``SessionNotFound``."""
+        self.service.gateway.admit()
         agent = await self.registry.current(await self.registry.get(turn_input.agent or ""))
         check_owner(session, agent)
         caller = AgentCaller.without_user(turn_input.policy)

@@ -17,7 +17,8 @@ from mochi_server.chat.turn_input import ToolSelection, TurnInput
 from mochi_server.chat.turn_writer import ResponseBuilder, TurnWriter, interrupted_outcome
 from mochi_server.errors import ToolNotCalled
 from mochi_server.events import ChatEvent, ContentDelta, Publish, TokenLogprobs, ToolContinuationStart, TurnWarning
-from mochi_server.inference.gateway import ModelGateway, Ticket
+from mochi_server.inference.gateway import ModelGateway
+from mochi_server.inference.waiting import Ticket
 from mochi_server.ollama.payloads import qualified_name
 from mochi_server.ollama.types import ModelInfo
 from mochi_server.services.sessions import SessionService

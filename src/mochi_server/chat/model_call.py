@@ -17,15 +17,9 @@ from mochi_server.chat.turn_writer import TurnWriter
 from mochi_server.constants import MIN_ANSWER_TOKENS, RELOADING_OPTIONS
 from mochi_server.errors import BlobNotFound, ContextOverflow, MochiError
 from mochi_server.events import ChatEvent, ContextCompacted, Publish, Status, TurnWarning
-from mochi_server.inference.gateway import (
-    Exchange,
-    FixedPrompt,
-    ModelGateway,
-    ModelRequest,
-    Ticket,
-    payload_without_thinking,
-)
+from mochi_server.inference.gateway import Exchange, FixedPrompt, ModelGateway, ModelRequest, payload_without_thinking
 from mochi_server.inference.structured import StructuredRequest
+from mochi_server.inference.waiting import Ticket
 from mochi_server.inference.windows import Allocation, PromptSize, manual_window
 from mochi_server.ollama.payloads import chat_payload
 from mochi_server.ollama.transport import Line, OnLines
@@ -94,7 +88,7 @@ class ModelCall:
     model: ModelInfo
     session: ChatSession
     generation: GenerationOptions
-    ticket: Ticket | None = None  # admission of the turn
+    ticket: Ticket = field(default_factory=Ticket)
 
     def __post_init__(self) -> None:
         defaults, generation = self.session.metadata, self.generation
@@ -164,14 +158,9 @@ class ModelCall:
             return Exchange(self.session.session_id, body, sent, first, answer_id, prompt.size, tokens)
 
         request = ModelRequest(
-            allocation=self.allocation,
-            payload=payload,
-            prompt=prompt,
-            exchange=exchange,
-            report=self._report,
-            session_id=self.session.session_id,
-            ticket=self.ticket,
+            allocation=self.allocation, payload=payload, prompt=prompt, exchange=exchange, report=self._report
         )
+        request = replace(request, session_id=self.session.session_id, ticket=self.ticket)
         answer = await self.gateway.send(request, on_lines)
         self._last = request, answer.prompt
         if answer.is_prompt_truncated:

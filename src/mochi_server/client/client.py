@@ -25,8 +25,7 @@ from mochi_server.util.net import is_loopback
 OnConfirm = Callable[[ToolConfirmationRequired], "bool | types.Decision | Awaitable[bool | types.Decision]"]
 """Callback that approves or denies a tool call."""
 
-_TOO_LATE = (404, 408, 409)
-"""HTTP status codes of decisions for calls that no longer wait for a decision."""
+_TOO_LATE = (404, 408, 409)  # HTTP status codes of decisions for calls that no longer wait for a decision
 _COMPARED_FIELDS = {
     "model": "modelId",
     "response": "response",

@@ -1,9 +1,9 @@
 """Gateway to the models. It sends every request that generates text or embeddings.
 
-With several Ollama hosts, the gateway chooses one for each request, and the next one if that host fails before the
-first token. If Ollama refuses a prompt or runs out of memory, the gateway changes the window or requests a shorter
-prompt, and sends the request again. It records which exchange a model's slot in Ollama contains, and which requests
-wait for a slot.
+It chooses a host for each request, and the next host if the first one fails before the first token.
+
+If Ollama refuses a prompt or runs out of memory, the gateway changes the window or requests a shorter prompt, and sends
+the request again. It records which exchange a model's slot in Ollama contains, and which requests wait for a slot.
 """
 
 import asyncio
@@ -25,7 +25,7 @@ from mochi_server.config import HostAddress
 from mochi_server.errors import ContextOverflow, MochiError, ModelNotFound, OllamaBusy, OllamaError, OllamaUnreachable
 from mochi_server.inference.hosts import Fleet, is_host_failure, no_host_left
 from mochi_server.inference.placement import MIN_PAUSE, Host, PromptNeeds, choose
-from mochi_server.inference.waiting import FairQueue
+from mochi_server.inference.waiting import FairQueue, Ticket
 from mochi_server.inference.windows import Allocation, PromptSize, WindowRegistry
 from mochi_server.ollama.async_client import AsyncOllamaClient
 from mochi_server.ollama.errors import is_context_refusal, is_out_of_memory, refused_tokens
@@ -178,10 +178,8 @@ class RequestTracker:
         return count >= (self._max_parallel.get(request.model, 1) if loaded else 1)
 
 
-State = tuple[str, int | None]
-"""State of a waiting request, and its position in this server's queue for a host, starting at 1, or None."""
-Report = Callable[..., None]
-"""Function that receives a state, and for some states its position or the name of a host."""
+State = tuple[str, int | None]  # of a waiting request, and its position in this server's queue, starting at 1
+Report = Callable[..., None]  # receives a state, its position or None, and perhaps the name of a host
 
 
 @contextmanager
@@ -245,7 +243,7 @@ class ModelRequest:
     report: Report | None = None  # receives `queued`, `loading_model`, `processing_prompt` or `failover`
     session_id: str = ""
     avoid: Sequence[str] = ()  # names of hosts that serve other parts of the same comparison
-    ticket: "Ticket | None" = None
+    ticket: Ticket = field(default_factory=Ticket)
 
     def body(self, prompt: FixedPrompt) -> tuple[dict[str, Any], int | None]:
         """Return the body for ``/api/chat``, and the limit of the answer in tokens if the window sets one."""
@@ -268,10 +266,6 @@ class Answer:
     is_prompt_truncated: bool
     is_cut: bool
     host: str
-
-
-class Ticket:
-    """Admission of a turn that has not reached the queue of a host yet."""
 
 
 class HostOfTurn(NamedTuple):
@@ -351,11 +345,11 @@ class ModelGateway:
 
     @property
     def windows(self) -> WindowRegistry:
-        return (self._only or self.client.first).windows
+        return (self._only or self.client.up[0]).windows
 
     @property
     def slots(self) -> Slots:
-        return (self._only or self.client.first).slots
+        return (self._only or self.client.up[0]).slots
 
     def _at(self, host: Host) -> "ModelGateway":
         """Return this gateway for requests to one host only."""
@@ -396,18 +390,12 @@ class ModelGateway:
 
     def admit(self) -> Ticket:
         """Admit a turn. Keep the ticket until its first request. Raises ``OllamaBusy`` if too many turns wait."""
-        free = [host.queue.free for host in self.client.up]
-        if None not in free:
-            waiting = sum(host.queue.waiting for host in self.client.up) + len(self._tickets)
-            if waiting >= self.max_queue + sum(number or 0 for number in free):
-                raise OllamaBusy(f"{self.max_queue} requests wait already, which is the limit of MOCHI_MAX_QUEUE")
-        ticket = Ticket()
+        queues, ticket = [host.queue for host in self.client.up], Ticket()
+        requests = len(self._tickets) + sum(queue.waiting + queue.running for queue in queues)
+        if requests >= self.max_queue + sum(queue.limit or inf for queue in queues):
+            raise OllamaBusy(f"{self.max_queue} requests wait already, which is the limit of MOCHI_MAX_QUEUE")
         self._tickets.add(ticket)
         return ticket
-
-    def _redeem(self, ticket: Ticket | None) -> None:
-        if ticket is not None:
-            self._tickets.discard(ticket)
 
     async def find_model(self, name: str) -> ModelInfo:
         """Return the installed chat model ``name``. Raises ``ModelNotFound`` and the errors of ``send``."""
@@ -423,7 +411,7 @@ class ModelGateway:
 
     async def loaded_window(self, model: str) -> int | None:
         """Return the window with which Ollama has loaded a model, or None if it is not loaded or unknown."""
-        host = self._only or self.client.first
+        host = self._only or self.client.up[0]
         return (await host.client.loaded_windows() or {}).get(qualified_name(model))
 
     def allocate(
@@ -469,7 +457,7 @@ class ModelGateway:
                 with host.assigned(request.payload["model"]):
                     result = await self._until_accepted(request, partial(attempt, host))
                 host.pause = MIN_PAUSE
-                fleet.restore(host)
+                host.failure = None
                 return result
             except _AnswerLost as lost:
                 error = lost.args[0]
@@ -477,13 +465,10 @@ class ModelGateway:
                     fleet.fail(host, error)
                 raise error from lost.__cause__
             except (OllamaUnreachable, OllamaError, ModelNotFound) as error:
-                is_lacking = isinstance(error, ModelNotFound) or (
-                    isinstance(error, OllamaError) and is_out_of_memory(error)
-                )
                 if is_host_failure(error):
                     fleet.fail(host, error)
-                elif not is_lacking:  # another host may have the model or the memory
-                    raise
+                elif isinstance(error, OllamaError) and not is_out_of_memory(error):
+                    raise  # another host may have the model or the memory, but not another answer
                 failures[host] = error.with_traceback(None)
             finally:
                 fleet.drop_drained()
@@ -576,7 +561,7 @@ class ModelGateway:
                     last = lines[-1]
                     self.observer.response_ended(last, host.name)
 
-            async with host.queue.slot(request.session_id, lambda: self._redeem(request.ticket)):
+            async with host.queue.slot(request.session_id, lambda: self._tickets.discard(request.ticket)):
                 tracked.sent = time.monotonic()
                 number, begun = host.slots.begin(name), state.begin(request.session_id)
                 try:

@@ -3,19 +3,13 @@
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, TypeVar
 
 from mochi_server.config import HostAddress
-from mochi_server.errors import (
-    HostsUnreachable,
-    MochiError,
-    ModelNotFound,
-    OllamaBusy,
-    OllamaError,
-    OllamaUnreachable,
-)
+from mochi_server.errors import HostsUnreachable, MochiError, ModelNotFound, OllamaBusy, OllamaError, OllamaUnreachable
 from mochi_server.inference.placement import Host
 from mochi_server.ollama.async_client import AsyncOllamaClient
 from mochi_server.ollama.errors import is_context_refusal, is_out_of_memory
@@ -63,7 +57,7 @@ class Fleet:
     @property
     def active(self) -> list[Host]:
         """Hosts that get new turns, including those that do not respond."""
-        return [host for host in self._by_address.values() if not host.is_draining]
+        return [host for host in self.hosts if not host.is_draining]
 
     @property
     def up(self) -> list[Host]:
@@ -71,21 +65,12 @@ class Fleet:
         return [host for host in self.active if host.failure is None] or self.active
 
     @property
-    def first(self) -> Host:
-        return self.up[0]
-
-    @property
     def is_single(self) -> bool:
         return len(self._by_address) == 1
 
     @property
     def endpoint(self) -> Endpoint:
-        return self.first.client.endpoint
-
-    async def open(self) -> None:
-        """Start to check which of several hosts respond."""
-        if not self.is_single:
-            self._start(self.is_reachable())
+        return self.up[0].client.endpoint
 
     async def aclose(self) -> None:
         await cancel_and_wait([*self._tasks])
@@ -103,31 +88,28 @@ class Fleet:
             host.queue.abort(error)
             self._start(self._probe(host))
 
-    def restore(self, host: Host) -> None:
-        """Use a host again that has responded."""
-        if host.failure is not None:
-            host.failure = None
-            logger.info("Ollama host returned host=%s", host.name)
-
     async def _probe(self, host: Host) -> None:
         while host.failure is not None and host in self.hosts:
             await asyncio.sleep(host.pause)
             host.pause = min(host.pause * 2, _MAX_PAUSE)
             if await host.client.is_reachable():
                 await host.client.loaded_windows()  # a host that was restarted has lost its models
-                self.restore(host)
+                host.failure = None
+        logger.info("Ollama host returned host=%s", host.name)
 
     async def is_reachable(self) -> bool:
         """Return whether a host responds. Leave out the others."""
         self.refresh()
-        hosts = self.active
-        results = await asyncio.gather(*(host.client.is_reachable() for host in hosts))
-        for host, responds in zip(hosts, results, strict=True):
-            if not responds:
+
+        async def check(host: Host) -> bool:
+            if responds := await host.client.is_reachable():
+                host.failure = None if self.is_single else host.failure
+            else:
                 self.fail(host, OllamaUnreachable(host.client.endpoint.url, "it does not respond"))
-            elif self.is_single:
-                host.failure = None
-        self._warn_if_different("versions", {host.name: host.client.version for host in hosts})
+            return responds
+
+        results = await asyncio.gather(*map(check, self.active))
+        self._warn_if_different("versions", {host.name: host.client.version for host in self.active})
         return any(results)
 
     def prefetch_loaded(self) -> None:
@@ -141,7 +123,6 @@ class Fleet:
         return await self._find(name, lambda client: client.find_model(name))
 
     async def find_installed(self, name: str) -> ModelInfo:
-        """Like ``find_model``, for models that cannot chat too."""
         return await self._find(name, lambda client: client.find_installed(name))
 
     async def list_models(self) -> list[ModelInfo]:
@@ -149,7 +130,6 @@ class Fleet:
         return await self._union(lambda client: client.list_models())
 
     async def list_installed(self) -> list[ModelInfo]:
-        """List all models of all hosts."""
         return await self._union(lambda client: client.list_installed())
 
     async def _find(self, name: str, find: Lookup[ModelInfo]) -> ModelInfo:
@@ -208,19 +188,16 @@ class Fleet:
         except ValueError as error:
             logger.warning("Ollama hosts not changed: %s", error)
             return
-        before = self._by_address
-        self._by_address = {address: before.get(address) or self._connect(address) for address in addresses}
-        for address in {**before, **self._by_address}:
-            if (host := before.get(address)) is None:
-                logger.info("Ollama host added host=%s", address.name)
-            elif address in self._by_address:
-                host.is_draining = False
-            else:
-                logger.info("Ollama host removed host=%s", host.name)
-                self._by_address[address] = host
-                host.is_draining = True
+        before, kept = self._by_address, dict.fromkeys(addresses)
+        self._by_address = {each: before.get(each) or self._connect(each) for each in addresses} | {
+            each: host for each, host in before.items() if each not in kept
+        }
+        logger.info("Ollama hosts changed hosts=%s", ",".join(address.name for address in addresses))
+        for address, host in before.items():
+            host.is_draining = address not in kept
+            if host.is_draining:
                 host.queue.abort(OllamaUnreachable(host.client.endpoint.url, "it was removed from the list of hosts"))
-            if len(before) == 1 and host is not None and host.failure is not None:  # an only host is not probed
+            elif len(before) == 1 and host.failure is not None:  # an only host is not probed
                 self._start(self._probe(host))
         self.drop_drained()
 
@@ -232,11 +209,9 @@ class Fleet:
                 self._start(host.client.aclose())
 
     def _file_signature(self) -> object:
-        try:
-            stat = self._file.stat() if self._file else None
-        except OSError:
-            return None
-        return stat and (stat.st_mtime_ns, stat.st_size, stat.st_ino)
+        with suppress(OSError):
+            return self._file and [getattr(self._file.stat(), f"st_{name}") for name in ("mtime_ns", "size", "ino")]
+        return None
 
     def _warn_if_different(self, what: str, values: Mapping[str, str]) -> None:
         known = sorted((name, value) for name, value in values.items() if value)

@@ -55,18 +55,15 @@ class HostModel:
 
     def record(self, session_id: str, begun: tuple[int, int], last: Mapping[str, Any], seconds: float) -> None:
         """Record the last line of an answer that took ``seconds``. ``begun`` is the result of ``begin``."""
-        count, evaluation, load, answer = (
-            number(last.get(name))
-            for name in ("prompt_eval_count", "prompt_eval_duration", "load_duration", "eval_count")
-        )
-        cached = last.get("prompt_eval_cached_count")
+        count, cached = number(last.get("prompt_eval_count")), last.get("prompt_eval_cached_count")
+        evaluation, load = (number(last.get(f"{name}_duration")) / 1e9 for name in ("prompt_eval", "load"))
         if evaluation and (evaluated := count - number(cached)) > 0:
-            self.speed = _smooth(self.speed, min(evaluated / evaluation * 1e9, _MAX_TOKENS_PER_SECOND))
-        if is_load := load * 1e-9 >= _MIN_LOAD_SECONDS:
-            self.load_seconds = _smooth(self.load_seconds, load * 1e-9)
+            self.speed = _smooth(self.speed, min(evaluated / evaluation, _MAX_TOKENS_PER_SECOND))
+        if is_load := load >= _MIN_LOAD_SECONDS:
+            self.load_seconds = _smooth(self.load_seconds, load)
         self.answer_seconds = _smooth(self.answer_seconds, seconds)
         if session_id:
-            self.held[session_id] = int(count + answer)
+            self.held[session_id] = int(count + number(last.get("eval_count")))
         before, others = begun
         if not before or cached is None or is_load:
             return

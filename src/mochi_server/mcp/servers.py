@@ -167,8 +167,7 @@ class McpServers:
     def __init__(self, directory: Path | None, reserved: Iterable[str] = ()) -> None:
         self._directory = directory
         self._reserved = RESERVED_NAMES | set(reserved)
-        self.config = McpConfig()
-        """Content of ``mcp.json`` when it was last read."""
+        self.config = McpConfig()  # content of mcp.json when it was last read
         self.checks = SchemaChecks()
         self._is_open = False
         self._servers: dict[str, McpServer] = {}

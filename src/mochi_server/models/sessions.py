@@ -298,17 +298,6 @@ class PromptEvaluation(BaseModel):
         )
 
 
-class LastHost(BaseModel):
-    """Ollama host of the latest turn.
-
-    ``reason`` is `only_host`, `pinned`, `prompt_cached` (it holds the prompt in memory), `least_time` (its predicted
-    time to the first token is the least), `hash` (equal predictions), `only_up` or `failover`.
-    """
-
-    name: str
-    reason: str
-
-
 class SessionStatus(BaseModel):
     """State of a session: its context window, tools, agents and summary."""
 
@@ -328,7 +317,10 @@ class SessionStatus(BaseModel):
     summary: dict[str, Any] | None
     summary_model: str | None
     ollama_host: str | None = Field(description="Host to which the session is pinned, or null.")
-    last_host: LastHost | None = Field(description="Null if this server process has answered no turn of the session.")
+    last_host: dict[str, str] | None = Field(
+        description="`name` of the host of the latest turn, and the `reason` of the choice: `only_host`, `pinned`, "
+        "`prompt_cached`, `least_time`, `hash` (equal times), `only_up` or `failover`. Null if unknown."
+    )
 
     @classmethod
     def of(cls, state: SessionState) -> "SessionStatus":
@@ -351,7 +343,7 @@ class SessionStatus(BaseModel):
             summary=metadata.summary,
             summary_model=metadata.summary_model,
             ollama_host=metadata.ollama_host,
-            last_host=LastHost(name=state.host.name, reason=state.host.reason) if state.host else None,
+            last_host={"name": state.host.name, "reason": state.host.reason} if state.host else None,
         )
 
 

@@ -105,6 +105,7 @@ class Comparison:
     messages: list[ChatMessage]
     think: bool | str | None
     options: Mapping[str, Any]
+    hosts: list[str] = field(default_factory=list)  # names of the hosts of earlier models; the next one avoids them
 
 
 @dataclass(eq=False)
@@ -164,7 +165,6 @@ class CompareService:
             await asyncio.wait(self._running, timeout=_LAST_EVENTS_SECONDS)
 
     async def _compare(self, comparison: Comparison, send: Callable[[CompareEvent], None]) -> None:
-        hosts: list[str] = []  # names of the hosts of earlier models; the parts go to different hosts
         for model_id, model in comparison.models:
             provider = (urlsplit(model.remote_host).hostname or model.remote_host) if model.remote_host else "Ollama"
             send(Metadata(model_id, model.name, provider))
@@ -172,7 +172,7 @@ class CompareService:
             try:
                 if self._is_cancelling:
                     raise ShuttingDown
-                hosts.append(await self._answer(model_id, model, comparison, send, avoid=[*hosts]))
+                await self._answer(model_id, model, comparison, send)
             except MochiError as error:
                 send(Failed(model_id, error.message))
             except asyncio.CancelledError:
@@ -191,15 +191,8 @@ class CompareService:
             raise InvalidComparison(f"Invalid model ID: {_display_name(model_id)}") from error
 
     async def _answer(
-        self,
-        model_id: str,
-        model: ModelInfo,
-        comparison: Comparison,
-        send: Callable[[CompareEvent], None],
-        *,
-        avoid: Sequence[str],
-    ) -> str:
-        """Send the answer of one model. Return the name of the host that answered."""
+        self, model_id: str, model: ModelInfo, comparison: Comparison, send: Callable[[CompareEvent], None]
+    ) -> None:
         began, first = time.monotonic(), 0.0
         response: list[str] = []
         last: Line = {}
@@ -220,9 +213,9 @@ class CompareService:
             allocation=self.gateway.allocate(model),
             payload=chat_payload(model.name, (), think=think, options=comparison.options),
             prompt=FixedPrompt(comparison.messages, PromptSize(characters)),
-            avoid=avoid,
+            avoid=comparison.hosts,
         )
-        answer = await self.gateway.send(request, receive)
+        comparison.hosts.append((await self.gateway.send(request, receive)).host)
         send(End(model_id))
         tokens, nanoseconds = last.get("eval_count"), last.get("eval_duration")
         answered = Answered(
@@ -235,7 +228,6 @@ class CompareService:
             tokensPerSecond=round(tokens / nanoseconds * 1e9, 2) if tokens and nanoseconds else None,
         )
         send(answered)
-        return answer.host
 
 
 def _display_name(model_id: object) -> str:

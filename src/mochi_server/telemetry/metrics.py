@@ -70,16 +70,14 @@ class Metrics(GatewayObserver):
         self._responses = new(Counter, "http_requests", "HTTP requests that ended.", "method", "status")
         text = "Complete answers of each Ollama host."
         self._host_requests = new(Counter, "ollama_host_requests", text, "host")
-        text = "Time in which the host loaded models for which a request had to wait."
-        self._host_loads = new(Counter, "ollama_host_load_seconds", text, "host")
-        text = "Time in which the host evaluated prompts."
-        self._host_evaluation = new(Counter, "ollama_host_evaluation_seconds", text, "host")
+        text = "Time in which the host loaded models (`load`) and evaluated prompts (`evaluation`)."
+        self._host_seconds = new(Counter, "ollama_host_seconds", text, "host", "of")
         text = "Prompt tokens: `evaluated`, or `spared` because the host still had them in memory."
         self._host_tokens = new(Counter, "ollama_host_prompt_tokens", text, "host", "kind")
         text = "Requests that wait in this server for a slot of the host."
         self._host_queue = new(Gauge, "ollama_host_queued_requests", text, "host")
         self._host_state = new(Gauge, "ollama_host_state", "1 for the state of the host.", "host", "state")
-        self._hosts: Callable[[], Sequence[tuple[str, str, int]]] = tuple
+        self.hosts: Callable[[], Sequence[tuple[str, str, int]]] = tuple  # names, states and numbers of queued requests
         self._running = new(Gauge, "running_turns", "Turns that are running.")
         self._subscribers = new(Gauge, "open_streams", "Open requests that receive the events of a running turn.")
         self._store = new(Gauge, "store_connected", "1 if the session store is reachable, otherwise 0.")
@@ -90,7 +88,7 @@ class Metrics(GatewayObserver):
         """Return all metrics in the text format of Prometheus."""
         self._host_queue.clear()
         self._host_state.clear()
-        for host, state, queued in self._hosts():
+        for host, state, queued in self.hosts():
             self._host_queue.labels(host).set(queued)
             self._host_state.labels(host, state).set(1)
         return generate_latest(self.registry)
@@ -102,10 +100,6 @@ class Metrics(GatewayObserver):
         self._running.set_function(running)
         self._subscribers.set_function(subscribers)
         self._store.set_function(store)
-
-    def set_hosts(self, hosts: Callable[[], Sequence[tuple[str, str, int]]]) -> None:
-        """Set the function that returns the name, the state and the number of queued requests of each host."""
-        self._hosts = hosts
 
     def turn_ended(self, outcome: str, seconds: float, messages: Sequence[Message], error: str | None) -> None:
         """Record an ended turn. ``messages`` are its stored messages, with tool results and evaluation times."""
@@ -128,7 +122,7 @@ class Metrics(GatewayObserver):
         """Record an answer's tokens and the model's load time, also for its host."""
         count, cached = (_number(last.get(f"prompt_eval_{name}")) for name in ("count", "cached_count"))
         self._host_requests.labels(host).inc()
-        self._host_evaluation.labels(host).inc(_number(last.get("prompt_eval_duration")) * _NANO)
+        self._host_seconds.labels(host, "evaluation").inc(_number(last.get("prompt_eval_duration")) * _NANO)
         self._host_tokens.labels(host, "evaluated").inc(max(count - cached, 0))
         self._host_tokens.labels(host, "spared").inc(cached)
         model = self._model(str(last.get("model") or ""))
@@ -139,7 +133,7 @@ class Metrics(GatewayObserver):
             self._evaluated.labels(model).inc(max(count - cached, 0))
         if (seconds := _number(last.get("load_duration")) * _NANO) >= _MIN_LOAD_SECONDS:
             self._loads.labels(model).observe(seconds)
-            self._host_loads.labels(host).inc(seconds)
+            self._host_seconds.labels(host, "load").inc(seconds)
 
     def first_token(self, model: str, seconds: float) -> None:
         self._first_token.labels(self._model(model)).observe(seconds)

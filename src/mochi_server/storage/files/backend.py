@@ -62,8 +62,7 @@ class _RunningTurn:
     """A turn that this process runs, with the current snapshot of the session's files."""
 
     stored: FileSnapshot
-    has_changes: bool = False
-    """Whether the turn has changed the history. Later changes are appended to the turn log."""
+    has_changes: bool = False  # whether the turn has changed the history. Later changes are appended to the turn log
 
 
 @contextmanager

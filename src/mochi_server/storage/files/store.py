@@ -18,8 +18,7 @@ from mochi_server.util.tasks import run_shielded
 
 _Arguments = ParamSpec("_Arguments")
 _Result = TypeVar("_Result")
-_EDIT_WAIT_SECONDS = 10.0
-"""Time for which a request waits for a session file that another program is writing."""
+_EDIT_WAIT_SECONDS = 10.0  # time for which a request waits for a session file that another program is writing
 _EDIT_POLL_SECONDS = 0.05
 
 logger = logging.getLogger(__name__)

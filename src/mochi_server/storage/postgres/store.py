@@ -84,8 +84,7 @@ class SessionLock(NamedTuple):
     key: int
     fence: int
     run_id: str | None
-    end: int
-    """Number of messages when the lock was acquired or last used. New messages are appended at this position."""
+    end: int  # number of messages when the lock was acquired or last used. New messages are appended at this position
 
 
 class PostgresSessionStore(rules.SessionStore):
@@ -96,8 +95,7 @@ class PostgresSessionStore(rules.SessionStore):
         self._process = process
         self._collection = collection
         self._locks = SessionLocks()
-        self.locked_sessions: dict[str, SessionLock] = {}
-        """Locks of this process, by session id."""
+        self.locked_sessions: dict[str, SessionLock] = {}  # locks of this process, by session id
         self._histories = SessionCache[CachedHistory]()
 
     async def create(self, session: ChatSession, *, images: Sequence[Image] = ()) -> ChatSession:
