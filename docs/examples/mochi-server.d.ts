@@ -673,6 +673,26 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/api/v1/hosts": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * List hosts
+         * @description List the Ollama hosts with their states.
+         */
+        get: operations["list_hosts"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/api/v1/health": {
         parameters: {
             query?: never;
@@ -1467,6 +1487,8 @@ export interface components {
             format: string | {
                 [key: string]: unknown;
             } | null;
+            /** Ollama Host */
+            ollama_host: string | null;
             /** Agent Name */
             agent_name?: string | null;
         };
@@ -1515,6 +1537,8 @@ export interface components {
             format: string | {
                 [key: string]: unknown;
             } | null;
+            /** Ollama Host */
+            ollama_host: string | null;
             /** Messages */
             messages: components["schemas"]["StoredMessage"][];
             /** Agent Name */
@@ -2978,6 +3002,14 @@ export interface components {
             content: string;
         };
         /**
+         * HostList
+         * @description All Ollama hosts, with the numbers of this server's requests that run on them or wait for them.
+         */
+        HostList: {
+            /** Hosts */
+            hosts: components["schemas"]["OllamaHost"][];
+        };
+        /**
          * HostedTool
          * @description A tool that OpenAI runs, such as `web_search`. The server leaves it out, with a notice.
          */
@@ -3338,6 +3370,11 @@ export interface components {
             capabilities: string[];
             /** Context Length */
             context_length: number | null;
+            /**
+             * Hosts
+             * @description Names of the Ollama hosts that have the model.
+             */
+            hosts: string[];
         };
         /**
          * ModelList
@@ -3417,6 +3454,27 @@ export interface components {
              */
             type: "function";
             function: components["schemas"]["NamedFunction"];
+        };
+        /**
+         * OllamaHost
+         * @description An Ollama host. Its URL has no credentials. A `draining` host was removed from the list: it gets no new turns.
+         */
+        OllamaHost: {
+            /** Name */
+            name: string;
+            /** Url */
+            url: string;
+            /**
+             * State
+             * @enum {string}
+             */
+            state: "up" | "down" | "draining";
+            /** Reason */
+            reason?: string | null;
+            /** Running */
+            running: number;
+            /** Queued */
+            queued: number;
         };
         /**
          * OpenAIError
@@ -4178,6 +4236,8 @@ export interface components {
             format: string | {
                 [key: string]: unknown;
             } | null;
+            /** Ollama Host */
+            ollama_host: string | null;
         };
         /**
          * SessionChanged
@@ -4224,6 +4284,8 @@ export interface components {
             format: string | {
                 [key: string]: unknown;
             } | null;
+            /** Ollama Host */
+            ollama_host: string | null;
             /** Warnings */
             warnings: components["schemas"]["WarningOut"][];
         };
@@ -4341,6 +4403,8 @@ export interface components {
             format: string | {
                 [key: string]: unknown;
             } | null;
+            /** Ollama Host */
+            ollama_host: string | null;
             /** Messages */
             messages: components["schemas"]["StoredMessage"][];
         };
@@ -4456,6 +4520,11 @@ export interface components {
             summary_model?: string | null;
             /** @description Null restores the automatic window. */
             context_window?: components["schemas"]["WindowOverride"] | null;
+            /**
+             * Ollama Host
+             * @description Name of the only Ollama host that may answer. Null: any host.
+             */
+            ollama_host?: string | null;
         };
         /**
          * SessionStatus
@@ -4505,6 +4574,18 @@ export interface components {
             } | null;
             /** Summary Model */
             summary_model: string | null;
+            /**
+             * Ollama Host
+             * @description Host to which the session is pinned, or null.
+             */
+            ollama_host: string | null;
+            /**
+             * Last Host
+             * @description `name` of the host of the latest turn, and the `reason` of the choice: `only_host`, `pinned`, `prompt_cached`, `least_time`, `hash` (equal times), `only_up` or `failover`. Null if unknown.
+             */
+            last_host: {
+                [key: string]: string;
+            } | null;
         };
         /**
          * SessionsImported
@@ -4544,7 +4625,9 @@ export interface components {
         /**
          * @description The turn waits for the model. `elapsed` is the time since the start of the turn, in seconds.
          *
-         *     - `queued`: Ollama serves other requests first.
+         *     - `queued`: Ollama serves other requests first. `position` is the place in this server's queue, starting at 1,
+         *       and absent if Ollama itself lets the request wait.
+         *     - `failover`: an Ollama host failed, and the request goes to the next one, whose name is `host`.
          *     - `loading_model`: Ollama loads the model.
          *     - `processing_prompt`: Ollama evaluates the prompt.
          *     - `compacting`: the model summarizes the oldest turns.
@@ -4552,11 +4635,15 @@ export interface components {
         Status: {
             state: string;
             elapsed: number;
+            position: number | null;
+            host: string | null;
         };
         /**
          * @description `status`: The turn waits for the model. `elapsed` is the time since the start of the turn, in seconds.
          *
-         *     - `queued`: Ollama serves other requests first.
+         *     - `queued`: Ollama serves other requests first. `position` is the place in this server's queue, starting at 1,
+         *       and absent if Ollama itself lets the request wait.
+         *     - `failover`: an Ollama host failed, and the request goes to the next one, whose name is `host`.
          *     - `loading_model`: Ollama loads the model.
          *     - `processing_prompt`: Ollama evaluates the prompt.
          *     - `compacting`: the model summarizes the oldest turns.
@@ -9794,6 +9881,44 @@ export interface operations {
                      *     }
                      */
                     "application/json": components["schemas"]["ErrorEnvelope"];
+                };
+            };
+            /** @description Any other error. All routes can return 400, 401, 403, 408, 413, 422, 431 and 500. */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "error": {
+                     *         "code": "INTERNAL_ERROR",
+                     *         "message": "An unexpected error occurred in the server. See its log.",
+                     *         "details": {}
+                     *       }
+                     *     }
+                     */
+                    "application/json": components["schemas"]["ErrorEnvelope"];
+                };
+            };
+        };
+    };
+    list_hosts: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["HostList"];
                 };
             };
             /** @description Any other error. All routes can return 400, 401, 403, 408, 413, 422, 431 and 500. */

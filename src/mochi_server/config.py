@@ -86,10 +86,7 @@ class MochiServerSettings(BaseSettings):
         description="URL of Ollama. A host name alone means port 11434. `OLLAMA_HOST` changes the default.",
     )
     ollama_slots: int | None = Field(
-        None,
-        ge=1,
-        description="Requests that each Ollama host takes at a time, as its `OLLAMA_NUM_PARALLEL`. Other requests wait "
-        "in this server. By default the number is not limited.",
+        None, ge=1, description="Requests that each Ollama host takes at a time. Others wait. The default is no limit."
     )
     max_queue: int = Field(
         512, ge=1, description="Limit of requests that wait for a slot of `MOCHI_OLLAMA_SLOTS`. New turns are refused."
@@ -260,11 +257,6 @@ class MochiServerSettings(BaseSettings):
         return read_hosts(self.ollama_hosts or (self.ollama_host,), self.data_dir)
 
     @property
-    def hosts_file(self) -> Path | None:
-        """File that lists the Ollama hosts, or None."""
-        return _hosts_file(self.ollama_hosts, self.data_dir)
-
-    @property
     def resolved_sessions_dir(self) -> Path:
         return self.resolved(self.sessions_dir)
 
@@ -308,7 +300,7 @@ class HostAddress(NamedTuple):
 
 def read_hosts(entries: Sequence[str], data_dir: str) -> tuple[HostAddress, ...]:
     """Return the hosts of the setting ``ollama_hosts``. Raises ``ValueError``, whose message names the entry."""
-    if file := _hosts_file(entries, data_dir):
+    if file := hosts_file(entries, data_dir):
         try:
             text = ",".join(line.partition("#")[0] for line in file.read_text("utf-8").splitlines())
         except (OSError, UnicodeError) as error:
@@ -326,7 +318,8 @@ def read_hosts(entries: Sequence[str], data_dir: str) -> tuple[HostAddress, ...]
     return hosts
 
 
-def _hosts_file(entries: Sequence[str], data_dir: str) -> Path | None:
+def hosts_file(entries: Sequence[str], data_dir: str) -> Path | None:
+    """Return the file that lists the hosts of the setting ``ollama_hosts``, or None."""
     is_file = len(entries) == 1 and entries[0].startswith("@")
     return Path(data_dir, os.path.expanduser(entries[0][1:])) if is_file else None  # noqa: PTH111 - raises nothing
 

@@ -14,7 +14,7 @@ from mochi_server.chat.approvals import ApprovalService
 from mochi_server.chat.conversation import Conversations, StorageRetry
 from mochi_server.chat.engine import ChatEngine, RunRegistry
 from mochi_server.chat.model_answerer import ModelAnswers, ToolLoopLimits
-from mochi_server.config import MochiServerSettings
+from mochi_server.config import MochiServerSettings, hosts_file
 from mochi_server.constants import AGENT_TOOL
 from mochi_server.errors import NotReady, ShuttingDown, StorageFailed
 from mochi_server.inference.gateway import ModelGateway
@@ -50,7 +50,7 @@ class Services:
         self.gateway = gateway = ModelGateway(
             InjectedOllamaClient(ollama_client, settings.ollama_host) if ollama_client else connect,
             hosts=lambda: settings.hosts()[: 1 if ollama_client else None],
-            hosts_file=settings.hosts_file,
+            hosts_file=hosts_file(settings.ollama_hosts, settings.data_dir),
             slots=settings.ollama_slots,
             max_queue=settings.max_queue,
             dynamic=settings.dynamic_context_window_enabled,

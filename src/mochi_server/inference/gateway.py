@@ -370,11 +370,10 @@ class ModelGateway:
         """Return the gateway to the host of the session's latest turn, or to another one that has ``model``."""
         if self.client.is_single or self._only:
             return self
-        turn, name = self._turns.get(session_id), qualified_name(model)
+        own, name = self._turns.get(session_id), qualified_name(model)
 
         def rank(host: Host) -> tuple[bool, bool, bool]:
-            is_own = turn is not None and host.name == turn.name
-            return host.has(model), is_own, name in (host.client.last_windows or ())
+            return host.has(model), own is not None and host.name == own.name, name in (host.client.last_windows or ())
 
         return self._at(max(self.client.up, key=rank))
 
@@ -421,11 +420,7 @@ class ModelGateway:
 
     async def send(self, request: ModelRequest, on_lines: OnLines) -> Answer:
         """Send a request and pass batches of lines to ``on_lines``. Raises ``OllamaError`` and ``ContextOverflow``."""
-
-        async def post(host: Host, prompt: FixedPrompt) -> Answer | OllamaError:
-            return await self._post_chat(host, request, prompt, on_lines)
-
-        return await self._on_best_host(request, post)
+        return await self._on_best_host(request, partial(self._post_chat, request, on_lines))
 
     async def embed(self, request: ModelRequest) -> Mapping[str, Any]:
         """Request embeddings of the texts in the payload and return Ollama's response. Raise the errors of ``send``."""
@@ -539,7 +534,7 @@ class ModelGateway:
         raise ContextOverflow(allocation.size, allocation.estimate.tokens(size))
 
     async def _post_chat(
-        self, host: Host, request: ModelRequest, prompt: FixedPrompt, on_lines: OnLines
+        self, request: ModelRequest, on_lines: OnLines, host: Host, prompt: FixedPrompt
     ) -> Answer | OllamaError:
         """Send a request once. If it failed before the first token, return the error."""
         allocation, name = request.allocation, request.payload["model"]

@@ -73,6 +73,7 @@ class _SummaryState:
     answer_id: str | None = None  # last answer of this process; other servers summarize after their own
     covered: str | None = None  # ID of the last message that the stored summary covers
     failed: set[str] = field(default_factory=set)  # models that the background does not use again
+    gateway: ModelGateway | None = None  # to the host of the latest summary
     postponements: int = 0  # by turns of other sessions, since the latest turn of this one
 
 
@@ -194,7 +195,7 @@ class SummarizationService:
         If ``may_load`` is true, a model that is not loaded may be loaded.
         """
         gateway = self.gateway.pinned(session.metadata.ollama_host).of_session(session.session_id, name)
-        loaded = await gateway.loaded_window(name)
+        state.gateway, loaded = gateway, await gateway.loaded_window(name)
         if in_background and (_unloads_model(session.metadata.keep_alive) if loaded else not may_load):
             raise _ModelNotLoaded(name)
         model = await gateway.find_model(name)
@@ -202,7 +203,7 @@ class SummarizationService:
         manual = manual_window(model, session.metadata.context_window_config) if is_own else None
         if in_background and loaded and (manual or gateway.windows.size(name)) not in (None, loaded):
             raise _ModelNotLoaded(name)
-        summary = await self._continue_prompt(session, name, model, loaded, state, gateway=gateway)
+        summary = await self._continue_prompt(session, name, model, loaded, state)
         if summary is None:
             allocation = gateway.allocate(model)
             window = loaded if in_background and loaded else manual
@@ -221,17 +222,11 @@ class SummarizationService:
         return summary
 
     async def _continue_prompt(
-        self,
-        session: ChatSession,
-        name: str,
-        model: ModelInfo,
-        loaded: int | None,
-        state: _SummaryState,
-        *,
-        gateway: ModelGateway,
+        self, session: ChatSession, name: str, model: ModelInfo, loaded: int | None, state: _SummaryState
     ) -> ConversationSummary | None:
         """Request a summary by continuing the session's cached prompt. Return None if this is not possible or fails."""
-        exchange = self._cached_exchange(gateway, session, model, loaded, state)
+        gateway = state.gateway or self.gateway
+        exchange = self._cached_exchange(session, model, loaded, state)
         if exchange is None or loaded is None or not _is_current(exchange, session):
             return None
         if _unloads_model(exchange.payload.get("keep_alive")):
@@ -260,9 +255,10 @@ class SummarizationService:
             return None
 
     def _cached_exchange(
-        self, gateway: ModelGateway, session: ChatSession, model: ModelInfo, loaded: int | None, state: _SummaryState
+        self, session: ChatSession, model: ModelInfo, loaded: int | None, state: _SummaryState
     ) -> Exchange | None:
         """Return the exchange to continue: in the slot of the model, or one that Ollama has probably kept."""
+        gateway = state.gateway or self.gateway
         slots = gateway.slots
         exchange, own = slots.get(model.name), slots.prompt_of(session.session_id)
         if own is None or own.is_kept is False or (exchange and exchange.session_id == session.session_id):
