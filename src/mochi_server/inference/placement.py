@@ -32,6 +32,7 @@ class HostModel:
     """Measurements of one model on one host, and the sessions whose prompts the slots of the model hold."""
 
     capacity: int = 1  # number of prompts that the slots are known to hold
+    most: int | None = None  # number of prompts that they hold at most, or None if unknown
     requests: int = 0  # running and waiting requests of this server
     speed: float | None = None  # in tokens per second
     load_seconds: float | None = None
