@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from tests.benchmarks.__main__ import MEASURES
-from tests.benchmarks.measures import prompts
+from tests.benchmarks.measures import hosts, prompts
 
 pytestmark = [
     pytest.mark.slow,
@@ -52,6 +52,15 @@ def test_conversation_evaluates_only_what_is_new(scenario: prompts.Scenario) -> 
     answers, summaries = prompts.ratios(scenario, prompts.Workload(turns=60, tokens=550), summaries=True)
     assert answers <= 1.1
     assert summaries <= 0.3
+
+
+def test_choice_of_host_evaluates_little_more_than_private_hosts() -> None:
+    work = hosts.Workload(sessions=12, turns=6, slots=2, deaths=0, pause=0.3, load=0.2, prompt_speed=10_000)
+    own, private, random = (
+        hosts.simulate(work, name)[hosts.TOKENS] for name in ("mochi-server", "private host", "random")
+    )
+    assert own <= 1.15 * private
+    assert own <= random / 2
 
 
 def _is_found(figure: str, value: Any) -> bool:

@@ -33,7 +33,7 @@ SHOWS_ROWS = True
 _CHARS_PER_TOKEN = 4
 _WINDOW = 16_384  # large enough for all conversations, because a reload for a larger window empties the slots
 _MODELS = ("large", "small")
-_TOKENS, _P50, _P99, _LOST, _TURNS = (
+TOKENS, _P50, _P99, _LOST, _TURNS = (
     "evaluated tokens",
     "first token p50, ms",
     "first token p99, ms",
@@ -112,8 +112,8 @@ def _aims(work: Workload, rows: dict[str, Row]) -> list[Aim]:
         for label in ("pinning by hash", "random")
     ]
     return [
-        Aim("evaluated tokens, relative to private hosts", relative(_TOKENS, "private host"), 1.15, "x"),
-        Aim("evaluated tokens, relative to random", relative(_TOKENS, "random"), 1 / 3, "x"),
+        Aim("evaluated tokens, relative to private hosts", relative(TOKENS, "private host"), 1.15, "x"),
+        Aim("evaluated tokens, relative to random", relative(TOKENS, "random"), 1 / 3, "x"),
         *times,
         Aim(
             f"throughput of {work.hosts} hosts, relative to one", relative(_TURNS, "one host"), 3.6, "x", at_least=True
@@ -135,7 +135,7 @@ def simulate(work: Workload, label: str) -> dict[str, float]:
         deaths.join()
         tokens = hosts.evaluated_tokens
     p50, p99 = (percentile(traffic.first_tokens, percent) * 1000 for percent in (50, 99))
-    return {_TOKENS: tokens, _P50: p50, _P99: p99, _LOST: traffic.lost}
+    return {TOKENS: tokens, _P50: p50, _P99: p99, _LOST: traffic.lost}
 
 
 def throughput(work: Workload, hosts: int) -> float:
