@@ -55,7 +55,7 @@ def test_conversation_evaluates_only_what_is_new(scenario: prompts.Scenario) -> 
 
 
 def test_choice_of_host_evaluates_little_more_than_private_hosts() -> None:
-    work = hosts.Workload(sessions=12, turns=6, slots=2, deaths=0, pause=0.3, load=0.2, prompt_speed=10_000)
+    work = hosts.Workload(sessions=12, turns=6, slots=3, deaths=0, pause=0.4, load=0.05, answer_seconds=0.1)
     own, private, random = (
         hosts.simulate(work, name)[hosts.TOKENS] for name in ("mochi-server", "private host", "random")
     )
