@@ -4,7 +4,7 @@ import logging
 import os
 import secrets
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from typing import Any
 
 from fastapi import FastAPI
@@ -72,7 +72,9 @@ def create_app(
             await app.state.services.open()
             yield
         finally:
-            services, app.state.services = app.state.services, build_services(settings, ollama_client)
+            services = app.state.services
+            with suppress(ValueError):  # the file of hosts has become invalid
+                app.state.services = build_services(settings, ollama_client)
             await services.aclose()
 
     middleware = _middleware(settings, insecure)

@@ -14,6 +14,8 @@ from tests.support.ports import free_port
 from tests.support.stub import chats
 from tests.support.waiting import until
 
+pytestmark = pytest.mark.one_process("looks at what one server knows of its hosts")
+
 
 def pinned_first(api: Api, name: str) -> str:
     """Return the ID of a session whose prompt the host holds, but which is not pinned any more."""
@@ -39,10 +41,12 @@ def test_turn_goes_to_the_next_host_if_one_refuses_connections(start: Start, stu
     assert len(api.messages(session_id)) == 4
 
 
-@pytest.mark.parametrize("reply", [Failure("kaputt", 500), Failure("busy", 503), Reply([Gate(), Text("late")])])
-def test_turn_goes_to_the_next_host_with_a_status_event(start: Start, stubs: list[StubServer], reply: object) -> None:
+@pytest.mark.parametrize(
+    "reply", [Reply([Failure("kaputt", 500)]), Reply([Failure("busy", 503)]), Reply([Gate(), Text("late")])]
+)
+def test_turn_goes_to_the_next_host_with_a_status_event(start: Start, stubs: list[StubServer], reply: Reply) -> None:
     replies = [Reply.of("Fine.")]
-    with StubServer(speed=0, resolve=lambda _: replies.pop() if replies else reply) as failing:  # type: ignore[return-value]
+    with StubServer(speed=0, resolve=lambda _: replies.pop() if replies else reply) as failing:
         api = start(f"a={failing.url}", f"b={stubs[1].url}", ollama_stall_timeout_seconds=0.5).api()
         session_id = pinned_first(api, "a")
         events = api.stream_message(session_id, "And now?")

@@ -205,15 +205,13 @@ def _test_mode(options: dict[str, Any], arguments: argparse.Namespace) -> int:
         directory as sessions,
         StubServer(port=STUB_PORT, fall_back_to_free_port=True, speed=speed, config=config) as stub,
     ):
-        values = {
-            "port": TEST_PORT,
-            **options,
-            "ollama_host": stub.url,
+        values = {"port": TEST_PORT, **options, "ollama_host": stub.url, "store_url": "", "workers": 1}
+        values |= {
             "ollama_hosts": (),
-            "store_url": "",
-            "workers": 1,
+            "env": "test",
+            "sessions_dir": sessions,
+            "agent_chats_dir": f"{sessions}/agent_chats",
         }
-        values |= {"env": "test", "sessions_dir": sessions, "agent_chats_dir": f"{sessions}/agent_chats"}
         settings = MochiServerSettings(**values)
         missing: list[str] = [name for name in CODE_DIRECTORIES if settings.code_directory(name) is None]
         if missing:

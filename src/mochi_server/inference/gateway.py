@@ -339,7 +339,7 @@ class ModelGateway:
 
         self.client = Fleet(hosts, connect, hosts_file)
         self.observer, self.max_queue = observer, max_queue
-        self._turns: dict[str, HostOfTurn] = {}  # by session ID, the latest last
+        self.turns: dict[str, HostOfTurn] = {}  # by session ID, the latest last
         self._tickets: WeakSet[Ticket] = WeakSet()
         self._only: Host | None = None
 
@@ -370,20 +370,16 @@ class ModelGateway:
         """Return the gateway to the host of the session's latest turn, or to another one that has ``model``."""
         if self.client.is_single or self._only:
             return self
-        own, name = self._turns.get(session_id), qualified_name(model)
+        own, name = self.turns.get(session_id), qualified_name(model)
 
         def rank(host: Host) -> tuple[bool, bool, bool]:
             return host.has(model), own is not None and host.name == own.name, name in (host.client.last_windows or ())
 
         return self._at(max(self.client.up, key=rank))
 
-    def host_of(self, session_id: str) -> HostOfTurn | None:
-        """Return the host of a session's latest turn in this process, or None."""
-        return self._turns.get(session_id)
-
     def discard_session(self, session_id: str) -> None:
         """Discard what is recorded about a session that is about to be deleted."""
-        self._turns.pop(session_id, None)
+        self.turns.pop(session_id, None)
         for host in self.client.hosts:
             host.slots.discard_session(session_id)
 
@@ -488,7 +484,7 @@ class ModelGateway:
         return host
 
     def _needs(self, request: ModelRequest) -> PromptNeeds:
-        allocation, model, turn = request.allocation, request.payload["model"], self._turns.get(request.session_id)
+        allocation, model, turn = request.allocation, request.payload["model"], self.turns.get(request.session_id)
         own = (allocation.config or {}).get("current_window") or 0
         return PromptNeeds(
             *(request.session_id, model, allocation.estimate.tokens(request.prompt.size), allocation.model.size_mb),
@@ -499,12 +495,12 @@ class ModelGateway:
         )
 
     def _record_turn(self, session_id: str, model: str, host: Host, reason: str) -> None:
-        name, digest, before = qualified_name(model), host.client.digest(model), self._turns.pop(session_id, None)
+        name, digest, before = qualified_name(model), host.client.digest(model), self.turns.pop(session_id, None)
         if before is not None and before.model == name:
             digest = before.digest or digest
-        self._turns[session_id] = HostOfTurn(host.name, reason, name, digest)
-        if len(self._turns) > _MAX_TURNS:
-            del self._turns[next(iter(self._turns))]
+        self.turns[session_id] = HostOfTurn(host.name, reason, name, digest)
+        if len(self.turns) > _MAX_TURNS:
+            del self.turns[next(iter(self.turns))]
 
     async def _until_accepted(
         self, request: ModelRequest, attempt: Callable[[FixedPrompt], Awaitable[_Result | OllamaError]]

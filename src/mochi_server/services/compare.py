@@ -123,6 +123,7 @@ class CompareService:
         """Return each ID with its model. An ID is a model name or a position in the list of models, from 1."""
         if self._is_draining:
             raise ShuttingDown
+        self.gateway.admit()
         if not isinstance(model_ids, list) or not model_ids:
             raise InvalidComparison("modelIds must be a non-empty array")
         if len(model_ids) > MAX_MODELS:

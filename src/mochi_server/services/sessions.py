@@ -112,11 +112,12 @@ class SessionService:
         if "model" in fields and fields["model"] is None:
             raise errors.ValidationFailed("model cannot be null. Send a model name, or omit the field.", field="model")
         pin = fields.get("ollama_host", session.metadata.ollama_host)
-        if fields.get("ollama_host") is not None:
+        is_pinned = fields.get("ollama_host") is not None
+        if is_pinned:
             self._check_host(fields["ollama_host"])
         if fields.get("summary_model") is not None:
             await self.gateway.find_model(fields["summary_model"])
-        if not fields.keys() & {"model", "context_window", "ollama_host"}:
+        if not is_pinned and not fields.keys() & {"model", "context_window"}:
             return await self.store.patch(session_id, fields)
         model = await self.gateway.pinned(pin).find_model(fields.get("model") or session.model)
         has_window = "context_window" in fields
@@ -196,7 +197,7 @@ class SessionService:
         with suppress(errors.ModelNotFound, errors.OllamaUnreachable, errors.OllamaError):
             model = await self.gateway.pinned(session.metadata.ollama_host).find_model(session.model)
             manual = manual_window(model, config)
-        return SessionState(session, model, manual, selection, self.gateway.host_of(session_id))
+        return SessionState(session, model, manual, selection, self.gateway.turns.get(session_id))
 
     async def _system_prompt(self, content: str | None, source_file: str | None) -> str | None:
         """Return ``content`` or, if it is blank, the text of the prompt file. Return None if both are missing."""
