@@ -1,5 +1,6 @@
 """Hosts that are killed and revived while sessions stream: turns move to another host, and no message is lost."""
 
+from collections.abc import Callable
 from dataclasses import replace
 from random import Random
 from threading import Event
@@ -84,7 +85,7 @@ def are_all_up(api: Api) -> bool:
     return all(host["state"] == "up" for host in api.ok(api.http.get("/hosts"))["hosts"])
 
 
-def evaluated_tokens(fleet: Fleet, run: object) -> int:
+def evaluated_tokens(fleet: Fleet, run: Callable[[], object]) -> int:
     """Return the prompt tokens that the hosts evaluate while ``run`` runs."""
     for stub in fleet.stubs:
         stub.clear_exchanges()
