@@ -82,6 +82,7 @@ class Fleet:
         if host.failure is not None or host.is_draining:
             return
         host.failure = error
+        host.models.clear()
         if not self.is_single:
             reason = error.message if isinstance(error, OllamaUnreachable) else error.code
             logger.warning("Ollama host left host=%s pause_seconds=%g: %s", host.name, host.pause, reason)

@@ -23,6 +23,8 @@ _MIN_LOAD_SECONDS = 0.1  # Ollama reports a few milliseconds for models that are
 _KEPT_RATIO = 0.5  # share of the tokens of a prompt and its answer that is still cached if a slot has kept them
 _WINDOW_BUFFER = 1.5  # smallest window for a prompt, as a multiple of its tokens, as in `windows`
 _SMOOTHING = 0.3
+_BEGUN = 1  # tokens of a prompt that is not known to be in a slot yet
+_MAX_HELD = 256  # sessions whose prompts are recorded for each model of a host
 
 
 @dataclass(eq=False, slots=True)
@@ -30,19 +32,29 @@ class HostModel:
     """Measurements of one model on one host, and the sessions whose prompts the slots of the model hold."""
 
     capacity: int = 1  # number of prompts that the slots are known to hold
+    most: int | None = None  # number of prompts that they hold at most, or None if unknown
     requests: int = 0  # running and waiting requests of this server
     speed: float | None = None  # in tokens per second
     load_seconds: float | None = None
     answer_seconds: float | None = None
-    held: dict[str, int] = field(default_factory=dict)  # tokens by session ID, the least recently used first
+    held: dict[str, int] = field(default_factory=dict)  # tokens by session ID; see `begin`
+
+    def kept(self, slots: int) -> dict[str, int]:
+        """Return the part of ``held`` that ``slots`` slots may still hold."""
+        return dict([*self.held.items()][-max(self.most, slots) :]) if self.most else self.held
 
     def begin(self, session_id: str) -> tuple[int, int]:
-        """Record that a prompt takes a slot. Return how many tokens the slot had, and how many others came since."""
+        """Record that a prompt takes a slot. Return how many tokens the slot had, and how many others came since.
+
+        ``held`` has the least recent prompt first. It has no tokens of sessions that have moved to another host.
+        """
         before, others = self.held.get(session_id, 0), 0
-        if before:
+        if before > _BEGUN:
             others = len(self.held) - [*self.held].index(session_id) - 1
         if session_id:
-            self.held[session_id] = self.held.pop(session_id, 0)
+            self.held[session_id] = self.held.pop(session_id, 0) or _BEGUN
+        if len(self.held) > _MAX_HELD:
+            del self.held[next(iter(self.held))]
         return before, others
 
     def record(self, session_id: str, begun: tuple[int, int], last: Mapping[str, Any], seconds: float) -> None:
@@ -57,13 +69,15 @@ class HostModel:
         if session_id:
             self.held[session_id] = int(count + number(last.get("eval_count")))
         before, others = begun
-        if not before or cached is None or is_load:
+        if before <= _BEGUN or cached is None or is_load:
             return
         if number(cached) >= min(before, count) * _KEPT_RATIO:
             self.capacity = max(self.capacity, others + 1)
-        elif others:
-            self.capacity = min(self.capacity, others)
-            self.held = dict([*self.held.items()][-others:])  # the others have taken the slots of earlier sessions
+            self.most = self.most and max(self.most, self.capacity)
+        elif others >= self.capacity:
+            self.most = others
+        elif others:  # fewer than before, or requests have overtaken each other
+            self.capacity -= 1
 
 
 @dataclass(eq=False)
@@ -78,7 +92,8 @@ class Host:
     queue: FairQueue
     models: dict[str, HostModel] = field(default_factory=dict)  # by qualified name
     requests: int = 0  # running and waiting requests of this server
-    together: int = 1  # highest number of models that the host has had in memory at the same time
+    loaded: frozenset[str] = frozenset()  # names of the loaded models, when they were last used for a choice
+    room: int | None = None  # number of models that fit into memory, if a load has replaced another model
     is_draining: bool = False
     failure: MochiError | None = None  # why the host is left out, or None
     pause: float = MIN_PAUSE  # seconds until the next probe of a host that is left out
@@ -110,7 +125,9 @@ class Host:
         loaded = self.client.last_windows
         if loaded is None:
             return bool(self.model(needs.model).held), True
-        self.together = max(self.together, len(loaded))
+        if loaded.keys() - self.loaded and self.loaded - loaded.keys():
+            self.room = len(loaded)
+        self.room, self.loaded = self.room and max(self.room, len(loaded)), frozenset(loaded)
         window = loaded.get(qualified_name(needs.model))
         if not window:
             return window is not None, True
@@ -152,18 +169,20 @@ def predict(host: Host, hosts: Sequence[Host], needs: PromptNeeds) -> Prediction
     model, loaded, speed = host.model(needs.model), host.client.last_windows or {}, known("speed", _TOKENS_PER_SECOND)
     is_loaded, fits = host.is_loaded(needs)
     loads = not (is_loaded and fits)
-    held = 0 if loads else min(model.held.get(needs.session_id, 0), needs.tokens)
     slots = host.queue.limit or host.tracker.slots(needs.model)
+    kept, capacity = model.kept(slots), max(model.capacity, slots)
+    held = 0 if loads else min(max(kept.get(needs.session_id, 0) - _BEGUN, 0), needs.tokens)
     requests = host.requests if host.queue.limit else model.requests
     cost = max(requests - slots + 1, 0) / slots * known("answer_seconds", _ANSWER_SECONDS)
     cost += (needs.tokens - held) / speed
     cost += loads * known("load_seconds", _LOAD_SECONDS + needs.size_mb / _MIB_PER_SECOND)
-    is_full = not held and len(model.held) >= max(model.capacity, slots)
-    evicted = [model] if is_loaded and (is_full or not fits) else []  # a reload drops all prompts
+    is_full = needs.session_id not in kept and len(kept) >= capacity
+    tokens = [*kept.values()][-capacity] if is_full else 0
     others = [entry for name, entry in host.models.items() if name in loaded and entry is not model]
-    if not is_loaded and len(others) >= host.together:
-        evicted += others
-    tokens = sum(count for each in evicted for id, count in each.held.items() if id != needs.session_id)
+    if loads:  # a reload drops all prompts, and a load can replace other models
+        evicted = [model] if is_loaded else others if host.room and len(others) >= host.room else []
+        dropped = (each.kept(slots).items() for each in evicted)
+        tokens = sum(count for items in dropped for id, count in items if id != needs.session_id)
     return Prediction(cost + tokens / speed, tokens > 0, held, loads)
 
 
@@ -184,8 +203,14 @@ def choose(hosts: Sequence[Host], needs: PromptNeeds) -> tuple[Host, str]:
     tied = [host for host in hosts if rank(host) == best]
     key = f"{needs.session_id}\0{qualified_name(needs.model)}"
     host = max(tied, key=lambda host: sha256(f"{host.name}\0{key}".encode()).digest())
+    model = host.model(needs.model)
     if predictions[host].loads:
-        host.model(needs.model).held.clear()
+        model.held = {id: tokens for id, tokens in model.held.items() if tokens == _BEGUN}
+    if needs.session_id:
+        model.held.setdefault(needs.session_id, _BEGUN)
+    for other in hosts:
+        if other is not host and needs.session_id in (held := other.model(needs.model).held):
+            held[needs.session_id] = 0
     reason = "prompt_cached" if predictions[host].held else "least_time" if len(tied) == 1 else "hash"
     return host, reason
 
