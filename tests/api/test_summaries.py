@@ -435,7 +435,7 @@ def test_summary_does_not_unload_a_model_that_another_session_uses(tmp_path: Pat
 def test_summary_does_not_unload_a_model_that_another_program_has_loaded(tmp_path: Path) -> None:
     with (
         StubServer(speed=0) as stub,
-        RunningServer(tmp_path, stub.url, summarization_interval_seconds=0.2) as server,
+        RunningServer(tmp_path, stub.url, summarization_interval_seconds=1) as server,
     ):
         api = server.api()
         session_id = api.create_session("mochi")["session_id"]

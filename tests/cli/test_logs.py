@@ -164,7 +164,9 @@ def test_text_log_escapes_text_that_imitates_a_line(tmp_path: Path, stub: StubSe
         call_tool(api, "tell", "this\n2026-01-01 00:00:00,000 INFO mochi_server.web.request_log: GET /forged")
         api.http.get("/health")
     lines = [line for line in command.output if "mochi_server.web.request_log" in line]
-    assert any("GET /api/v1/health 200 " in line and line.endswith(" ms 127.0.0.1 [mine]\n") for line in lines)
+    assert any(
+        "GET /api/v1/health 200 " in line and line.endswith(" ms 127.0.0.1 [mine key=key-1]\n") for line in lines
+    )
     assert any(r"it is this\n2026" in line for line in command.output)
 
 

@@ -177,7 +177,8 @@ class Fleet:
         await asyncio.wait(tasks, timeout=_LOOKUP_SECONDS)
         if not found:
             await asyncio.wait(tasks)
-        return {host: found[host] for host in active if host in found}, errors
+        failed = {host: errors[host] for host in active if host in errors}
+        return {host: found[host] for host in active if host in found}, failed
 
     def refresh(self) -> None:
         """Read the file of hosts again if it has changed. An invalid file changes nothing."""
