@@ -27,6 +27,7 @@ _SESSION = frozenset(
         "ToolSettings",
         "AgentSettings",
         "ChatSession",
+        "HostOfTurn",
     }
 )
 """Types that belong to recently used sessions."""
