@@ -77,7 +77,7 @@ class RandomConversation:
         *(pytest.param(seed, 60, 110, marks=pytest.mark.slow) for seed in (1, 2, 3)),
     ],
 )
-def test_long_conversation_reloads_at_most_twice(tmp_path: Path, seed: int, turns: int, longest: int) -> None:
+def test_long_conversation_reloads_at_most_three_times(tmp_path: Path, seed: int, turns: int, longest: int) -> None:
     conversation = RandomConversation(seed, longest)
     with (
         StubServer(speed=0, resolve=conversation.resolve) as stub,
@@ -90,11 +90,11 @@ def test_long_conversation_reloads_at_most_twice(tmp_path: Path, seed: int, turn
             assert of_type(events, "error") == []
             if number % 5 == 4:
                 until(lambda: len(summaries(stub)) > number // 5)  # noqa: B023 - called immediately
-        assert reloads(stub) <= 2
+        assert reloads(stub) <= 3
         assert not any(exchange.truncated for exchange in chats(stub))
         assert {exchange.status for exchange in chats(stub)} <= {200, 0}  # 0: a summary that was cancelled for a turn
         config = api.session(session_id)["context_window_config"]
-        assert [entry["window"] for entry in config["adjustment_history"]] == [16384, 36864]
+        assert [entry["window"] for entry in config["adjustment_history"]] == [16384, 32768, 36864]
 
 
 @pytest.mark.parametrize(
@@ -109,7 +109,7 @@ def test_sessions_of_different_length_share_their_models_window(tmp_path: Path, 
             for pace, session_id in enumerate(sessions, 1):
                 if number % pace == 0:
                     api.stream_message(session_id, conversation.turn(number))
-        assert reloads(stub) <= 2
+        assert reloads(stub) <= 3
 
 
 def test_first_message_survives_compaction_in_summary(tmp_path: Path) -> None:

@@ -238,7 +238,7 @@ def test_summaries_continue_prompts_that_slots_keep(
     sessions = alternating(slots)
     separate = sessions.run(rounds)
     assert separate[:3] == [[False, False]] * 3
-    assert sum(map(sum, separate)) <= 3  # after a larger window has reloaded the model, and after compactions
+    assert sum(map(sum, separate)) <= 4  # after a larger window has reloaded the model, and after compactions
     stub = sessions.stub
     assert evaluated(stub, summaries=True) <= 0.3 * evaluated(stub, summaries=False)
 

@@ -148,8 +148,6 @@ class WindowRegistry:
         if loaded is not None and loaded > window and not is_manual:
             window, reason = loaded, "adopted_loaded"
         needed = _BUFFER * required_tokens
-        if needed > window > self._initial_window(entry, model):  # the conversation is long, so a reload should last
-            needed = max(needed, window * _GROWTH_FACTOR + 1)
         if needed > window and (larger := self._window_step(entry, model, needed)) > window:
             window, reason = larger, "usage_threshold"
         entry.window = window
