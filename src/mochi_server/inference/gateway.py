@@ -16,6 +16,7 @@ from functools import partial
 from itertools import takewhile
 from math import inf
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, NamedTuple, Protocol, TypeVar
 from weakref import WeakSet
 
@@ -288,6 +289,7 @@ class _AnswerLost(Exception):
     """Failure of a request after its first token."""
 
 
+_MAX_PASSES = 3  # through all hosts for one request, because hosts can be restarted meanwhile
 _MAX_ATTEMPTS = 8  # for one answer; after a refused prompt, the prompt or the window changes
 _Result = TypeVar("_Result")
 
@@ -442,10 +444,14 @@ class ModelGateway:
         return await self._on_best_host(request, attempt)
 
     async def _on_best_host(
-        self, request: ModelRequest, attempt: Callable[[Host, FixedPrompt], Awaitable[_Result | OllamaError]]
+        self,
+        request: ModelRequest,
+        attempt: Callable[[Host, FixedPrompt], Awaitable[_Result | OllamaError]],
+        failed: Mapping[Host, MochiError] = MappingProxyType({}),
+        passes: int = _MAX_PASSES,
     ) -> _Result:
         """Send a request to the best host. If the host fails before the first token, try the next one."""
-        fleet, allocation, failures = self.client, request.allocation, dict[Host, MochiError]()
+        fleet, allocation, failures = self.client, request.allocation, dict(failed)
         while (host := self._choose(request, failures)) is not None:
             if failures and request.report is not None:
                 request.report("failover", None, host.name)
@@ -470,6 +476,8 @@ class ModelGateway:
                 failures[host] = error.with_traceback(None)
             finally:
                 fleet.drop_drained()
+        if passes > 1 and (rest := await fleet.without_revived(failures)) != failures:
+            return await self._on_best_host(request, attempt, rest, passes - 1)
         raise no_host_left(failures)
 
     def _choose(self, request: ModelRequest, failures: Mapping[Host, MochiError]) -> Host | None:

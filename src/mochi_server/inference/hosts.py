@@ -113,6 +113,13 @@ class Fleet:
         self._warn_if_different("versions", {host.name: host.client.version for host in self.active})
         return any(results)
 
+    async def without_revived(self, failures: Mapping[Host, MochiError]) -> dict[Host, MochiError]:
+        """Return the failures without the hosts that were unreachable and respond again."""
+        broken = [host for host, error in failures.items() if not getattr(error, "upstream_text", "")]
+        responses = await asyncio.gather(*(host.client.is_reachable() for host in broken if not self.is_single))
+        revived = [host for host, responds in zip(broken, responses, strict=False) if responds]
+        return {host: error for host, error in failures.items() if host not in revived}
+
     def prefetch_loaded(self) -> None:
         """Request the loaded models of all hosts in the background."""
         self.refresh()
@@ -173,10 +180,13 @@ class Fleet:
                 if is_host_failure(error):
                     self.fail(host, error)
 
-        tasks = [self._start(ask(host)) for host in self.up]
-        await asyncio.wait(tasks, timeout=_LOOKUP_SECONDS)
-        if not found:
-            await asyncio.wait(tasks)
+        up = self.up
+        for hosts in (up, [host for host in active if host not in up]):  # a host that was left out may be back
+            if hosts and not found:
+                tasks = [self._start(ask(host)) for host in hosts]
+                await asyncio.wait(tasks, timeout=_LOOKUP_SECONDS)
+                if not found:
+                    await asyncio.wait(tasks)
         failed = {host: errors[host] for host in active if host in errors}
         return {host: found[host] for host in active if host in found}, failed
 
