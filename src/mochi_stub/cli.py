@@ -132,8 +132,7 @@ def _restart(options: argparse.Namespace) -> int:
 
 def _status(options: argparse.Namespace) -> int:
     explicit = options.pid_file or options.port
-    paths = [_pid_file(options)] if explicit else sorted(_runtime_folder().glob("*.pid"))
-    servers = [_running(path) for path in paths]
+    servers = [_running(path) for path in ([_pid_file(options)] if explicit else _running_pid_files())]
     for server in filter(None, servers):
         print(f"mochi-stub on {server.url} (process {server.process})")
     if any(servers):
@@ -154,7 +153,16 @@ def _check(options: argparse.Namespace) -> int:
 
 
 def _pid_file(options: argparse.Namespace) -> Path:
-    return options.pid_file or _pid_file_of(options.port or DEFAULT_PORT)
+    """Return the selected PID file: by default that of the default port, or else of the only background server."""
+    if options.pid_file or options.port:
+        return options.pid_file or _pid_file_of(options.port)
+    default, running = _pid_file_of(DEFAULT_PORT), _running_pid_files()
+    if default in running or not running:
+        return default
+    if len(running) > 1:
+        ports = ", ".join(path.stem for path in running)
+        raise OSError(f"several servers run in the background, on the ports {ports}; choose one with --port")
+    return running[0]
 
 
 def _not_found(options: argparse.Namespace) -> str:
@@ -285,6 +293,10 @@ def _running(path: Path) -> Running | None:
         return None
     url, *arguments = _sibling(path, ".url").read_text().splitlines()
     return Running(int(path.read_text()), url, tuple(arguments))
+
+
+def _running_pid_files() -> list[Path]:
+    return [path for path in sorted(_runtime_folder().glob("*.pid")) if _running(path)]
 
 
 def _spawn(arguments: Sequence[str], path: Path | None) -> str:
