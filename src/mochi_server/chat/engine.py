@@ -51,7 +51,7 @@ class ChatEngine:
             session = await turn.answerer.begin(turn.session)
         except errors.MochiError as error:
             return TurnResult(failure=error)
-        writer = TurnWriter(turn.conversation, session, turn.input)
+        writer = TurnWriter(turn.conversation, session, turn.input, run.run_id)
         write = writer.begin(turn.input.images)
         gate = _EventGate(run, buffered=None if write is None else [])
         if write is not None:
@@ -77,7 +77,9 @@ class ChatEngine:
                     await _discard_approval(turn.conversation)
         if gate.error is not None:
             failure, cancelled = _as_mochi_error(gate.error, session.session_id), False
-        return replace(_result(turn, writer), failure=failure, cancelled=cancelled)
+        result = replace(_result(turn, writer), failure=failure, cancelled=cancelled)
+        await writer.store_end(run.state_after(result), result.answer)
+        return result
 
 
 @dataclass
@@ -304,10 +306,7 @@ class RunRegistry:
             ended_by.__traceback__ = ended_by.__cause__ = ended_by.__context__ = None  # they refer to all data
             run.publish([TurnError.of(ended_by)])
         # The session lock is released before `done`, because a client may start its next turn on `done`.
-        if result.cancelled:
-            run.state = "stopped" if run.stopped else "cancelled"
-        else:
-            run.state = "failed" if run.failure else "completed"
+        run.state = run.state_after(result)
         self.on_ended(run)
         if run.state == "stopped" and run.failure is None:
             run.publish([Stopped(run.result.partial_id)])

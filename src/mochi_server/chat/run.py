@@ -155,8 +155,19 @@ class Run:
         return self.state == "running"
 
     @property
+    def answer_id(self) -> str | None:
+        """ID of the answer's message, which may be partial, or None if there is no answer yet."""
+        return None if self.result.answer is None else self.result.answer["message_id"]
+
+    @property
     def failure(self) -> MochiError | None:
         return self.result.failure or (self.abort_error if self.result.cancelled else None)
+
+    def state_after(self, result: TurnResult) -> RunState:
+        """Return the final state of the run if its turn ends with ``result``."""
+        if result.cancelled:
+            return "stopped" if self.stopped else "cancelled"
+        return "failed" if result.failure else "completed"
 
     def cancel(self, abort_error: MochiError | None = None) -> None:
         """Cancel the run after its task has started, so that the task executes its cleanup code."""

@@ -18,7 +18,6 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from mochi_server.constants import API_PREFIX, KEY_PATTERN
 from mochi_server.errors import ConfirmationInterrupted, MochiError, ServerLost, ShuttingDown, Unauthorized
-from mochi_server.models.chat import RunStatus
 from mochi_server.protocols import closing_body, load_protocols
 from mochi_server.sessions.session import is_session_id
 from mochi_server.storage.postgres.processes import SILENT_SECONDS, Peer, PeerDirectory, PeerGone
@@ -228,7 +227,9 @@ class ClusterMiddleware:
         try:
             peer = await self._responsible_peer(session_id, scope)
         except PeerGone:
-            return await _response_without_run(scope)(scope, receive, send)
+            if scope["path"].rstrip("/").endswith("/stream"):  # an earlier turn is no substitute
+                return await Response(status_code=HTTPStatus.NO_CONTENT)(scope, receive, send)
+            return await self._app(scope, receive, send)  # the session has the state of the lost turn
         if peer is None:
             return await self._app(scope, receive, send)
         content = await read_body(Request(scope, receive))
@@ -302,13 +303,6 @@ class ClusterMiddleware:
             await send(message)
 
         return send_signed
-
-
-def _response_without_run(scope: Scope) -> Response:
-    """Return the response to a request about the latest turn if that turn is lost. An earlier turn is no substitute."""
-    if scope["path"].rstrip("/").endswith("/stream"):
-        return Response(status_code=HTTPStatus.NO_CONTENT)
-    return Response(RunStatus.of(None).model_dump_json(), media_type="application/json")
 
 
 def _replaying(content: bytes, receive: Receive) -> Receive:

@@ -134,11 +134,13 @@ class SessionStore(Protocol):
         ends_turn: bool = False,
         unfinished: Message | None = None,
         images: Sequence[Image] = (),
+        last_run: dict[str, Any] | None = None,
     ) -> None:
         """Append messages to the history, or replace all messages from ``from_index`` by them.
 
         ``ends_turn`` marks the last messages of a turn. The partial answer ``unfinished`` and the ``images`` are stored
-        atomically with the messages. An image is removed when no message of any session references it any more.
+        atomically with the messages, and so is ``last_run``, unless it is None. An image is removed when no message of
+        any session references it any more.
         """
 
     async def load_image(self, sha256: str) -> bytes:
