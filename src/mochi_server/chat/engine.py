@@ -221,6 +221,7 @@ class RunRegistry:
     disconnect_grace: float = 0
     shutdown_grace: float = 5
     on_ended: Callable[[Run], None] = lambda _: None
+    on_waiting: Callable[[Run], None] = lambda _: None  # called when a tool call begins to wait for approval
     cache: RunCache = field(default_factory=RunCache)
     shutdown: anyio.Event = field(default_factory=anyio.Event)  # after it is set, `start` raises
 
@@ -239,7 +240,7 @@ class RunRegistry:
             turn = await self.engine.prepare(conversation, turn_input)
             self._refuse_at_shutdown()
             grace = self.disconnect_grace if conversation.kind == "session" else 0
-            run = Run(conversation, turn_input.without_data(), run_id, turn.position, grace)
+            run = Run(conversation, turn_input.without_data(), run_id, turn.position, grace, on_waiting=self.on_waiting)
             self.summaries.turn_starting(session_id)
             self.cache.add(run)
             run.task = asyncio.get_running_loop().create_task(self._execute(run, turn, locks.pop_all()))

@@ -134,6 +134,7 @@ class Run:
     run_id: str = field(default_factory=new_id)
     position: int = 0  # number of messages in the session before the messages of the turn
     disconnect_grace: float = 0  # time in seconds that the run continues without subscribers
+    on_waiting: "Callable[[Run], None]" = lambda _: None  # called when a tool call begins to wait for approval
     state: RunState = "running"
     result: TurnResult = field(default_factory=TurnResult)
     log: EventLog = field(default_factory=EventLog)
@@ -176,7 +177,10 @@ class Run:
             self.task.get_loop().call_soon(self.task.cancel)
 
     def publish(self, events: list[ChatEvent]) -> None:
+        confirmations = len(self.log.confirmations)
         batch = self.log.add(events)
+        if len(self.log.confirmations) > confirmations:
+            self.on_waiting(self)
         for forwarder in self._forwarders:
             forwarder.notify(batch)
 

@@ -101,7 +101,8 @@ async def resume_stream(
 @router.post("/stop", responses=responses(*_SESSION_ERRORS))
 async def stop_chat(session_id: str, runs: RunsDep, approvals: ApprovalsDep) -> RunStatus:
     """Stop the running turn and store its partial answer. If no turn is running, do nothing."""
-    return await _status(session_id, await runs.stop(session_id), runs, approvals)
+    run = await runs.stop(session_id)
+    return RunStatus.of(run) if run is not None and run.stopped else await _status(session_id, run, runs, approvals)
 
 
 @router.get("/run", responses=responses(*_SESSION_ERRORS))
