@@ -1,26 +1,27 @@
 """Webhooks about runs: what is sent, repeats, and restarts."""
 
+import asyncio
+import json
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from threading import Thread
-from typing import Any
 
+import aiohttp
 import pytest
 from pydantic import ValidationError
-from standardwebhooks import Webhook
 
 from mochi_server.config import MochiServerSettings
-from mochi_server.telemetry.webhooks import PAUSES
+from mochi_server.sessions.store import WebhookOutbox
+from mochi_server.telemetry.webhooks import WebhookService
+from mochi_server.util.clock import as_datetime, as_text
 from mochi_stub import Cut, Gate, Prompt, Reply, StubServer, Text
 from tests.support.instructions import calls, instruct
 from tests.support.server import RunningServer
 from tests.support.tools import write_tools
-from tests.support.waiting import until
+from tests.support.webhooks import SECRET, Receiver
 
-SECRET = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"
 TOOL = """
 def one() -> str:
     "One."
@@ -30,45 +31,28 @@ __all__ = ["one"]
 """
 
 
-class Receiver:
-    """HTTP server that records webhooks. It answers with ``statuses`` in turn, and then with 204."""
-
-    def __init__(self) -> None:
-        self.received: list[tuple[dict[str, str], bytes]] = []
-        self.statuses: list[int] = []
-        receiver = self
-
-        class Handler(BaseHTTPRequestHandler):
-            def do_POST(self) -> None:
-                body = self.rfile.read(int(self.headers["content-length"]))
-                receiver.received.append(({name.lower(): value for name, value in self.headers.items()}, body))
-                self.send_response(receiver.statuses.pop(0) if receiver.statuses else 204)
-                self.send_header("Location", "/elsewhere")
-                self.send_header("Content-Length", "0")
-                self.end_headers()
-
-            def log_message(self, *_: Any) -> None:
-                pass
-
-        self._server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-        self.url = f"http://127.0.0.1:{self._server.server_port}/hook"
-        Thread(target=self._server.serve_forever, daemon=True).start()
-
-    def wait(self, count: int) -> list[dict[str, Any]]:
-        """Wait for ``count`` webhooks, verify their signatures and return their bodies."""
-        until(lambda: len(self.received) >= count)
-        return [Webhook(SECRET).verify(body, headers) for headers, body in self.received]
-
-    def close(self) -> None:
-        self._server.shutdown()
-        self._server.server_close()
-
-
 @pytest.fixture
 def receiver() -> Iterator[Receiver]:
     receiver = Receiver()
     yield receiver
     receiver.close()
+
+
+class TimedOutbox(WebhookOutbox):
+    """Outbox of one webhook whose age grows by each pause."""
+
+    def __init__(self) -> None:
+        self.pauses: list[float | None] = []
+
+    @property
+    def age(self) -> float:
+        return sum(pause or 0 for pause in self.pauses)
+
+    async def defer(self, _: str, seconds: float) -> None:
+        self.pauses.append(seconds)
+
+    async def remove(self, _: str) -> None:
+        self.pauses.append(None)
 
 
 def resolve(prompt: Prompt) -> Reply | None:
@@ -83,13 +67,9 @@ def own_stub() -> Iterator[StubServer]:
         yield stub
 
 
-def hooks(receiver: Receiver) -> dict[str, Any]:
-    return {"webhook_url": receiver.url, "webhook_secret": SECRET, "summarization_enabled": False}
-
-
 def test_ended_and_waiting_runs_are_reported(tmp_path: Path, own_stub: StubServer, receiver: Receiver) -> None:
     write_tools(tmp_path, TOOL)
-    with RunningServer(tmp_path, own_stub.url, **hooks(receiver)) as server:
+    with RunningServer(tmp_path, own_stub.url, **receiver.settings, summarization_enabled=False) as server:
         api = server.client
         session_id = api.create_session("mochi", tool_settings={"tools": ["one"]})["session_id"]
         path = f"/chat/{session_id}"
@@ -99,19 +79,18 @@ def test_ended_and_waiting_runs_are_reported(tmp_path: Path, own_stub: StubServe
         assert waits["type"] == "run.waiting_for_approval"
         assert waits["data"] == {"session_id": session_id, "run_id": run_id}
         (call,) = api.ok(api.http.get(f"{path}/confirmations"))["confirmations"]
-        api.ok(
-            api.http.post(f"{path}/confirm-tool", json={"confirmation_id": call["confirmation_id"], "approved": True})
-        )
+        decision = {"confirmation_id": call["confirmation_id"], "approved": True}
+        api.ok(api.http.post(f"{path}/confirm-tool", json=decision))
         assert receiver.wait(2)[1]["type"] == "run.completed"
         assert receiver.wait(2)[1]["data"] == {"session_id": session_id, "run_id": run_id}
         assert api.http.post(path, json={"message": "fail"}).status_code == 502
         assert receiver.wait(3)[2]["type"] == "run.failed"
-    texts = b"".join(body for _, body in receiver.received)
-    assert all(text not in texts for text in (b"fail", b"one", b"instruction")[1:])
+        assert {frozenset(event) for event in receiver.wait(3)} == {frozenset({"type", "timestamp", "data"})}
+        assert {frozenset(event["data"]) for event in receiver.wait(3)} == {frozenset({"session_id", "run_id"})}
 
 
 def test_stopped_run_is_not_reported(tmp_path: Path, own_stub: StubServer, receiver: Receiver) -> None:
-    with RunningServer(tmp_path, own_stub.url, **hooks(receiver)) as server:
+    with RunningServer(tmp_path, own_stub.url, **receiver.settings, summarization_enabled=False) as server:
         api = server.client
         session_id = api.create_session("mochi")["session_id"]
         api.ok(api.http.post(f"/chat/{session_id}", json={"message": "hold", "background": True}), 202)
@@ -127,7 +106,7 @@ def test_refused_webhook_is_repeated_with_its_id(
     tmp_path: Path, own_stub: StubServer, receiver: Receiver, status: int
 ) -> None:
     receiver.statuses = [status]
-    with RunningServer(tmp_path, own_stub.url, **hooks(receiver)) as server:
+    with RunningServer(tmp_path, own_stub.url, **receiver.settings, summarization_enabled=False) as server:
         session_id = server.client.create_session("mochi")["session_id"]
         server.client.send_message(session_id, "Hi")
         first, second = receiver.wait(2)
@@ -138,22 +117,38 @@ def test_refused_webhook_is_repeated_with_its_id(
 
 def test_webhook_is_sent_after_a_restart(tmp_path: Path, own_stub: StubServer, receiver: Receiver) -> None:
     receiver.statuses = [500]
-    with RunningServer(tmp_path, own_stub.url, **hooks(receiver)) as server:
+    with RunningServer(tmp_path, own_stub.url, **receiver.settings, summarization_enabled=False) as server:
         session_id = server.client.create_session("mochi")["session_id"]
         server.client.send_message(session_id, "Hi")
         receiver.wait(1)
-    with RunningServer(tmp_path, own_stub.url, **hooks(receiver)):
+    with RunningServer(tmp_path, own_stub.url, **receiver.settings, summarization_enabled=False):
         first, second = receiver.wait(2)
         assert first == second
-    with RunningServer(tmp_path, own_stub.url, **hooks(receiver)) as server:
+    with RunningServer(tmp_path, own_stub.url, **receiver.settings, summarization_enabled=False) as server:
         server.client.send_message(session_id, "Hi")
         assert len(receiver.wait(3)) == 3
 
 
-def test_pauses_grow_and_last_an_hour() -> None:
-    assert sorted(set(PAUSES)) == PAUSES
-    assert PAUSES[0] <= 5
-    assert sum(PAUSES) >= 3600
+def test_pauses_double_for_more_than_an_hour(receiver: Receiver) -> None:
+    outbox = TimedOutbox()
+    service = WebhookService(outbox, receiver.url, SECRET)
+    receiver.statuses = [500] * 100
+
+    async def attempts() -> list[float]:
+        async with aiohttp.ClientSession() as http:
+            while outbox.pauses[-1:] != [None]:
+                body = {
+                    "type": "run.completed",
+                    "timestamp": as_text(as_datetime(time.time() - outbox.age)),
+                    "data": {},
+                }
+                await service._send(http, "msg_1", json.dumps(body))
+        return [pause for pause in outbox.pauses if pause is not None]
+
+    pauses = asyncio.run(attempts())
+    assert pauses == sorted(pauses)
+    assert pauses[0] <= 5
+    assert sum(pauses) >= 3600
 
 
 @pytest.mark.parametrize("url", ["ftp://example.com", "example.com/hook", "http://", "https:///path"])

@@ -353,7 +353,7 @@ def test_server_tools_run_on_server(client: openai.OpenAI) -> None:
 @pytest.mark.parametrize(
     ("asks", "status", "param"),
     [
-        ({"background": True}, 400, "background"),
+        ({"background": True, "store": False}, 400, "store"),
         ({"conversation": "conv_1"}, 400, "conversation"),
         ({"prompt": {"id": "pmpt_1"}}, 400, "prompt"),
         ({"top_logprobs": 3}, 400, "top_logprobs"),

@@ -256,12 +256,12 @@ class RunRegistry:
     async def stop(self, session_id: str) -> Run | None:
         """Stop the running turn of a session. Return its latest run, if any. Raise ``SessionNotFound``."""
         run = await self.find(session_id)
-        await _stop(run)
+        await stop_run(run)
         return run
 
     async def abandon(self, session_id: str) -> None:
         """Prepare the deletion of a session: stop its running turn and drop its ended runs."""
-        await _stop(self.cache.find(session_id))
+        await stop_run(self.cache.find(session_id))
         self.cache.drop_session(session_id)
         self.summaries.session_deleting(session_id)
 
@@ -324,7 +324,8 @@ class RunRegistry:
             raise ShuttingDown
 
 
-async def _stop(run: Run | None) -> None:
+async def stop_run(run: Run | None) -> None:
+    """Stop a run, if it is running, and wait for its end."""
     if run is not None and run.task is not None:
         run.stopped = True
         run.cancel()

@@ -31,6 +31,7 @@ _CHAT = re.compile(
 )
 _COMPLETIONS = {protocol.prefix + path for protocol in _PROTOCOLS for path in protocol.turn_paths}
 """Paths of the routes that start a turn in the session of the header `X-Mochi-Session`."""
+_RESPONSE = re.compile(r"/v1/responses/resp_([0-9a-f]{10})_[0-9]+_([0-9a-f]{10})(/cancel)?/?")
 _SESSION = re.compile(rf"{API_PREFIX}/sessions/([0-9a-f]{{10}})/?")
 _RELOADS = {f"{API_PREFIX}/tools/reload", f"{API_PREFIX}/agents/reload"}
 _LATEST_RUN = {("GET", "stream"), ("GET", "run"), ("POST", "stop")}
@@ -212,7 +213,7 @@ class ClusterMiddleware:
                 await self._delete(match[1], scope, receive, send)
             elif (match := _CHAT.fullmatch(path)) and (method, match[2]) == ("POST", "/confirm-tool"):
                 await self._resolve_confirmation(match[1], scope, receive, send)
-            elif match:
+            elif match := match or _RESPONSE.fullmatch(path):
                 await self._forward(match[1], scope, receive, send)
             elif method == "POST" and path.rstrip("/") in _COMPLETIONS and is_session_id(named_session):
                 await self._forward(named_session, scope, receive, send)
@@ -251,6 +252,8 @@ class ClusterMiddleware:
             return await self._peers().claim(session_id, key) if re.search(KEY_PATTERN, key) else None
         query = unquote(scope["query_string"].decode("latin-1"))
         position = _RUN_ID.search(header(scope, b"last-event-id")) or _RUN_ID.search(query)
+        if match := _RESPONSE.fullmatch(path):
+            return await self._peers().owner_of(session_id, match[2])
         starts_turn = method == "POST" and path.endswith(("/ai-sdk", "/ag-ui"))  # or decides about a running turn
         try:
             return await self._peers().owner_of(session_id, position and position[1], starts_turn=starts_turn)

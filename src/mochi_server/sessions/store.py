@@ -6,7 +6,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, fields
 from functools import cached_property
-from typing import Any, NamedTuple, Protocol
+from typing import Any, Protocol
 
 from pydantic import BaseModel
 
@@ -181,27 +181,19 @@ class SessionStore(Protocol):
         """
 
 
-class Webhook(NamedTuple):
-    """Webhook to send. ``body`` is JSON. ``attempts`` counts the attempts to send it, with the current one."""
-
-    webhook_id: str
-    body: str
-    attempts: int
-
-
 class WebhookOutbox(Protocol):
-    """Protocol of the stored webhooks that no receiver has accepted yet. Methods raise ``StorageFailed``."""
+    """Protocol of the stored webhooks, by ID and JSON body, that are not delivered. Methods raise ``StorageFailed``."""
 
     async def add(self, webhook_id: str, body: str) -> None:
         """Store a webhook, which is due at once."""
 
-    async def claim(self, seconds: float) -> Webhook | None:
+    async def claim(self, seconds: float) -> tuple[str, str] | None:
         """Return a webhook that is due and reserve it for ``seconds``, or return None."""
 
-    async def defer(self, webhook: Webhook, seconds: float) -> None:
+    async def defer(self, webhook_id: str, seconds: float) -> None:
         """Make a webhook due again in ``seconds``."""
 
-    async def remove(self, webhook: Webhook) -> None:
+    async def remove(self, webhook_id: str) -> None:
         """Remove a webhook."""
 
 

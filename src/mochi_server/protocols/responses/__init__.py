@@ -10,20 +10,22 @@ from typing import Annotated, Any, Literal
 from weakref import WeakKeyDictionary
 
 import orjson
-from fastapi import APIRouter, Request, Response
+from fastapi import APIRouter, Query, Request, Response
+from fastapi.responses import JSONResponse
 from pydantic import AfterValidator, BaseModel, Discriminator, Field, Tag, TypeAdapter, model_validator
 
 from mochi_server.chat.turn_input import Location, TurnInput
 from mochi_server.constants import OPENAI_PREFIX
 from mochi_server.container import Services
 from mochi_server.dependencies import ServicesDep
-from mochi_server.errors import ValidationFailed
+from mochi_server.errors import ResponseNotFound, ValidationFailed
 from mochi_server.models.common import Body, Text
 from mochi_server.protocols import schemas
 from mochi_server.protocols.completions import answer_responses, start
 from mochi_server.protocols.conversation import SentMessages, add_tool_names, decode_images, new_message, tool_call
 from mochi_server.protocols.encoder import respond
 from mochi_server.protocols.responses.encoder import ResponseEncoder
+from mochi_server.protocols.responses.retrieval import Responses
 from mochi_server.protocols.schemas import (
     OPENAI_ERRORS,
     HeadersParam,
@@ -36,7 +38,7 @@ from mochi_server.sessions.session import ChatSession
 from mochi_server.sessions.types import Message, Role
 from mochi_server.util.validation import Items
 from mochi_server.web.requests import Protocol
-from mochi_server.web.routes import BodyReleasingRoute
+from mochi_server.web.routes import STORAGE_ERRORS, BodyReleasingRoute, responses
 
 
 class InputText(Body):
@@ -188,7 +190,7 @@ class ResponseRequest(
     response_format: Annotated[Any, schemas.allow(reason="use `text.format`")] = Field(
         None, description="Not supported."
     )
-    background: Annotated[bool | None, schemas.allow(False)] = Field(None, description="Only `false` is supported.")
+    background: bool | None = Field(None, description="Return the response at once. Get or cancel it by its ID later.")
     conversation: schemas.Unsupported = Field(None, description="Not supported. Use a session.")
     prompt: schemas.Unsupported = None
     max_tool_calls: schemas.Unsupported = None
@@ -239,7 +241,7 @@ class ModelResponse(BaseModel):
     id: str
     object: Literal["response"]
     created_at: int
-    status: Literal["in_progress", "completed", "incomplete", "failed"]
+    status: Literal["in_progress", "completed", "incomplete", "failed", "cancelled"]
     error: dict[str, Any] | None
     incomplete_details: dict[str, Any] | None
     model: str
@@ -310,6 +312,8 @@ async def parse(
     Raises ``ValidationFailed`` for an invalid or unknown item.
     """
     is_session = request.session_id(headers) is not None
+    if request.background and request.store is False:
+        raise ValidationFailed.at("store", "a response in the background must be stored; leave out this field")
     if request.previous_response_id is not None and not is_session:
         problem = "responses are not stored; name a session in X-Mochi-Session, or send the whole conversation"
         raise ValidationFailed.at("previous_response_id", problem)
@@ -322,6 +326,7 @@ async def parse(
         answer_format=text_format.to_ollama() if text_format else None,
     )
     sent = await _messages(request, items, is_session=is_session)
+    turn = replace(turn, on_disconnect="continue" if request.background else "cancel")
     return turn, replace(sent, check=partial(_check_previous, request.previous_response_id))
 
 
@@ -390,6 +395,7 @@ PROTOCOL = Protocol(
 )
 
 _ITEMS: WeakKeyDictionary[Services, ResponseItems] = WeakKeyDictionary()  # items of the responses of each running app
+_RESPONSES: WeakKeyDictionary[Services, Responses] = WeakKeyDictionary()
 
 
 @router.post(
@@ -405,9 +411,47 @@ async def create_response(
     session_id = body.session_id(headers)
     names = {"messages": "input", "response_format": "text.format"}
     run = await start(request, session_id, parse(body, headers, items), **names)
+    known = _RESPONSES.setdefault(services, Responses())
     # In a session, the ID contains the index of the first message of the turn, for `_check_previous`.
     new_id = f"resp_{token_hex(12)}" if session_id is None else f"resp_{session_id}_{run.position}_{run.run_id}"
-    fields = body.echo() | {"id": new_id, "store": session_id is not None}
-    refers = session_id is None and body.store is not False
-    encoder = ResponseEncoder(run, fields, items.add if refers else lambda _: None)
+
+    def keep(response: dict[str, Any]) -> None:
+        known.stored.put(response)
+        if session_id is None and response["status"] != "failed":
+            items.add(response["output"])
+
+    is_background = bool(body.background)
+    fields = body.echo() | {"id": new_id, "store": session_id is not None or is_background}
+    keeps = is_background or (session_id is None and body.store is not False)
+    encoder = ResponseEncoder(run, fields | {"background": is_background}, keep if keeps else lambda _: None)
+    if is_background:
+        started = known.run_in_background(encoder)
+        if not body.stream:
+            return JSONResponse(started)
+        encoder = ResponseEncoder(run, started, lambda _: None)
     return await respond(request, encoder, stream=body.stream)
+
+
+_FOUND = responses(ResponseNotFound, ValidationFailed, *STORAGE_ERRORS, form=OPENAI_ERRORS)
+
+
+@router.get("/responses/{response_id}", response_model=ModelResponse, responses=_FOUND)
+async def get_response(
+    response_id: str,
+    services: ServicesDep,
+    stream: Annotated[bool | None, schemas.allow(False), Query(description="Only `false` is supported.")] = None,
+) -> Response:
+    """Get a response: that of a session, or for an hour one without a session."""
+    del stream
+    return JSONResponse(await _RESPONSES.setdefault(services, Responses()).get(services, response_id))
+
+
+@router.post("/responses/{response_id}/cancel", response_model=ModelResponse, responses=_FOUND)
+async def cancel_response(response_id: str, services: ServicesDep) -> Response:
+    """Cancel a response in the background, and keep its text. If it has ended, return it."""
+    known = _RESPONSES.setdefault(services, Responses())
+    await known.cancel(response_id)
+    response = await known.get(services, response_id)
+    if not response["background"]:
+        raise ValidationFailed.at("response_id", "only a response with `background` can be cancelled")
+    return JSONResponse(response)
