@@ -1,7 +1,6 @@
 """Webhooks about runs: what is sent, repeats, and restarts."""
 
 import asyncio
-import json
 import subprocess
 import sys
 import time
@@ -20,6 +19,7 @@ from mochi_stub import Cut, Gate, Prompt, Reply, StubServer, Text
 from tests.support.instructions import calls, instruct
 from tests.support.server import RunningServer
 from tests.support.tools import write_tools
+from tests.support.waiting import until
 from tests.support.webhooks import SECRET, Receiver
 
 TOOL = """
@@ -137,18 +137,28 @@ def test_pauses_double_for_more_than_an_hour(receiver: Receiver) -> None:
     async def attempts() -> list[float]:
         async with aiohttp.ClientSession() as http:
             while outbox.pauses[-1:] != [None]:
-                body = {
-                    "type": "run.completed",
-                    "timestamp": as_text(as_datetime(time.time() - outbox.age)),
-                    "data": {},
-                }
-                await service._send(http, "msg_1", json.dumps(body))
+                moment = as_text(as_datetime(time.time() - outbox.age))
+                await service._send(http, "msg_1", f'{{"timestamp":"{moment}"}}')
         return [pause for pause in outbox.pauses if pause is not None]
 
     pauses = asyncio.run(attempts())
     assert pauses == sorted(pauses)
     assert pauses[0] <= 5
     assert sum(pauses) >= 3600
+
+
+@pytest.mark.one_process("changes the files")
+def test_damaged_webhook_blocks_no_other(tmp_path: Path, own_stub: StubServer, receiver: Receiver) -> None:
+    receiver.statuses = [500]
+    damaged = tmp_path / "chat_sessions" / ".webhooks" / "damaged.json"
+    damaged.parent.mkdir(parents=True)
+    damaged.write_bytes(b"\xff{")
+    with RunningServer(tmp_path, own_stub.url, **receiver.settings, summarization_enabled=False) as server:
+        until(lambda: not damaged.exists())
+        receiver.received.clear()
+        session_id = server.client.create_session("mochi")["session_id"]
+        server.client.send_message(session_id, "Hi")
+        assert receiver.wait(1)[0]["type"] == "run.completed"
 
 
 @pytest.mark.parametrize("url", ["ftp://example.com", "example.com/hook", "http://", "https:///path"])

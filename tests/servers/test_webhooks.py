@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 
+import httpx
 import pytest
 
 from tests.servers.conftest import Start
@@ -55,3 +56,25 @@ def test_run_of_a_killed_server_has_failed_at_another_one(start: Start, holding:
         first.kill()
         expected = {"run_id": run["run_id"], "state": "failed", "answer_id": None}
         until(lambda: b.http.get(f"/chat/{session_id}/run").json() == expected)
+
+
+def test_background_response_is_controlled_from_another_server(start: Start, holding: GatedStub) -> None:
+    first, second = start(), start()
+    with Api(first.url) as a:
+        session_id = a.create_session("mochi")["session_id"]
+    headers = {"X-Mochi-Session": session_id}
+
+    def begin() -> str:
+        body = {"model": "mochi", "input": "hold", "background": True}
+        response = httpx.post(f"{first.url}/v1/responses", json=body, headers=headers)
+        assert response.json()["status"] == "in_progress"
+        return f"{second.url}/v1/responses/{response.json()['id']}"
+
+    url = begin()
+    assert httpx.get(url).json()["status"] == "in_progress"
+    holding.stub.wait_for(lambda all_: any(e.path == "/api/chat" and e.chunks >= 3 for e in all_))
+    cancelled = httpx.post(f"{url}/cancel", json={}).json()
+    assert (cancelled["status"], cancelled["output"][0]["content"][0]["text"]) == ("cancelled", "one two three ")
+    url = begin()
+    first.kill()
+    until(lambda: httpx.get(url).json()["status"] == "failed")
