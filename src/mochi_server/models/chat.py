@@ -134,7 +134,7 @@ class RunStatus(BaseModel):
 
     run_id: str | None
     state: Literal["idle", "running", "waiting_for_approval", "completed", "failed", "stopped", "cancelled"]
-    answer_id: str | None = Field(None, description="ID of the answer's message, which may be partial.")
+    answer_id: str | None = Field(description="ID of the answer's message, which may be partial.")
 
     @classmethod
     def of(cls, run: Run, *, waits: bool = False) -> "RunStatus":
@@ -146,7 +146,7 @@ class RunStatus(BaseModel):
     def stored(cls, last_run: dict[str, Any] | None) -> "RunStatus":
         """Return the stored status of a run that has ended. A stored ``running`` means that its server has died."""
         if last_run is None:
-            return cls(run_id=None, state="idle")
+            return cls(run_id=None, state="idle", answer_id=None)
         return cls.model_validate({**last_run, "state": last_run["state"].replace("running", "failed")})
 
 
