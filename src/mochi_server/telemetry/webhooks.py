@@ -7,6 +7,7 @@ import time
 from datetime import datetime, timezone
 
 import aiohttp
+import anyio
 import orjson
 from standardwebhooks import Webhook
 
@@ -76,7 +77,8 @@ class WebhookService:
         async with aiohttp.ClientSession(timeout=timeout, cookie_jar=aiohttp.DummyCookieJar()) as http:
             try:
                 while True:
-                    await asyncio.wait([asyncio.ensure_future(self._wakeup.wait())], timeout=_POLL_SECONDS)
+                    with anyio.move_on_after(_POLL_SECONDS):
+                        await self._wakeup.wait()
                     self._wakeup.clear()
                     while len(attempts) < _MAX_ATTEMPTS_AT_ONCE and (webhook := await self._claim()) is not None:
                         attempts.add(attempt := asyncio.ensure_future(self._send(http, *webhook)))
