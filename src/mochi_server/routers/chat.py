@@ -114,7 +114,8 @@ async def get_run(session_id: str, runs: RunsDep, approvals: ApprovalsDep) -> Ru
 async def _status(session_id: str, run: Run | None, runs: RunRegistry, approvals: ApprovalService) -> RunStatus:
     if run is None or not run.running:  # another server may have executed a later run
         last_run = (await runs.store.load(session_id)).metadata.last_run
-        if run is None or (last_run is not None and last_run["run_id"] != run.run_id):
+        run = runs.cache.find(session_id)  # meanwhile, a turn may have started
+        if run is None or (not run.running and last_run is not None and last_run["run_id"] != run.run_id):
             return RunStatus.stored(last_run)
     return RunStatus.of(run, waits=bool(approvals.pending(session_id)))
 
