@@ -210,7 +210,7 @@ def _read_session(number: int, item: dict[str, Any]) -> tuple[ChatSession, list[
     blobs = item.pop("blobs", None) or {}
     try:
         session = ChatSession.from_dict(item)
-        session.metadata.pending_approval = session.metadata.last_run = None
+        session.metadata.pending_approval = None
         named = images_in(session.history)
         return session, [_image(name, encoded) for name, encoded in blobs.items() if name in named]
     except SessionTooNew as error:
