@@ -6,6 +6,7 @@ import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import aiohttp
 import pytest
@@ -48,11 +49,22 @@ class TimedOutbox(WebhookOutbox):
     def age(self) -> float:
         return sum(pause or 0 for pause in self.pauses)
 
+    async def add(self, webhook_id: str, body: str) -> None:
+        raise NotImplementedError
+
+    async def claim(self, seconds: float) -> tuple[str, str] | None:
+        raise NotImplementedError
+
     async def defer(self, _: str, seconds: float) -> None:
         self.pauses.append(seconds)
 
     async def remove(self, _: str) -> None:
         self.pauses.append(None)
+
+
+def settings_of(url: str, secret: str) -> MochiServerSettings:
+    values: dict[str, Any] = {"webhook_url": url, "webhook_secret": secret}
+    return MochiServerSettings(**values)
 
 
 def resolve(prompt: Prompt) -> Reply | None:
@@ -164,17 +176,17 @@ def test_damaged_webhook_blocks_no_other(tmp_path: Path, own_stub: StubServer, r
 @pytest.mark.parametrize("url", ["ftp://example.com", "example.com/hook", "http://", "https:///path"])
 def test_invalid_url_is_refused(url: str) -> None:
     with pytest.raises(ValidationError, match="not an http:// or https:// URL"):
-        MochiServerSettings(webhook_url=url, webhook_secret=SECRET)
+        settings_of(url, SECRET)
 
 
 @pytest.mark.parametrize("secret", ["", "whsec_", "whsec_no base64!", "whsec_c2hvcnQ=", "päss"])
 def test_invalid_secret_is_refused(secret: str) -> None:
     with pytest.raises(ValidationError, match="webhook_secret"):
-        MochiServerSettings(webhook_url="https://example.com/hook", webhook_secret=secret)
+        settings_of("https://example.com/hook", secret)
 
 
 def test_settings_do_not_print_the_secret() -> None:
-    settings = MochiServerSettings(webhook_url="https://example.com/hook", webhook_secret=SECRET)
+    settings = settings_of("https://example.com/hook", SECRET)
     assert SECRET not in repr(settings)
 
 

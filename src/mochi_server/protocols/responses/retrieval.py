@@ -51,7 +51,7 @@ class Responses:
         response = self.stored.get(response_id)
         if (match := _ID.fullmatch(response_id)) is not None:
             session = await _load(services, match[1])
-            response = session and (response or _from_session(services, session, response_id))
+            response = None if session is None else response or _from_session(services, session, response_id)
         if response is None:
             raise ResponseNotFound(response_id)
         return response
