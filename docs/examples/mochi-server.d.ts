@@ -12,7 +12,7 @@ export interface paths {
         put?: never;
         /**
          * Chat
-         * @description Send a message and get the complete answer.
+         * @description Send a message and get the complete answer, or the run if the turn runs in the background.
          */
         post: operations["chat"];
         delete?: never;
@@ -74,7 +74,7 @@ export interface paths {
         };
         /**
          * Get run
-         * @description Get the state of the running or most recent turn.
+         * @description Get the state of the running or most recent turn, also after a restart of the server.
          */
         get: operations["get_run"];
         put?: never;
@@ -927,6 +927,46 @@ export interface paths {
          * @description Answer the items of a conversation with one JSON response or a stream of events.
          */
         post: operations["create_response"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/v1/responses/{response_id}": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * Get response
+         * @description Get a response: that of a session, or for an hour one without a session.
+         */
+        get: operations["get_response"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/v1/responses/{response_id}/cancel": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /**
+         * Cancel response
+         * @description Cancel a response in the background, and keep its text. If it has ended, return it.
+         */
+        post: operations["cancel_response"];
         delete?: never;
         options?: never;
         head?: never;
@@ -2092,6 +2132,12 @@ export interface components {
              * @enum {string}
              */
             on_disconnect?: "cancel" | "continue";
+            /**
+             * Background
+             * @description Return 202 when the turn starts. The turn needs no client.
+             * @default false
+             */
+            background?: boolean;
             /**
              * Wait For Confirmation
              * @description Without streaming: wait for approval of tool calls.
@@ -3365,7 +3411,7 @@ export interface components {
              * Status
              * @enum {string}
              */
-            status: "in_progress" | "completed" | "incomplete" | "failed";
+            status: "in_progress" | "completed" | "incomplete" | "failed" | "cancelled";
             /** Error */
             error: {
                 [key: string]: unknown;
@@ -4055,7 +4101,7 @@ export interface components {
             response_format?: unknown;
             /**
              * Background
-             * @description Only `false` is supported.
+             * @description Return the response at once. Get or cancel it by its ID later.
              */
             background?: boolean | null;
             /**
@@ -4099,7 +4145,12 @@ export interface components {
              * State
              * @enum {string}
              */
-            state: "idle" | "running" | "completed" | "failed" | "stopped" | "cancelled";
+            state: "idle" | "running" | "waiting_for_approval" | "completed" | "failed" | "stopped" | "cancelled";
+            /**
+             * Answer Id
+             * @description ID of the answer's message, which may be partial.
+             */
+            answer_id: string | null;
         };
         /**
          * SchemaFormat
@@ -4514,12 +4565,20 @@ export interface components {
             /** Sessions */
             sessions: components["schemas"]["Session"][];
         };
-        /** @description All text and reasoning of the turn up to this event. It replaces events that are no longer stored. */
+        /**
+         * @description All text and reasoning of the turn up to this event.
+         *
+         *     It replaces events that are no longer stored, or an answer that did not fit the schema in `format`.
+         */
         Snapshot: {
             content: string;
             thinking: string;
         };
-        /** @description `snapshot`: All text and reasoning of the turn up to this event. It replaces events that are no longer stored. */
+        /**
+         * @description `snapshot`: All text and reasoning of the turn up to this event.
+         *
+         *     It replaces events that are no longer stored, or an answer that did not fit the schema in `format`.
+         */
         SnapshotEvent: {
             /**
              * @description ID of the run and number of the event. Send it as `Last-Event-ID` to resume.
@@ -5505,6 +5564,7 @@ export interface components {
          *     - `TOOL_LIMIT_REACHED`: the model reached the limit of tool calls and now answers without tools.
          *     - `TOOL_CALLS_LEFT_OUT`: one answer had more distinct tool calls than the limit. The others were left out.
          *     - `TOOL_CHANGED`: a tool changed while its call waited for approval. The call needs approval again.
+         *     - `FORMAT_NOT_CHECKED`: the server cannot check whether the answer fits the JSON schema in `format`.
          *     - `ANSWER_CUT`: the answer filled the context window and was cut.
          *     - `WINDOW_DIFFERS`: Ollama reloads the model, because a session's manual context window differs from the window
          *       of other sessions with the model.
@@ -5525,6 +5585,7 @@ export interface components {
          *     - `TOOL_LIMIT_REACHED`: the model reached the limit of tool calls and now answers without tools.
          *     - `TOOL_CALLS_LEFT_OUT`: one answer had more distinct tool calls than the limit. The others were left out.
          *     - `TOOL_CHANGED`: a tool changed while its call waited for approval. The call needs approval again.
+         *     - `FORMAT_NOT_CHECKED`: the server cannot check whether the answer fits the JSON schema in `format`.
          *     - `ANSWER_CUT`: the answer filled the context window and was cut.
          *     - `WINDOW_DIFFERS`: Ollama reloads the model, because a session's manual context window differs from the window
          *       of other sessions with the model.
@@ -5675,6 +5736,15 @@ export interface operations {
                     "application/json": components["schemas"]["ChatResponse"];
                 };
             };
+            /** @description The run of a turn in the background. */
+            202: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["RunStatus"];
+                };
+            };
             /** @description `EMPTY_HISTORY` */
             400: {
                 headers: {
@@ -5776,7 +5846,7 @@ export interface operations {
                     "application/json": components["schemas"]["ErrorEnvelope"];
                 };
             };
-            /** @description `OLLAMA_UNREACHABLE`, `OLLAMA_ERROR` */
+            /** @description `OLLAMA_UNREACHABLE`, `OLLAMA_ERROR`, `FORMAT_NOT_MET` */
             502: {
                 headers: {
                     [name: string]: unknown;
@@ -10724,7 +10794,7 @@ export interface operations {
                     "application/json": components["schemas"]["OpenAIErrorEnvelope"];
                 };
             };
-            /** @description `ollama_unreachable`, `ollama_error`, `tool_not_called` */
+            /** @description `ollama_unreachable`, `ollama_error`, `tool_not_called`, `format_not_met` */
             502: {
                 headers: {
                     [name: string]: unknown;
@@ -10885,7 +10955,7 @@ export interface operations {
                     "application/json": components["schemas"]["OpenAIErrorEnvelope"];
                 };
             };
-            /** @description `ollama_unreachable`, `ollama_error`, `tool_not_called` */
+            /** @description `ollama_unreachable`, `ollama_error`, `tool_not_called`, `format_not_met` */
             502: {
                 headers: {
                     [name: string]: unknown;
@@ -11161,7 +11231,7 @@ export interface operations {
                     "application/json": components["schemas"]["OpenAIErrorEnvelope"];
                 };
             };
-            /** @description `ollama_unreachable`, `ollama_error`, `tool_not_called` */
+            /** @description `ollama_unreachable`, `ollama_error`, `tool_not_called`, `format_not_met` */
             502: {
                 headers: {
                     [name: string]: unknown;
@@ -11191,6 +11261,269 @@ export interface operations {
                      *         "message": "Ollama is busy: <reason>. Send the request again in 2 seconds.",
                      *         "type": "server_error",
                      *         "code": "ollama_busy"
+                     *       }
+                     *     }
+                     */
+                    "application/json": components["schemas"]["OpenAIErrorEnvelope"];
+                };
+            };
+            /** @description Any other error. All routes can return 400, 401, 403, 408, 413, 422, 431 and 500. */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "error": {
+                     *         "message": "An unexpected error occurred in the server. See its log.",
+                     *         "type": "server_error",
+                     *         "code": "internal_error"
+                     *       }
+                     *     }
+                     */
+                    "application/json": components["schemas"]["OpenAIErrorEnvelope"];
+                };
+            };
+        };
+    };
+    get_response: {
+        parameters: {
+            query?: {
+                /** @description Only `false` is supported. */
+                stream?: boolean | null;
+            };
+            header?: never;
+            path: {
+                response_id: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ModelResponse"];
+                };
+            };
+            /** @description `invalid_request` */
+            400: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "error": {
+                     *         "message": "<message>",
+                     *         "type": "invalid_request_error",
+                     *         "code": "invalid_request"
+                     *       }
+                     *     }
+                     */
+                    "application/json": components["schemas"]["OpenAIErrorEnvelope"];
+                };
+            };
+            /** @description `response_not_found` */
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "error": {
+                     *         "message": "Response '<response_id>' not found. Without a session, the server keeps responses for an hour.",
+                     *         "type": "invalid_request_error",
+                     *         "code": "response_not_found"
+                     *       }
+                     *     }
+                     */
+                    "application/json": components["schemas"]["OpenAIErrorEnvelope"];
+                };
+            };
+            /** @description `session_too_new` */
+            409: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "error": {
+                     *         "message": "The file of session '<session_id>' has format version <version>, and this server reads versions up to 1.3. Update mochi-server.",
+                     *         "type": "invalid_request_error",
+                     *         "code": "session_too_new"
+                     *       }
+                     *     }
+                     */
+                    "application/json": components["schemas"]["OpenAIErrorEnvelope"];
+                };
+            };
+            /** @description `storage_failed` */
+            500: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "error": {
+                     *         "message": "Cannot <operation>: Disk full.",
+                     *         "type": "server_error",
+                     *         "code": "storage_failed"
+                     *       }
+                     *     }
+                     */
+                    "application/json": components["schemas"]["OpenAIErrorEnvelope"];
+                };
+            };
+            /** @description `storage_busy` */
+            503: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "error": {
+                     *         "message": "<reason>",
+                     *         "type": "server_error",
+                     *         "code": "storage_busy"
+                     *       }
+                     *     }
+                     */
+                    "application/json": components["schemas"]["OpenAIErrorEnvelope"];
+                };
+            };
+            /** @description Any other error. All routes can return 400, 401, 403, 408, 413, 422, 431 and 500. */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "error": {
+                     *         "message": "An unexpected error occurred in the server. See its log.",
+                     *         "type": "server_error",
+                     *         "code": "internal_error"
+                     *       }
+                     *     }
+                     */
+                    "application/json": components["schemas"]["OpenAIErrorEnvelope"];
+                };
+            };
+        };
+    };
+    cancel_response: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                response_id: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ModelResponse"];
+                };
+            };
+            /** @description `invalid_request` */
+            400: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "error": {
+                     *         "message": "<message>",
+                     *         "type": "invalid_request_error",
+                     *         "code": "invalid_request"
+                     *       }
+                     *     }
+                     */
+                    "application/json": components["schemas"]["OpenAIErrorEnvelope"];
+                };
+            };
+            /** @description `response_not_found` */
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "error": {
+                     *         "message": "Response '<response_id>' not found. Without a session, the server keeps responses for an hour.",
+                     *         "type": "invalid_request_error",
+                     *         "code": "response_not_found"
+                     *       }
+                     *     }
+                     */
+                    "application/json": components["schemas"]["OpenAIErrorEnvelope"];
+                };
+            };
+            /** @description `session_too_new` */
+            409: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "error": {
+                     *         "message": "The file of session '<session_id>' has format version <version>, and this server reads versions up to 1.3. Update mochi-server.",
+                     *         "type": "invalid_request_error",
+                     *         "code": "session_too_new"
+                     *       }
+                     *     }
+                     */
+                    "application/json": components["schemas"]["OpenAIErrorEnvelope"];
+                };
+            };
+            /** @description `storage_failed` */
+            500: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "error": {
+                     *         "message": "Cannot <operation>: Disk full.",
+                     *         "type": "server_error",
+                     *         "code": "storage_failed"
+                     *       }
+                     *     }
+                     */
+                    "application/json": components["schemas"]["OpenAIErrorEnvelope"];
+                };
+            };
+            /** @description `storage_busy` */
+            503: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "error": {
+                     *         "message": "<reason>",
+                     *         "type": "server_error",
+                     *         "code": "storage_busy"
                      *       }
                      *     }
                      */
@@ -11336,7 +11669,7 @@ export interface operations {
                      *       "type": "error",
                      *       "error": {
                      *         "type": "api_error",
-                     *         "message": "Model '<model>' called no tool, although `tool_choice` requires a call. Use another model, or `tool_choice: \"auto\"`."
+                     *         "message": "Model '<model>' returned no JSON that fits the schema, also after a repair request: <problem>. Use another model, or a simpler schema. Its last answer: <text>"
                      *       },
                      *       "request_id": ""
                      *     }
