@@ -102,7 +102,7 @@ def test_manual_title_stays_until_set_to_null(api: Api) -> None:
     summary = api.ok(api.http.post(f"{path}/summarize"))["summary"]
     assert api.session(session_id)["title"] == "Paris"
     title = api.ok(api.http.patch(path, json={"title": None}))["title"]
-    assert summary.startswith(title.removesuffix("..."))
+    assert title.removesuffix("...") in summary
 
 
 @pytest.mark.parametrize(

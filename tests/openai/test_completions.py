@@ -275,10 +275,7 @@ def in_session(conversation: Conversation, api: Api) -> None:
         ({"stop": 5}, 400, "stop", "invalid_value"),
         ({"stop": {"str": "END"}}, 400, "stop", "invalid_value"),
         ({"messages": [{"role": "user", "content": {"text": "Hi"}}]}, 400, "messages[0].content", "invalid_value"),
-        (
-            *({"tool_choice": {"type": "allowed_tools"}}, 400),
-            *("tool_choice.allowed_tools", "missing_required_parameter"),
-        ),
+        ({"tool_choice": {"type": "allowed_tools"}}, 400, "tool_choice.allowed_tools", "missing_required_parameter"),
         ({"response_format": {"type": "xml"}}, 400, "response_format", "invalid_value"),
         ({"max_tokens": 0}, 400, "max_tokens", "invalid_value"),
         ({"tools": [{"type": "custom", "custom": {}}]}, 400, "tools[0].type", "invalid_value"),

@@ -87,12 +87,20 @@ def read_response(line: Mapping[str, Any]) -> ChatResponse:
 
 
 def merge_chunks(chunks: Sequence[ChatResponse]) -> ChatResponse:
-    """Merge the chunks of a stream: texts and tool calls are joined. Other fields come from the last chunk."""
-    content = "".join(chunk.message.get("content") or "" for chunk in chunks)
+    """Merge the chunks of a stream: texts and tool calls are joined. Other fields come from the last chunk.
+
+    Raises ``OllamaError`` if a field has another type.
+    """
+    try:
+        content = "".join(chunk.message.get("content") or "" for chunk in chunks)
+        thinking = "".join(chunk.message.get("thinking") or "" for chunk in chunks)
+        calls = [call for chunk in chunks for call in chunk.message.get("tool_calls") or ()]
+    except TypeError as error:
+        raise OllamaError("Ollama sent a message whose text or tool calls have the wrong type.") from error
     message = ReceivedMessage(role="assistant", content=content)
-    if thinking := "".join(chunk.message.get("thinking") or "" for chunk in chunks):
+    if thinking:
         message["thinking"] = thinking
-    if calls := [call for chunk in chunks for call in chunk.message.get("tool_calls") or ()]:
+    if calls:
         message["tool_calls"] = calls
     return replace(chunks[-1], message=message)
 
