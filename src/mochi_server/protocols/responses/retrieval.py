@@ -81,9 +81,11 @@ def _from_session(services: Services, session: ChatSession, response_id: str) ->
     _, session_id, start, run_id = response_id.split("_")
     answers = _answers(session.history, int(start))
     last_run, live = session.metadata.last_run or {}, services.runs.cache.find(session_id, run_id)
-    state = last_run["state"] if last_run.get("run_id") == run_id else "completed" if answers else None
-    if state is None:
+    is_last = last_run.get("run_id") == run_id
+    if not is_last and not answers:
         return None
+    # A killed run that answered a stored message again has stored nothing.
+    state = last_run["state"] if is_last else "failed" if answers[-1].get("interrupted") else "completed"
     fields = {"id": response_id, "model": session.model, "store": True, "background": True}
     if answers:
         fields |= {"created_at": int(timestamp(answers[0]["timestamp"])), "model": answers[-1]["model"]}
