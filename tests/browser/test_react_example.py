@@ -140,7 +140,7 @@ def test_reload_resumes_a_running_answer_which_is_then_stopped(page: Page) -> No
 def test_errors_are_shown_as_sentences(page: Page, site: str) -> None:
     create_chat(page, "failing:latest")
     send(page, "Hello!")
-    expect(page.get_by_role("alert")).to_have_text("Internal server error")
+    expect(page.get_by_role("alert")).to_have_text("Ollama failed (500): Internal server error")
     page.goto(f"{site}/#0123456789")
     expect(page.get_by_role("alert")).to_contain_text("0123456789")
     page.context.set_offline(True)
