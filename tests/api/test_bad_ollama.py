@@ -167,6 +167,7 @@ def test_early_failure_has_message_of_ollama(tmp_path: Path) -> None:
         assert response.json()["error"]["details"] == {"upstream_status": 500}
 
 
+@pytest.mark.one_process("reads the log of the server")
 @pytest.mark.parametrize(
     ("answer", "logged"),
     [

@@ -469,6 +469,7 @@ def test_stored_summary_names_the_model_that_wrote_it(api: Api, change: dict[str
     assert api.ok(api.http.get(f"{path}/summary")) == made
 
 
+@pytest.mark.one_process("another server has not measured the text of this conversation and asks once more")
 def test_refused_summary_is_requested_again_with_less_text(tmp_path: Path) -> None:
     dense = "漢字" * 6000  # the estimate for a model that has not answered yet is much too small for this text
     models = (Model("chatty", context_length=131_072), Model("summarizing", context_length=131_072))
