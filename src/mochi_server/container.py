@@ -14,6 +14,7 @@ from mochi_server.chat.approvals import ApprovalService
 from mochi_server.chat.conversation import Conversations, StorageRetry
 from mochi_server.chat.engine import ChatEngine, RunRegistry
 from mochi_server.chat.model_answerer import ModelAnswers, ToolLoopLimits
+from mochi_server.chat.run import Run
 from mochi_server.config import MochiServerSettings
 from mochi_server.constants import AGENT_TOOL
 from mochi_server.errors import NotReady, ShuttingDown, StorageFailed
@@ -30,6 +31,7 @@ from mochi_server.services.system_prompts import SystemPromptService
 from mochi_server.sessions.store import Stores
 from mochi_server.storage.files.store import FileStores
 from mochi_server.telemetry.metrics import Metrics, record_turn
+from mochi_server.telemetry.webhooks import WebhookService
 from mochi_server.tools.discovery import ToolDiscoveryService
 from mochi_server.tools.execution import ToolExecutionService
 from mochi_server.tools.registry import ToolRegistry
@@ -103,6 +105,8 @@ class Services:
             *(gateway, self.tools, self.execution, self.approvals, agent_tools, limits, self.sessions),
             self.mcp.checks.check_answer,
         )
+        self.webhooks = WebhookService(self.stores.webhooks, settings.webhook_url, settings.webhook_secret)
+        self._record_turn = partial(record_turn, metrics, trace_content=settings.trace_content)
         self.runs = RunRegistry(
             self.store,
             ChatEngine(models.prepare, AgentAnswers(self.agents, agent_execution).prepare),
@@ -111,7 +115,8 @@ class Services:
             gateway.prefetch_loaded,
             disconnect_grace=settings.disconnect_grace_seconds,
             shutdown_grace=settings.shutdown_grace_seconds,
-            on_ended=partial(record_turn, metrics, trace_content=settings.trace_content),
+            on_ended=self._run_ended,
+            on_waiting=self.webhooks.run_waits,
         )
         self.stores.on_sessions_lost(self.runs.abort_all)
         max_sessions, shutdown = settings.max_import_sessions, self.runs.shutdown
@@ -126,6 +131,7 @@ class Services:
         """Open the stores and start to connect to MCP servers. Raises ``MochiError`` if the stores cannot be used."""
         await self.stores.open()
         await self.mcp.open()
+        self.webhooks.open()
 
     async def check_ready(self) -> None:
         """Raise ``ShuttingDown`` or ``NotReady`` if the server cannot run or store new turns."""
@@ -147,10 +153,15 @@ class Services:
     async def aclose(self) -> None:
         """End running turns, store their partial answers, and close files and connections."""
         await self.runs.aclose()
+        await self.webhooks.aclose()
         await self.mcp.aclose()
         await self.summaries.aclose()
         await self.stores.aclose()
         await self.client.aclose()
+
+    def _run_ended(self, run: Run) -> None:
+        self._record_turn(run)
+        self.webhooks.run_ended(run)
 
 
 def build_services(settings: MochiServerSettings, ollama_client: ChatClient | None = None) -> Services:

@@ -96,6 +96,11 @@ class BlobNotFound(MochiError):
     template = "No message of this session has the image {sha256!r}."
 
 
+class ResponseNotFound(MochiError):
+    code, status, cause = "RESPONSE_NOT_FOUND", 404, "The response does not exist, or the server no longer has it."
+    template = "Response {response_id!r} not found. Without a session, the server keeps responses for an hour."
+
+
 class EmptyHistory(MochiError):
     code, status, cause = "EMPTY_HISTORY", 400, "The session has no user message to answer again."
     template = "Session {session_id!r} has no user message to answer. Send a `message`."

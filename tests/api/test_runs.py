@@ -160,8 +160,9 @@ def test_stop_during_the_last_write_is_too_late(
 
 def test_stop_without_running_turn_succeeds(api: Api) -> None:
     session_id = api.create_session("mochi")["session_id"]
-    assert api.ok(api.http.post(f"/chat/{session_id}/stop")) == {"run_id": None, "state": "idle"}
-    assert api.ok(api.http.get(f"/chat/{session_id}/run")) == {"run_id": None, "state": "idle"}
+    idle = {"run_id": None, "state": "idle", "answer_id": None}
+    assert api.ok(api.http.post(f"/chat/{session_id}/stop")) == idle
+    assert api.ok(api.http.get(f"/chat/{session_id}/run")) == idle
 
 
 def test_second_turn_on_busy_session_is_refused(api: Api) -> None:

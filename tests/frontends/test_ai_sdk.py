@@ -220,7 +220,7 @@ def test_image_is_stored_with_its_message(frontend: Frontend) -> None:
 
 def test_turn_that_waits_for_a_response_needs_no_connection(frontend: Frontend) -> None:
     frontend.ai_sdk(user(NOTE))
-    assert frontend.api.ok(frontend.api.http.get(f"/chat/{frontend.session}/run"))["state"] == "running"
+    assert frontend.api.ok(frontend.api.http.get(f"/chat/{frontend.session}/run"))["state"] == "waiting_for_approval"
 
 
 @pytest.mark.one_process("looks at the server's runs")

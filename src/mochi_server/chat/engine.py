@@ -51,7 +51,7 @@ class ChatEngine:
             session = await turn.answerer.begin(turn.session)
         except errors.MochiError as error:
             return TurnResult(failure=error)
-        writer = TurnWriter(turn.conversation, session, turn.input)
+        writer = TurnWriter(turn.conversation, session, turn.input, run.run_id)
         write = writer.begin(turn.input.images)
         gate = _EventGate(run, buffered=None if write is None else [])
         if write is not None:
@@ -77,7 +77,9 @@ class ChatEngine:
                     await _discard_approval(turn.conversation)
         if gate.error is not None:
             failure, cancelled = _as_mochi_error(gate.error, session.session_id), False
-        return replace(_result(turn, writer), failure=failure, cancelled=cancelled)
+        result = replace(_result(turn, writer), failure=failure, cancelled=cancelled)
+        await writer.store_end(run.state_after(result), result.answer)
+        return result
 
 
 @dataclass
@@ -222,6 +224,7 @@ class RunRegistry:
     disconnect_grace: float = 0
     shutdown_grace: float = 5
     on_ended: Callable[[Run], None] = lambda _: None
+    on_waiting: Callable[[Run], None] = lambda _: None  # called when a tool call begins to wait for approval
     cache: RunCache = field(default_factory=RunCache)
     shutdown: anyio.Event = field(default_factory=anyio.Event)  # after it is set, `start` raises
     forwarded: "set[asyncio.Future[None]]" = field(default_factory=set)  # new turns that other servers run
@@ -241,7 +244,10 @@ class RunRegistry:
             turn = await self.engine.prepare(conversation, turn_input)
             self.refuse_at_shutdown()
             grace = self.disconnect_grace if conversation.kind == "session" else 0
-            run = Run(conversation, turn_input.without_data(), run_id, turn.position, turn.has_schema, grace)
+            run = Run(
+                *(conversation, turn_input.without_data(), run_id, turn.position, turn.has_schema, grace),
+                on_waiting=self.on_waiting,
+            )
             self.summaries.turn_starting(session_id)
             self.cache.add(run)
             run.task = asyncio.get_running_loop().create_task(self._execute(run, turn, locks.pop_all()))
@@ -257,12 +263,12 @@ class RunRegistry:
     async def stop(self, session_id: str) -> Run | None:
         """Stop the running turn of a session. Return its latest run, if any. Raise ``SessionNotFound``."""
         run = await self.find(session_id)
-        await _stop(run)
+        await stop_run(run)
         return run
 
     async def abandon(self, session_id: str) -> None:
         """Prepare the deletion of a session: stop its running turn and drop its ended runs."""
-        await _stop(self.cache.find(session_id))
+        await stop_run(self.cache.find(session_id))
         self.cache.drop_session(session_id)
         self.summaries.session_deleting(session_id)
 
@@ -309,10 +315,7 @@ class RunRegistry:
             ended_by.__traceback__ = ended_by.__cause__ = ended_by.__context__ = None  # they refer to all data
             run.publish([TurnError.of(ended_by)])
         # The session lock is released before `done`, because a client may start its next turn on `done`.
-        if result.cancelled:
-            run.state = "stopped" if run.stopped else "cancelled"
-        else:
-            run.state = "failed" if run.failure else "completed"
+        run.state = run.state_after(result)
         self.on_ended(run)
         if run.state == "stopped" and run.failure is None:
             run.publish([Stopped(run.result.partial_id)])
@@ -330,7 +333,8 @@ class RunRegistry:
             raise ShuttingDown
 
 
-async def _stop(run: Run | None) -> None:
+async def stop_run(run: Run | None) -> None:
+    """Stop a run, if it is running, and wait for its end."""
     if run is not None and run.task is not None:
         run.stopped = True
         run.cancel()

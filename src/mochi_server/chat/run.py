@@ -137,6 +137,7 @@ class Run:
     position: int = 0  # number of messages in the session before the messages of the turn
     holds_text: bool = False  # whether the answer may be replaced, so that some protocols must hold its text
     disconnect_grace: float = 0  # time in seconds that the run continues without subscribers
+    on_waiting: "Callable[[Run], None]" = lambda _: None  # called when a tool call begins to wait for approval
     state: RunState = "running"
     result: TurnResult = field(default_factory=TurnResult)
     log: EventLog = field(default_factory=EventLog)
@@ -158,8 +159,19 @@ class Run:
         return self.state == "running"
 
     @property
+    def answer_id(self) -> str | None:
+        """ID of the answer's message, which may be partial, or None if there is no answer yet."""
+        return None if self.result.answer is None else self.result.answer["message_id"]
+
+    @property
     def failure(self) -> MochiError | None:
         return self.result.failure or (self.abort_error if self.result.cancelled else None)
+
+    def state_after(self, result: TurnResult) -> RunState:
+        """Return the final state of the run if its turn ends with ``result``."""
+        if result.cancelled:
+            return "stopped" if self.stopped else "cancelled"
+        return "failed" if result.failure else "completed"
 
     def cancel(self, abort_error: MochiError | None = None) -> None:
         """Cancel the run after its task has started, so that the task executes its cleanup code."""
@@ -168,7 +180,10 @@ class Run:
             self.task.get_loop().call_soon(self.task.cancel)
 
     def publish(self, events: list[ChatEvent]) -> None:
+        confirmations = len(self.log.confirmations)
         batch = self.log.add(events)
+        if len(self.log.confirmations) > confirmations:
+            self.on_waiting(self)
         for forwarder in self._forwarders:
             forwarder.notify(batch)
 

@@ -114,18 +114,22 @@ class StoredAnswer(Answerer):
         self.repeated = messages
 
     async def answer(self, _: ChatSession, writer: TurnWriter, publish: Publish) -> None:
-        last = last_answer(self.repeated) or {}
-        writer.client_tool_calls += [
-            ToolInvocation(index, call["id"], call["function"]["name"], call["function"]["arguments"])
-            for index, call in enumerate(last.get("tool_calls") or ())
-            if call["id"] in last["client_tool_calls"]
-        ]
+        writer.client_tool_calls += returned_calls(last_answer(self.repeated) or {})
         events: list[ChatEvent] = []
         for message in self.repeated:
             if message["role"] == "assistant":
                 events += [ThinkingDelta(message["thinking"])] if message.get("thinking") else []
                 events += [ContentDelta(message["content"])] if message["content"] else []
         publish(events)
+
+
+def returned_calls(answer: Message) -> list[ToolInvocation]:
+    """Return the tool calls of a stored answer that the client must run."""
+    return [
+        ToolInvocation(index, call["id"], call["function"]["name"], call["function"]["arguments"])
+        for index, call in enumerate(answer.get("tool_calls") or ())
+        if call["id"] in (answer.get("client_tool_calls") or ())
+    ]
 
 
 def keyed_indexes(session: ChatSession, key: str | None) -> list[int]:

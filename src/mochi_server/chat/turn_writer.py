@@ -4,6 +4,7 @@ import asyncio
 import logging
 import time
 from collections.abc import Callable, Collection, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from io import StringIO
 from typing import Any
@@ -195,7 +196,11 @@ logger = logging.getLogger(__name__)
 class TurnWriter:
     """Writer of the messages of one turn. A regenerated answer replaces the old answer when it is complete."""
 
-    def __init__(self, conversation: Conversation, session: ChatSession, turn_input: TurnInput) -> None:
+    def __init__(
+        self, conversation: Conversation, session: ChatSession, turn_input: TurnInput, run_id: str | None = None
+    ) -> None:
+        """``run_id`` is the run whose state is stored with the messages, or None for an agent inside a run."""
+        self._run_id = run_id
         self.conversation = conversation
         self._store = conversation.store
         self._session_id = session.session_id
@@ -229,7 +234,8 @@ class TurnWriter:
     def begin(self, images: Sequence[Image] = ()) -> "asyncio.Future[None] | None":
         """Begin to store the user message and its images. Return the write, or None if there is no new message."""
         if self._new_messages:
-            self._initial_write = asyncio.ensure_future(self._append(self._new_messages, images=images))
+            write = self._append(self._new_messages, images=images, last_run=self._last_run("running"))
+            self._initial_write = asyncio.ensure_future(write)
         return self._initial_write
 
     async def wait_until_stored(self) -> None:
@@ -311,10 +317,12 @@ class TurnWriter:
         if not self._is_regeneration:
             images = list(self.unstored_images.values())
             # Placeholder results are stored with the calls, so that after a crash each call has a result.
-            await self._append([message], ends_turn=last, unfinished=self._unfinished_calls(result_of), images=images)
+            unfinished = self._unfinished_calls(result_of)
+            last_run = self._last_run("completed", message) if last else None
+            await self._append([message], ends_turn=last, unfinished=unfinished, images=images, last_run=last_run)
             self.unstored_images.clear()
         elif last:
-            await self._replace([*self.stored, message])
+            await self._replace([*self.stored, message], last_run=self._last_run("completed", message))
         self.answer = None
         self.messages = self.messages.extended([message])
         self.stored.append(message)
@@ -322,13 +330,24 @@ class TurnWriter:
         if result_of is not None:
             del self._open_calls[result_of.index]
 
+    async def store_end(self, state: str, answer: Message | None) -> None:
+        """Store the final state of the run, unless the last message of the turn did. Ignore errors of this write."""
+        if not self.is_complete:
+            with suppress(MochiError, asyncio.CancelledError):
+                last_run = self._last_run(state, answer)
+                await run_shielded(self._store.patch(self._session_id, {"last_run": last_run}))
+
+    def _last_run(self, state: str, answer: Message | None = None) -> dict[str, Any] | None:
+        answer_id = None if answer is None else answer["message_id"]
+        return None if self._run_id is None else {"run_id": self._run_id, "state": state, "answer_id": answer_id}
+
     async def _append(self, messages: Sequence[Message], **options: Any) -> None:
         await self.conversation.retry.run(lambda: self._store.append(self._session_id, messages, **options))
 
-    async def _replace(self, messages: Sequence[Message]) -> None:
+    async def _replace(self, messages: Sequence[Message], **options: Any) -> None:
         # The revision check protects messages that another process or a SessionManager has added.
         images = list(self.unstored_images.values())
-        await self._append(messages, from_index=self._answer_index, revision=self._revision, images=images)
+        await self._append(messages, from_index=self._answer_index, revision=self._revision, images=images, **options)
 
     def _start_flush(self) -> None:
         self._flush = asyncio.ensure_future(self._store_partial(self._flush))

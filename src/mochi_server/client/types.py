@@ -21,11 +21,15 @@ class GenerationOptions(TypedDict, total=False):
 
 
 class TurnOptions(GenerationOptions, total=False):
-    """Options of a turn. The default of ``on_disconnect`` is ``continue``. ``images`` are sent with the message."""
+    """Options of a turn. The default of ``on_disconnect`` is ``continue``. ``images`` are sent with the message.
+
+    With ``background``, ``chat`` returns the state of the run at once. Streams do not accept it.
+    """
 
     images: Sequence[Picture]
     if_busy: Literal["reject", "wait"]
     on_disconnect: Literal["cancel", "continue"]
+    background: bool
 
 
 class SessionDefaults(GenerationOptions, total=False):

@@ -18,7 +18,6 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from mochi_server.constants import API_PREFIX, KEY_PATTERN
 from mochi_server.errors import ConfirmationInterrupted, MochiError, ServerLost, ShuttingDown, Unauthorized
-from mochi_server.models.chat import RunStatus
 from mochi_server.protocols import closing_body, load_protocols
 from mochi_server.sessions.session import is_session_id
 from mochi_server.storage.postgres.processes import SILENT_SECONDS, Peer, PeerDirectory, PeerGone
@@ -40,6 +39,7 @@ _CHAT = re.compile(
 )
 _COMPLETIONS = {protocol.prefix + path for protocol in _PROTOCOLS for path in protocol.turn_paths}
 """Paths of the routes that start a turn in the session of the header `X-Mochi-Session`."""
+_RESPONSE = re.compile(r"/v1/responses/resp_([0-9a-f]{10})_[0-9]+_([0-9a-f]{10})(/cancel)?/?")
 _SESSION = re.compile(rf"{API_PREFIX}/sessions/([0-9a-f]{{10}})/?")
 _RELOADS = {f"{API_PREFIX}/tools/reload", f"{API_PREFIX}/agents/reload"}
 _LATEST_RUN = {("GET", "stream"), ("GET", "run"), ("POST", "stop")}
@@ -229,7 +229,7 @@ class ClusterMiddleware:
                 await self._delete(match[1], scope, receive, send)
             elif (match := _CHAT.fullmatch(path)) and (method, match[2]) == ("POST", "/confirm-tool"):
                 await self._resolve_confirmation(match[1], scope, receive, send)
-            elif match:
+            elif match := match or _RESPONSE.fullmatch(path):
                 await self._forward(match[1], scope, receive, send)
             elif method == "POST" and path.rstrip("/") in _COMPLETIONS and is_session_id(named_session):
                 await self._forward(named_session, scope, receive, send)
@@ -244,7 +244,9 @@ class ClusterMiddleware:
         try:
             peer = await self._responsible_peer(session_id, scope)
         except PeerGone:
-            return await _response_without_run(scope)(scope, receive, send)
+            if scope["path"].rstrip("/").endswith("/stream"):  # an earlier turn is no substitute
+                return await Response(status_code=HTTPStatus.NO_CONTENT)(scope, receive, send)
+            return await self._app(scope, receive, send)  # the session has the state of the lost turn
         if peer is None:
             return await self._call_app(scope, receive, send, session_id)
         content = await read_body(Request(scope, receive))
@@ -299,6 +301,8 @@ class ClusterMiddleware:
             return await self._peers().claim(session_id, key) if re.search(KEY_PATTERN, key) else None
         query = unquote(scope["query_string"].decode("latin-1"))
         position = _RUN_ID.search(header(scope, b"last-event-id")) or _RUN_ID.search(query)
+        if match := _RESPONSE.fullmatch(path):
+            return await self._peers().owner_of(session_id, match[2])
         starts_turn = method == "POST" and path.endswith(("/ai-sdk", "/ag-ui"))  # or decides about a running turn
         try:
             return await self._peers().owner_of(session_id, position and position[1], starts_turn=starts_turn)
@@ -353,13 +357,6 @@ class ClusterMiddleware:
             await send(message)
 
         return send_signed
-
-
-def _response_without_run(scope: Scope) -> Response:
-    """Return the response to a request about the latest turn if that turn is lost. An earlier turn is no substitute."""
-    if scope["path"].rstrip("/").endswith("/stream"):
-        return Response(status_code=HTTPStatus.NO_CONTENT)
-    return Response(RunStatus.of(None).model_dump_json(), media_type="application/json")
 
 
 def _replaying(content: bytes, receive: Receive) -> Receive:

@@ -67,20 +67,24 @@ class ChatRequest(StrictBody, json_schema_extra={"examples": [{"message": "What 
     images: Images | None = Field(None, description="PNG, JPEG, WebP, GIF or BMP, as base64 or as data URLs.")
     if_busy: Literal["reject", "wait"] = Field("reject", description="While a turn runs: return 409, or wait.")
     on_disconnect: OnDisconnect = "cancel"
+    background: bool = Field(False, description="Return 202 when the turn starts. The turn needs no client.")
     wait_for_confirmation: bool = Field(False, description="Without streaming: wait for approval of tool calls.")
 
     async def to_input(self, key: str | None, *, streaming: bool) -> TurnInput:
         """Return the input of the turn. Raises ``ValidationFailed`` for an invalid image."""
         if self.images and self.message is None:
             raise ValidationFailed("images: images require a `message`. Send both in one request.", field="images")
+        if self.background and streaming:
+            problem = "background: a turn in the background has no stream. Use POST /api/v1/chat/{session_id}."
+            raise ValidationFailed(problem, field="background")
         return TurnInput(
             self.message,
             images=await read_images({("images", index): text for index, text in enumerate(self.images or ())}),
             change="regenerate" if self.message is None else "none",
             generation=GenerationOptions(self.think, self.options, self.format, self.keep_alive),
             if_busy=self.if_busy,
-            on_disconnect=self.on_disconnect,
-            interactive=streaming or self.wait_for_confirmation,
+            on_disconnect="continue" if self.background else self.on_disconnect,
+            interactive=streaming or self.wait_for_confirmation or self.background,
             key=key,
         )
 
@@ -131,11 +135,21 @@ class RunStatus(BaseModel):
     """The running or most recent turn of a session. ``idle`` means that there was no recent turn."""
 
     run_id: str | None
-    state: Literal["idle", "running", "completed", "failed", "stopped", "cancelled"]
+    state: Literal["idle", "running", "waiting_for_approval", "completed", "failed", "stopped", "cancelled"]
+    answer_id: str | None = Field(description="ID of the answer's message, which may be partial.")
 
     @classmethod
-    def of(cls, run: Run | None) -> "RunStatus":
-        return cls(run_id=None, state="idle") if run is None else cls(run_id=run.run_id, state=run.state)
+    def of(cls, run: Run, *, waits: bool = False) -> "RunStatus":
+        """Return the status of a run. ``waits`` states whether a call of the session waits for approval."""
+        state = "waiting_for_approval" if run.running and waits else run.state
+        return cls(run_id=run.run_id, state=state, answer_id=run.answer_id)
+
+    @classmethod
+    def stored(cls, last_run: dict[str, Any] | None) -> "RunStatus":
+        """Return the stored status of a run that has ended. A stored ``running`` means that its server has died."""
+        if last_run is None:
+            return cls(run_id=None, state="idle", answer_id=None)
+        return cls.model_validate({**last_run, "state": last_run["state"].replace("running", "failed")})
 
 
 CHAT_EVENTS = EventUnion(

@@ -121,12 +121,14 @@ async def respond(request: Request, encoder: Encoder, *, stream: bool | None) ->
     if stream:
         return EncodedResponse(encoder)
     with encoder.run.subscribed():
-        parts = await until_disconnect(request, _collect(encoder.run))
+        parts = await until_disconnect(request, collected(encoder.run))
+    if encoder.run.failure is not None:
+        raise encoder.run.failure
     return Response(orjson.dumps(encoder.complete(parts)), media_type="application/json")
 
 
-async def _collect(run: Run) -> list[Part]:
-    """Wait until a run has ended and return its parts. If an error ended the run, raise that error."""
+async def collected(run: Run) -> list[Part]:
+    """Wait until a run has ended and return its parts."""
     reader, parts = PartReader(run), list[Part]()
 
     async def receive(batch: Batch | None) -> None:
@@ -134,8 +136,6 @@ async def _collect(run: Run) -> list[Part]:
             parts.extend(reader.read(event))
 
     await run.forward(receive)
-    if run.failure is not None:
-        raise run.failure
     return [*parts, *reader.end(run)]
 
 

@@ -3,8 +3,12 @@
 from typing import Any
 
 from fastapi import APIRouter, Request, Response
+from fastapi.responses import JSONResponse
 
 from mochi_server import errors
+from mochi_server.chat.approvals import ApprovalService
+from mochi_server.chat.engine import RunRegistry
+from mochi_server.chat.run import Run
 from mochi_server.dependencies import ApprovalsDep, ConversationDep, RunsDep
 from mochi_server.models.chat import (
     CHAT_EVENTS,
@@ -41,17 +45,27 @@ _TURN_ERRORS = (
 )
 
 
-@router.post("", responses=responses(*_TURN_ERRORS, *OLLAMA_ERRORS, errors.FormatNotMet, *STORAGE_ERRORS))
+_BACKGROUND: Responses = {202: {"model": RunStatus, "description": "The run of a turn in the background."}}
+
+
+@router.post(
+    "",
+    response_model=ChatResponse,
+    responses=_BACKGROUND | responses(*_TURN_ERRORS, *OLLAMA_ERRORS, errors.FormatNotMet, *STORAGE_ERRORS),
+)
 async def chat(
     conversation: ConversationDep,
     request: Request,
     runs: RunsDep,
     body: ChatRequest | None = None,
     key: KeyHeader = None,
-) -> ChatResponse:
-    """Send a message and get the complete answer."""
-    turn_input = await (body or ChatRequest.model_validate({})).to_input(key, streaming=False)
+) -> ChatResponse | Response:
+    """Send a message and get the complete answer, or the run if the turn runs in the background."""
+    body = body or ChatRequest.model_validate({})
+    turn_input = await body.to_input(key, streaming=False)
     run = await until_disconnect(request, runs.start(conversation, turn_input))
+    if body.background:
+        return JSONResponse(RunStatus.of(run).model_dump(), status_code=202)
     with run.subscribed():
         return ChatResponse.of(run, await until_disconnect(request, run.collect()))
 
@@ -87,15 +101,25 @@ async def resume_stream(
 
 
 @router.post("/stop", responses=responses(*_SESSION_ERRORS))
-async def stop_chat(session_id: str, runs: RunsDep) -> RunStatus:
+async def stop_chat(session_id: str, runs: RunsDep, approvals: ApprovalsDep) -> RunStatus:
     """Stop the running turn and store its partial answer. If no turn is running, do nothing."""
-    return RunStatus.of(await runs.stop(session_id))
+    run = await runs.stop(session_id)
+    return RunStatus.of(run) if run is not None and run.stopped else await _status(session_id, run, runs, approvals)
 
 
 @router.get("/run", responses=responses(*_SESSION_ERRORS))
-async def get_run(session_id: str, runs: RunsDep) -> RunStatus:
-    """Get the state of the running or most recent turn."""
-    return RunStatus.of(await runs.find(session_id))
+async def get_run(session_id: str, runs: RunsDep, approvals: ApprovalsDep) -> RunStatus:
+    """Get the state of the running or most recent turn, also after a restart of the server."""
+    return await _status(session_id, await runs.find(session_id), runs, approvals)
+
+
+async def _status(session_id: str, run: Run | None, runs: RunRegistry, approvals: ApprovalService) -> RunStatus:
+    if run is None or not run.running:  # another server may have executed a later run
+        last_run = (await runs.store.load(session_id)).metadata.last_run
+        run = runs.cache.find(session_id)  # meanwhile, a turn may have started
+        if run is None or (not run.running and last_run is not None and last_run["run_id"] != run.run_id):
+            return RunStatus.stored(last_run)
+    return RunStatus.of(run, waits=bool(approvals.pending(session_id)))
 
 
 @router.get("/confirmations", response_model=PendingConfirmations, responses=responses(*_SESSION_ERRORS))

@@ -13,6 +13,7 @@ from mochi_server.sessions import types
 from mochi_server.sessions.history import History
 from mochi_server.sessions.types import (
     Image,
+    LastRun,
     Message,
     PendingApproval,
     SessionCreationOptions,
@@ -59,6 +60,7 @@ class SessionMetadata(SessionSettings):
     compaction: dict[str, Any] | None = field(default=None, metadata=optional(dict))
     pending_approval: dict[str, Any] | None = field(default=None, metadata=optional(PendingApproval))
     """Tool call of the running turn that waits for approval. It stays in the session if the server stops first."""
+    last_run: dict[str, Any] | None = field(default=None, metadata=optional(LastRun))
     extra: dict[str, Any] = field(default_factory=dict)
 
     @classmethod
@@ -98,7 +100,8 @@ _FIELD_NAMES = frozenset(f.name for f in _FIELDS)
 _ALWAYS_WRITTEN = frozenset(f.name for f in _FIELDS if not f.metadata.get("only_if_set"))
 _READERS = {f.name: f.metadata["read"] for f in _FIELDS if "read" in f.metadata}
 _FILE_FIELDS = [*(f.name for f in _FIELDS if f.name not in _SETTINGS), *_SETTINGS]
-LIST_FIELDS = tuple(name for name in _FILE_FIELDS if name not in ("summarized_by", "compaction", "pending_approval"))
+_INTERNAL = ("summarized_by", "compaction", "pending_approval", "last_run")
+LIST_FIELDS = tuple(name for name in _FILE_FIELDS if name not in _INTERNAL)
 """Names of the metadata fields that the server sends to clients, in the session list and in other responses."""
 
 _STRING_FIELDS = ("role", "source_file", "model", "thinking", "tool_name", "tool_call_id", "key_digest")
@@ -372,6 +375,7 @@ def forked(session: ChatSession, index: int | None = None) -> ChatSession:
         summary=metadata.summary if len(copied) == len(messages) else None,
         compaction=None if has_stale_checkpoint(metadata, copied) else metadata.compaction,
         pending_approval=None,
+        last_run=None,
         context_window_config=config,
     )
     return ChatSession(fresh, copied, session.extra)

@@ -134,11 +134,13 @@ class SessionStore(Protocol):
         ends_turn: bool = False,
         unfinished: Message | None = None,
         images: Sequence[Image] = (),
+        last_run: dict[str, Any] | None = None,
     ) -> None:
         """Append messages to the history, or replace all messages from ``from_index`` by them.
 
         ``ends_turn`` marks the last messages of a turn. The partial answer ``unfinished`` and the ``images`` are stored
-        atomically with the messages. An image is removed when no message of any session references it any more.
+        atomically with the messages, and so is ``last_run``, unless it is None. An image is removed when no message of
+        any session references it any more.
         """
 
     async def load_image(self, sha256: str) -> bytes:
@@ -179,11 +181,28 @@ class SessionStore(Protocol):
         """
 
 
+class WebhookOutbox(Protocol):
+    """Protocol of the stored webhooks, by ID and JSON body, that are not delivered. Methods raise ``StorageFailed``."""
+
+    async def add(self, webhook_id: str, body: str) -> None:
+        """Store a webhook, which is due at once."""
+
+    async def claim(self, seconds: float) -> tuple[str, str] | None:
+        """Return a webhook that is due and reserve it for ``seconds``, or return None."""
+
+    async def defer(self, webhook_id: str, seconds: float) -> None:
+        """Make a webhook due again in ``seconds``."""
+
+    async def remove(self, webhook_id: str) -> None:
+        """Remove a webhook."""
+
+
 class Stores(Protocol):
     """Protocol of the session stores of a server for the sessions of users and of agents."""
 
     chats: SessionStore
     agents: SessionStore
+    webhooks: WebhookOutbox
 
     @property
     def connected(self) -> bool:

@@ -249,6 +249,14 @@ class PendingApproval(TypedDict):
     call_index: int
 
 
+class LastRun(TypedDict):
+    """Latest run of a session. ``running`` without a live run means that its server has died."""
+
+    run_id: str
+    state: Literal["running", "completed", "failed", "stopped", "cancelled"]
+    answer_id: str | None  # ID of the answer's message
+
+
 @dataclass(kw_only=True)
 class SessionSettings:
     """Settings of a session that clients choose. ``models/sessions.py`` has their schemas."""

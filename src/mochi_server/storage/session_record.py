@@ -67,11 +67,21 @@ class SessionRecord:
         """Return ``index``, limited to the range of positions in the history. None is the end of the history."""
         return len(self.messages) if index is None else max(0, min(index, len(self.messages)))
 
-    def with_tail(self, from_index: int, messages: Sequence[Message], updated_at: str) -> "SessionRecord":
-        """Return a copy without the partial answer, in which ``messages`` replace all messages from ``from_index``."""
+    def with_tail(
+        self,
+        from_index: int,
+        messages: Sequence[Message],
+        updated_at: str,
+        last_run: dict[str, Any] | None = None,
+    ) -> "SessionRecord":
+        """Return a copy without the partial answer, in which ``messages`` replace all messages from ``from_index``.
+
+        If ``last_run`` is not None, it replaces the stored latest run.
+        """
         prefix = self.messages.prefix(self.position(from_index))
         history = prefix.extended(messages)
-        after = SessionRecord(replace(self.metadata, updated_at=updated_at), history, self.extra)
+        metadata = replace(self.metadata, updated_at=updated_at, last_run=last_run or self.metadata.last_run)
+        after = SessionRecord(metadata, history, self.extra)
         if prefix is self.messages and len(prefix.blocks) == len(history.blocks):
             vars(after)["_tail"] = (*self._tail, *map(encode, messages))
         return after
@@ -93,7 +103,8 @@ class SessionRecord:
 
     def tail_line(self, from_index: int, after: "SessionRecord") -> bytes:
         """Return the line of the turn log for the change to ``after``, which differs from position ``from_index``."""
-        head = {"at": self.digest, "from": from_index, "updated_at": after.metadata.updated_at}
+        metadata = after.metadata
+        head = {"at": self.digest, "from": from_index, "updated_at": metadata.updated_at, "last_run": metadata.last_run}
         new = map(encode, after.messages[from_index:])
         return encode(head)[:-1] + b',"messages":[' + b",".join(new) + b"]}\n"
 
@@ -114,7 +125,7 @@ class SessionRecord:
                 elif "partial" in line:
                     record = record.with_partial(line["partial"])
                 else:
-                    record = record.with_tail(line["from"], line["messages"], line["updated_at"])
+                    record = record.with_tail(line["from"], line["messages"], line["updated_at"], line.get("last_run"))
         return record
 
     def after_crash(self) -> "SessionRecord":

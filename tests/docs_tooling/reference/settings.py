@@ -35,6 +35,7 @@ GROUPS = {
     "Ollama": "ollama_host ollama_connect_timeout_seconds ollama_stall_timeout_seconds",
     "Storage": "data_dir sessions_dir store_url store_retry_seconds max_import_sessions",
     "Turns and connections": "disconnect_grace_seconds shutdown_grace_seconds keep_alive_seconds max_body_bytes",
+    "Webhooks": "webhook_url webhook_secret",
     "Context window and summaries": "dynamic_context_window_enabled initial_context_window summarization_enabled "
     "summarization_interval_seconds summary_unsupported_models",
     "Tools": "tools_dir tool_timeout_seconds tool_output_limit_chars tool_confirmation_timeout_seconds "

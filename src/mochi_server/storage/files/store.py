@@ -13,6 +13,7 @@ from mochi_server.errors import DirectoryInUse, SessionNotFound, StorageBusy, St
 from mochi_server.sessions.store import SessionPage, SessionStore, Stores
 from mochi_server.sessions.types import SessionQuery
 from mochi_server.storage.files.backend import DirectoryUse, SessionDirectory
+from mochi_server.storage.files.webhooks import FileWebhookOutbox
 from mochi_server.util.platform import scan_directory
 from mochi_server.util.tasks import run_shielded
 
@@ -131,6 +132,7 @@ class FileStores(Stores):
     def __init__(self, sessions_dir: str | Path, agent_chats_dir: str | Path) -> None:
         self.chats: FileSessionStore = FileSessionStore(sessions_dir)
         self.agents: FileSessionStore = FileSessionStore(agent_chats_dir)
+        self.webhooks: FileWebhookOutbox = FileWebhookOutbox(self.chats.path / ".webhooks")
 
     def lock(self) -> None:
         """Lock both directories. A missing directory of agent sessions is created and locked by its first session."""

@@ -151,6 +151,7 @@ class PostgresSessionStore(rules.SessionStore):
         ends_turn: bool = False,
         unfinished: Message | None = None,
         images: Sequence[Image] = (),
+        last_run: dict[str, Any] | None = None,
     ) -> None:
         del ends_turn
         async with self._row_for_update(session_id) as (connection, head):
@@ -160,7 +161,7 @@ class PostgresSessionStore(rules.SessionStore):
             start = end if from_index is None else max(0, min(from_index, end))
             new = rules.normalized_messages(messages, start)
             await _require_revision(connection, head, revision, revision_at(start + len(new), new[-1]) if new else None)
-            await row_mapping.replace_tail(connection, head, start, new, images=images)
+            await row_mapping.replace_tail(connection, head, start, new, images=images, last_run=last_run)
             advanced = lock and lock._replace(end=start + len(new))
             if unfinished is not None:
                 await self._write_partial(connection, session_id, unfinished, advanced)

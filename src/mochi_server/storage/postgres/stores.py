@@ -11,6 +11,7 @@ from mochi_server.sessions.store import Stores
 from mochi_server.storage.postgres.database import Connection, Database, fetch_one, migrate, unreachable
 from mochi_server.storage.postgres.processes import PeerDirectory, ServerProcess
 from mochi_server.storage.postgres.store import PostgresSessionStore
+from mochi_server.storage.postgres.webhooks import PostgresWebhookOutbox
 from mochi_server.util.tasks import cancel_and_wait
 
 _CHECK_SECONDS = 3
@@ -26,6 +27,7 @@ class PostgresStores(Stores):
         self._process = ServerProcess(self._database, own_url)
         self.chats: PostgresSessionStore = PostgresSessionStore(self._database, self._process, "chats")
         self.agents: PostgresSessionStore = PostgresSessionStore(self._database, self._process, "agents")
+        self.webhooks: PostgresWebhookOutbox = PostgresWebhookOutbox(self._database)
         self.peers = PeerDirectory(self._database, self._process, self.chats.locked_sessions)
         self._tasks: list[asyncio.Future[None]] = []
 
