@@ -64,6 +64,9 @@ class ChatRequest(StrictBody, json_schema_extra={"examples": [{"message": "What 
     keep_alive: KeepAlive = None
     images: Images | None = Field(None, description="PNG, JPEG, WebP, GIF or BMP, as base64 or as data URLs.")
     if_busy: Literal["reject", "wait"] = Field("reject", description="While a turn runs: return 409, or wait.")
+    if_waiting: Literal["reject", "deny"] = Field(
+        "reject", description="While tool calls wait for approval: return 409, or deny them and send the message."
+    )
     on_disconnect: OnDisconnect = "cancel"
     wait_for_confirmation: bool = Field(False, description="Without streaming: wait for approval of tool calls.")
 
@@ -77,6 +80,7 @@ class ChatRequest(StrictBody, json_schema_extra={"examples": [{"message": "What 
             change="regenerate" if self.message is None else "none",
             generation=GenerationOptions(self.think, self.options, self.format, self.keep_alive),
             if_busy=self.if_busy,
+            if_waiting=self.if_waiting,
             on_disconnect=self.on_disconnect,
             interactive=streaming or self.wait_for_confirmation,
             key=key,
@@ -129,11 +133,14 @@ class RunStatus(BaseModel):
     """The running or most recent turn of a session. ``idle`` means that there was no recent turn."""
 
     run_id: str | None
-    state: Literal["idle", "running", "completed", "failed", "stopped", "cancelled"]
+    state: Literal["idle", "running", "waiting_for_approval", "completed", "failed", "stopped", "cancelled"]
+    continues: str | None = Field(None, description="ID of the run that waited for approval, if this run continues it.")
 
     @classmethod
     def of(cls, run: Run | None) -> "RunStatus":
-        return cls(run_id=None, state="idle") if run is None else cls(run_id=run.run_id, state=run.state)
+        if run is None:
+            return cls(run_id=None, state="idle")
+        return cls(run_id=run.run_id, state=run.state, continues=run.continues)
 
 
 CHAT_EVENTS = EventUnion(

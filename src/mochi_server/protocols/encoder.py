@@ -43,7 +43,7 @@ class Encoder(ABC):
 
     def closing(self) -> bytes:
         """Return the bytes that end the stream. Call this after the run has ended."""
-        return self.encode_parts(self._reader.end(self.run))
+        return self.encode_parts(self._reader.end(self.run.latest))
 
     def encode_parts(self, parts: Iterable[Part]) -> bytes:
         return b"".join([getattr(self, part.method)(part) for part in parts])
@@ -134,6 +134,7 @@ async def _collect(run: Run) -> list[Part]:
             parts.extend(reader.read(event))
 
     await run.forward(receive)
+    run = run.latest
     if run.failure is not None:
         raise run.failure
     return [*parts, *reader.end(run)]
@@ -160,8 +161,8 @@ class EncodedResponse(EventStream):
         forwarding = self._run.forward(partial(self._receive, send), idle=min(self._ping_seconds, _CHECK_SECONDS))
         with self._run.subscribed(), suppress(ClientDisconnected):
             await until_disconnect(receive, forwarding)
-            if self._opening is not None and self._run.failure is not None:
-                await send_error(self._run.failure, scope, send)
+            if self._opening is not None and self._run.latest.failure is not None:
+                await send_error(self._run.latest.failure, scope, send)
             else:
                 await self._send(send, self._encoder.closing(), more=False)
 

@@ -129,7 +129,7 @@ class PartReader:
     """
 
     def __init__(self, run: Run) -> None:
-        self._run_id = run.run_id
+        self._run_id = run.origin
         self._agent_answers = run.input.agent is not None
         self._read_characters: dict[_TextClass, int] = {Text: 0, Reasoning: 0}
         """Numbers of characters read so far. A snapshot event repeats the whole text, so the reader skips as many."""

@@ -5,7 +5,7 @@ from typing import Any
 from fastapi import APIRouter, Request, Response
 
 from mochi_server import errors
-from mochi_server.dependencies import ApprovalsDep, ConversationDep, RunsDep
+from mochi_server.dependencies import ConversationDep, RunsDep
 from mochi_server.models.chat import (
     CHAT_EVENTS,
     AfterQuery,
@@ -33,7 +33,7 @@ _NO_EVENTS: Responses = {204: {"description": "There are no events after this po
 _SESSION_ERRORS = (errors.SessionNotFound, errors.SessionTooNew, errors.ServerLost)
 _DECISION_ERRORS = (
     *(errors.SessionNotFound, errors.ConfirmationNotFound, errors.ConfirmationResolved, errors.ConfirmationTimeout),
-    errors.ConfirmationInterrupted,
+    errors.ConfirmationStale,
 )
 _TURN_ERRORS = (
     *(errors.IdempotencyKeyReused, errors.SessionNotFound, errors.ModelNotFound, errors.SessionBusy),
@@ -53,7 +53,8 @@ async def chat(
     turn_input = await (body or ChatRequest.model_validate({})).to_input(key, streaming=False)
     run = await until_disconnect(request, runs.start(conversation, turn_input))
     with run.subscribed():
-        return ChatResponse.of(run, await until_disconnect(request, run.collect()))
+        result = await until_disconnect(request, run.collect())
+        return ChatResponse.of(run.latest, result)
 
 
 @router.post("/stream", response_class=Response, responses=_STREAM | responses(*_TURN_ERRORS, *STORAGE_ERRORS))
@@ -99,16 +100,16 @@ async def get_run(session_id: str, runs: RunsDep) -> RunStatus:
 
 
 @router.get("/confirmations", response_model=PendingConfirmations, responses=responses(*_SESSION_ERRORS))
-async def list_confirmations(session_id: str, approvals: ApprovalsDep) -> dict[str, Any]:
-    """List the tool calls of a session that wait for approval, or waited when the server stopped."""
-    return {"confirmations": await approvals.confirmations(session_id)}
+async def list_confirmations(session_id: str, runs: RunsDep) -> dict[str, Any]:
+    """List the tool calls of a session that wait for approval."""
+    return {"confirmations": await runs.confirmations(session_id)}
 
 
 @router.post("/confirm-tool", responses=responses(*_DECISION_ERRORS, errors.ValidationFailed, errors.ServerLost))
-async def confirm_tool(session_id: str, body: ToolDecision, approvals: ApprovalsDep) -> ToolDecided:
+async def confirm_tool(session_id: str, body: ToolDecision, runs: RunsDep) -> ToolDecided:
     """Approve or deny a pending tool call."""
     decision = Decision(body.approved, body.arguments, body.reason, body.remember)
-    call = (await approvals.decide(session_id, body.confirmation_id, decision)).bound.call
+    _, call = await runs.decide(session_id, body.confirmation_id, decision)
     arguments = call.arguments if body.arguments is None else body.arguments
     return ToolDecided(
         confirmation_id=body.confirmation_id, approved=body.approved, tool_name=call.name, arguments=arguments
