@@ -124,7 +124,7 @@ class ApprovalService:
         """
         confirmation = self._undecided(session_id, confirmation_id)
         is_stale = decision.approved and await confirmation.is_stale()
-        bound = confirmation.bound if is_stale else await bind_decision(confirmation.bound, decision)
+        bound = await bind_decision(confirmation.bound, decision)
         confirmation = self._undecided(session_id, confirmation_id)  # meanwhile, it may have been decided or ended
         confirmation.bound = bound
         bound.call.progress.decided_by = "user"

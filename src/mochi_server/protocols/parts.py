@@ -239,7 +239,8 @@ class PartReader:
         return (TextEnd(),)
 
     def status(self, event: events.Status) -> _Parts:
-        return (Notice(event.type, asdict(event), is_transient=True),)
+        payload = {name: value for name, value in asdict(event).items() if value is not None}
+        return (Notice(event.type, payload, is_transient=True),)
 
     def warning(self, event: events.ContextCompacted | events.TurnWarning) -> _Parts:
         self._notices.append(notice := Notice(event.type, asdict(event)))

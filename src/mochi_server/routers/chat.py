@@ -87,13 +87,13 @@ async def resume_stream(
     return attach_response(await runs.find(session_id, run_id), run_id, number)
 
 
-@router.post("/stop", responses=responses(*_SESSION_ERRORS))
+@router.post("/stop", response_model_exclude_defaults=True, responses=responses(*_SESSION_ERRORS))
 async def stop_chat(session_id: str, runs: RunsDep) -> RunStatus:
     """Stop the running turn and store its partial answer. If no turn is running, do nothing."""
     return RunStatus.of(await runs.stop(session_id))
 
 
-@router.get("/run", responses=responses(*_SESSION_ERRORS))
+@router.get("/run", response_model_exclude_defaults=True, responses=responses(*_SESSION_ERRORS))
 async def get_run(session_id: str, runs: RunsDep) -> RunStatus:
     """Get the state of the running or most recent turn."""
     return RunStatus.of(await runs.find(session_id))

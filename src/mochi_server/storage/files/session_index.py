@@ -86,7 +86,8 @@ class SessionIndex:
             self._refresh(database)
             return dict(database.execute("SELECT session_id, due FROM sessions WHERE due IS NOT NULL"))
 
-        return self._run(find, use_file=use_file)
+        # Only a list creates the file.
+        return self._run(find, use_file=use_file and self._path.is_file() and not self._path.is_symlink())
 
     def _run(self, query: Callable[[sqlite3.Connection], _Result], *, use_file: bool) -> _Result:
         with self._lock:
