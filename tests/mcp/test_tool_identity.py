@@ -10,7 +10,7 @@ from mochi_stub import StubServer
 from tests.api.test_tools import PendingApproval
 from tests.mcp.test_servers import called
 from tests.support.agents import delegate, nested, write_agent
-from tests.support.api import Api
+from tests.support.api import Api, error_of
 from tests.support.instructions import calls, instruct, words
 from tests.support.mcp import by_hand, journal, write_mcp
 from tests.support.server import RunningServer

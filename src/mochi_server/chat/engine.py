@@ -15,14 +15,14 @@ from mochi_server import errors
 from mochi_server.chat.approvals import ApprovalService
 from mochi_server.chat.conversation import Conversation, Conversations, StorageRetry
 from mochi_server.chat.model_answerer import ModelAnswers
-from mochi_server.chat.parked import ParkedTurn, TurnParked
+from mochi_server.chat.parked import ParkedTurn, TurnParked, snapshot
 from mochi_server.chat.parking import ParkedTurns
 from mochi_server.chat.prompt import last_user_index
-from mochi_server.chat.run import Run
+from mochi_server.chat.run import EventLog, Run
 from mochi_server.chat.turn import PrepareAnswer, Turn, TurnResult, resolve_idempotent
 from mochi_server.chat.turn_input import TurnInput
 from mochi_server.chat.turn_writer import TurnWriter
-from mochi_server.errors import IdempotencyKeyReused, SessionTaken, ShuttingDown
+from mochi_server.errors import IdempotencyKeyReused, ServerLost, SessionTaken, ShuttingDown
 from mochi_server.events import ChatEvent, Done, Stopped, TurnError
 from mochi_server.services.summarization import SummarizationService
 from mochi_server.sessions.session import ChatSession
@@ -317,6 +317,18 @@ class RunRegistry:
         if run is None or not run.running:
             parked = self.parked.find(await self.store.load(session_id))
             return parked or run
+        return run
+
+    async def stored(self, session_id: str, run_id: str, number: int) -> Run:
+        """Return an ended run whose events are lost. Its events after event ``number`` contain what was stored."""
+        session = await self.store.load(session_id)
+        messages = session.history[(last_user_index(session.history) or 0) :]
+        log = EventLog.restored(snapshot(messages), number + 1)
+        run = Run(self.conversations.stored(session_id), TurnInput(), run_id, log=log)
+        last = messages[-1] if messages else None
+        is_complete = last is not None and last["role"] == "assistant" and not last.get("interrupted")
+        run.state = "completed" if is_complete else "failed"
+        run.publish([*([] if is_complete else [TurnError.of(ServerLost(session_id))]), Done(session_id)])
         return run
 
     async def stop(self, session_id: str) -> Run | None:

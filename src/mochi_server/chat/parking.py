@@ -83,7 +83,7 @@ class ParkedTurns:
     def find(self, session: ChatSession) -> Run | None:
         """Return the run of a session that is parked, or None."""
         record = ParkedTurn.of(session)
-        if record is None or record.state != "waiting":
+        if record is None:
             return None
         run = self._parked.get(session.session_id)
         if run is None or run.run_id != record.run_id or not run.is_parked:
@@ -91,7 +91,8 @@ class ParkedTurns:
             log = EventLog.restored(snapshot(turn_messages(session, record)), record.events)
             run = Run(conversation, record.input(), record.run_id, record.position, log=log, origin=record.origin)
             run.state = "waiting_for_approval"
-            run.publish([record.announcement()])
+            if record.state == "waiting":  # else the turn is about to continue
+                run.publish([record.announcement()])
             self._parked[session.session_id] = run
         return run
 

@@ -84,7 +84,10 @@ async def resume_stream(
     """Resume a stream: get the events of the running or most recent turn, from the beginning or after an event."""
     # An `EventSource` that reconnects updates only the header, not the query.
     run_id, number = parse_position(last_event_id, after)
-    return attach_response(await runs.find(session_id, run_id), run_id, number)
+    run = await runs.find(session_id, run_id)
+    if run is None and run_id is not None:
+        run = await runs.stored(session_id, run_id, number)
+    return attach_response(run, run_id, number)
 
 
 @router.post("/stop", response_model_exclude_defaults=True, responses=responses(*_SESSION_ERRORS))
