@@ -94,7 +94,7 @@ export interface paths {
         };
         /**
          * List confirmations
-         * @description List the tool calls of a session that wait for approval, or waited when the server stopped.
+         * @description List the tool calls of a session that wait for approval.
          */
         get: operations["list_confirmations"];
         put?: never;
@@ -2043,6 +2043,13 @@ export interface components {
              */
             if_busy?: "reject" | "wait";
             /**
+             * If Waiting
+             * @description While tool calls wait for approval: return 409, or deny them and send the message.
+             * @default reject
+             * @enum {string}
+             */
+            if_waiting?: "reject" | "deny";
+            /**
              * On Disconnect
              * @description `cancel` ends the turn when its last client disconnects. `continue` does not.
              * @default cancel
@@ -3603,7 +3610,7 @@ export interface components {
         };
         /**
          * PendingConfirmation
-         * @description A tool call that needs approval. If ``state`` is ``interrupted``, the server stopped before the call ran.
+         * @description A tool call that waits for approval.
          */
         PendingConfirmation: {
             /** Confirmation Id */
@@ -3620,9 +3627,9 @@ export interface components {
             agent_name?: string | null;
             /**
              * State
-             * @enum {string}
+             * @constant
              */
-            state: "waiting" | "interrupted";
+            state: "waiting";
         };
         /**
          * PendingConfirmations
@@ -3654,10 +3661,7 @@ export interface components {
              */
             content: string;
         };
-        /**
-         * PromptEntry
-         * @description Entry of the list of prompt files.
-         */
+        /** PromptEntry */
         PromptEntry: {
             /** Filename */
             filename: string;
@@ -4015,7 +4019,12 @@ export interface components {
              * State
              * @enum {string}
              */
-            state: "idle" | "running" | "completed" | "failed" | "stopped" | "cancelled";
+            state: "idle" | "running" | "waiting_for_approval" | "completed" | "failed" | "stopped" | "cancelled";
+            /**
+             * Continues
+             * @description ID of the run that waited for approval, if this run continues it.
+             */
+            continues?: string | null;
         };
         /**
          * SchemaFormat
@@ -4456,10 +4465,12 @@ export interface components {
          *     - `loading_model`: Ollama loads the model.
          *     - `processing_prompt`: Ollama evaluates the prompt.
          *     - `compacting`: the model summarizes the oldest turns.
+         *     - `continued`: a turn that waited for approval continues. `continues` is the ID of the run that waited.
          */
         Status: {
             state: string;
             elapsed: number;
+            continues: string | null;
         };
         /**
          * @description `status`: The turn waits for the model. `elapsed` is the time since the start of the turn, in seconds.
@@ -4468,6 +4479,7 @@ export interface components {
          *     - `loading_model`: Ollama loads the model.
          *     - `processing_prompt`: Ollama evaluates the prompt.
          *     - `compacting`: the model summarizes the oldest turns.
+         *     - `continued`: a turn that waited for approval continues. `continues` is the ID of the run that waited.
          */
         StatusEvent: {
             /**
@@ -6451,7 +6463,7 @@ export interface operations {
                     "application/json": components["schemas"]["ErrorEnvelope"];
                 };
             };
-            /** @description `CONFIRMATION_RESOLVED`, `CONFIRMATION_INTERRUPTED` */
+            /** @description `CONFIRMATION_RESOLVED`, `CONFIRMATION_STALE` */
             409: {
                 headers: {
                     [name: string]: unknown;
@@ -9951,7 +9963,7 @@ export interface operations {
                     "application/json": components["schemas"]["ErrorEnvelope"];
                 };
             };
-            /** @description `SESSION_BUSY`, `CONFIRMATION_INTERRUPTED`, `CONFIRMATION_RESOLVED`, `SESSION_CONFLICT`, `SESSION_TOO_NEW` */
+            /** @description `SESSION_BUSY`, `CONFIRMATION_STALE`, `CONFIRMATION_RESOLVED`, `SESSION_CONFLICT`, `SESSION_TOO_NEW` */
             409: {
                 headers: {
                     [name: string]: unknown;
@@ -10220,7 +10232,7 @@ export interface operations {
                     "application/json": components["schemas"]["ErrorEnvelope"];
                 };
             };
-            /** @description `SESSION_BUSY`, `CONFIRMATION_INTERRUPTED`, `CONFIRMATION_RESOLVED`, `SESSION_CONFLICT`, `SESSION_TOO_NEW` */
+            /** @description `SESSION_BUSY`, `CONFIRMATION_STALE`, `CONFIRMATION_RESOLVED`, `SESSION_CONFLICT`, `SESSION_TOO_NEW` */
             409: {
                 headers: {
                     [name: string]: unknown;
