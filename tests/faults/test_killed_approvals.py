@@ -125,7 +125,7 @@ def check(api: Api, turn: Turn) -> int:
 
 @pytest.mark.parametrize("store", ["files", "postgres"])
 def test_killed_servers_finish_turns_with_approvals(
-    request: pytest.FixtureRequest, stub: StubServer, tmp_path: Path, store: str
+    request: pytest.FixtureRequest, stub: StubServer, tmp_path: Path, store: str, record_property: Any
 ) -> None:
     write_tools(tmp_path, TOOLS)
     write_agent(tmp_path)
@@ -160,4 +160,4 @@ def test_killed_servers_finish_turns_with_approvals(
                 unknown += check(api, turn)
     noted = (tmp_path / "tools" / "notes.txt").read_text().split()
     assert len(noted) == len(set(noted)), "a call ran twice"
-    print(f"{store}: {ROUNDS // 2 or 1} kills, {unknown} calls with an unknown outcome")
+    record_property("unknown_outcomes", unknown)

@@ -16,7 +16,7 @@ from mochi_stub import StubServer
 from tests.faults.rounds import share
 from tests.faults.world import HANGING
 from tests.sessions.processes import DEADLINE
-from tests.support.api import Api, error_of
+from tests.support.api import Api
 from tests.support.instructions import calls, instruct, words
 from tests.support.process import Command
 from tests.support.stub import chats

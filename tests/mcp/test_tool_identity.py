@@ -122,7 +122,10 @@ def test_call_needs_a_new_approval_when_its_tool_has_another_source(api: Api, tm
         pending = PendingApproval(api, session_id, stream)
         write_tools(tmp_path, NOTE)
         api.ok(api.http.post("/tools/reload"))
-        assert error_of(pending.decide(approved=True, arguments={"text": "edited"}, remember="session")) == (409, "CONFIRMATION_STALE")
+        assert error_of(pending.decide(approved=True, arguments={"text": "edited"}, remember="session")) == (
+            409,
+            "CONFIRMATION_STALE",
+        )
         again = PendingApproval(api, session_id, stream)
         assert [event.data["code"] for event in again.received if event.type == "warning"] == ["TOOL_CHANGED"]
         assert again.received[-1].data["arguments"] == {"text": "edited"}

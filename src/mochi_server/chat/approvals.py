@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+import math
 import time
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field, replace
@@ -47,6 +48,7 @@ class Confirmation:
     stored: asyncio.Event = field(default_factory=asyncio.Event)  # set when the decision is durable
     parking: asyncio.Event = field(default_factory=asyncio.Event)  # set if the turn is to be parked now
     can_park: bool = False
+    expires_at: float | None = None  # Unix time in seconds, or None for no timeout
     is_parked: bool = False
 
     def to_dict(self) -> dict[str, Any]:
@@ -106,14 +108,14 @@ class ApprovalService:
             timeout = self.park_seconds if timeout is None else min(timeout, self.park_seconds)
         parking = asyncio.ensure_future(confirmation.parking.wait())
         try:
-            waiting = [confirmation.decision, parking] if can_park else [confirmation.decision]
+            waiting: list[asyncio.Future[Any]] = [confirmation.decision, *([parking] if can_park else ())]
             await asyncio.wait(waiting, timeout=timeout, return_when=asyncio.FIRST_COMPLETED)
         finally:
             parking.cancel()
         may_expire = timeout == self.timeout and not confirmation.parking.is_set()
         if can_park and not may_expire and not confirmation.decision.done():
             confirmation.is_parked = True
-            raise TurnParked
+            raise TurnParked(confirmation.expires_at or math.inf)
         return None if confirmation.decision.cancel() else confirmation.decision.result()
 
     async def decide(self, session_id: str, confirmation_id: str, decision: Decision) -> Confirmation:
@@ -187,8 +189,8 @@ class SessionApprover:
             if self.mark is not None:
                 run_id = journal.run.run_id if journal.run else ""
                 await self.mark({**confirmation.to_dict(), "run_id": run_id, "state": "waiting"})
-            expires_at = None if timeout is None else time.time() + timeout
-            await journal.request(confirmation.confirmation_id, bound, self.agent, expires_at)
+            confirmation.expires_at = None if timeout is None else time.time() + timeout
+            await journal.request(confirmation.confirmation_id, bound, self.agent, confirmation.expires_at)
         self.approvals.add(confirmation)
         if self.approvals.closed and durable:
             confirmation.parking.set()

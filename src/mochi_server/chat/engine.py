@@ -15,7 +15,7 @@ from mochi_server import errors
 from mochi_server.chat.approvals import ApprovalService
 from mochi_server.chat.conversation import Conversation, Conversations, StorageRetry
 from mochi_server.chat.model_answerer import ModelAnswers
-from mochi_server.chat.parked import ParkedTurn, TurnParked, snapshot
+from mochi_server.chat.parked import ParkedTurn, TurnJournal, TurnParked, snapshot
 from mochi_server.chat.parking import ParkedTurns
 from mochi_server.chat.prompt import last_user_index
 from mochi_server.chat.run import EventLog, Run
@@ -81,9 +81,8 @@ class ChatEngine:
             await turn.answerer.answer(session, writer, gate.publish)
             await writer.wait_until_stored()
             gate.publish([_result(turn, writer).completed()])
-        except TurnParked:
-            due = journal.record.due if journal is not None and journal.record is not None else 0
-            return replace(_result(turn, writer), parked_until=due)
+        except TurnParked as parked:
+            return replace(_result(turn, writer), parked_until=parked.due)
         except asyncio.CancelledError:
             cancelled = not writer.is_complete
             if writer.is_complete:
@@ -93,12 +92,17 @@ class ChatEngine:
         if cancelled or failure is not None:
             with suppress(asyncio.CancelledError):  # the partial turn is stored even if it is cancelled again
                 failure = await writer.interrupt(lambda: run.stopped) or failure
-        if journal is not None and not isinstance(run.abort_error, SessionTaken):
-            with suppress(asyncio.CancelledError, errors.MochiError):
-                await run_shielded(journal.clear())
+        await _end_journal(journal, run)
         if gate.error is not None:
             failure, cancelled = _as_mochi_error(gate.error, session.session_id), False
         return replace(_result(turn, writer), failure=failure, cancelled=cancelled)
+
+
+async def _end_journal(journal: TurnJournal | None, run: Run) -> None:
+    """Remove the record of a turn that has ended, unless another server has taken the session over."""
+    if journal is not None and not isinstance(run.abort_error, SessionTaken):
+        with suppress(asyncio.CancelledError, errors.MochiError):
+            await run_shielded(journal.clear())
 
 
 @dataclass

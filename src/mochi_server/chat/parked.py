@@ -28,7 +28,11 @@ logger = logging.getLogger(__name__)
 
 
 class TurnParked(Exception):
-    """Signal that ends the task of a turn that waits for approval. The session contains all that is needed later."""
+    """Signal that ends the task of a turn that waits for approval. It continues alone at the Unix time ``due``."""
+
+    def __init__(self, due: float) -> None:
+        super().__init__()
+        self.due = due
 
 
 @dataclass(frozen=True)

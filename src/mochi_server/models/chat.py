@@ -139,7 +139,7 @@ class RunStatus(BaseModel):
     @classmethod
     def of(cls, run: Run | None) -> "RunStatus":
         if run is None:
-            return cls(run_id=None, state="idle")
+            return cls(run_id=None, state="idle", continues=None)
         return cls(run_id=run.run_id, state=run.state, continues=run.continues)
 
 
