@@ -25,7 +25,7 @@ from tests.support.tools import write_tools
 from tests.support.waiting import until
 
 SETTINGS = {"summarization_enabled": False, "dynamic_context_window_enabled": False, "park_seconds": 0.2}
-DEADLINE_SECONDS = 20.0
+DEADLINE_SECONDS = 60.0
 KINDS = ["tool", "two", "agent", "mcp"]
 TOOLS = '''
     from pathlib import Path
