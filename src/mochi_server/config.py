@@ -149,6 +149,9 @@ class MochiServerSettings(BaseSettings):
     tool_confirmation_timeout_seconds: Seconds = Field(
         300, description="Approval timeout. Then the call is denied. `0` means no timeout."
     )
+    park_seconds: Seconds = Field(
+        30, description="How long a turn that waits for approval stays in memory. Its stored state waits on."
+    )
     max_agent_iterations: int = Field(50, ge=1, description="Limit of tool-call rounds in an agent's execution phase.")
 
     api_keys: CommaSeparated = Field(

@@ -73,7 +73,9 @@ class Services:
             on_lost=metrics.lost_threads.inc,
             on_refused=metrics.refused_calls.inc,
         )
-        self.approvals = ApprovalService(self.store, timeout=settings.tool_confirmation_timeout_seconds)
+        self.approvals = ApprovalService(
+            timeout=settings.tool_confirmation_timeout_seconds, park_seconds=settings.park_seconds
+        )
         agents = AgentDiscoveryService(agents_dir, settings.resolved(settings.agent_chats_dir))
         self.agents = AgentRegistry(agents, self.tools)
         selections = SelectionChecker(self.tools, self.agents.directory_agents)
@@ -104,14 +106,17 @@ class Services:
         models = ModelAnswers(
             *(gateway, self.tools, self.execution, self.approvals, agent_tools, limits, self.sessions),
             self.mcp.checks.check_answer,
+            tools_of_agent=self.agents.tools_of,
         )
         self.webhooks = WebhookService(self.stores.webhooks, settings.webhook_url, settings.webhook_secret)
         self._record_turn = partial(record_turn, metrics, trace_content=settings.trace_content)
         self.runs = RunRegistry(
             self.store,
-            ChatEngine(models.prepare, AgentAnswers(self.agents, agent_execution).prepare),
+            ChatEngine(models, AgentAnswers(self.agents, agent_execution).prepare),
             retry,
             self.summaries,
+            self.approvals,
+            self.conversations,
             gateway.prefetch_loaded,
             disconnect_grace=settings.disconnect_grace_seconds,
             shutdown_grace=settings.shutdown_grace_seconds,
@@ -132,6 +137,7 @@ class Services:
         await self.stores.open()
         await self.mcp.open()
         self.webhooks.open()
+        self.runs.parked.open(is_shared=self.stores.is_shared)
 
     async def check_ready(self) -> None:
         """Raise ``ShuttingDown`` or ``NotReady`` if the server cannot run or store new turns."""

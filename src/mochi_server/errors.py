@@ -61,6 +61,17 @@ class SessionBusy(MochiError):
     template = "Session {session_id!r} is busy: a turn is running. Wait, or use POST /api/v1/chat/{session_id}/stop."
     fields = ("session_id", "run_id")
 
+    @classmethod
+    def waiting(cls, session_id: str, run_id: str, confirmations: Sequence[dict[str, Any]]) -> "SessionBusy":
+        """Return the error for a session whose turn waits for approval."""
+        error = cls(session_id, run_id)
+        error.details["confirmations"] = list(confirmations)
+        error.message = (
+            f"Session {session_id!r} is busy: its turn waits for the approval of a tool call. Decide with POST "
+            f'/api/v1/chat/{session_id}/confirm-tool, or send "if_waiting": "deny" with the message.'
+        )
+        return error
+
 
 class SessionConflict(MochiError):
     code, status, cause = "SESSION_CONFLICT", 409, "Another request changed the session first."
@@ -240,11 +251,11 @@ class ConfirmationResolved(MochiError):
     fields = ("confirmation_id",)
 
 
-class ConfirmationInterrupted(MochiError):
-    code, status, cause = "CONFIRMATION_INTERRUPTED", 409, "The turn of the tool call ended before a decision."
+class ConfirmationStale(MochiError):
+    code, status, cause = "CONFIRMATION_STALE", 409, "The tool changed after the approval of its call was requested."
     template = (
-        "The server stopped while this tool call waited for approval, and the call did not run. "
-        "Answer the message again with POST /api/v1/chat/{{session_id}}/stream and no message."
+        "The tool changed after the approval was requested, and the call did not run. The server requests the approval "
+        "again: read GET /api/v1/chat/{{session_id}}/confirmations, and decide on the new confirmation ID."
     )
     fields = ("confirmation_id",)
 

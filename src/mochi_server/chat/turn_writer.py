@@ -3,7 +3,7 @@
 import asyncio
 import logging
 import time
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Awaitable, Callable, Collection, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from io import StringIO
@@ -210,6 +210,7 @@ class TurnWriter:
         self._initial_write: asyncio.Future[None] | None = None
         self._flush_timer: asyncio.TimerHandle | None = None
         self._flush: asyncio.Future[None] | None = None  # latest write of the partial answer
+        self.checkpoint: Callable[[], Awaitable[None]] | None = None  # stores the messages of a regenerated answer
         self.is_complete = False  # whether the answer that ends the turn is stored; a cancellation then comes too late
         self.stored: list[Message] = []  # messages that the turn has added, oldest first
         self.first_chunks: dict[str, float | None] = {}  # time to the first chunk of each answer, by message ID
@@ -230,6 +231,28 @@ class TurnWriter:
             history.prefix(self._answer_index), turn_start, turn_input.instructions
         )
         """``messages`` are the messages for the model. ``turn_start`` is the index of the user message to answer."""
+
+    @property
+    def position(self) -> int:
+        """Number of messages in the session before the answer of the turn."""
+        return self._answer_index
+
+    @property
+    def regeneration(self) -> str | None:
+        """Revision of the history whose end the new answer replaces, or None if the turn only appends messages."""
+        return self._revision
+
+    @property
+    def open_calls(self) -> list[ToolInvocation]:
+        return [call for call, outcome in self._open_calls.values() if outcome is None]
+
+    def resume(self, messages: Sequence[Message], outcomes: Sequence[ToolOutcome]) -> None:
+        """Continue a turn that has already added ``messages``. The session contains them, except a new answer."""
+        self.stored, self.outcomes = list(messages), list(outcomes)
+        if self._is_regeneration:
+            self.messages = self.messages.extended(messages)
+        else:
+            self._answer_index -= len(messages)
 
     def begin(self, images: Sequence[Image] = ()) -> "asyncio.Future[None] | None":
         """Begin to store the user message and its images. Return the write, or None if there is no new message."""
@@ -326,6 +349,8 @@ class TurnWriter:
         self.answer = None
         self.messages = self.messages.extended([message])
         self.stored.append(message)
+        if self._is_regeneration and not last and self.checkpoint is not None:
+            await self.checkpoint()
         self.is_complete = last
         if result_of is not None:
             del self._open_calls[result_of.index]
@@ -405,6 +430,8 @@ def tool_message(call: ToolInvocation, outcome: ToolOutcome) -> Message:
         message["images"] = [image.reference for image in outcome.images]
     if outcome.error_code is not None:
         message["error_code"] = outcome.error_code
+    if outcome.is_interrupted:
+        message["interrupted"] = True
     if outcome.call.arguments != call.arguments:
         message["arguments"] = outcome.call.arguments
     return message

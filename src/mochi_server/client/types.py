@@ -28,6 +28,7 @@ class TurnOptions(GenerationOptions, total=False):
 
     images: Sequence[Picture]
     if_busy: Literal["reject", "wait"]
+    if_waiting: Literal["reject", "deny"]
     on_disconnect: Literal["cancel", "continue"]
     background: bool
 

@@ -13,11 +13,10 @@ from urllib.parse import unquote
 import aiohttp
 from starlette.middleware import Middleware
 from starlette.requests import Request
-from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from mochi_server.constants import API_PREFIX, KEY_PATTERN
-from mochi_server.errors import ConfirmationInterrupted, MochiError, ServerLost, ShuttingDown, Unauthorized
+from mochi_server.errors import MochiError, ServerLost, ShuttingDown, Unauthorized
 from mochi_server.protocols import closing_body, load_protocols
 from mochi_server.sessions.session import is_session_id
 from mochi_server.storage.postgres.processes import SILENT_SECONDS, Peer, PeerDirectory, PeerGone
@@ -42,8 +41,6 @@ _COMPLETIONS = {protocol.prefix + path for protocol in _PROTOCOLS for path in pr
 _RESPONSE = re.compile(r"/v1/responses/resp_([0-9a-f]{10})_[0-9]+_([0-9a-f]{10})(/cancel)?/?")
 _SESSION = re.compile(rf"{API_PREFIX}/sessions/([0-9a-f]{{10}})/?")
 _RELOADS = {f"{API_PREFIX}/tools/reload", f"{API_PREFIX}/agents/reload"}
-_LATEST_RUN = {("GET", "stream"), ("GET", "run"), ("POST", "stop")}
-"""Methods and last path segments of the requests about the latest turn of a session."""
 _RUN_ID = re.compile(r"([0-9a-f]{10}):\d+")
 PEER_HEADER = "x-mochi-peer"
 """Header between servers: in a request the token of the sender, in a response the name of the process that responds."""
@@ -241,12 +238,7 @@ class ClusterMiddleware:
             return
 
     async def _forward(self, session_id: str, scope: Scope, receive: Receive, send: Send) -> None:
-        try:
-            peer = await self._responsible_peer(session_id, scope)
-        except PeerGone:
-            if scope["path"].rstrip("/").endswith("/stream"):  # an earlier turn is no substitute
-                return await Response(status_code=HTTPStatus.NO_CONTENT)(scope, receive, send)
-            return await self._app(scope, receive, send)  # the session has the state of the lost turn
+        peer = await self._responsible_peer(session_id, scope)
         if peer is None:
             return await self._call_app(scope, receive, send, session_id)
         content = await read_body(Request(scope, receive))
@@ -304,12 +296,10 @@ class ClusterMiddleware:
         if match := _RESPONSE.fullmatch(path):
             return await self._peers().owner_of(session_id, match[2])
         starts_turn = method == "POST" and path.endswith(("/ai-sdk", "/ag-ui"))  # or decides about a running turn
-        try:
-            return await self._peers().owner_of(session_id, position and position[1], starts_turn=starts_turn)
-        except PeerGone:
-            if (method, path.rpartition("/")[2]) in _LATEST_RUN:
-                raise
-            return None
+        for run_id in dict.fromkeys([position and position[1], None]):  # another server may continue the turn
+            with suppress(PeerGone):
+                return await self._peers().owner_of(session_id, run_id, starts_turn=starts_turn)
+        return None
 
     async def _delete(self, session_id: str, scope: Scope, receive: Receive, send: Send) -> None:
         responses: list[list[Message]] = []
@@ -325,6 +315,14 @@ class ClusterMiddleware:
         content = await read_body(Request(scope, receive))
         own, found = list[Message](), list[list[Message]]()
         own_scope = {**scope}
+        # The server at which the turn waits may have connected clients, which receive the rest of the turn.
+        with suppress(PeerGone):
+            if (owner := await self._peers().owner_of(session_id)) is not None:
+                (first,) = await self._request_all([owner], scope, content, session_id)
+                if first and not _is_unknown(first):
+                    for message in first:
+                        await send(message)
+                    return
         await self._app(own_scope, _replaying(content, receive), _into(own))
         if _is_unknown(own):
             others = await self._peers().peers_with_runs(session_id)
@@ -382,8 +380,7 @@ def _is_refusal(scope: Scope, message: Message) -> bool:
 
 def _is_unknown(response: list[Message]) -> bool:
     """Return whether ``response`` states that its server has no waiting tool call for the client's decision."""
-    body = b"".join(message.get("body", b"") for message in response)
-    return _status(response) == HTTPStatus.NOT_FOUND or f'"{ConfirmationInterrupted.code}"'.encode() in body
+    return _status(response) == HTTPStatus.NOT_FOUND
 
 
 def _status(response: list[Message]) -> int:

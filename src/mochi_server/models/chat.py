@@ -66,6 +66,9 @@ class ChatRequest(StrictBody, json_schema_extra={"examples": [{"message": "What 
     keep_alive: KeepAlive = None
     images: Images | None = Field(None, description="PNG, JPEG, WebP, GIF or BMP, as base64 or as data URLs.")
     if_busy: Literal["reject", "wait"] = Field("reject", description="While a turn runs: return 409, or wait.")
+    if_waiting: Literal["reject", "deny"] = Field(
+        "reject", description="While tool calls wait for approval: return 409, or deny them and send the message."
+    )
     on_disconnect: OnDisconnect = "cancel"
     background: bool = Field(False, description="Return 202 when the turn starts. The turn needs no client.")
     wait_for_confirmation: bool = Field(False, description="Without streaming: wait for approval of tool calls.")
@@ -83,6 +86,7 @@ class ChatRequest(StrictBody, json_schema_extra={"examples": [{"message": "What 
             change="regenerate" if self.message is None else "none",
             generation=GenerationOptions(self.think, self.options, self.format, self.keep_alive),
             if_busy=self.if_busy,
+            if_waiting=self.if_waiting,
             on_disconnect="continue" if self.background else self.on_disconnect,
             interactive=streaming or self.wait_for_confirmation or self.background,
             key=key,
@@ -137,12 +141,13 @@ class RunStatus(BaseModel):
     run_id: str | None
     state: Literal["idle", "running", "waiting_for_approval", "completed", "failed", "stopped", "cancelled"]
     answer_id: str | None = Field(description="ID of the answer's message, which may be partial.")
+    continues: str | None = Field(None, description="ID of the run that waited for approval, if this run continues it.")
 
     @classmethod
     def of(cls, run: Run, *, waits: bool = False) -> "RunStatus":
         """Return the status of a run. ``waits`` states whether a call of the session waits for approval."""
         state = "waiting_for_approval" if run.running and waits else run.state
-        return cls(run_id=run.run_id, state=state, answer_id=run.answer_id)
+        return cls(run_id=run.run_id, state=state, answer_id=run.answer_id, continues=run.continues)
 
     @classmethod
     def stored(cls, last_run: dict[str, Any] | None) -> "RunStatus":

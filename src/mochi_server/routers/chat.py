@@ -6,10 +6,9 @@ from fastapi import APIRouter, Request, Response
 from fastapi.responses import JSONResponse
 
 from mochi_server import errors
-from mochi_server.chat.approvals import ApprovalService
 from mochi_server.chat.engine import RunRegistry
 from mochi_server.chat.run import Run
-from mochi_server.dependencies import ApprovalsDep, ConversationDep, RunsDep
+from mochi_server.dependencies import ConversationDep, RunsDep
 from mochi_server.models.chat import (
     CHAT_EVENTS,
     AfterQuery,
@@ -37,7 +36,7 @@ _NO_EVENTS: Responses = {204: {"description": "There are no events after this po
 _SESSION_ERRORS = (errors.SessionNotFound, errors.SessionTooNew, errors.ServerLost)
 _DECISION_ERRORS = (
     *(errors.SessionNotFound, errors.ConfirmationNotFound, errors.ConfirmationResolved, errors.ConfirmationTimeout),
-    errors.ConfirmationInterrupted,
+    errors.ConfirmationStale,
 )
 _TURN_ERRORS = (
     *(errors.IdempotencyKeyReused, errors.SessionNotFound, errors.ModelNotFound, errors.SessionBusy),
@@ -65,9 +64,10 @@ async def chat(
     turn_input = await body.to_input(key, streaming=False)
     run = await until_disconnect(request, runs.start(conversation, turn_input))
     if body.background:
-        return JSONResponse(RunStatus.of(run).model_dump(), status_code=202)
+        return JSONResponse(RunStatus.of(run).model_dump(exclude_defaults=True), status_code=202)
     with run.subscribed():
-        return ChatResponse.of(run, await until_disconnect(request, run.collect()))
+        result = await until_disconnect(request, run.collect())
+        return ChatResponse.of(run.latest, result)
 
 
 @router.post("/stream", response_class=Response, responses=_STREAM | responses(*_TURN_ERRORS, *STORAGE_ERRORS))
@@ -97,42 +97,45 @@ async def resume_stream(
     """Resume a stream: get the events of the running or most recent turn, from the beginning or after an event."""
     # An `EventSource` that reconnects updates only the header, not the query.
     run_id, number = parse_position(last_event_id or after or "0")
-    return attach_response(await runs.find(session_id, run_id), run_id, number)
+    run = await runs.find(session_id, run_id)
+    if run is None and run_id is not None:
+        run = await runs.stored(session_id, run_id, number)
+    return attach_response(run, run_id, number)
 
 
-@router.post("/stop", responses=responses(*_SESSION_ERRORS))
-async def stop_chat(session_id: str, runs: RunsDep, approvals: ApprovalsDep) -> RunStatus:
+@router.post("/stop", response_model_exclude_defaults=True, responses=responses(*_SESSION_ERRORS))
+async def stop_chat(session_id: str, runs: RunsDep) -> RunStatus:
     """Stop the running turn and store its partial answer. If no turn is running, do nothing."""
     run = await runs.stop(session_id)
-    return RunStatus.of(run) if run is not None and run.stopped else await _status(session_id, run, runs, approvals)
+    return RunStatus.of(run) if run is not None and run.stopped else await _status(session_id, run, runs)
 
 
-@router.get("/run", responses=responses(*_SESSION_ERRORS))
-async def get_run(session_id: str, runs: RunsDep, approvals: ApprovalsDep) -> RunStatus:
+@router.get("/run", response_model_exclude_defaults=True, responses=responses(*_SESSION_ERRORS))
+async def get_run(session_id: str, runs: RunsDep) -> RunStatus:
     """Get the state of the running or most recent turn, also after a restart of the server."""
-    return await _status(session_id, await runs.find(session_id), runs, approvals)
+    return await _status(session_id, await runs.find(session_id), runs)
 
 
-async def _status(session_id: str, run: Run | None, runs: RunRegistry, approvals: ApprovalService) -> RunStatus:
+async def _status(session_id: str, run: Run | None, runs: RunRegistry) -> RunStatus:
     if run is None or not run.running:  # another server may have executed a later run
         last_run = (await runs.store.load(session_id)).metadata.last_run
         run = runs.cache.find(session_id)  # meanwhile, a turn may have started
         if run is None or (not run.running and last_run is not None and last_run["run_id"] != run.run_id):
             return RunStatus.stored(last_run)
-    return RunStatus.of(run, waits=bool(approvals.pending(session_id)))
+    return RunStatus.of(run, waits=bool(runs.approvals.pending(session_id)))
 
 
 @router.get("/confirmations", response_model=PendingConfirmations, responses=responses(*_SESSION_ERRORS))
-async def list_confirmations(session_id: str, approvals: ApprovalsDep) -> dict[str, Any]:
-    """List the tool calls of a session that wait for approval, or waited when the server stopped."""
-    return {"confirmations": await approvals.confirmations(session_id)}
+async def list_confirmations(session_id: str, runs: RunsDep) -> dict[str, Any]:
+    """List the tool calls of a session that wait for approval."""
+    return {"confirmations": await runs.confirmations(session_id)}
 
 
 @router.post("/confirm-tool", responses=responses(*_DECISION_ERRORS, errors.ValidationFailed, errors.ServerLost))
-async def confirm_tool(session_id: str, body: ToolDecision, approvals: ApprovalsDep) -> ToolDecided:
+async def confirm_tool(session_id: str, body: ToolDecision, runs: RunsDep) -> ToolDecided:
     """Approve or deny a pending tool call."""
     decision = Decision(body.approved, body.arguments, body.reason, body.remember)
-    call = (await approvals.decide(session_id, body.confirmation_id, decision)).bound.call
+    _, call = await runs.decide(session_id, body.confirmation_id, decision)
     arguments = call.arguments if body.arguments is None else body.arguments
     return ToolDecided(
         confirmation_id=body.confirmation_id, approved=body.approved, tool_name=call.name, arguments=arguments

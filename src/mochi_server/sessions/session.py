@@ -59,7 +59,7 @@ class SessionMetadata(SessionSettings):
     """Model that wrote the summary. ``summary_model`` is the model that the session selects for summaries."""
     compaction: dict[str, Any] | None = field(default=None, metadata=optional(dict))
     pending_approval: dict[str, Any] | None = field(default=None, metadata=optional(PendingApproval))
-    """Tool call of the running turn that waits for approval. It stays in the session if the server stops first."""
+    """Record of the last turn if it has requested an approval and has not ended. The turn continues after a crash."""
     last_run: dict[str, Any] | None = field(default=None, metadata=optional(LastRun))
     extra: dict[str, Any] = field(default_factory=dict)
 

@@ -1,5 +1,6 @@
 """Protocol of session stores, and the rules for changes and searches that all stores share."""
 
+import math
 import re
 import unicodedata
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
@@ -46,6 +47,14 @@ def approve_tool(tool: str) -> FieldChanges:
         return {"tool_settings": ToolSettings.model_validate(settings.model_dump() | {APPROVED: names})}
 
     return change
+
+
+def due_time(approval: Mapping[str, Any] | None) -> float | None:
+    """Return the Unix time at which a turn with this record continues without a decision, or None without a record."""
+    if approval is None:
+        return None
+    expires_at = approval.get("expires_at") if approval["state"] == "waiting" else 0
+    return float(expires_at) if isinstance(expires_at, int | float) else math.inf
 
 
 def normalized(session: ChatSession) -> ChatSession:
@@ -171,6 +180,10 @@ class SessionStore(Protocol):
     async def list(self, query: SessionQuery) -> SessionPage:
         """Return one page of the sessions that match ``query``, most recently changed first."""
 
+    async def parked(self) -> Mapping[str, float]:
+        """Return the IDs of the sessions with a turn to continue, and the Unix times at which it continues alone."""
+        return {}
+
     def hold(
         self, session_id: str, *, run_id: str | None = None, wait: bool = False
     ) -> AbstractAsyncContextManager[None]:
@@ -203,6 +216,7 @@ class Stores(Protocol):
     chats: SessionStore
     agents: SessionStore
     webhooks: WebhookOutbox
+    is_shared: bool = False  # whether other servers may use the same sessions
 
     @property
     def connected(self) -> bool:

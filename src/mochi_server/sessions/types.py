@@ -241,12 +241,11 @@ def optional(kind: Any, *, always_written: bool = False) -> dict[str, Any]:
 
 
 class PendingApproval(TypedDict):
-    """Tool call that waits for approval."""
+    """Record of a turn that has requested an approval. ``chat/parked.py`` describes all of its fields."""
 
     confirmation_id: str
-    tool_name: str
-    arguments: dict[str, Any]
-    call_index: int
+    run_id: str
+    state: Literal["waiting", "decided", "expired"]
 
 
 class LastRun(TypedDict):

@@ -129,7 +129,12 @@ class SessionRecord:
         return record
 
     def after_crash(self) -> "SessionRecord":
-        """Return a copy after crash recovery: the partial answer is stored, and each tool call has a result."""
+        """Return a copy after crash recovery: the partial answer is stored, and each tool call has a result.
+
+        A turn that has requested an approval continues after a crash, so that its calls stay without results.
+        """
+        if self.metadata.pending_approval is not None:
+            return self.with_partial(None) if self.partial is not None else self
         recovered = [] if self.partial is None else close_partial(self.partial)
         messages = with_missing_results(self.messages.extended(recovered) if recovered else self.messages)
         if messages is self.messages:

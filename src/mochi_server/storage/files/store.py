@@ -92,6 +92,7 @@ class FileSessionStore(SessionStore):
     patch = _in_thread(SessionDirectory.patch)
     flush = _in_thread(SessionDirectory.flush)
     delete = _in_thread(SessionDirectory.delete)
+    parked = _in_thread(SessionDirectory.parked)
     _list = _in_thread(SessionDirectory.list)
     _begin = _in_thread(SessionDirectory.begin)
     _save_logged = _in_thread(SessionDirectory.save_logged)

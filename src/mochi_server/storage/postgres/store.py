@@ -2,7 +2,7 @@
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
 from datetime import datetime, timezone
 from functools import wraps
@@ -55,6 +55,8 @@ ON CONFLICT (session) DO UPDATE SET body = excluded.body, position = excluded.po
 _LIST = f"""
 SELECT {_COLUMNS} FROM sessions s WHERE {{}}
 ORDER BY s.updated_at DESC, s.session_id LIMIT %(limit)s OFFSET %(offset)s"""
+_PARKED = f"""
+SELECT {_COLUMNS} FROM sessions s WHERE s.collection = %(collection)s AND s.metadata LIKE '%%"pending_approval"%%'"""
 _WITH_WORD = """
 AND (s.searched LIKE %(word{0})s OR s.key IN (SELECT m.session FROM messages m WHERE m.searched LIKE %(word{0})s))"""
 _NEXT_FENCE = "UPDATE sessions SET fence = fence + 1, run_id = %s WHERE key = %s"
@@ -216,6 +218,18 @@ class PostgresSessionStore(rules.SessionStore):
                 logger.warning("session omitted from the list: %s", error.message)
         return rules.SessionPage.of(entries, count[0] if count else 0)
 
+    async def parked(self) -> Mapping[str, float]:
+        values = {"collection": self._collection}
+        async with self._database.connection("find parked turns") as connection:
+            rows = await fetch_all(connection, _PARKED, values)
+        found = {}
+        for row in rows:
+            with suppress(errors.SessionTooNew):
+                metadata = SessionRow(*row).metadata()
+                if (due := rules.due_time(metadata.pending_approval)) is not None:
+                    found[metadata.session_id] = due
+        return found
+
     @asynccontextmanager
     async def hold(self, session_id: str, *, run_id: str | None = None, wait: bool = False) -> AsyncIterator[None]:
         self._parameters(session_id)  # raises SessionNotFound
@@ -239,7 +253,7 @@ class PostgresSessionStore(rules.SessionStore):
         with suppress(errors.SessionNotFound):
             async with self._row_for_update(session_id) as (connection, head):
                 row = await fetch_one(connection, _READ, self._parameters(session_id, change=0))
-                if row is None or row[-3] is not None:
+                if row is None or row[-3] is not None or head.metadata().pending_approval is not None:
                     return
                 history = History.of(decode(body.encode()) for body in row[-1] or [])
                 if (complete := with_missing_results(history)) is not history:
@@ -320,6 +334,8 @@ class PostgresSessionStore(rules.SessionStore):
             lock = self.locked_sessions.get(session_id)
             if lock is not None and (lock.key, lock.fence) != (head.key, head.fence):
                 raise errors.SessionTaken(session_id)
+            if partial is not None and head.metadata().pending_approval is not None:
+                partial = None  # the parked turn continues
             if partial is not None and (is_new_lock or await self._is_abandoned(connection, session_id)):
                 recovered = close_partial(decode(partial.encode()))
                 head = await row_mapping.replace_tail(connection, head, position, recovered, touch=False)
@@ -340,6 +356,8 @@ class PostgresSessionStore(rules.SessionStore):
                 if history is None:
                     continue
                 self._histories.put(session_id, history, history.memory)
+                if head.metadata().pending_approval is not None:
+                    return head, history, False
                 if partial is None:
                     return head, history, with_missing_results(history.messages) is not history.messages
                 return head, history, await self._is_abandoned(connection, session_id)

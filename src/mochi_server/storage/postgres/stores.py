@@ -21,6 +21,8 @@ _CLEAN_UP_SECONDS = 2.0
 class PostgresStores(Stores):
     """``Stores`` in one PostgreSQL database."""
 
+    is_shared = True
+
     def __init__(self, url: str, own_url: str = "") -> None:
         """``own_url`` is the address at which other servers reach this process (see ``ServerProcess``)."""
         self._database = Database(url)

@@ -1,0 +1,308 @@
+"""Parked turns: they wait for approval in their stored session, and continue after a decision, a timeout or a crash."""
+
+import asyncio
+import logging
+import time
+from contextlib import AsyncExitStack
+from dataclasses import asdict, dataclass, field, replace
+from typing import TYPE_CHECKING, Any
+from weakref import WeakValueDictionary
+
+from mochi_server import errors
+from mochi_server.chat.approvals import ApprovalService, bind_decision, new_confirmation_id
+from mochi_server.chat.conversation import Conversations
+from mochi_server.chat.parked import ParkedTurn, fingerprint, open_calls, snapshot, stored_outcomes, turn_messages
+from mochi_server.chat.run import EventLog, Run
+from mochi_server.chat.turn_writer import tool_message
+from mochi_server.constants import AGENT_TOOL
+from mochi_server.events import (
+    AgentStart,
+    AgentToolCalled,
+    AgentToolResult,
+    ChatEvent,
+    Done,
+    Status,
+    Stopped,
+    ToolCalled,
+)
+from mochi_server.sessions.session import ChatSession
+from mochi_server.sessions.types import Message
+from mochi_server.tools.discovery import Tool
+from mochi_server.tools.schema import InvalidArguments
+from mochi_server.tools.toolbox import BoundCall, Decision, ToolInvocation, changed_warning, failed
+from mochi_server.util.clock import new_id
+from mochi_server.util.tasks import cancel_and_wait
+
+if TYPE_CHECKING:
+    from mochi_server.chat.engine import RunRegistry
+
+SCAN_SECONDS = 3.0
+"""Interval at which the servers of a database look for turns whose server died."""
+_RETRY_SECONDS, _RETRIES = 0.1, 50
+_DENIED = "The user denied this call."
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(eq=False)
+class ParkedTurns:
+    """Registry of the parked turns. Clients that stay connected to one keep its run in memory."""
+
+    runs: "RunRegistry"
+    approvals: ApprovalService
+    conversations: Conversations
+    _parked: WeakValueDictionary[str, Run] = field(default_factory=WeakValueDictionary)  # by session ID
+    _locks: WeakValueDictionary[str, asyncio.Lock] = field(default_factory=WeakValueDictionary)
+    _timers: dict[str, asyncio.TimerHandle] = field(default_factory=dict)
+    _tasks: set[asyncio.Task[None]] = field(default_factory=set)
+
+    def open(self, *, is_shared: bool) -> None:
+        """Continue the turns that a crash has interrupted, and start the timers of the others, in the background."""
+        self._spawn(self._scan(is_shared=is_shared))
+
+    async def aclose(self) -> None:
+        self.release_clients()
+        for timer in self._timers.values():
+            timer.cancel()
+        self._timers.clear()
+        await cancel_and_wait([*self._tasks])
+
+    def release_clients(self) -> None:
+        """End the streams of parked turns for a shutdown. The clients resume them at the next server."""
+        for run in list(self._parked.values()):
+            run.unpark()
+
+    def add(self, run: Run, due: float) -> None:
+        """Add a run whose turn has been parked. The turn continues without a decision at the Unix time ``due``."""
+        self._parked[run.session_id] = run
+        if self.runs.shutdown.is_set():
+            run.unpark()
+        else:
+            self._schedule(run.session_id, due)
+
+    def find(self, session: ChatSession) -> Run | None:
+        """Return the run of a session that is parked, or None."""
+        record = ParkedTurn.of(session)
+        if record is None:
+            return None
+        run = self._parked.get(session.session_id)
+        if run is None or run.run_id != record.run_id or not run.is_parked:
+            conversation = self.conversations.stored(session.session_id)
+            log = EventLog.restored(snapshot(turn_messages(session, record)), record.events)
+            run = Run(conversation, record.input(), record.run_id, record.position, log=log, origin=record.origin)
+            run.state = "waiting_for_approval"
+            if record.state == "waiting":  # else the turn is about to continue
+                run.publish([record.announcement()])
+            self._parked[session.session_id] = run
+        return run
+
+    async def decide(self, session_id: str, confirmation_id: str, decision: Decision) -> tuple[Run, ToolInvocation]:
+        """Continue a parked turn with the decision. Return its new run and the decided call.
+
+        Raises ``SessionNotFound``, ``ConfirmationNotFound``, ``ConfirmationResolved``, ``ConfirmationTimeout``,
+        ``ConfirmationStale`` and ``ValidationFailed``.
+        """
+        async with self._locks.setdefault(session_id, asyncio.Lock()):
+            for _ in range(_RETRIES):
+                try:
+                    return await self._decide(session_id, confirmation_id, decision)
+                except errors.SessionBusy:  # the turn is being parked, or another server decides
+                    await self._undecided(session_id, confirmation_id)
+                await asyncio.sleep(_RETRY_SECONDS)
+        raise errors.ConfirmationNotFound(confirmation_id)
+
+    async def _decide(self, session_id: str, confirmation_id: str, decision: Decision) -> tuple[Run, ToolInvocation]:
+        run_id = new_id()
+        async with AsyncExitStack() as locks:
+            await locks.enter_async_context(self.runs.store.hold(session_id, run_id=run_id))
+            session, record = await self._undecided(session_id, confirmation_id)
+            tool = await self.runs.engine.models.find_tool(session, record)
+            call = ToolInvocation(record.call_index, "", record.tool_name, record.arguments)
+            if decision.approved and tool is not None:
+                if fingerprint(tool) != record.fingerprint:
+                    await self._announce_again(session, record, tool)
+                    raise errors.ConfirmationStale(confirmation_id)
+                call = await _edited(call, tool, decision)
+            record = replace(record, state="decided", decision=decision)
+            run = await self._continue(session, record, run_id, locks)
+        self.approvals.ended(session_id, confirmation_id, errors.ConfirmationResolved)
+        return run, call
+
+    async def _undecided(self, session_id: str, confirmation_id: str) -> tuple[ChatSession, ParkedTurn]:
+        session = await self.runs.store.load(session_id)
+        record = ParkedTurn.of(session)
+        if record is None or record.confirmation_id != confirmation_id:
+            raise errors.ConfirmationNotFound(confirmation_id)
+        if record.state == "decided":
+            raise errors.ConfirmationResolved(confirmation_id)
+        if record.state == "expired" or record.due <= time.time():
+            raise errors.ConfirmationTimeout(confirmation_id)
+        return session, record
+
+    async def deny(self, session_id: str) -> Run | None:
+        """Deny the calls of a turn that waits for approval and end the turn. Return its run, or None if none waits."""
+        live = self.runs.cache.find(session_id)
+        if live is not None and live.task is not None and self.approvals.park(session_id):
+            await asyncio.wait([live.task])
+        session = await self.runs.store.load(session_id)
+        if (run := self.find(session)) is None:
+            return None
+        async with self.runs.store.hold(session_id):
+            session = await self.runs.store.load(session_id)
+            record = ParkedTurn.of(session)
+            if record is None or record.state != "waiting":
+                return None
+            await self._store_denied(session, record)
+        self._forget(session_id)
+        self.approvals.ended(session_id, record.confirmation_id, errors.ConfirmationResolved)
+        run.state, run.stopped = "stopped", True
+        run.publish([Stopped(None), Done(session_id)])
+        run.unpark()
+        self.runs.cache.add(run)
+        self.runs.cache.retain(run)
+        return run
+
+    def abandon(self, session_id: str) -> None:
+        """End the streams of a session that is being deleted."""
+        self._forget(session_id)
+        if (run := self._parked.pop(session_id, None)) is not None:
+            run.state = "stopped"
+            run.publish([Done(session_id)])
+            run.unpark()
+
+    async def _store_denied(self, session: ChatSession, record: ParkedTurn) -> None:
+        calls = open_calls(turn_messages(session, record), record.defects)
+        denials = [failed(call, _DENIED, errors.ToolExecutionDenied.code, "user") for call in calls]
+        results = [tool_message(call, denial) for call, denial in zip(calls, denials, strict=True)]
+        if record.revision is None and results:
+            await self.runs.store.append(session.session_id, results)
+        await self.runs.store.patch(session.session_id, {"pending_approval": None})
+        if record.agent is not None:
+            await self.conversations.agent_chats.patch(record.agent.session_id, {"pending_approval": None})
+
+    async def _announce_again(self, session: ChatSession, record: ParkedTurn, tool: Tool) -> None:
+        again = replace(
+            record, confirmation_id=new_confirmation_id(), fingerprint=fingerprint(tool), source=tool.source
+        )
+        run = self.find(session)
+        self.approvals.ended(session.session_id, record.confirmation_id, errors.ConfirmationStale)
+        if run is not None:
+            again = replace(again, events=run.log.last + 1)
+        await self.runs.store.patch(session.session_id, {"pending_approval": again.to_dict()})
+        if run is not None:
+            run.publish([changed_warning(record.tool_name), again.announcement()])
+
+    async def _continue(self, session: ChatSession, record: ParkedTurn, run_id: str, locks: AsyncExitStack) -> Run:
+        """Start a run that continues a parked turn with ``record``, and hand its clients over. Return the run."""
+        runs, session_id, continues = self.runs, session.session_id, record.run_id
+        record = replace(record, run_id=run_id)
+        turn = await runs.engine.prepare_parked(self.conversations.stored(session_id), session, record)
+        events = await self._prelude(session, record)
+        await runs.store.patch(session_id, {"pending_approval": record.to_dict()})
+        run = runs.new_run(turn, run_id)
+        run.continues, run.origin = continues, record.origin
+        run.publish([*events, Status("continued", 0, continues)])
+        run.continued_after = len(events)
+        self._forget(session_id)
+        old = self._parked.pop(session_id, None)
+        runs.launch(run, turn, locks.pop_all())
+        if old is not None:
+            old.unpark(run)
+        return run
+
+    async def _prelude(self, session: ChatSession, record: ParkedTurn) -> list[ChatEvent]:
+        """Return the events that describe the turn until now, for clients that did not receive its first run."""
+        messages = turn_messages(session, record)
+        events: list[ChatEvent] = [snapshot(messages)]
+        for outcome in stored_outcomes(messages):
+            if outcome.call.name != AGENT_TOOL:
+                events += [ToolCalled(outcome.call.name, outcome.call.arguments, outcome.call.index), outcome.event()]
+        calls, agent = open_calls(messages, {}), record.agent
+        if agent is None:
+            waiting = [call for call in calls if call.index == record.call_index]
+            return [*events, *(ToolCalled(call.name, call.arguments, call.index) for call in waiting)]
+        if all(call.id != agent.parent_call_id for call in calls):
+            return events
+        events.append(AgentStart(agent.name, agent.instruction, agent.session_id, agent.parent_call_id))
+        inner = await self._agent_messages(agent.session_id, agent.start)
+        ids: dict[str, Any] = {"agent_session_id": agent.session_id, "parent_call_id": agent.parent_call_id}
+        for outcome in stored_outcomes(inner):
+            made = outcome.call
+            events.append(AgentToolCalled(agent.name, made.name, made.arguments, made.index, **ids))
+            events.append(AgentToolResult(agent.name, **asdict(outcome.event()), **ids))
+        waiting = [call for call in open_calls(inner, {}) if call.index == record.call_index]
+        return [*events, *(AgentToolCalled(agent.name, c.name, c.arguments, c.index, **ids) for c in waiting)]
+
+    async def _agent_messages(self, session_id: str, start: int) -> list[Message]:
+        try:
+            return list((await self.conversations.agent_chats.load(session_id)).history[start + 1 :])
+        except errors.SessionNotFound:
+            return []
+
+    def _schedule(self, session_id: str, due: float) -> None:
+        if due == float("inf"):
+            return
+        self._forget(session_id)
+        delay = max(0.0, due - time.time())
+        start = lambda: self._spawn(self._continue_alone(session_id))  # noqa: E731
+        self._timers[session_id] = asyncio.get_running_loop().call_later(delay, start)
+
+    def _forget(self, session_id: str) -> None:
+        if (timer := self._timers.pop(session_id, None)) is not None:
+            timer.cancel()
+
+    def _spawn(self, work: Any) -> None:
+        task = asyncio.get_running_loop().create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def _continue_alone(self, session_id: str) -> None:
+        """Continue a turn whose approval has expired, or whose server died after the decision."""
+        self._timers.pop(session_id, None)
+        run_id = new_id()
+        try:
+            async with self._locks.setdefault(session_id, asyncio.Lock()), AsyncExitStack() as locks:
+                await locks.enter_async_context(self.runs.store.hold(session_id, run_id=run_id))
+                session = await self.runs.store.load(session_id)
+                record = ParkedTurn.of(session)
+                if record is None or self.runs.shutdown.is_set():
+                    return await self._discard_unreadable(session)
+                if record.due > time.time():
+                    return self._schedule(session_id, record.due)
+                if record.state == "waiting":
+                    record = replace(record, state="expired")
+                    self.approvals.ended(session_id, record.confirmation_id, errors.ConfirmationTimeout)
+                await self._continue(session, record, run_id, locks)
+        except (errors.SessionBusy, errors.SessionNotFound):
+            return None  # another server continues the turn, or the session was deleted
+        except errors.MochiError as error:
+            logger.warning("parked turn not continued session_id=%s: %s", session_id, error.message)
+        return None
+
+    async def _discard_unreadable(self, session: ChatSession) -> None:
+        if session.metadata.pending_approval is not None and ParkedTurn.of(session) is None:
+            await self.runs.store.patch(session.session_id, {"pending_approval": None})
+
+    async def _scan(self, *, is_shared: bool) -> None:
+        """Schedule all parked turns of the store. A shared store is scanned again, because other servers may die."""
+        while True:
+            try:
+                for session_id, due in (await self.runs.store.parked()).items():
+                    # The server at which a turn waits continues it first, because it may have connected clients.
+                    later = SCAN_SECONDS if is_shared and due else 0
+                    if session_id not in self._timers:
+                        self._schedule(session_id, due + later)
+            except errors.MochiError as error:
+                logger.warning("parked turns not found: %s", error.message)
+            if not is_shared:
+                return
+            await asyncio.sleep(SCAN_SECONDS)
+
+
+async def _edited(call: ToolInvocation, tool: Tool, decision: Decision) -> ToolInvocation:
+    """Return the call with the arguments of the decision. Raises ``ValidationFailed`` if they are invalid."""
+    try:
+        bound = BoundCall(call, tool, await call.bind(tool.schema))
+    except InvalidArguments:
+        return call  # the model receives the reason
+    return (await bind_decision(bound, decision)).call
