@@ -68,7 +68,7 @@ class ChatEngine:
             session = await turn.answerer.begin(turn.session)
         except errors.MochiError as error:
             return TurnResult(failure=error)
-        writer = TurnWriter(turn.conversation, session, turn.input, run.run_id)
+        writer = TurnWriter(turn.conversation, session, turn.input, run)
         write = writer.begin(turn.input.images)
         gate = _EventGate(run, buffered=None if write is None else [])
         if write is not None:
@@ -333,16 +333,25 @@ class RunRegistry:
             return parked or run
         return run
 
-    async def stored(self, session_id: str, run_id: str, number: int) -> Run:
-        """Return an ended run whose events are lost. Its events after event ``number`` contain what was stored."""
+    async def stored(self, session_id: str, run_id: str, number: int = 0) -> Run | None:
+        """Return the latest run of a session if ``run_id`` is a run of its turn, although its events are lost.
+
+        The events after event ``number`` contain what was stored of the turn, and its end.
+        """
         session = await self.store.load(session_id)
-        messages = session.history[(last_user_index(session.history) or 0) :]
-        log = EventLog.restored(snapshot(messages), number + 1)
-        run = Run(self.conversations.stored(session_id), TurnInput(), run_id, log=log)
-        last = messages[-1] if messages else None
-        is_complete = last is not None and last["role"] == "assistant" and not last.get("interrupted")
-        run.state = "completed" if is_complete else "failed"
-        run.publish([*([] if is_complete else [TurnError.of(ServerLost(session_id))]), Done(session_id)])
+        last_run = session.metadata.last_run
+        if last_run is None or run_id not in (last_run["run_id"], *last_run.get("earlier", ())):
+            return None
+        result = TurnResult(session.history[(last_user_index(session.history) or 0) + 1 :])
+        if last_run["state"] == "running" and result.partial_id is None and _is_answered(result):
+            result = TurnResult()  # the run has stored nothing of its new answer
+        log = EventLog.restored(snapshot(result.stored), number + 1)
+        run = Run(self.conversations.stored(session_id), TurnInput(), run_id, log=log, result=result)
+        run.state = last_run["state"].replace("running", "failed")
+        ending: dict[str, ChatEvent] = {"stopped": Stopped(result.partial_id)}
+        if run.state == "completed" and result.answer is not None:
+            ending["completed"] = result.completed()
+        run.publish([ending.get(run.state, TurnError.of(ServerLost(session_id))), Done(session_id)])
         return run
 
     async def stop(self, session_id: str) -> Run | None:
@@ -429,6 +438,10 @@ class RunRegistry:
         """Raise ``ShuttingDown`` if this server is shutting down."""
         if self.shutdown.is_set():
             raise ShuttingDown
+
+
+def _is_answered(result: TurnResult) -> bool:
+    return bool(result.stored) and result.stored[-1]["role"] == "assistant"
 
 
 async def stop_run(run: Run | None) -> None:

@@ -57,7 +57,7 @@ class ParkedTurn:
     agent_name: str | None
     call_key: str
     run_id: str
-    origin: str  # ID of the first run of the turn
+    earlier: list[str]  # IDs of the runs of the turn before this run, the first run first
     requested_at: float  # Unix time in seconds
     expires_at: float | None
     fingerprint: str
@@ -218,7 +218,7 @@ class TurnJournal:
                 agent.name if agent else None,
                 call_key(call, agent),
                 run.run_id,
-                run.origin,
+                list(run.earlier),
                 requested_at=time.time(),
                 expires_at=expires_at,
                 fingerprint=fingerprint(bound.tool),

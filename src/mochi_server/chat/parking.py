@@ -89,7 +89,7 @@ class ParkedTurns:
         if run is None or run.run_id != record.run_id or not run.is_parked:
             conversation = self.conversations.stored(session.session_id)
             log = EventLog.restored(snapshot(turn_messages(session, record)), record.events)
-            run = Run(conversation, record.input(), record.run_id, record.position, log=log, origin=record.origin)
+            run = Run(conversation, record.input(), record.run_id, record.position, log=log, earlier=record.earlier)
             run.state = "waiting_for_approval"
             if record.state == "waiting":  # else the turn is about to continue
                 run.publish([record.announcement()])
@@ -194,14 +194,14 @@ class ParkedTurns:
 
     async def _continue(self, session: ChatSession, record: ParkedTurn, run_id: str, locks: AsyncExitStack) -> Run:
         """Start a run that continues a parked turn with ``record``, and hand its clients over. Return the run."""
-        runs, session_id, continues = self.runs, session.session_id, record.run_id
-        record = replace(record, run_id=run_id)
+        runs, session_id = self.runs, session.session_id
+        record = replace(record, run_id=run_id, earlier=[*record.earlier, record.run_id])
         turn = await runs.engine.prepare_parked(self.conversations.stored(session_id), session, record)
         events = await self._prelude(session, record)
         await runs.store.patch(session_id, {"pending_approval": record.to_dict()})
         run = runs.new_run(turn, run_id)
-        run.continues, run.origin = continues, record.origin
-        run.publish([*events, Status("continued", 0, continues)])
+        run.earlier = record.earlier
+        run.publish([*events, Status("continued", 0, run.continues)])
         run.continued_after = len(events)
         self._forget(session_id)
         old = self._parked.pop(session_id, None)

@@ -152,8 +152,7 @@ class Run:
     began: float = field(default_factory=time.monotonic)
     subscribers: int = 0  # number of clients that receive the events of the run or wait for its result
     suspended: bool = False  # whether the run waits without a subscriber for the decision on a tool call
-    continues: str | None = None  # ID of the parked run that this run continues
-    origin: str = ""  # ID of the first run of the turn
+    earlier: Sequence[str] = ()  # IDs of the parked runs whose turn this run continues, the first run first
     continued_by: "Run | None" = None  # run that continues this run, after it was parked
     continued_after: int = 0  # number of the last event that repeats events of the run before
     leave: Callable[["Run"], None] = field(default=lambda run: run.cancel())  # called after the last client has left
@@ -164,12 +163,23 @@ class Run:
     _forwarders: "set[_Forwarder]" = field(default_factory=set)
     _unparked: asyncio.Event = field(default_factory=asyncio.Event)
 
-    def __post_init__(self) -> None:
-        self.origin = self.origin or self.run_id
-
     @property
     def session_id(self) -> str:
         return self.conversation.session_id
+
+    @property
+    def origin(self) -> str:
+        """ID of the first run of the turn."""
+        return (*self.earlier, self.run_id)[0]
+
+    @property
+    def continues(self) -> str | None:
+        """ID of the parked run that this run continues, or None."""
+        return self.earlier[-1] if self.earlier else None
+
+    def stored_state(self, state: str, answer_id: str | None = None) -> dict[str, Any]:
+        """Return the state of the run as the ``last_run`` of its session."""
+        return {"run_id": self.run_id, "state": state, "answer_id": answer_id, "earlier": list(self.earlier)}
 
     @property
     def running(self) -> bool:

@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable, Collection, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from io import StringIO
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import orjson
 
@@ -26,6 +26,9 @@ from mochi_server.tools.schema import TOO_DEEP
 from mochi_server.tools.toolbox import ToolInvocation, ToolOutcome, failed
 from mochi_server.util.clock import new_id, now
 from mochi_server.util.tasks import run_shielded
+
+if TYPE_CHECKING:
+    from mochi_server.chat.run import Run
 
 _COUNTERS = (
     "eval_count",
@@ -197,10 +200,10 @@ class TurnWriter:
     """Writer of the messages of one turn. A regenerated answer replaces the old answer when it is complete."""
 
     def __init__(
-        self, conversation: Conversation, session: ChatSession, turn_input: TurnInput, run_id: str | None = None
+        self, conversation: Conversation, session: ChatSession, turn_input: TurnInput, run: "Run | None" = None
     ) -> None:
-        """``run_id`` is the run whose state is stored with the messages, or None for an agent inside a run."""
-        self._run_id = run_id
+        """The state of ``run`` is stored with the messages. It is None for an agent inside a run."""
+        self._run = run
         self.conversation = conversation
         self._store = conversation.store
         self._session_id = session.session_id
@@ -255,10 +258,13 @@ class TurnWriter:
             self._answer_index -= len(messages)
 
     def begin(self, images: Sequence[Image] = ()) -> "asyncio.Future[None] | None":
-        """Begin to store the user message and its images. Return the write, or None if there is no new message."""
+        """Begin to store the run, the user message and its images. Return the write, or None if there is none."""
+        last_run = self._last_run("running")
         if self._new_messages:
-            write = self._append(self._new_messages, images=images, last_run=self._last_run("running"))
+            write = self._append(self._new_messages, images=images, last_run=last_run)
             self._initial_write = asyncio.ensure_future(write)
+        elif last_run is not None:
+            self._initial_write = asyncio.ensure_future(self.conversation.patch({"last_run": last_run}))
         return self._initial_write
 
     async def wait_until_stored(self) -> None:
@@ -364,7 +370,7 @@ class TurnWriter:
 
     def _last_run(self, state: str, answer: Message | None = None) -> dict[str, Any] | None:
         answer_id = None if answer is None else answer["message_id"]
-        return None if self._run_id is None else {"run_id": self._run_id, "state": state, "answer_id": answer_id}
+        return None if self._run is None else self._run.stored_state(state, answer_id)
 
     async def _append(self, messages: Sequence[Message], **options: Any) -> None:
         await self.conversation.retry.run(lambda: self._store.append(self._session_id, messages, **options))

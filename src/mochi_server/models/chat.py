@@ -154,7 +154,8 @@ class RunStatus(BaseModel):
         """Return the stored status of a run that has ended. A stored ``running`` means that its server has died."""
         if last_run is None:
             return cls(run_id=None, state="idle", answer_id=None)
-        return cls.model_validate({**last_run, "state": last_run["state"].replace("running", "failed")})
+        state, earlier = last_run["state"].replace("running", "failed"), last_run.get("earlier") or [None]
+        return cls.model_validate({**last_run, "state": state, "continues": earlier[-1]})
 
 
 CHAT_EVENTS = EventUnion(

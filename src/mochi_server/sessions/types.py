@@ -254,6 +254,7 @@ class LastRun(TypedDict):
     run_id: str
     state: Literal["running", "completed", "failed", "stopped", "cancelled"]
     answer_id: str | None  # ID of the answer's message
+    earlier: NotRequired[list[str]]  # IDs of the earlier runs of the same turn
 
 
 @dataclass(kw_only=True)
