@@ -70,7 +70,7 @@ def test_lost_run_has_a_snapshot_an_error_and_an_end(start: Start) -> None:
         last_id = kill_during(server, api, session_id, None)
     with Api(start().url) as api:
         events = reconnect(api, session_id, last_id)
-        assert [(event.type, event.data.get("content")) for event in events][0] == ("snapshot", "")
+        assert next((event.type, event.data.get("content")) for event in events) == ("snapshot", "")
         assert [event.type for event in events][1:] == ["error", "done"]
         unknown = {"Last-Event-ID": "0123456789:3"}
         assert api.http.get(f"/chat/{session_id}/stream", headers=unknown).status_code == 204

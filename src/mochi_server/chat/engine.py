@@ -31,6 +31,8 @@ from mochi_server.tools.toolbox import Decision, ToolInvocation
 from mochi_server.util.clock import new_id
 from mochi_server.util.tasks import run_shielded
 
+_LOST_EVENTS = 1 << 30  # number of the snapshot of a run whose events are lost; later than that of any event
+
 logger = logging.getLogger(__name__)
 
 
@@ -326,33 +328,24 @@ class RunRegistry:
         return live or (record.waiting() if record is not None else [])
 
     async def find(self, session_id: str, run_id: str | None = None) -> Run | None:
-        """Return the run with ``run_id``, else the session's latest run, if cached. Raises ``SessionNotFound``."""
-        run = self.cache.find(session_id, run_id)
-        if run is None or not run.running:
-            parked = self.parked.find(await self.store.load(session_id))
-            return parked or run
-        return run
+        """Return the run with ``run_id``, or a later run of its turn, else the session's latest run, or None.
 
-    async def stored(self, session_id: str, run_id: str, number: int = 0) -> Run | None:
-        """Return the latest run of a session if ``run_id`` is a run of its turn, although its events are lost.
-
-        The events after event ``number`` contain what was stored of the turn, and its end.
+        If the events of the run are lost, the run contains what was stored. Raises ``SessionNotFound``.
         """
+        run = self.cache.find(session_id, run_id)
+        if run is not None and (run.running or run.run_id == run_id):
+            return run
         session = await self.store.load(session_id)
+        run = self.cache.find(session_id, run_id)  # meanwhile, a turn may have started
+        if run is not None and run.running:
+            return run
         last_run = session.metadata.last_run
-        if last_run is None or run_id not in (last_run["run_id"], *last_run.get("earlier", ())):
-            return None
-        result = TurnResult(session.history[(last_user_index(session.history) or 0) + 1 :])
-        if last_run["state"] == "running" and result.partial_id is None and _is_answered(result):
-            result = TurnResult()  # the run has stored nothing of its new answer
-        log = EventLog.restored(snapshot(result.stored), number + 1)
-        run = Run(self.conversations.stored(session_id), TurnInput(), run_id, log=log, result=result)
-        run.state = last_run["state"].replace("running", "failed")
-        ending: dict[str, ChatEvent] = {"stopped": Stopped(result.partial_id)}
-        if run.state == "completed" and result.answer is not None:
-            ending["completed"] = result.completed()
-        run.publish([ending.get(run.state, TurnError.of(ServerLost(session_id))), Done(session_id)])
-        return run
+        if (parked := self.parked.find(session)) is not None or last_run is None:
+            return parked or run
+        is_latest = run is not None and run.run_id == last_run["run_id"]
+        if is_latest or run_id not in (None, last_run["run_id"], *last_run.get("earlier", ())):
+            return run
+        return _stored_run(self.conversations.stored(session_id), session)
 
     async def stop(self, session_id: str) -> Run | None:
         """Stop the running turn of a session. Return its latest run, if any. Raise ``SessionNotFound``."""
@@ -440,8 +433,24 @@ class RunRegistry:
             raise ShuttingDown
 
 
-def _is_answered(result: TurnResult) -> bool:
-    return bool(result.stored) and result.stored[-1]["role"] == "assistant"
+def _stored_run(conversation: Conversation, session: ChatSession) -> Run:
+    """Return the latest run of a session as it was stored, with a snapshot and its end as events."""
+    last_run: dict[str, Any] = session.metadata.last_run or {}
+    stored, state = session.history[(last_user_index(session.history) or 0) + 1 :], last_run["state"]
+    result = TurnResult(stored)
+    if state == "running" and stored and stored[-1] is result.answer and result.partial_id is None:
+        result = TurnResult()  # the answer that the run was to replace
+    log = EventLog.restored(snapshot(result.stored), _LOST_EVENTS)
+    run = Run(conversation, TurnInput(), last_run["run_id"], log=log, earlier=last_run.get("earlier") or ())
+    ending: list[ChatEvent] = [Stopped(result.partial_id)] if state == "stopped" else []
+    if state == "completed" and result.answer is not None:
+        ending = [result.completed()]
+    elif state in ("running", "failed"):
+        state, result = "failed", replace(result, failure=ServerLost(session.session_id))
+        ending = [TurnError.of(ServerLost(session.session_id))]
+    run.state, run.result, run.is_stored = state, result, True
+    run.publish([*ending, Done(session.session_id)])
+    return run
 
 
 async def stop_run(run: Run | None) -> None:

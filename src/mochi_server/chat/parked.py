@@ -105,8 +105,8 @@ class ParkedTurn:
         return float("inf") if self.expires_at is None else self.expires_at
 
     def to_dict(self) -> dict[str, Any]:
-        dumped: dict[str, Any] = _ADAPTER.dump_python(self, mode="json")
-        return dumped
+        due = None if self.due == float("inf") else self.due  # the first field, which an index of PostgreSQL reads
+        return {"due": due, **_ADAPTER.dump_python(self, mode="json")}
 
     def waiting(self) -> list[dict[str, Any]]:
         """Return the request as an entry of ``GET …/confirmations``, or nothing after the decision."""

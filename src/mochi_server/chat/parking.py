@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+import math
 import time
 from contextlib import AsyncExitStack
 from dataclasses import asdict, dataclass, field, replace
@@ -36,8 +37,8 @@ from mochi_server.util.tasks import cancel_and_wait
 if TYPE_CHECKING:
     from mochi_server.chat.engine import RunRegistry
 
-SCAN_SECONDS = 3.0
-"""Interval at which the servers of a database look for turns whose server died."""
+SCAN_SECONDS = 2.0
+"""Interval of the search for parked turns that continue without a decision."""
 _RETRY_SECONDS, _RETRIES = 0.1, 50
 _DENIED = "The user denied this call."
 
@@ -53,18 +54,15 @@ class ParkedTurns:
     conversations: Conversations
     _parked: WeakValueDictionary[str, Run] = field(default_factory=WeakValueDictionary)  # by session ID
     _locks: WeakValueDictionary[str, asyncio.Lock] = field(default_factory=WeakValueDictionary)
-    _timers: dict[str, asyncio.TimerHandle] = field(default_factory=dict)
+    _due: dict[str, float] = field(default_factory=dict)  # Unix times at which turns continue alone, by session ID
     _tasks: set[asyncio.Task[None]] = field(default_factory=set)
 
     def open(self, *, is_shared: bool) -> None:
-        """Continue the turns that a crash has interrupted, and start the timers of the others, in the background."""
+        """Continue the turns that a crash has interrupted at once, and the others when their approvals expire."""
         self._spawn(self._scan(is_shared=is_shared))
 
     async def aclose(self) -> None:
         self.release_clients()
-        for timer in self._timers.values():
-            timer.cancel()
-        self._timers.clear()
         await cancel_and_wait([*self._tasks])
 
     def release_clients(self) -> None:
@@ -78,7 +76,7 @@ class ParkedTurns:
         if self.runs.shutdown.is_set():
             run.unpark()
         else:
-            self._schedule(run.session_id, due)
+            self._due[run.session_id] = due
 
     def find(self, session: ChatSession) -> Run | None:
         """Return the run of a session that is parked, or None."""
@@ -153,7 +151,7 @@ class ParkedTurns:
             if record is None or record.state != "waiting":
                 return None
             await self._store_denied(session, record)
-        self._forget(session_id)
+        self._due.pop(session_id, None)
         self.approvals.ended(session_id, record.confirmation_id, errors.ConfirmationResolved)
         run.state, run.stopped = "stopped", True
         run.publish([Stopped(None), Done(session_id)])
@@ -164,7 +162,7 @@ class ParkedTurns:
 
     def abandon(self, session_id: str) -> None:
         """End the streams of a session that is being deleted."""
-        self._forget(session_id)
+        self._due.pop(session_id, None)
         if (run := self._parked.pop(session_id, None)) is not None:
             run.state = "stopped"
             run.publish([Done(session_id)])
@@ -203,7 +201,7 @@ class ParkedTurns:
         run.earlier = record.earlier
         run.publish([*events, Status("continued", 0, run.continues)])
         run.continued_after = len(events)
-        self._forget(session_id)
+        self._due.pop(session_id, None)
         old = self._parked.pop(session_id, None)
         runs.launch(run, turn, locks.pop_all())
         if old is not None:
@@ -239,18 +237,6 @@ class ParkedTurns:
         except errors.SessionNotFound:
             return []
 
-    def _schedule(self, session_id: str, due: float) -> None:
-        if due == float("inf"):
-            return
-        self._forget(session_id)
-        delay = max(0.0, due - time.time())
-        start = lambda: self._spawn(self._continue_alone(session_id))  # noqa: E731
-        self._timers[session_id] = asyncio.get_running_loop().call_later(delay, start)
-
-    def _forget(self, session_id: str) -> None:
-        if (timer := self._timers.pop(session_id, None)) is not None:
-            timer.cancel()
-
     def _spawn(self, work: Any) -> None:
         task = asyncio.get_running_loop().create_task(work)
         self._tasks.add(task)
@@ -258,7 +244,6 @@ class ParkedTurns:
 
     async def _continue_alone(self, session_id: str) -> None:
         """Continue a turn whose approval has expired, or whose server died after the decision."""
-        self._timers.pop(session_id, None)
         run_id = new_id()
         try:
             async with self._locks.setdefault(session_id, asyncio.Lock()), AsyncExitStack() as locks:
@@ -268,7 +253,8 @@ class ParkedTurns:
                 if record is None or self.runs.shutdown.is_set():
                     return await self._discard_unreadable(session)
                 if record.due > time.time():
-                    return self._schedule(session_id, record.due)
+                    self._due[session_id] = record.due
+                    return None
                 if record.state == "waiting":
                     record = replace(record, state="expired")
                     self.approvals.ended(session_id, record.confirmation_id, errors.ConfirmationTimeout)
@@ -284,19 +270,23 @@ class ParkedTurns:
             await self.runs.store.patch(session.session_id, {"pending_approval": None})
 
     async def _scan(self, *, is_shared: bool) -> None:
-        """Schedule all parked turns of the store. A shared store is scanned again, because other servers may die."""
+        """Continue turns that are due. A shared store is searched again and again, because other servers may die."""
         while True:
             try:
-                for session_id, due in (await self.runs.store.parked()).items():
-                    # The server at which a turn waits continues it first, because it may have connected clients.
-                    later = SCAN_SECONDS if is_shared and due else 0
-                    if session_id not in self._timers:
-                        self._schedule(session_id, due + later)
+                # The server at which a turn waits continues it first, because it may have connected clients.
+                self._due |= await self.runs.store.parked(time.time() - SCAN_SECONDS if is_shared else math.inf)
+                while not is_shared:
+                    self._continue_due()
+                    await asyncio.sleep(SCAN_SECONDS)
             except errors.MochiError as error:
                 logger.warning("parked turns not found: %s", error.message)
-            if not is_shared:
-                return
+            self._continue_due()
             await asyncio.sleep(SCAN_SECONDS)
+
+    def _continue_due(self) -> None:
+        for session_id in [session_id for session_id, due in self._due.items() if due <= time.time()]:
+            del self._due[session_id]
+            self._spawn(self._continue_alone(session_id))
 
 
 async def _edited(call: ToolInvocation, tool: Tool, decision: Decision) -> ToolInvocation:

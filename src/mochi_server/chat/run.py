@@ -154,6 +154,7 @@ class Run:
     suspended: bool = False  # whether the run waits without a subscriber for the decision on a tool call
     earlier: Sequence[str] = ()  # IDs of the parked runs whose turn this run continues, the first run first
     continued_by: "Run | None" = None  # run that continues this run, after it was parked
+    is_stored: bool = False  # whether the run has ended, and only its stored result is known
     continued_after: int = 0  # number of the last event that repeats events of the run before
     leave: Callable[["Run"], None] = field(default=lambda run: run.cancel())  # called after the last client has left
     cancel_timer: asyncio.TimerHandle | None = None  # timer that cancels the run after its last client has disconnected
@@ -179,7 +180,8 @@ class Run:
 
     def stored_state(self, state: str, answer_id: str | None = None) -> dict[str, Any]:
         """Return the state of the run as the ``last_run`` of its session."""
-        return {"run_id": self.run_id, "state": state, "answer_id": answer_id, "earlier": list(self.earlier)}
+        earlier = {"earlier": list(self.earlier)} if self.earlier else {}
+        return {"run_id": self.run_id, "state": state, "answer_id": answer_id, **earlier}
 
     @property
     def running(self) -> bool:

@@ -144,18 +144,12 @@ class RunStatus(BaseModel):
     continues: str | None = Field(None, description="ID of the run that waited for approval, if this run continues it.")
 
     @classmethod
-    def of(cls, run: Run, *, waits: bool = False) -> "RunStatus":
+    def of(cls, run: Run | None, *, waits: bool = False) -> "RunStatus":
         """Return the status of a run. ``waits`` states whether a call of the session waits for approval."""
+        if run is None:
+            return cls(run_id=None, state="idle", answer_id=None, continues=None)
         state = "waiting_for_approval" if run.running and waits else run.state
         return cls(run_id=run.run_id, state=state, answer_id=run.answer_id, continues=run.continues)
-
-    @classmethod
-    def stored(cls, last_run: dict[str, Any] | None) -> "RunStatus":
-        """Return the stored status of a run that has ended. A stored ``running`` means that its server has died."""
-        if last_run is None:
-            return cls(run_id=None, state="idle", answer_id=None)
-        state, earlier = last_run["state"].replace("running", "failed"), last_run.get("earlier") or [None]
-        return cls.model_validate({**last_run, "state": state, "continues": earlier[-1]})
 
 
 CHAT_EVENTS = EventUnion(

@@ -57,9 +57,11 @@ async def start(
 
 
 async def running(services: Services, session_id: str) -> FrontendRun | None:
-    """Return the running turn of a session, or None. Raises ``SessionNotFound``."""
+    """Return the running turn of a session, or a turn whose server was lost, or None. Raises ``SessionNotFound``."""
     run = await services.runs.find(session_id)
-    return FrontendRun(run, partial(_pending, services, run)) if run is not None and run.running else None
+    if run is None or not (run.running or (run.is_stored and run.failure is not None)):
+        return None
+    return FrontendRun(run, partial(_pending, services, run))
 
 
 async def decide(services: Services, session_id: str, decisions: Mapping[str, Decision]) -> FrontendRun:

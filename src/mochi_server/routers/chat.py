@@ -6,8 +6,6 @@ from fastapi import APIRouter, Request, Response
 from fastapi.responses import JSONResponse
 
 from mochi_server import errors
-from mochi_server.chat.engine import RunRegistry
-from mochi_server.chat.run import Run
 from mochi_server.dependencies import ConversationDep, RunsDep
 from mochi_server.models.chat import (
     CHAT_EVENTS,
@@ -97,32 +95,19 @@ async def resume_stream(
     """Resume a stream: get the events of the running or most recent turn, from the beginning or after an event."""
     # An `EventSource` that reconnects updates only the header, not the query.
     run_id, number = parse_position(last_event_id or after or "0")
-    run = await runs.find(session_id, run_id)
-    if run is None and run_id is not None:
-        run = await runs.stored(session_id, run_id, number)
-    return attach_response(run, run_id, number)
+    return attach_response(await runs.find(session_id, run_id), run_id, number)
 
 
 @router.post("/stop", response_model_exclude_defaults=True, responses=responses(*_SESSION_ERRORS))
 async def stop_chat(session_id: str, runs: RunsDep) -> RunStatus:
     """Stop the running turn and store its partial answer. If no turn is running, do nothing."""
-    run = await runs.stop(session_id)
-    return RunStatus.of(run) if run is not None and run.stopped else await _status(session_id, run, runs)
+    return RunStatus.of(await runs.stop(session_id))
 
 
 @router.get("/run", response_model_exclude_defaults=True, responses=responses(*_SESSION_ERRORS))
 async def get_run(session_id: str, runs: RunsDep) -> RunStatus:
     """Get the state of the running or most recent turn, also after a restart of the server."""
-    return await _status(session_id, await runs.find(session_id), runs)
-
-
-async def _status(session_id: str, run: Run | None, runs: RunRegistry) -> RunStatus:
-    if run is None or not run.running:  # another server may have executed a later run
-        last_run = (await runs.store.load(session_id)).metadata.last_run
-        run = runs.cache.find(session_id)  # meanwhile, a turn may have started
-        if run is None or (not run.running and last_run is not None and last_run["run_id"] != run.run_id):
-            return RunStatus.stored(last_run)
-    return RunStatus.of(run, waits=bool(runs.approvals.pending(session_id)))
+    return RunStatus.of(await runs.find(session_id), waits=bool(runs.approvals.pending(session_id)))
 
 
 @router.get("/confirmations", response_model=PendingConfirmations, responses=responses(*_SESSION_ERRORS))

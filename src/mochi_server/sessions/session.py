@@ -15,7 +15,6 @@ from mochi_server.sessions.types import (
     Image,
     LastRun,
     Message,
-    PendingApproval,
     SessionCreationOptions,
     SessionSettings,
     optional,
@@ -58,7 +57,7 @@ class SessionMetadata(SessionSettings):
     summarized_by: str | None = field(default=None, metadata=optional(str))
     """Model that wrote the summary. ``summary_model`` is the model that the session selects for summaries."""
     compaction: dict[str, Any] | None = field(default=None, metadata=optional(dict))
-    pending_approval: dict[str, Any] | None = field(default=None, metadata=optional(PendingApproval))
+    pending_approval: Any = field(default=None, metadata=optional(Any))
     """Record of the last turn if it has requested an approval and has not ended. The turn continues after a crash."""
     last_run: dict[str, Any] | None = field(default=None, metadata=optional(LastRun))
     extra: dict[str, Any] = field(default_factory=dict)

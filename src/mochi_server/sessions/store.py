@@ -49,12 +49,15 @@ def approve_tool(tool: str) -> FieldChanges:
     return change
 
 
-def due_time(approval: Mapping[str, Any] | None) -> float | None:
-    """Return the Unix time at which a turn with this record continues without a decision, or None without a record."""
+def due_time(approval: Any) -> float | None:
+    """Return the Unix time at which a turn with this record continues without a decision, or None without a record.
+
+    An unreadable record is due at once.
+    """
     if approval is None:
         return None
-    expires_at = approval.get("expires_at") if approval["state"] == "waiting" else 0
-    return float(expires_at) if isinstance(expires_at, int | float) else math.inf
+    due = approval.get("due", 0) if isinstance(approval, dict) else 0
+    return math.inf if due is None else float(due) if isinstance(due, int | float) else 0
 
 
 def normalized(session: ChatSession) -> ChatSession:
@@ -180,8 +183,9 @@ class SessionStore(Protocol):
     async def list(self, query: SessionQuery) -> SessionPage:
         """Return one page of the sessions that match ``query``, most recently changed first."""
 
-    async def parked(self) -> Mapping[str, float]:
-        """Return the IDs of the sessions with a turn to continue, and the Unix times at which it continues alone."""
+    async def parked(self, until: float) -> Mapping[str, float]:
+        """Return the IDs of the sessions whose parked turn continues alone, and when, if not later than ``until``."""
+        del until
         return {}
 
     def hold(

@@ -240,14 +240,6 @@ def optional(kind: Any, *, always_written: bool = False) -> dict[str, Any]:
     return {"read": read, "only_if_set": not always_written}
 
 
-class PendingApproval(TypedDict):
-    """Record of a turn that has requested an approval. ``chat/parked.py`` describes all of its fields."""
-
-    confirmation_id: str
-    run_id: str
-    state: Literal["waiting", "decided", "expired"]
-
-
 class LastRun(TypedDict):
     """Latest run of a session. ``running`` without a live run means that its server has died."""
 

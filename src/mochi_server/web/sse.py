@@ -158,7 +158,7 @@ def attach_response(run: Run | None, run_id: str | None, number: int) -> Respons
     If no events remain, return 204, which stops an ``EventSource``.
     """
     after = min(number, run.log.last) if run and run_id in (None, run.run_id) else 0
-    if run and (run.running or after < run.log.last):
+    if run and (run.running or (after < run.log.last and (run_id or not run.is_stored))):
         return RunResponse(run, after)
     return Response(status_code=204)
 

@@ -227,10 +227,10 @@ class SessionDirectory:
         with _storage_errors("list the sessions"):
             return self._index.list(query, use_file=self._lock.is_held)
 
-    def parked(self) -> dict[str, float]:
-        """Return the IDs of the sessions with a turn to continue, and the Unix times at which it continues alone."""
+    def parked(self, until: float) -> dict[str, float]:
+        """Return the IDs of the sessions whose parked turn continues alone, and when, if not later than ``until``."""
         with _storage_errors("find parked turns"):
-            return self._index.parked(use_file=self._lock.is_held)
+            return self._index.parked(until, use_file=self._lock.is_held)
 
     def begin(self, session_id: str, *, is_turn: bool) -> None:
         """Repair a locked session if its last turn crashed. If ``is_turn`` is true, begin a turn."""

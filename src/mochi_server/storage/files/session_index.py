@@ -79,12 +79,12 @@ class SessionIndex:
         """
         return self._run(lambda database: self._query(database, query), use_file=use_file)
 
-    def parked(self, *, use_file: bool) -> dict[str, float]:
-        """Return the IDs of the sessions with a turn to continue, and the times when it continues. Raises OSError."""
+    def parked(self, until: float, *, use_file: bool) -> dict[str, float]:
+        """Return the IDs of the sessions with a turn that continues until this time, and when. Raises OSError."""
 
         def find(database: sqlite3.Connection) -> dict[str, float]:
             self._refresh(database)
-            return dict(database.execute("SELECT session_id, due FROM sessions WHERE due IS NOT NULL"))
+            return dict(database.execute("SELECT session_id, due FROM sessions WHERE due <= ?", (until,)))
 
         # Only a list creates the file.
         return self._run(find, use_file=use_file and self._path.is_file() and not self._path.is_symlink())

@@ -55,8 +55,10 @@ ON CONFLICT (session) DO UPDATE SET body = excluded.body, position = excluded.po
 _LIST = f"""
 SELECT {_COLUMNS} FROM sessions s WHERE {{}}
 ORDER BY s.updated_at DESC, s.session_id LIMIT %(limit)s OFFSET %(offset)s"""
+_DUE = r"""(substring(metadata FROM '"pending_approval":\{"due":([0-9.]+)')::float8)"""
 _PARKED = f"""
-SELECT {_COLUMNS} FROM sessions s WHERE s.collection = %(collection)s AND s.metadata LIKE '%%"pending_approval"%%'"""
+SELECT session_id, {_DUE} FROM sessions
+WHERE metadata LIKE '%%"pending_approval":%%' AND {_DUE} <= %s AND collection = %s"""
 _WITH_WORD = """
 AND (s.searched LIKE %(word{0})s OR s.key IN (SELECT m.session FROM messages m WHERE m.searched LIKE %(word{0})s))"""
 _NEXT_FENCE = "UPDATE sessions SET fence = fence + 1, run_id = %s WHERE key = %s"
@@ -218,17 +220,9 @@ class PostgresSessionStore(rules.SessionStore):
                 logger.warning("session omitted from the list: %s", error.message)
         return rules.SessionPage.of(entries, count[0] if count else 0)
 
-    async def parked(self) -> Mapping[str, float]:
-        values = {"collection": self._collection}
+    async def parked(self, until: float) -> Mapping[str, float]:
         async with self._database.connection("find parked turns") as connection:
-            rows = await fetch_all(connection, _PARKED, values)
-        found = {}
-        for row in rows:
-            with suppress(errors.SessionTooNew):
-                metadata = SessionRow(*row).metadata()
-                if (due := rules.due_time(metadata.pending_approval)) is not None:
-                    found[metadata.session_id] = due
-        return found
+            return dict(await fetch_all(connection, _PARKED, (until, self._collection)))
 
     @asynccontextmanager
     async def hold(self, session_id: str, *, run_id: str | None = None, wait: bool = False) -> AsyncIterator[None]:
