@@ -265,7 +265,7 @@ def test_subscriber_gets_server_lost_when_the_server_is_killed(a: Api, b: Api, s
     assert [(event.type, event.data.get("code")) for event in seen[-2:]] == [("error", "SERVER_LOST"), ("done", None)]
     rest = b.http.get(f"/chat/{session_id}/stream")
     assert (rest.status_code, rest.content) == (204, b""), "what the turn before it said"
-    with open_subscription(b, session_id, seen[0].id) as events:
+    with open_subscription(b, session_id, **{"Last-Event-ID": seen[0].id}) as events:
         assert [event.type for event in events] == ["snapshot", "error", "done"]
     for status in (b.http.get(f"/chat/{session_id}/run"), b.http.post(f"/chat/{session_id}/stop")):
         assert b.ok(status) == {"run_id": run_id, "state": "failed", "answer_id": None}

@@ -281,15 +281,16 @@ class RunRegistry:
                 raise
             turn = await self.engine.prepare(conversation, turn_input)
             self.refuse_at_shutdown()
-            run = self.new_run(turn, run_id)
+            run = self.new_run(turn, run_id, turn_input)
             self.launch(run, turn, locks.pop_all())
         return run
 
-    def new_run(self, turn: Turn, run_id: str) -> Run:
+    def new_run(self, turn: Turn, run_id: str, turn_input: TurnInput) -> Run:
+        """Return the run of a turn. ``turn_input`` is what the client sent, before the turn was prepared."""
         is_session = turn.conversation.kind == "session"
         grace = self.disconnect_grace if is_session else 0
         run = Run(
-            *(turn.conversation, turn.input.without_data(), run_id, turn.position, turn.has_schema, grace),
+            *(turn.conversation, turn_input.without_data(), run_id, turn.position, turn.has_schema, grace),
             on_waiting=self.on_waiting,
         )
         if is_session:

@@ -197,7 +197,7 @@ class ParkedTurns:
         turn = await runs.engine.prepare_parked(self.conversations.stored(session_id), session, record)
         events = await self._prelude(session, record)
         await runs.store.patch(session_id, {"pending_approval": record.to_dict()})
-        run = runs.new_run(turn, run_id)
+        run = runs.new_run(turn, run_id, turn.input)
         run.earlier = record.earlier
         run.publish([*events, Status("continued", 0, run.continues)])
         run.continued_after = len(events)
