@@ -199,6 +199,9 @@ class SessionApprover:
             decision = await self.approvals.wait_for_decision(confirmation)
             if durable:
                 await journal.decided(decision)
+        except TurnParked:
+            journal.leave()
+            raise
         finally:
             self.approvals.close(confirmation)
         return None if decision is None else (decision, confirmation.bound)

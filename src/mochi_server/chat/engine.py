@@ -216,7 +216,9 @@ class RunCache:
         async with self._starting.setdefault(session_key, asyncio.Lock()):
             run = self._keys.get(session_key)
             if run is None:
-                run = self._keys[session_key] = await start()
+                run = await start()
+                if not run.is_parked:
+                    self._keys[session_key] = run
             elif not run.input.is_same_request(turn_input):
                 raise IdempotencyKeyReused(key, run.run_id)
             return run
@@ -279,7 +281,12 @@ class RunRegistry:
                 if pending := [{**c.to_dict(), "state": "waiting"} for c in self.approvals.pending(session_id)]:
                     raise errors.SessionBusy.waiting(session_id, error.details["run_id"], pending) from None
                 raise
-            turn = await self.engine.prepare(conversation, turn_input)
+            try:
+                turn = await self.engine.prepare(conversation, turn_input)
+            except errors.SessionBusy:
+                if (repeated := await self.parked.repeated(conversation, turn_input)) is not None:
+                    return repeated
+                raise
             self.refuse_at_shutdown()
             run = self.new_run(turn, run_id, turn_input)
             self.launch(run, turn, locks.pop_all())
@@ -351,9 +358,9 @@ class RunRegistry:
     async def stop(self, session_id: str) -> Run | None:
         """Stop the running turn of a session. Return its latest run, if any. Raise ``SessionNotFound``."""
         run = await self.find(session_id)
+        await stop_run(run)
         if run is not None and run.is_parked:
             return await self.parked.deny(session_id) or run
-        await stop_run(run)
         return run
 
     async def abandon(self, session_id: str) -> None:

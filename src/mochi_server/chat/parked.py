@@ -240,6 +240,11 @@ class TurnJournal:
         )
         writer.checkpoint = self._checkpoint
 
+    def leave(self) -> None:
+        """Note that the turn is being parked."""
+        if self.run is not None:
+            self.run.is_leaving = True
+
     async def decided(self, decision: Decision | None) -> None:
         if self.record is not None:
             state: Literal["decided", "expired"] = "expired" if decision is None else "decided"

@@ -11,9 +11,11 @@ from weakref import WeakValueDictionary
 
 from mochi_server import errors
 from mochi_server.chat.approvals import ApprovalService, bind_decision, new_confirmation_id
-from mochi_server.chat.conversation import Conversations
+from mochi_server.chat.conversation import Conversation, Conversations
 from mochi_server.chat.parked import ParkedTurn, fingerprint, open_calls, snapshot, stored_outcomes, turn_messages
 from mochi_server.chat.run import EventLog, Run
+from mochi_server.chat.turn import resolve_idempotent
+from mochi_server.chat.turn_input import TurnInput
 from mochi_server.chat.turn_writer import tool_message
 from mochi_server.constants import AGENT_TOOL
 from mochi_server.events import (
@@ -93,6 +95,11 @@ class ParkedTurns:
                 run.publish([record.announcement()])
             self._parked[session.session_id] = run
         return run
+
+    async def repeated(self, conversation: Conversation, turn_input: TurnInput) -> Run | None:
+        """Return the parked run that the same request has started, or None. Raises ``IdempotencyKeyReused``."""
+        session = await conversation.load()
+        return self.find(session) if resolve_idempotent(session, turn_input)[0] is not turn_input else None
 
     async def decide(self, session_id: str, confirmation_id: str, decision: Decision) -> tuple[Run, ToolInvocation]:
         """Continue a parked turn with the decision. Return its new run and the decided call.

@@ -154,6 +154,7 @@ class Run:
     suspended: bool = False  # whether the run waits without a subscriber for the decision on a tool call
     earlier: Sequence[str] = ()  # IDs of the parked runs whose turn this run continues, the first run first
     continued_by: "Run | None" = None  # run that continues this run, after it was parked
+    is_leaving: bool = False  # whether the turn is being parked, so that it cannot be cancelled
     is_stored: bool = False  # whether the run has ended, and only its stored result is known
     continued_after: int = 0  # number of the last event that repeats events of the run before
     leave: Callable[["Run"], None] = field(default=lambda run: run.cancel())  # called after the last client has left
@@ -226,7 +227,11 @@ class Run:
         """Cancel the run after its task has started, so that the task executes its cleanup code."""
         self.abort_error = abort_error or self.abort_error
         if self.task is not None:
-            self.task.get_loop().call_soon(self.task.cancel)
+            self.task.get_loop().call_soon(self._cancel_task)
+
+    def _cancel_task(self) -> None:
+        if self.task is not None and not self.is_leaving:
+            self.task.cancel()
 
     def publish(self, events: list[ChatEvent]) -> None:
         confirmations = len(self.log.confirmations)

@@ -289,7 +289,8 @@ class AsyncMochiClient:
         self, method: str, path: str, *, read_seconds: float | None = READ_SECONDS, **request: Any
     ) -> httpx.Response:
         """Send a request. After a lost connection, repeat requests that are idempotent."""
-        is_repeatable = method == "GET" or "Idempotency-Key" in request.get("headers", {})
+        is_decision = path.endswith("/confirm-tool")  # only the first decision about a call has an effect
+        is_repeatable = method == "GET" or is_decision or "Idempotency-Key" in request.get("headers", {})
         backoff = Backoff(self._delays if is_repeatable else ())
         timeout = httpx.Timeout(READ_SECONDS, read=read_seconds)
         while True:

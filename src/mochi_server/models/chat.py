@@ -6,6 +6,7 @@ from typing import Annotated, Any, Literal, get_args
 from fastapi import Header, Query
 from pydantic import AfterValidator, BaseModel, Field
 
+from mochi_server.chat.parked import stored_outcomes
 from mochi_server.chat.run import Run
 from mochi_server.chat.turn import TurnResult
 from mochi_server.chat.turn_input import GenerationOptions, TurnInput, read_images
@@ -126,9 +127,12 @@ class ChatResponse(BaseModel):
 
     @classmethod
     def of(cls, run: Run, result: TurnResult) -> "ChatResponse":
+        outcomes = result.outcomes or stored_outcomes(result.repeated)
         fields = {
             "message": None if result.answer is None else dict(result.answer),
-            "tool_calls_executed": [outcome.executed() for outcome in result.outcomes],
+            "tool_calls_executed": [
+                outcome.executed() for outcome in result.outcomes or stored_outcomes(result.repeated)
+            ],
             "context_window": result.window_object,
             "warnings": run.log.warnings,
         }
