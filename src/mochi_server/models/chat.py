@@ -130,9 +130,7 @@ class ChatResponse(BaseModel):
         outcomes = result.outcomes or stored_outcomes(result.repeated)
         fields = {
             "message": None if result.answer is None else dict(result.answer),
-            "tool_calls_executed": [
-                outcome.executed() for outcome in result.outcomes or stored_outcomes(result.repeated)
-            ],
+            "tool_calls_executed": [outcome.executed() for outcome in outcomes],
             "context_window": result.window_object,
             "warnings": run.log.warnings,
         }
