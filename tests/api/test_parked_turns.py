@@ -3,6 +3,7 @@
 import asyncio
 import inspect
 import json
+import shutil
 import threading
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
@@ -15,13 +16,11 @@ import httpx
 import pytest
 
 from mochi_server.chat.approvals import ApprovalService, Confirmation
-from mochi_server.client import MochiClient
 from mochi_server.errors import ConfirmationResolved
-from mochi_server.events import ToolConfirmationRequired
 from mochi_server.tools.discovery import Tool
 from mochi_server.tools.schema import make_schema
 from mochi_server.tools.toolbox import BoundCall, Decision, ToolInvocation
-from mochi_stub import StubServer
+from mochi_stub import Model, StubServer
 from tests.support.agents import delegate, nested, notes, write_agent
 from tests.support.api import Api, Event, error_of, read_events
 from tests.support.instructions import calls, instruct, words
@@ -169,6 +168,73 @@ def test_call_of_a_missing_tool_says_so(private_stub: StubServer, tmp_path: Path
         assert api.messages(session_id)[-1]["role"] == "assistant"
 
 
+def test_call_of_a_missing_agent_says_so(private_stub: StubServer, tmp_path: Path) -> None:
+    write_agent(tmp_path)
+    message = nested(delegate(words(1), calls("note", text="x"), words(2)), words(3))
+    with RunningServer(tmp_path, private_stub.url) as server:
+        session_id, asked = run_until_asked(server, message, agent_settings={"enabled_agents": ["helper"]})
+    shutil.rmtree(tmp_path / "agents" / "helper")
+    with RunningServer(tmp_path, private_stub.url) as server:
+        api = server.api()
+        api.ok(decide(api, session_id, asked))
+        finish(api, session_id)
+        assert "There is no agent named 'helper'" in results(api, session_id)[0]["content"]
+        assert api.messages(session_id)[-1]["role"] == "assistant"
+
+
+def test_call_of_a_missing_model_says_so(private_stub: StubServer, tmp_path: Path) -> None:
+    write_tools(tmp_path, TOOLS)
+    with RunningServer(tmp_path, private_stub.url) as server:
+        session_id, asked = run_until_asked(server)
+    with StubServer(models=[Model("other")]) as stub, RunningServer(tmp_path, stub.url) as server:
+        api = server.api()
+        api.ok(decide(api, session_id, asked))
+        events = finish(api, session_id)
+        assert [event.data["code"] for event in events if event.type == "error"] == ["MODEL_NOT_FOUND"]
+        assert "'mochi'" in results(api, session_id)[0]["content"]
+        assert state(api, session_id) == "failed"
+        assert confirmations(api, session_id) == []
+
+
+def test_remembered_approval_counts_after_a_restart(private_stub: StubServer, tmp_path: Path) -> None:
+    write_tools(tmp_path, TOOLS)
+    two = instruct({"tool_call": calls("note", text="a")["tool_call"] + calls("note", text="b")["tool_call"]}, words(2))
+    with RunningServer(tmp_path, private_stub.url) as server:
+        session_id, asked = run_until_asked(server, two)
+    with RunningServer(tmp_path, private_stub.url) as server:
+        api = server.api()
+        api.ok(decide(api, session_id, asked, remember="session"))
+        finish(api, session_id)
+        assert noted(tmp_path) == ["a", "b"]
+        assert [result["decided_by"] for result in results(api, session_id)] == ["user", "policy"]
+
+
+def test_deleted_session_leaves_no_turn(private_stub: StubServer, tmp_path: Path) -> None:
+    write_tools(tmp_path, TOOLS)
+    with RunningServer(tmp_path, private_stub.url) as server:
+        session_id, asked = run_until_asked(server)
+    with RunningServer(tmp_path, private_stub.url) as server:
+        api = server.api()
+        assert api.http.delete(f"/sessions/{session_id}").status_code == 204
+        assert error_of(decide(api, session_id, asked)) == (404, "SESSION_NOT_FOUND")
+
+
+def test_repeated_request_finds_its_parked_turn(private_stub: StubServer, tmp_path: Path) -> None:
+    write_tools(tmp_path, TOOLS)
+    headers, body = {"Idempotency-Key": "k1"}, {"message": PLAN, "background": True}
+    with RunningServer(tmp_path, private_stub.url) as server:
+        api = server.api()
+        session_id = api.create_session("mochi", tool_settings={"tools": ["note"]})["session_id"]
+        run = api.ok(api.http.post(f"/chat/{session_id}", json=body, headers=headers), 202)
+        until(lambda: confirmations(api, session_id))
+    with RunningServer(tmp_path, private_stub.url) as server:
+        api = server.api()
+        again = api.ok(api.http.post(f"/chat/{session_id}", json=body, headers=headers), 202)
+        assert (again["run_id"], again["state"]) == (run["run_id"], "waiting_for_approval")
+        reused = api.http.post(f"/chat/{session_id}", json={"message": "Other"}, headers=headers)
+        assert error_of(reused) == (422, "IDEMPOTENCY_KEY_REUSED")
+
+
 def test_message_to_a_parked_session(private_stub: StubServer, tmp_path: Path) -> None:
     write_tools(tmp_path, TOOLS)
     with RunningServer(tmp_path, private_stub.url) as server:
@@ -297,20 +363,6 @@ def test_unreadable_record_does_not_block_the_session(private_stub: StubServer, 
 
 def state(api: Api, session_id: str) -> str:
     return str(api.ok(api.http.get(f"/chat/{session_id}/run"))["state"])
-
-
-def test_python_client_follows_the_continuation(private_stub: StubServer, tmp_path: Path) -> None:
-    write_tools(tmp_path, TOOLS)
-    asked = []
-
-    def approve(call: ToolConfirmationRequired) -> bool:
-        asked.append(call.arguments)
-        return True
-
-    with RunningServer(tmp_path, private_stub.url) as server, MochiClient(server.url) as client:
-        session_id = server.api().create_session("mochi", tool_settings={"tools": ["note"]})["session_id"]
-        answer = client.chat(session_id, PLAN, on_confirm=approve)
-    assert (answer["state"], asked) == ("completed", [{"text": "x"}])
 
 
 async def test_timeout_0_waits_until_the_decision() -> None:

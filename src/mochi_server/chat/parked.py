@@ -194,6 +194,7 @@ class TurnJournal:
     input: TurnInput
     record: ParkedTurn | None = None
     continues: ParkedTurn | None = None  # record with which the turn continues
+    is_agent_missing: bool = False  # whether the agent of this record no longer exists
     run: "Run | None" = None
     writer: "TurnWriter | None" = None
 
@@ -264,7 +265,9 @@ class TurnJournal:
         return calls
 
     def unknown_outcome(self, call: ToolInvocation, agent: ParkedAgent | None = None) -> ToolOutcome | None:
-        """Return the outcome of a call that may have begun before the server stopped, or None for other calls."""
+        """Return the outcome of a call that cannot run, or may have begun before the server stopped, or None."""
+        if self.is_agent_missing and (missing := self.agent_of(call)) is not None:
+            return failed(call, f"There is no agent named {missing.name!r}.")
         if self.continues is None or self.continues.started != call_key(call, agent):
             return None
         decided_by: DecidedBy = "user" if self.has_decision(call, agent) else "policy"
