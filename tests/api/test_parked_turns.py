@@ -352,7 +352,7 @@ def test_unreadable_record_does_not_block_the_session(private_stub: StubServer, 
         session_id, asked = run_until_asked(server)
     file = tmp_path / "chat_sessions" / f"{session_id}.json"
     session = json.loads(file.read_text())
-    session["metadata"]["pending_approval"]["generation"] = 7
+    session["metadata"]["pending_approval"]["input"] = 7
     file.write_text(json.dumps(session))
     with RunningServer(tmp_path, private_stub.url) as server:
         api = server.api()

@@ -6,7 +6,7 @@ import math
 import time
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from uuid import uuid4
 
 from mochi_server import errors
@@ -15,6 +15,9 @@ from mochi_server.sessions.store import approve_tool
 from mochi_server.tools.discovery import Tool
 from mochi_server.tools.schema import InvalidArguments
 from mochi_server.tools.toolbox import BoundCall, Decision, FindTool, ToolInvocation, needs_approval
+
+if TYPE_CHECKING:
+    from mochi_server.chat.run import Run
 
 _MAX_ENDED = 1000
 
@@ -44,12 +47,24 @@ class Confirmation:
     find: FindTool | None = None  # returns the tool that has a name now
     confirmation_id: str = field(default_factory=new_confirmation_id)
     decision: "asyncio.Future[Decision]" = field(default_factory=lambda: asyncio.get_running_loop().create_future())
-    """Decision of the client. The future is cancelled if the timeout passes first."""
+    """Decision of the client. The future is cancelled if the timeout passes first, and has an error if it is parked."""
     stored: asyncio.Event = field(default_factory=asyncio.Event)  # set when the decision is durable
-    parking: asyncio.Event = field(default_factory=asyncio.Event)  # set if the turn is to be parked now
-    can_park: bool = False
+    run: "Run | None" = None  # run to park, or None if it cannot be parked
     expires_at: float | None = None  # Unix time in seconds, or None for no timeout
-    is_parked: bool = False
+
+    def park(self) -> None:
+        """Park the turn if it can be parked and the call waits. The future then raises ``TurnParked``."""
+        if self.run is not None and not self.decision.done():
+            self.run.is_leaving = True
+            self.decision.set_exception(TurnParked(self.expires_at or math.inf))
+
+    @property
+    def end(self) -> "type[errors.MochiError] | None":
+        """Error of later decisions, or None if the call waits or its turn is parked."""
+        if self.decision.cancelled():
+            return errors.ConfirmationTimeout
+        is_decided = self.decision.done() and self.decision.exception() is None
+        return errors.ConfirmationResolved if is_decided else None
 
     def to_dict(self) -> dict[str, Any]:
         call = self.bound.call
@@ -86,36 +101,26 @@ class ApprovalService:
 
     def park(self, session_id: str) -> bool:
         """Park the running turn of a session if it waits for approval. Return whether it waits."""
-        pending = [confirmation for confirmation in self.pending(session_id) if confirmation.can_park]
+        pending = self.pending(session_id)
         for confirmation in pending:
-            confirmation.parking.set()
-        return bool(pending)
+            confirmation.park()
+        return any(confirmation.run for confirmation in pending)
 
     def park_all(self) -> None:
         """Park all turns that wait for approval, also later ones, because the server stops."""
         self.closed = True
         for confirmation in self._waiting.values():
-            if confirmation.can_park:
-                confirmation.parking.set()
+            confirmation.park()
 
     def add(self, confirmation: Confirmation) -> None:
         self._waiting[confirmation.confirmation_id] = confirmation
 
     async def wait_for_decision(self, confirmation: Confirmation) -> Decision | None:
         """Wait for the client's decision. Return None if the timeout passes first. Raises ``TurnParked``."""
-        timeout, can_park = self.timeout, confirmation.can_park
-        if can_park:
-            timeout = self.park_seconds if timeout is None else min(timeout, self.park_seconds)
-        parking = asyncio.ensure_future(confirmation.parking.wait())
-        try:
-            waiting: list[asyncio.Future[Any]] = [confirmation.decision, *([parking] if can_park else ())]
-            await asyncio.wait(waiting, timeout=timeout, return_when=asyncio.FIRST_COMPLETED)
-        finally:
-            parking.cancel()
-        may_expire = timeout == self.timeout and not confirmation.parking.is_set()
-        if can_park and not may_expire and not confirmation.decision.done():
-            confirmation.is_parked = True
-            raise TurnParked(confirmation.expires_at or math.inf)
+        park_seconds = 0 if self.closed else self.park_seconds
+        timer = asyncio.get_running_loop().call_later(park_seconds, confirmation.park)
+        await asyncio.wait([confirmation.decision], timeout=self.timeout)
+        timer.cancel()
         return None if confirmation.decision.cancel() else confirmation.decision.result()
 
     async def decide(self, session_id: str, confirmation_id: str, decision: Decision) -> Confirmation:
@@ -139,9 +144,7 @@ class ApprovalService:
     def close(self, confirmation: Confirmation) -> None:
         self._waiting.pop(confirmation.confirmation_id, None)
         confirmation.stored.set()
-        if confirmation.decision.done() and not confirmation.is_parked:
-            is_expired = confirmation.decision.cancelled()
-            kind = errors.ConfirmationTimeout if is_expired else errors.ConfirmationResolved
+        if (kind := confirmation.end) is not None:
             self.ended(confirmation.session_id, confirmation.confirmation_id, kind)
 
     def ended(self, session_id: str, confirmation_id: str, kind: type[errors.MochiError]) -> None:
@@ -155,12 +158,10 @@ class ApprovalService:
         if ended_in == session_id:
             raise kind(confirmation_id)
         confirmation = self._waiting.get(confirmation_id)
-        if confirmation is None or confirmation.session_id != session_id or confirmation.is_parked:
+        if confirmation is None or confirmation.session_id != session_id:
             raise errors.ConfirmationNotFound(confirmation_id)
-        if confirmation.decision.cancelled():
-            raise errors.ConfirmationTimeout(confirmation_id)
         if confirmation.decision.done():
-            raise errors.ConfirmationResolved(confirmation_id)
+            raise (confirmation.end or errors.ConfirmationNotFound)(confirmation_id)
         return confirmation
 
 
@@ -183,7 +184,7 @@ class SessionApprover:
         if journal.has_decision(bound.call, self.agent):
             return await self._stored_decision(bound)
         session_id, durable = journal.conversation.session_id, journal.is_durable
-        confirmation = Confirmation(session_id, bound, self.agent_name, find, can_park=durable)
+        confirmation = Confirmation(session_id, bound, self.agent_name, find, run=journal.run if durable else None)
         timeout = self.approvals.timeout
         if durable:
             if self.mark is not None:
@@ -192,16 +193,11 @@ class SessionApprover:
             confirmation.expires_at = None if timeout is None else time.time() + timeout
             await journal.request(confirmation.confirmation_id, bound, self.agent, confirmation.expires_at)
         self.approvals.add(confirmation)
-        if self.approvals.closed and durable:
-            confirmation.parking.set()
         try:
             announce(confirmation.confirmation_id)
             decision = await self.approvals.wait_for_decision(confirmation)
             if durable:
                 await journal.decided(decision)
-        except TurnParked:
-            journal.leave()
-            raise
         finally:
             self.approvals.close(confirmation)
         return None if decision is None else (decision, confirmation.bound)

@@ -61,8 +61,8 @@ class ChatEngine:
 
     async def prepare_parked(self, conversation: Conversation, session: ChatSession, record: ParkedTurn) -> Turn:
         """Prepare a parked turn, which continues with ``record``. Raises ``MochiError``."""
-        answerer = await self.models.prepare(conversation, session, record.input(), record)
-        return Turn(conversation, session, record.input(), answerer, record)
+        answerer = await self.models.prepare(conversation, session, record.input, record)
+        return Turn(conversation, session, record.input, answerer, record)
 
     async def run(self, turn: Turn, run: Run) -> TurnResult:
         """Execute a turn, publish its events in ``run`` and return its result, which contains the error, if any."""

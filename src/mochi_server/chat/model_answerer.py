@@ -307,7 +307,7 @@ class ModelAnswers:
         if record.agent is not None:
             tools = await self.tools_of_agent(record.agent.name)
         else:
-            tools = await self._enabled(session, record.tools.names)
+            tools = await self._enabled(session, record.input.tools.names)
         return tools.get(record.tool_name)
 
     async def _toolbox(self, session: ChatSession, turn_input: TurnInput, journal: TurnJournal) -> Toolbox:

@@ -11,7 +11,7 @@ import orjson
 from pydantic import TypeAdapter, ValidationError
 
 from mochi_server.chat.conversation import Conversation
-from mochi_server.chat.turn_input import GenerationOptions, HistoryChange, ToolSelection, TurnInput
+from mochi_server.chat.turn_input import TurnInput
 from mochi_server.events import Snapshot, ToolConfirmationRequired
 from mochi_server.sessions.session import ChatSession
 from mochi_server.sessions.types import Message
@@ -64,14 +64,8 @@ class ParkedTurn:
     source: str | None  # MCP server and name of the tool, or None
     events: int  # number of events that the run published before the request
     position: int  # number of messages in the session before the turn's first answer
-    generation: GenerationOptions
-    tools: ToolSelection
-    change: HistoryChange = "continue"
+    input: TurnInput  # input of the turn that continues
     revision: str | None = None  # of the history that a regenerated answer will replace
-    model: str | None = None
-    instructions: str | None = None
-    on_disconnect: Literal["cancel", "continue"] = "cancel"
-    interactive: bool = True
     defects: dict[str, str] = field(default_factory=dict)  # defects of malformed calls, by call ID
     messages: list[dict[str, Any]] = field(default_factory=list)  # messages of a regenerated answer
     agent: ParkedAgent | None = None
@@ -113,18 +107,6 @@ class ParkedTurn:
         names = ("confirmation_id", "tool_name", "arguments", "call_index", "agent_name")
         entry = {name: getattr(self, name) for name in names} | {"state": "waiting"}
         return [entry] if self.state == "waiting" else []
-
-    def input(self) -> TurnInput:
-        """Return the input of the turn that continues."""
-        return TurnInput(
-            change=self.change,
-            generation=self.generation,
-            tools=replace(self.tools, must_call=False),
-            model=self.model,
-            instructions=self.instructions,
-            on_disconnect=self.on_disconnect,
-            interactive=self.interactive,
-        )
 
     def announcement(self) -> ToolConfirmationRequired:
         return ToolConfirmationRequired(
@@ -226,25 +208,21 @@ class TurnJournal:
                 source=bound.tool.source,
                 events=run.log.last,
                 position=writer.position,
-                generation=turn.generation,
-                tools=turn.tools,
-                change=turn.change if regeneration is not None else "continue",
+                input=TurnInput(
+                    change="continue" if regeneration is None else turn.change,
+                    generation=turn.generation,
+                    tools=replace(turn.tools, must_call=False),
+                    model=turn.model,
+                    instructions=turn.instructions,
+                    on_disconnect=turn.on_disconnect,
+                ),
                 revision=regeneration,
-                model=turn.model,
-                instructions=turn.instructions,
-                on_disconnect=turn.on_disconnect,
-                interactive=turn.interactive,
                 defects={each.id: each.defect for each in writer.open_calls if each.defect},
                 messages=_without_images(writer.stored) if regeneration is not None else [],
                 agent=agent,
             )
         )
         writer.checkpoint = self._checkpoint
-
-    def leave(self) -> None:
-        """Note that the turn is being parked."""
-        if self.run is not None:
-            self.run.is_leaving = True
 
     async def decided(self, decision: Decision | None) -> None:
         if self.record is not None:

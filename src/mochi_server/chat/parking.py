@@ -41,6 +41,7 @@ if TYPE_CHECKING:
 
 SCAN_SECONDS = 2.0
 """Interval of the search for parked turns that continue without a decision."""
+_PAUSE_SECONDS = 30.0
 _RETRY_SECONDS, _RETRIES = 0.1, 50
 _DENIED = "The user denied this call."
 
@@ -89,7 +90,7 @@ class ParkedTurns:
         if run is None or run.run_id != record.run_id or not run.is_parked:
             conversation = self.conversations.stored(session.session_id)
             log = EventLog.restored(snapshot(turn_messages(session, record)), record.events)
-            run = Run(conversation, record.input(), record.run_id, record.position, log=log, earlier=record.earlier)
+            run = Run(conversation, record.input, record.run_id, record.position, log=log, earlier=record.earlier)
             run.state = "waiting_for_approval"
             if record.state == "waiting":  # else the turn is about to continue
                 run.publish([record.announcement()])
@@ -257,24 +258,22 @@ class ParkedTurns:
                 await locks.enter_async_context(self.runs.store.hold(session_id, run_id=run_id))
                 session = await self.runs.store.load(session_id)
                 record = ParkedTurn.of(session)
-                if record is None or self.runs.shutdown.is_set():
-                    return await self._discard_unreadable(session)
-                if record.due > time.time():
+                if record is None and session.metadata.pending_approval is not None:
+                    await self.runs.store.patch(session_id, {"pending_approval": None})  # it is unreadable
+                elif record is not None and record.due > time.time():
                     self._due[session_id] = record.due
-                    return None
-                if record.state == "waiting":
-                    record = replace(record, state="expired")
-                    self.approvals.ended(session_id, record.confirmation_id, errors.ConfirmationTimeout)
-                await self._continue(session, record, run_id, locks)
-        except (errors.SessionBusy, errors.SessionNotFound):
-            return None  # another server continues the turn, or the session was deleted
+                elif record is not None and not self.runs.shutdown.is_set():
+                    if record.state == "waiting":
+                        record = replace(record, state="expired")
+                        self.approvals.ended(session_id, record.confirmation_id, errors.ConfirmationTimeout)
+                    await self._continue(session, record, run_id, locks)
+        except errors.SessionBusy:  # usually, another server continues the turn
+            self._due[session_id] = time.time() + SCAN_SECONDS
+        except errors.SessionNotFound:
+            return
         except errors.MochiError as error:
-            logger.warning("parked turn not continued session_id=%s: %s", session_id, error.message)
-        return None
-
-    async def _discard_unreadable(self, session: ChatSession) -> None:
-        if session.metadata.pending_approval is not None and ParkedTurn.of(session) is None:
-            await self.runs.store.patch(session.session_id, {"pending_approval": None})
+            logger.warning("parked turn continues later session_id=%s: %s", session_id, error.message)
+            self._due[session_id] = time.time() + _PAUSE_SECONDS
 
     async def _scan(self, *, is_shared: bool) -> None:
         """Continue turns that are due. A shared store is searched again and again, because other servers may die."""
