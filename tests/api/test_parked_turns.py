@@ -266,6 +266,9 @@ def test_stop_denies_the_calls_of_a_parked_turn(private_stub: StubServer, tmp_pa
         stopped = api.ok(api.http.post(f"/chat/{session_id}/stop"))
         assert (stopped["run_id"], stopped["state"]) == (asked["run_id"], "stopped")
         assert confirmations(api, session_id) == []
+    with RunningServer(tmp_path, private_stub.url) as server:
+        api = server.api()
+        assert state(api, session_id) == "stopped"
         api.send_message(session_id, "Go on")
 
 

@@ -8,6 +8,7 @@ import threading
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack, suppress
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -110,6 +111,10 @@ class Turn:
             assert api.http.post(f"/chat/{self.session_id}/confirm-tool", json=body).status_code in DECIDED
 
 
+def _has_echo(api: Api) -> bool:
+    return "echo" in api.ok(api.http.get("/tools"))["tools"]
+
+
 def check(api: Api, turn: Turn) -> int:
     """Check the stored turn. Return the number of calls whose outcome is unknown."""
     messages = api.messages(turn.session_id)
@@ -146,7 +151,7 @@ def test_killed_servers_finish_turns_with_approvals(
         for number in range(ROUNDS // 2 or 1):
             kind = KINDS[number % len(KINDS)]
             with Api(server.url) as api:
-                until(lambda api=api: "echo" in api.ok(api.http.get("/tools"))["tools"], DEADLINE_SECONDS)
+                until(partial(_has_echo, api), DEADLINE_SECONDS)
                 turn = Turn(server.url, *new_session(api, kind, f"n{number}"))
             turn.thread.start()
             assert turn.asked.wait(DEADLINE_SECONDS), f"the call of round {number} ({kind}) was not announced"

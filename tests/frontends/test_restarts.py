@@ -132,11 +132,12 @@ def test_other_protocols_show_what_a_parked_session_waits_for(restarts: Restarts
     headers = {"X-Mochi-Session": restarts.session}
     body: dict[str, Any] = {"model": "mochi", "messages": [{"role": "user", "content": "Hi"}]}
     with Api(root) as api:
-        for path, fields in [
+        requests: list[tuple[str, dict[str, Any]]] = [
             ("/v1/chat/completions", {}),
             ("/v1/messages", {"max_tokens": 50}),
             ("/v1/responses", {"messages": None, "input": "Hi"}),
-        ]:
+        ]
+        for path, fields in requests:
             sent = {name: value for name, value in (body | fields).items() if value is not None}
             busy = api.http.post(f"{root}{path}", json=sent, headers=headers)
             assert busy.status_code == 409, path

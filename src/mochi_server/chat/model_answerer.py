@@ -280,7 +280,7 @@ class ModelAnswers:
         if turn_input.model is not None and conversation.kind == "session":
             metadata = replace(session.metadata, model=turn_input.model)
             session = ChatSession(metadata, session.history, session.extra)
-        agent = record and record.agent
+        agent = None if record is None else record.agent
         is_missing = agent is not None and not await self.tools_of_agent(agent.name)
         journal = TurnJournal(conversation, turn_input.without_data(), record, record, is_missing)
         toolbox = await self._toolbox(session, turn_input, journal)

@@ -158,7 +158,7 @@ class ParkedTurns:
             record = ParkedTurn.of(session)
             if record is None or record.state != "waiting":
                 return None
-            await self._store_denied(session, record)
+            await self._store_denied(session, record, run.stored_state("stopped"))
         self._due.pop(session_id, None)
         self.approvals.ended(session_id, record.confirmation_id, errors.ConfirmationResolved)
         run.state, run.stopped = "stopped", True
@@ -176,13 +176,13 @@ class ParkedTurns:
             run.publish([Done(session_id)])
             run.unpark()
 
-    async def _store_denied(self, session: ChatSession, record: ParkedTurn) -> None:
+    async def _store_denied(self, session: ChatSession, record: ParkedTurn, last_run: dict[str, Any]) -> None:
         calls = open_calls(turn_messages(session, record), record.defects)
         denials = [failed(call, _DENIED, errors.ToolExecutionDenied.code, "user") for call in calls]
         results = [tool_message(call, denial) for call, denial in zip(calls, denials, strict=True)]
         if record.revision is None and results:
             await self.runs.store.append(session.session_id, results)
-        await self.runs.store.patch(session.session_id, {"pending_approval": None})
+        await self.runs.store.patch(session.session_id, {"pending_approval": None, "last_run": last_run})
         if record.agent is not None:
             await self.conversations.agent_chats.patch(record.agent.session_id, {"pending_approval": None})
 
@@ -258,11 +258,14 @@ class ParkedTurns:
                 await locks.enter_async_context(self.runs.store.hold(session_id, run_id=run_id))
                 session = await self.runs.store.load(session_id)
                 record = ParkedTurn.of(session)
-                if record is None and session.metadata.pending_approval is not None:
-                    await self.runs.store.patch(session_id, {"pending_approval": None})  # it is unreadable
-                elif record is not None and record.due > time.time():
+                if record is None:  # it is unreadable, or another server has continued the turn
+                    if session.metadata.pending_approval is not None:
+                        await self.runs.store.patch(session_id, {"pending_approval": None})
+                    if (run := self._parked.pop(session_id, None)) is not None:
+                        run.unpark()
+                elif record.due > time.time():
                     self._due[session_id] = record.due
-                elif record is not None and not self.runs.shutdown.is_set():
+                elif not self.runs.shutdown.is_set():
                     if record.state == "waiting":
                         record = replace(record, state="expired")
                         self.approvals.ended(session_id, record.confirmation_id, errors.ConfirmationTimeout)
