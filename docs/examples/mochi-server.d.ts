@@ -94,7 +94,7 @@ export interface paths {
         };
         /**
          * List confirmations
-         * @description List the tool calls of a session that wait for approval, or waited when the server stopped.
+         * @description List the tool calls of a session that wait for approval.
          */
         get: operations["list_confirmations"];
         put?: never;
@@ -2126,6 +2126,13 @@ export interface components {
              */
             if_busy?: "reject" | "wait";
             /**
+             * If Waiting
+             * @description While tool calls wait for approval: return 409, or deny them and send the message.
+             * @default reject
+             * @enum {string}
+             */
+            if_waiting?: "reject" | "deny";
+            /**
              * On Disconnect
              * @description `cancel` ends the turn when its last client disconnects. `continue` does not.
              * @default cancel
@@ -3706,7 +3713,7 @@ export interface components {
         };
         /**
          * PendingConfirmation
-         * @description A tool call that needs approval. If ``state`` is ``interrupted``, the server stopped before the call ran.
+         * @description A tool call that waits for approval.
          */
         PendingConfirmation: {
             /** Confirmation Id */
@@ -3723,9 +3730,9 @@ export interface components {
             agent_name?: string | null;
             /**
              * State
-             * @enum {string}
+             * @constant
              */
-            state: "waiting" | "interrupted";
+            state: "waiting";
         };
         /**
          * PendingConfirmations
@@ -4151,6 +4158,11 @@ export interface components {
              * @description ID of the answer's message, which may be partial.
              */
             answer_id: string | null;
+            /**
+             * Continues
+             * @description ID of the run that waited for approval, if this run continues it.
+             */
+            continues?: string | null;
         };
         /**
          * SchemaFormat
@@ -4599,10 +4611,12 @@ export interface components {
          *     - `loading_model`: Ollama loads the model.
          *     - `processing_prompt`: Ollama evaluates the prompt.
          *     - `compacting`: the model summarizes the oldest turns.
+         *     - `continued`: a turn that waited for approval continues. `continues` is the ID of the run that waited.
          */
         Status: {
             state: string;
             elapsed: number;
+            continues: string | null;
         };
         /**
          * @description `status`: The turn waits for the model. `elapsed` is the time since the start of the turn, in seconds.
@@ -4611,6 +4625,7 @@ export interface components {
          *     - `loading_model`: Ollama loads the model.
          *     - `processing_prompt`: Ollama evaluates the prompt.
          *     - `compacting`: the model summarizes the oldest turns.
+         *     - `continued`: a turn that waited for approval continues. `continues` is the ID of the run that waited.
          */
         StatusEvent: {
             /**
@@ -6610,7 +6625,7 @@ export interface operations {
                     "application/json": components["schemas"]["ErrorEnvelope"];
                 };
             };
-            /** @description `CONFIRMATION_RESOLVED`, `CONFIRMATION_INTERRUPTED` */
+            /** @description `CONFIRMATION_RESOLVED`, `CONFIRMATION_STALE` */
             409: {
                 headers: {
                     [name: string]: unknown;
@@ -10112,7 +10127,7 @@ export interface operations {
                     "application/json": components["schemas"]["ErrorEnvelope"];
                 };
             };
-            /** @description `SESSION_BUSY`, `CONFIRMATION_INTERRUPTED`, `CONFIRMATION_RESOLVED`, `SESSION_CONFLICT`, `SESSION_TOO_NEW` */
+            /** @description `SESSION_BUSY`, `CONFIRMATION_STALE`, `CONFIRMATION_RESOLVED`, `SESSION_CONFLICT`, `SESSION_TOO_NEW` */
             409: {
                 headers: {
                     [name: string]: unknown;
@@ -10383,7 +10398,7 @@ export interface operations {
                     "application/json": components["schemas"]["ErrorEnvelope"];
                 };
             };
-            /** @description `SESSION_BUSY`, `CONFIRMATION_INTERRUPTED`, `CONFIRMATION_RESOLVED`, `SESSION_CONFLICT`, `SESSION_TOO_NEW` */
+            /** @description `SESSION_BUSY`, `CONFIRMATION_STALE`, `CONFIRMATION_RESOLVED`, `SESSION_CONFLICT`, `SESSION_TOO_NEW` */
             409: {
                 headers: {
                     [name: string]: unknown;
