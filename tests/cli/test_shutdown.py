@@ -6,10 +6,11 @@ import socket
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from urllib.parse import urlsplit
 
+import httpx
 import pytest
 
 from mochi_stub import StubServer
@@ -20,6 +21,7 @@ from tests.support.holding import GatedStub
 from tests.support.instructions import calls, instruct, words
 from tests.support.process import Command
 from tests.support.tools import write_tools
+from tests.support.waiting import until
 
 COMPARISON = {"modelIds": ["mochi", "mochi-chat"], "message": "hold"}
 USER = {"id": "m", "role": "user", "content": "Hi"}
@@ -97,28 +99,24 @@ def test_shutdown_completes_running_turns_and_refuses_new_ones(
     assert "interrupted" not in stored(tmp_path, running)[-1]
 
 
-def test_decision_and_stop_work_during_a_shutdown(tmp_path: Path) -> None:
+def test_shutdown_parks_a_turn_that_waits_for_approval(tmp_path: Path) -> None:
     write_tools(tmp_path, "def look() -> str:\n    \"Look.\"\n    return 'Nothing'\n__all__ = ['look']\n")
-    with (
-        StubServer(speed=0) as stub,
-        Command("mochi_server", cwd=tmp_path, **environment(stub, 30)) as command,
-    ):
-        api, late = command.api(), command.api()
-        decided = api.create_session("mochi", tool_settings={"tools": ["look"]})["session_id"]
-        stopped = api.create_session("mochi", tool_settings={"tools": ["look"]})["session_id"]
-        look = instruct(calls("look"), words(2))
-        with api.open_stream(decided, look) as events, api.open_stream(stopped, look) as other:
-            asked = next(event for event in events if event.type == "tool_call_confirmation_required")
-            next(other)
-            command.process.send_signal(signal.SIGTERM)
-            while late.http.get("/health/ready").status_code != 503:
-                pass
+    with StubServer(speed=0) as stub:
+        with Command("mochi_server", cwd=tmp_path, **environment(stub, 30)) as command:
+            api = command.api()
+            session_id = api.create_session("mochi", tool_settings={"tools": ["look"]})["session_id"]
+            with suppress(httpx.HTTPError), api.open_stream(session_id, instruct(calls("look"), words(2))) as events:
+                for event in events:
+                    if event.type == "tool_call_confirmation_required":
+                        asked = event
+                        command.process.send_signal(signal.SIGTERM)
+            assert command.wait() == 0
+        with Command("mochi_server", cwd=tmp_path, **environment(stub, 0)) as command:
+            api = command.api()
             decision = {"confirmation_id": asked.data["confirmation_id"], "approved": True}
-            late.ok(late.http.post(f"/chat/{decided}/confirm-tool", json=decision))
-            assert list(events)[-1].type == "done"
-            assert late.ok(late.http.post(f"/chat/{stopped}/stop"))["state"] == "stopped"
-        assert command.wait() == 0
-    assert stored(tmp_path, decided)[2]["content"] == "Nothing"
+            api.ok(api.http.post(f"/chat/{session_id}/confirm-tool", json=decision))
+            until(lambda: api.messages(session_id)[-1]["role"] == "assistant" and len(api.messages(session_id)) == 4)
+    assert stored(tmp_path, session_id)[2]["content"] == "Nothing"
 
 
 def test_shutdown_without_turns_is_immediate(tmp_path: Path, stub: StubServer) -> None:

@@ -75,6 +75,7 @@ class Turn:
         self.asked = threading.Event()
         self.last_id, self.is_done, self.text = "", False, ""
         self.urls = [url]
+        self.deciders: list[threading.Thread] = []
         self.thread = threading.Thread(target=self._run)
 
     def _run(self) -> None:
@@ -86,27 +87,31 @@ class Turn:
                 if is_first:
                     with api.open_stream(self.session_id, self.message) as events:
                         is_first = False
-                        self._receive(api, events)
+                        self._receive(events)
                 else:
                     for waiting in api.ok(api.http.get(f"/chat/{self.session_id}/confirmations"))["confirmations"]:
-                        self._decide(api, waiting["confirmation_id"])  # the user clicks once more
+                        self._decide(waiting["confirmation_id"])  # the user clicks once more
                     headers = {"Last-Event-ID": self.last_id}
                     with api.http.stream("GET", f"/chat/{self.session_id}/stream", headers=headers) as response:
                         assert response.status_code != 204
-                        self._receive(api, read_events(response))
+                        self._receive(read_events(response))
             time.sleep(0.05)
 
-    def _receive(self, api: Api, events: Iterator[Any]) -> None:
+        for decider in self.deciders:
+            decider.join()
+
+    def _receive(self, events: Iterator[Any]) -> None:
         for event in events:
             self.last_id = event.id or self.last_id
             if event.type == "tool_call_confirmation_required":
                 self.asked.set()
-                threading.Thread(target=self._decide, args=(api, event.data["confirmation_id"])).start()
+                self.deciders.append(threading.Thread(target=self._decide, args=(event.data["confirmation_id"],)))
+                self.deciders[-1].start()
             self.text += event.data["content"] if event.type == "content_delta" else ""
             self.is_done = self.is_done or event.type == "done"
 
-    def _decide(self, api: Api, confirmation_id: str) -> None:
-        with suppress(httpx.HTTPError):
+    def _decide(self, confirmation_id: str) -> None:
+        with suppress(httpx.HTTPError), Api(self.urls[-1]) as api:
             body = {"confirmation_id": confirmation_id, "approved": True}
             assert api.http.post(f"/chat/{self.session_id}/confirm-tool", json=body).status_code in DECIDED
 
