@@ -146,11 +146,13 @@ def pytest_collection_finish() -> None:
 
 
 def pytest_xdist_auto_num_workers(config: pytest.Config) -> int:
-    """Return the number of workers for `-n auto`: one for each core.
+    """Return the number of workers for `-n auto`: one for each core, or 0 for one file, which one worker would run.
 
     The tests of the second tier often wait, so they get half as many again. In the first tier, a further worker would
     cost more CPU time than it saves, because each worker starts its own servers and imports its own libraries.
     """
+    if len(config.args) == 1 and config.args[0].partition("::")[0].endswith(".py"):
+        return 0  # without the start of a second interpreter and its imports
     cores = os.cpu_count() or 1
     return cores * 3 // 2 if config.option.markexpr == "slow" else cores
 

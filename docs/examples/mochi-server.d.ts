@@ -12,7 +12,7 @@ export interface paths {
         put?: never;
         /**
          * Chat
-         * @description Send a message and get the complete answer, or the run if the turn runs in the background.
+         * @description Send a message and get the complete answer.
          */
         post: operations["chat"];
         delete?: never;
@@ -74,7 +74,7 @@ export interface paths {
         };
         /**
          * Get run
-         * @description Get the state of the running or most recent turn, also after a restart of the server.
+         * @description Get the state of the running or most recent turn.
          */
         get: operations["get_run"];
         put?: never;
@@ -94,7 +94,7 @@ export interface paths {
         };
         /**
          * List confirmations
-         * @description List the tool calls of a session that wait for approval.
+         * @description List the tool calls of a session that wait for approval, or waited when the server stopped.
          */
         get: operations["list_confirmations"];
         put?: never;
@@ -673,6 +673,26 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/api/v1/hosts": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * List hosts
+         * @description List the Ollama hosts with their states.
+         */
+        get: operations["list_hosts"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/api/v1/health": {
         parameters: {
             query?: never;
@@ -927,46 +947,6 @@ export interface paths {
          * @description Answer the items of a conversation with one JSON response or a stream of events.
          */
         post: operations["create_response"];
-        delete?: never;
-        options?: never;
-        head?: never;
-        patch?: never;
-        trace?: never;
-    };
-    "/v1/responses/{response_id}": {
-        parameters: {
-            query?: never;
-            header?: never;
-            path?: never;
-            cookie?: never;
-        };
-        /**
-         * Get response
-         * @description Get a response: that of a session, or for an hour one without a session.
-         */
-        get: operations["get_response"];
-        put?: never;
-        post?: never;
-        delete?: never;
-        options?: never;
-        head?: never;
-        patch?: never;
-        trace?: never;
-    };
-    "/v1/responses/{response_id}/cancel": {
-        parameters: {
-            query?: never;
-            header?: never;
-            path?: never;
-            cookie?: never;
-        };
-        get?: never;
-        put?: never;
-        /**
-         * Cancel response
-         * @description Cancel a response in the background, and keep its text. If it has ended, return it.
-         */
-        post: operations["cancel_response"];
         delete?: never;
         options?: never;
         head?: never;
@@ -1507,6 +1487,10 @@ export interface components {
             format: string | {
                 [key: string]: unknown;
             } | null;
+            /** Ollama Host */
+            ollama_host: string | null;
+            /** Owner */
+            owner?: string | null;
             /** Agent Name */
             agent_name?: string | null;
         };
@@ -1555,6 +1539,8 @@ export interface components {
             format: string | {
                 [key: string]: unknown;
             } | null;
+            /** Ollama Host */
+            ollama_host: string | null;
             /** Messages */
             messages: components["schemas"]["StoredMessage"][];
             /** Agent Name */
@@ -2126,25 +2112,12 @@ export interface components {
              */
             if_busy?: "reject" | "wait";
             /**
-             * If Waiting
-             * @description While tool calls wait for approval: return 409, or deny them and send the message.
-             * @default reject
-             * @enum {string}
-             */
-            if_waiting?: "reject" | "deny";
-            /**
              * On Disconnect
              * @description `cancel` ends the turn when its last client disconnects. `continue` does not.
              * @default cancel
              * @enum {string}
              */
             on_disconnect?: "cancel" | "continue";
-            /**
-             * Background
-             * @description Return 202 when the turn starts. The turn needs no client.
-             * @default false
-             */
-            background?: boolean;
             /**
              * Wait For Confirmation
              * @description Without streaming: wait for approval of tool calls.
@@ -3031,6 +3004,14 @@ export interface components {
             content: string;
         };
         /**
+         * HostList
+         * @description All Ollama hosts, with the numbers of this server's requests that run on them or wait for them.
+         */
+        HostList: {
+            /** Hosts */
+            hosts: components["schemas"]["OllamaHost"][];
+        };
+        /**
          * HostedTool
          * @description A tool that OpenAI runs, such as `web_search`. The server leaves it out, with a notice.
          */
@@ -3182,6 +3163,56 @@ export interface components {
             schema?: {
                 [key: string]: unknown;
             } | null;
+        };
+        /**
+         * ListedSession
+         * @description A session in a list. ``owner`` is the ID of an API key, or `<key ID>/<user ID>`. It is absent if none owns it.
+         */
+        ListedSession: {
+            /** Session Id */
+            session_id: string;
+            /** Model */
+            model: string;
+            /** Created At */
+            created_at: string;
+            /** Updated At */
+            updated_at: string;
+            /** Message Count */
+            message_count: number;
+            /** Title */
+            title: string | null;
+            /** Preview */
+            preview: string;
+            /** Summary */
+            summary: {
+                [key: string]: unknown;
+            } | null;
+            /** Summary Model */
+            summary_model: string | null;
+            /** Format Version */
+            format_version: string;
+            tool_settings: components["schemas"]["ToolSettings"];
+            agent_settings: components["schemas"]["AgentSettings"];
+            /** Context Window Config */
+            context_window_config: {
+                [key: string]: unknown;
+            };
+            /** Options */
+            options: {
+                [key: string]: unknown;
+            } | null;
+            /** Keep Alive */
+            keep_alive: string | number | null;
+            /** Think */
+            think: boolean | string | null;
+            /** Format */
+            format: string | {
+                [key: string]: unknown;
+            } | null;
+            /** Ollama Host */
+            ollama_host: string | null;
+            /** Owner */
+            owner?: string | null;
         };
         /** @description The answer is complete and stored. The counts are Ollama's token counts, or null. */
         MessageComplete: {
@@ -3391,6 +3422,11 @@ export interface components {
             capabilities: string[];
             /** Context Length */
             context_length: number | null;
+            /**
+             * Hosts
+             * @description Names of the Ollama hosts that have the model.
+             */
+            hosts: string[];
         };
         /**
          * ModelList
@@ -3418,7 +3454,7 @@ export interface components {
              * Status
              * @enum {string}
              */
-            status: "in_progress" | "completed" | "incomplete" | "failed" | "cancelled";
+            status: "in_progress" | "completed" | "incomplete" | "failed";
             /** Error */
             error: {
                 [key: string]: unknown;
@@ -3470,6 +3506,27 @@ export interface components {
              */
             type: "function";
             function: components["schemas"]["NamedFunction"];
+        };
+        /**
+         * OllamaHost
+         * @description An Ollama host. Its URL has no credentials. A `draining` host was removed from the list: it gets no new turns.
+         */
+        OllamaHost: {
+            /** Name */
+            name: string;
+            /** Url */
+            url: string;
+            /**
+             * State
+             * @enum {string}
+             */
+            state: "up" | "down" | "draining";
+            /** Reason */
+            reason?: string | null;
+            /** Running */
+            running: number;
+            /** Queued */
+            queued: number;
         };
         /**
          * OpenAIError
@@ -3713,7 +3770,7 @@ export interface components {
         };
         /**
          * PendingConfirmation
-         * @description A tool call that waits for approval.
+         * @description A tool call that needs approval. If ``state`` is ``interrupted``, the server stopped before the call ran.
          */
         PendingConfirmation: {
             /** Confirmation Id */
@@ -3730,9 +3787,9 @@ export interface components {
             agent_name?: string | null;
             /**
              * State
-             * @constant
+             * @enum {string}
              */
-            state: "waiting";
+            state: "waiting" | "interrupted";
         };
         /**
          * PendingConfirmations
@@ -4108,7 +4165,7 @@ export interface components {
             response_format?: unknown;
             /**
              * Background
-             * @description Return the response at once. Get or cancel it by its ID later.
+             * @description Only `false` is supported.
              */
             background?: boolean | null;
             /**
@@ -4152,17 +4209,7 @@ export interface components {
              * State
              * @enum {string}
              */
-            state: "idle" | "running" | "waiting_for_approval" | "completed" | "failed" | "stopped" | "cancelled";
-            /**
-             * Answer Id
-             * @description ID of the answer's message, which may be partial.
-             */
-            answer_id: string | null;
-            /**
-             * Continues
-             * @description ID of the run that waited for approval, if this run continues it.
-             */
-            continues?: string | null;
+            state: "idle" | "running" | "completed" | "failed" | "stopped" | "cancelled";
         };
         /**
          * SchemaFormat
@@ -4195,52 +4242,6 @@ export interface components {
             schema: {
                 [key: string]: unknown;
             };
-        };
-        /**
-         * Session
-         * @description A session without its messages. ``preview`` is the beginning of the first user message.
-         */
-        Session: {
-            /** Session Id */
-            session_id: string;
-            /** Model */
-            model: string;
-            /** Created At */
-            created_at: string;
-            /** Updated At */
-            updated_at: string;
-            /** Message Count */
-            message_count: number;
-            /** Title */
-            title: string | null;
-            /** Preview */
-            preview: string;
-            /** Summary */
-            summary: {
-                [key: string]: unknown;
-            } | null;
-            /** Summary Model */
-            summary_model: string | null;
-            /** Format Version */
-            format_version: string;
-            tool_settings: components["schemas"]["ToolSettings"];
-            agent_settings: components["schemas"]["AgentSettings"];
-            /** Context Window Config */
-            context_window_config: {
-                [key: string]: unknown;
-            };
-            /** Options */
-            options: {
-                [key: string]: unknown;
-            } | null;
-            /** Keep Alive */
-            keep_alive: string | number | null;
-            /** Think */
-            think: boolean | string | null;
-            /** Format */
-            format: string | {
-                [key: string]: unknown;
-            } | null;
         };
         /**
          * SessionChanged
@@ -4287,6 +4288,8 @@ export interface components {
             format: string | {
                 [key: string]: unknown;
             } | null;
+            /** Ollama Host */
+            ollama_host: string | null;
             /** Warnings */
             warnings: components["schemas"]["WarningOut"][];
         };
@@ -4404,6 +4407,8 @@ export interface components {
             format: string | {
                 [key: string]: unknown;
             } | null;
+            /** Ollama Host */
+            ollama_host: string | null;
             /** Messages */
             messages: components["schemas"]["StoredMessage"][];
         };
@@ -4452,7 +4457,7 @@ export interface components {
          */
         SessionList: {
             /** Sessions */
-            sessions: components["schemas"]["Session"][];
+            sessions: components["schemas"]["ListedSession"][];
         };
         /**
          * SessionPatch
@@ -4519,6 +4524,11 @@ export interface components {
             summary_model?: string | null;
             /** @description Null restores the automatic window. */
             context_window?: components["schemas"]["WindowOverride"] | null;
+            /**
+             * Ollama Host
+             * @description Name of the only Ollama host that may answer. Null: any host.
+             */
+            ollama_host?: string | null;
         };
         /**
          * SessionStatus
@@ -4568,6 +4578,18 @@ export interface components {
             } | null;
             /** Summary Model */
             summary_model: string | null;
+            /**
+             * Ollama Host
+             * @description Host to which the session is pinned, or null.
+             */
+            ollama_host: string | null;
+            /**
+             * Last Host
+             * @description `name` of the host of the latest turn, and the `reason` of the choice: `only_host`, `pinned`, `prompt_cached`, `least_time`, `hash` (equal times), `only_up` or `failover`. Null if unknown.
+             */
+            last_host: {
+                [key: string]: string;
+            } | null;
         };
         /**
          * SessionsImported
@@ -4575,7 +4597,7 @@ export interface components {
          */
         SessionsImported: {
             /** Sessions */
-            sessions: components["schemas"]["Session"][];
+            sessions: components["schemas"]["ListedSession"][];
         };
         /**
          * @description All text and reasoning of the turn up to this event.
@@ -4607,25 +4629,28 @@ export interface components {
         /**
          * @description The turn waits for the model. `elapsed` is the time since the start of the turn, in seconds.
          *
-         *     - `queued`: Ollama serves other requests first.
+         *     - `queued`: Ollama serves other requests first. `position` is the place in this server's queue, starting at 1,
+         *       and absent if Ollama itself lets the request wait.
+         *     - `failover`: an Ollama host failed, and the request goes to the next one, whose name is `host`.
          *     - `loading_model`: Ollama loads the model.
          *     - `processing_prompt`: Ollama evaluates the prompt.
          *     - `compacting`: the model summarizes the oldest turns.
-         *     - `continued`: a turn that waited for approval continues. `continues` is the ID of the run that waited.
          */
         Status: {
             state: string;
             elapsed: number;
-            continues: string | null;
+            position: number | null;
+            host: string | null;
         };
         /**
          * @description `status`: The turn waits for the model. `elapsed` is the time since the start of the turn, in seconds.
          *
-         *     - `queued`: Ollama serves other requests first.
+         *     - `queued`: Ollama serves other requests first. `position` is the place in this server's queue, starting at 1,
+         *       and absent if Ollama itself lets the request wait.
+         *     - `failover`: an Ollama host failed, and the request goes to the next one, whose name is `host`.
          *     - `loading_model`: Ollama loads the model.
          *     - `processing_prompt`: Ollama evaluates the prompt.
          *     - `compacting`: the model summarizes the oldest turns.
-         *     - `continued`: a turn that waited for approval continues. `continues` is the ID of the run that waited.
          */
         StatusEvent: {
             /**
@@ -5751,15 +5776,6 @@ export interface operations {
                     "application/json": components["schemas"]["ChatResponse"];
                 };
             };
-            /** @description The run of a turn in the background. */
-            202: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["RunStatus"];
-                };
-            };
             /** @description `EMPTY_HISTORY` */
             400: {
                 headers: {
@@ -6625,7 +6641,7 @@ export interface operations {
                     "application/json": components["schemas"]["ErrorEnvelope"];
                 };
             };
-            /** @description `CONFIRMATION_RESOLVED`, `CONFIRMATION_STALE` */
+            /** @description `CONFIRMATION_RESOLVED`, `CONFIRMATION_INTERRUPTED` */
             409: {
                 headers: {
                     [name: string]: unknown;
@@ -6712,6 +6728,8 @@ export interface operations {
                 limit?: number | null;
                 /** @description Number of sessions to skip. */
                 offset?: number;
+                /** @description Owner of the sessions: the ID of an API key, or `<key ID>/<user ID>`. */
+                owner?: string | null;
             };
             header?: never;
             path?: never;
@@ -9336,7 +9354,10 @@ export interface operations {
     };
     list_agent_chats: {
         parameters: {
-            query?: never;
+            query?: {
+                /** @description Owner of the sessions: the ID of an API key, or `<key ID>/<user ID>`. */
+                owner?: string | null;
+            };
             header?: never;
             path?: never;
             cookie?: never;
@@ -9891,6 +9912,44 @@ export interface operations {
             };
         };
     };
+    list_hosts: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["HostList"];
+                };
+            };
+            /** @description Any other error. All routes can return 400, 401, 403, 408, 413, 422, 431 and 500. */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "error": {
+                     *         "code": "INTERNAL_ERROR",
+                     *         "message": "An unexpected error occurred in the server. See its log.",
+                     *         "details": {}
+                     *       }
+                     *     }
+                     */
+                    "application/json": components["schemas"]["ErrorEnvelope"];
+                };
+            };
+        };
+    };
     get_health: {
         parameters: {
             query?: never;
@@ -10127,7 +10186,7 @@ export interface operations {
                     "application/json": components["schemas"]["ErrorEnvelope"];
                 };
             };
-            /** @description `SESSION_BUSY`, `CONFIRMATION_STALE`, `CONFIRMATION_RESOLVED`, `SESSION_CONFLICT`, `SESSION_TOO_NEW` */
+            /** @description `SESSION_BUSY`, `CONFIRMATION_INTERRUPTED`, `CONFIRMATION_RESOLVED`, `SESSION_CONFLICT`, `SESSION_TOO_NEW` */
             409: {
                 headers: {
                     [name: string]: unknown;
@@ -10398,7 +10457,7 @@ export interface operations {
                     "application/json": components["schemas"]["ErrorEnvelope"];
                 };
             };
-            /** @description `SESSION_BUSY`, `CONFIRMATION_STALE`, `CONFIRMATION_RESOLVED`, `SESSION_CONFLICT`, `SESSION_TOO_NEW` */
+            /** @description `SESSION_BUSY`, `CONFIRMATION_INTERRUPTED`, `CONFIRMATION_RESOLVED`, `SESSION_CONFLICT`, `SESSION_TOO_NEW` */
             409: {
                 headers: {
                     [name: string]: unknown;
@@ -11276,269 +11335,6 @@ export interface operations {
                      *         "message": "Ollama is busy: <reason>. Send the request again in 2 seconds.",
                      *         "type": "server_error",
                      *         "code": "ollama_busy"
-                     *       }
-                     *     }
-                     */
-                    "application/json": components["schemas"]["OpenAIErrorEnvelope"];
-                };
-            };
-            /** @description Any other error. All routes can return 400, 401, 403, 408, 413, 422, 431 and 500. */
-            default: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    /**
-                     * @example {
-                     *       "error": {
-                     *         "message": "An unexpected error occurred in the server. See its log.",
-                     *         "type": "server_error",
-                     *         "code": "internal_error"
-                     *       }
-                     *     }
-                     */
-                    "application/json": components["schemas"]["OpenAIErrorEnvelope"];
-                };
-            };
-        };
-    };
-    get_response: {
-        parameters: {
-            query?: {
-                /** @description Only `false` is supported. */
-                stream?: boolean | null;
-            };
-            header?: never;
-            path: {
-                response_id: string;
-            };
-            cookie?: never;
-        };
-        requestBody?: never;
-        responses: {
-            /** @description Successful Response */
-            200: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["ModelResponse"];
-                };
-            };
-            /** @description `invalid_request` */
-            400: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    /**
-                     * @example {
-                     *       "error": {
-                     *         "message": "<message>",
-                     *         "type": "invalid_request_error",
-                     *         "code": "invalid_request"
-                     *       }
-                     *     }
-                     */
-                    "application/json": components["schemas"]["OpenAIErrorEnvelope"];
-                };
-            };
-            /** @description `response_not_found` */
-            404: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    /**
-                     * @example {
-                     *       "error": {
-                     *         "message": "Response '<response_id>' not found. Without a session, the server keeps responses for an hour.",
-                     *         "type": "invalid_request_error",
-                     *         "code": "response_not_found"
-                     *       }
-                     *     }
-                     */
-                    "application/json": components["schemas"]["OpenAIErrorEnvelope"];
-                };
-            };
-            /** @description `session_too_new` */
-            409: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    /**
-                     * @example {
-                     *       "error": {
-                     *         "message": "The file of session '<session_id>' has format version <version>, and this server reads versions up to 1.3. Update mochi-server.",
-                     *         "type": "invalid_request_error",
-                     *         "code": "session_too_new"
-                     *       }
-                     *     }
-                     */
-                    "application/json": components["schemas"]["OpenAIErrorEnvelope"];
-                };
-            };
-            /** @description `storage_failed` */
-            500: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    /**
-                     * @example {
-                     *       "error": {
-                     *         "message": "Cannot <operation>: Disk full.",
-                     *         "type": "server_error",
-                     *         "code": "storage_failed"
-                     *       }
-                     *     }
-                     */
-                    "application/json": components["schemas"]["OpenAIErrorEnvelope"];
-                };
-            };
-            /** @description `storage_busy` */
-            503: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    /**
-                     * @example {
-                     *       "error": {
-                     *         "message": "<reason>",
-                     *         "type": "server_error",
-                     *         "code": "storage_busy"
-                     *       }
-                     *     }
-                     */
-                    "application/json": components["schemas"]["OpenAIErrorEnvelope"];
-                };
-            };
-            /** @description Any other error. All routes can return 400, 401, 403, 408, 413, 422, 431 and 500. */
-            default: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    /**
-                     * @example {
-                     *       "error": {
-                     *         "message": "An unexpected error occurred in the server. See its log.",
-                     *         "type": "server_error",
-                     *         "code": "internal_error"
-                     *       }
-                     *     }
-                     */
-                    "application/json": components["schemas"]["OpenAIErrorEnvelope"];
-                };
-            };
-        };
-    };
-    cancel_response: {
-        parameters: {
-            query?: never;
-            header?: never;
-            path: {
-                response_id: string;
-            };
-            cookie?: never;
-        };
-        requestBody?: never;
-        responses: {
-            /** @description Successful Response */
-            200: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["ModelResponse"];
-                };
-            };
-            /** @description `invalid_request` */
-            400: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    /**
-                     * @example {
-                     *       "error": {
-                     *         "message": "<message>",
-                     *         "type": "invalid_request_error",
-                     *         "code": "invalid_request"
-                     *       }
-                     *     }
-                     */
-                    "application/json": components["schemas"]["OpenAIErrorEnvelope"];
-                };
-            };
-            /** @description `response_not_found` */
-            404: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    /**
-                     * @example {
-                     *       "error": {
-                     *         "message": "Response '<response_id>' not found. Without a session, the server keeps responses for an hour.",
-                     *         "type": "invalid_request_error",
-                     *         "code": "response_not_found"
-                     *       }
-                     *     }
-                     */
-                    "application/json": components["schemas"]["OpenAIErrorEnvelope"];
-                };
-            };
-            /** @description `session_too_new` */
-            409: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    /**
-                     * @example {
-                     *       "error": {
-                     *         "message": "The file of session '<session_id>' has format version <version>, and this server reads versions up to 1.3. Update mochi-server.",
-                     *         "type": "invalid_request_error",
-                     *         "code": "session_too_new"
-                     *       }
-                     *     }
-                     */
-                    "application/json": components["schemas"]["OpenAIErrorEnvelope"];
-                };
-            };
-            /** @description `storage_failed` */
-            500: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    /**
-                     * @example {
-                     *       "error": {
-                     *         "message": "Cannot <operation>: Disk full.",
-                     *         "type": "server_error",
-                     *         "code": "storage_failed"
-                     *       }
-                     *     }
-                     */
-                    "application/json": components["schemas"]["OpenAIErrorEnvelope"];
-                };
-            };
-            /** @description `storage_busy` */
-            503: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    /**
-                     * @example {
-                     *       "error": {
-                     *         "message": "<reason>",
-                     *         "type": "server_error",
-                     *         "code": "storage_busy"
                      *       }
                      *     }
                      */

@@ -4,7 +4,7 @@ import logging
 import os
 import secrets
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from typing import Any
 
 from fastapi import FastAPI
@@ -22,6 +22,7 @@ from mochi_server.routers import ALIASED, API
 from mochi_server.routers.health import WITHOUT_KEY
 from mochi_server.util.net import is_loopback
 from mochi_server.web.api_docs import PUBLIC_PAGES, add_docs, document
+from mochi_server.web.keys import KeyRing
 from mochi_server.web.middleware import (
     LOCAL_ORIGINS,
     answer_head,
@@ -32,6 +33,7 @@ from mochi_server.web.middleware import (
     key_check,
     limit_bodies,
     origin_check,
+    user_check,
 )
 from mochi_server.web.request_log import HEADER, RequestLogMiddleware
 from mochi_server.web.routes import add_handlers, any_error
@@ -53,7 +55,7 @@ def create_app(
     If the settings contain no key and listen on an address that other machines can reach, the app generates a key and
     logs it at its start.
 
-    Raises ``pydantic.ValidationError`` for invalid settings.
+    Raises ``pydantic.ValidationError`` for invalid settings, ``KeysFileInvalid`` for an invalid keys file.
     """
     if settings is None:
         settings = MochiServerSettings(**overrides)
@@ -72,7 +74,9 @@ def create_app(
             await app.state.services.open()
             yield
         finally:
-            services, app.state.services = app.state.services, build_services(settings, ollama_client)
+            services = app.state.services
+            with suppress(ValueError):  # the file of hosts has become invalid
+                app.state.services = build_services(settings, ollama_client)
             await services.aclose()
 
     middleware = _middleware(settings, insecure)
@@ -108,7 +112,7 @@ def create_app(
 
 def with_key(settings: MochiServerSettings, *, insecure: bool) -> tuple[MochiServerSettings, str | None]:
     """Return settings with a generated API key, and the key. If the settings need none, return them and None."""
-    if settings.api_keys or insecure or is_loopback(settings.host):
+    if settings.api_keys or settings.api_keys_file or insecure or is_loopback(settings.host):
         return settings, None
     key = secrets.token_urlsafe(24)
     return settings.model_copy(update={"api_keys": (key,)}), key
@@ -131,10 +135,11 @@ class _App(FastAPI):
 def _middleware(settings: MochiServerSettings, insecure: bool) -> list[Middleware]:
     """Return the middleware, outermost first. A web page can read only the errors after ``CORSMiddleware``."""
     origins = settings.allowed_origins
-    keys = key_check(settings.api_keys, insecure=insecure, exempt=WITHOUT_KEY | PUBLIC_PAGES)
+    ring = KeyRing(settings.api_keys, settings.keys_path)
+    keys = key_check(ring, insecure=insecure, exempt=WITHOUT_KEY | PUBLIC_PAGES)
     hosts = [host_check(origins)] if is_loopback(settings.host) else []
     return [
-        Middleware(check_requests, checks=[head_check, *hosts, origin_check(origins)]),
+        Middleware(check_requests, checks=[head_check, *hosts, origin_check(origins), user_check]),
         Middleware(
             CORSMiddleware,
             allow_origins=origins,

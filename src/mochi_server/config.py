@@ -4,10 +4,10 @@ import json
 import os
 import re
 from base64 import b64decode
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, NamedTuple
 from urllib.parse import urlsplit
 
 from pydantic import AfterValidator, BeforeValidator, Field, ValidationInfo, field_validator, model_validator
@@ -87,6 +87,12 @@ class MochiServerSettings(BaseSettings):
         "http://localhost:11434",
         description="URL of Ollama. A host name alone means port 11434. `OLLAMA_HOST` changes the default.",
     )
+    ollama_slots: int | None = Field(
+        None, ge=1, description="Requests that each Ollama host takes at a time. Others wait. The default is no limit."
+    )
+    max_queue: int = Field(
+        512, ge=1, description="Limit of requests that wait for a slot of `MOCHI_OLLAMA_SLOTS`. New turns are refused."
+    )
     ollama_connect_timeout_seconds: Timeout = Field(5, description="Timeout for connecting to Ollama.")
     ollama_stall_timeout_seconds: Timeout = Field(
         600, description="Longest time without output from Ollama during an answer. It includes loading the model."
@@ -94,6 +100,12 @@ class MochiServerSettings(BaseSettings):
 
     data_dir: Directory = Field(
         ".", description="Base directory for all relative paths of this table. `~` is the home directory."
+    )
+    ollama_hosts: CommaSeparated = Field(
+        (),
+        repr=False,
+        description="Ollama hosts, as URLs or as `name=URL`. They replace `MOCHI_OLLAMA_HOST`. `@path` is a file of "
+        "hosts, one a line, which is read again when it changes.",
     )
     store_url: Annotated[Stripped, _matches(r"(postgres(ql)?://.*)?", _DATABASE_URL)] = Field(
         "",
@@ -157,6 +169,10 @@ class MochiServerSettings(BaseSettings):
     api_keys: CommaSeparated = Field(
         (), repr=False, description="API keys. Requests must send one. Without keys, only this machine has access."
     )
+    api_keys_file: Directory = Field(
+        "",
+        description="File of API keys with names, which `mochi-server keys` writes. Requests must send a key.",
+    )
     allowed_origins: CommaSeparated = Field(
         (), description="Origins of web pages that may use the server, besides those of this machine. `*` allows all."
     )
@@ -197,6 +213,11 @@ class MochiServerSettings(BaseSettings):
         if not is_http_url(url):
             raise ValueError("not an http:// or https:// URL")
         return url.rstrip("/")
+
+    @field_validator("ollama_hosts")
+    @classmethod
+    def _are_hosts(cls, value: tuple[str, ...], info: ValidationInfo) -> tuple[str, ...]:
+        return value if value and read_hosts(value, info.data.get("data_dir", ".")) else ()
 
     @field_validator("workers")
     @classmethod
@@ -262,9 +283,24 @@ class MochiServerSettings(BaseSettings):
             self.__dict__["agent_chats_dir"] = str(Path(self.agents_dir, "agent_chats"))  # the settings are frozen
         return self
 
+    @model_validator(mode="after")
+    def _first_host(self) -> Self:
+        if self.ollama_hosts:
+            self.__dict__["ollama_host"] = self.hosts()[0].url
+        return self
+
+    def hosts(self) -> "tuple[HostAddress, ...]":
+        """Return the Ollama hosts. A file of hosts is read again. Raises ``ValueError`` if it is invalid."""
+        return read_hosts(self.ollama_hosts or (self.ollama_host,), self.data_dir)
+
     @property
     def resolved_sessions_dir(self) -> Path:
         return self.resolved(self.sessions_dir)
+
+    @property
+    def keys_path(self) -> Path | None:
+        """Path of the keys file, or None if there is none."""
+        return self.resolved(self.api_keys_file) if self.api_keys_file else None
 
     def resolved(self, path: str) -> Path:
         """Return the path of a configured directory or file. Relative paths are below ``data_dir``."""
@@ -295,6 +331,54 @@ class MochiServerSettings(BaseSettings):
     def __repr_args__(self) -> Iterator[tuple[str | None, Any]]:
         for name, value in super().__repr_args__():
             yield name, without_credentials(value) if name == "ollama_host" else value
+
+
+class HostAddress(NamedTuple):
+    """Name and URL of an Ollama host. The URL may contain credentials."""
+
+    name: str
+    url: str
+
+
+def read_hosts(entries: Sequence[str], data_dir: str) -> tuple[HostAddress, ...]:
+    """Return the hosts of the setting ``ollama_hosts``. Raises ``ValueError``, whose message names the entry."""
+    if file := hosts_file(entries, data_dir):
+        try:
+            text = ",".join(line.partition("#")[0] for line in file.read_text("utf-8").splitlines())
+        except (OSError, UnicodeError) as error:
+            raise ValueError(f"cannot read {file}: {getattr(error, 'strerror', None) or 'not UTF-8'}") from None
+        entries = [part.strip() for part in text.split(",") if part.strip()]
+    if not entries:
+        raise ValueError("no host in the list")
+    known: set[str] = set()
+    hosts = tuple(map(_host_address, entries))
+    for entry, host in zip(entries, hosts, strict=True):
+        keys = {host.name, urlsplit(host.url)._replace(netloc=_netloc(host.url)).geturl()}
+        if keys & known:
+            raise ValueError(f"{without_credentials(entry)!r} is named twice")
+        known |= keys
+    return hosts
+
+
+def hosts_file(entries: Sequence[str], data_dir: str) -> Path | None:
+    """Return the file that lists the hosts of the setting ``ollama_hosts``, or None."""
+    is_file = len(entries) == 1 and entries[0].startswith("@")
+    return Path(data_dir, os.path.expanduser(entries[0][1:])) if is_file else None  # noqa: PTH111 - raises nothing
+
+
+def _host_address(entry: str) -> HostAddress:
+    name, url = re.fullmatch(r"(?:([\w.-]+)=)?(.*)", entry, re.DOTALL).groups()  # type: ignore[union-attr]
+    url = full_url(reachable_host(url)).rstrip("/")
+    if not is_http_url(url):
+        raise ValueError(f"{without_credentials(entry)!r} is not an http:// or https:// URL")
+    return HostAddress(name or _netloc(url), url)
+
+
+def _netloc(url: str) -> str:
+    """Return host:port of a URL, without credentials."""
+    parts = urlsplit(url)
+    host = f"[{parts.hostname}]" if ":" in (parts.hostname or "") else parts.hostname
+    return f"{host}:{parts.port or {'http': 80, 'https': 443}[parts.scheme]}"
 
 
 def sample_folders() -> list[Path]:

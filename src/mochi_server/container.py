@@ -1,10 +1,13 @@
 """Services of one server, built from its settings. This module does not import the web framework."""
 
 import asyncio
+import logging
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
+from typing import cast
 
 from mochi_server.agents.discovery import AgentDiscoveryService, AgentRegistry
 from mochi_server.agents.execution import AgentAnswers, AgentExecutionService
@@ -15,7 +18,7 @@ from mochi_server.chat.conversation import Conversations, StorageRetry
 from mochi_server.chat.engine import ChatEngine, RunRegistry
 from mochi_server.chat.model_answerer import ModelAnswers, ToolLoopLimits
 from mochi_server.chat.run import Run
-from mochi_server.config import MochiServerSettings
+from mochi_server.config import MochiServerSettings, hosts_file
 from mochi_server.constants import AGENT_TOOL
 from mochi_server.errors import NotReady, ShuttingDown, StorageFailed
 from mochi_server.inference.gateway import ModelGateway
@@ -28,14 +31,16 @@ from mochi_server.services.sessions import SelectionChecker, SessionService
 from mochi_server.services.summarization import SummarizationService
 from mochi_server.services.summary_model import SummaryModelManager
 from mochi_server.services.system_prompts import SystemPromptService
-from mochi_server.sessions.store import Stores
+from mochi_server.sessions.store import SessionStore, Stores, VisibleSessions
 from mochi_server.storage.files.store import FileStores
+from mochi_server.telemetry.logging import log_event
 from mochi_server.telemetry.metrics import Metrics, record_turn
 from mochi_server.telemetry.webhooks import WebhookService
 from mochi_server.tools.discovery import ToolDiscoveryService
-from mochi_server.tools.execution import ToolExecutionService
-from mochi_server.tools.registry import ToolRegistry
-from mochi_server.util.installation import install_command
+from mochi_server.tools.execution import ToolExecutionService, ToolRegistry
+from mochi_server.util.text import install_command
+
+logger = logging.getLogger(__name__)
 
 
 class Services:
@@ -43,24 +48,26 @@ class Services:
 
     def __init__(self, settings: MochiServerSettings, ollama_client: ChatClient | None = None) -> None:
         self.metrics = metrics = Metrics()
-        self.client = client = (
-            InjectedOllamaClient(ollama_client, settings.ollama_host)
-            if ollama_client
-            else AsyncOllamaClient(
-                settings.ollama_host,
-                connect_timeout=settings.ollama_connect_timeout_seconds,
-                stall_timeout=settings.ollama_stall_timeout_seconds,
-                can_install=settings.env != "test",
-            )
+        connect = partial(
+            AsyncOllamaClient,
+            connect_timeout=settings.ollama_connect_timeout_seconds,
+            stall_timeout=settings.ollama_stall_timeout_seconds,
+            can_install=settings.env != "test",
         )
         self.gateway = gateway = ModelGateway(
-            client,
+            InjectedOllamaClient(ollama_client, settings.ollama_host) if ollama_client else connect,
+            hosts=lambda: settings.hosts()[: 1 if ollama_client else None],
+            hosts_file=hosts_file(settings.ollama_hosts, settings.data_dir),
+            slots=settings.ollama_slots,
+            max_queue=settings.max_queue,
             dynamic=settings.dynamic_context_window_enabled,
             initial=settings.initial_context_window,
             observer=metrics,
         )
+        self.client = gateway.client
         self.stores = build_stores(settings, settings.resolved_advertise_url if settings.store_url else "")
-        self.store, self.agent_chats = self.stores.chats, self.stores.agents
+        views = [cast(SessionStore, VisibleSessions(each)) for each in (self.stores.chats, self.stores.agents)]
+        self.store, self.agent_chats = views
         retry = StorageRetry(settings.store_retry_seconds)
         self.conversations = Conversations(self.store, self.agent_chats, retry)
         self.prompts = SystemPromptService(settings.resolved(settings.system_prompts_dir))
@@ -128,9 +135,11 @@ class Services:
         self.transfers = ImportExportService(self.store, max_sessions=max_sessions, shutdown=shutdown)
         self.compare = CompareService(gateway, shutdown_grace=settings.shutdown_grace_seconds)
         running = self.runs.cache.running
+        metrics.waiting.set_function(lambda: sum(host.tracker.waiting_turns() for host in gateway.client.hosts))
         metrics.set_sources(
             lambda: len(running()), lambda: sum(run.subscribers for run in running()), lambda: self.stores.connected
         )
+        metrics.hosts = lambda: [(host.name, host.state, host.queue.waiting) for host in self.client.hosts]
 
     async def open(self) -> None:
         """Open the stores and start to connect to MCP servers. Raises ``MochiError`` if the stores cannot be used."""
@@ -150,7 +159,11 @@ class Services:
 
     async def drain(self) -> None:
         """Refuse new turns and comparisons. Wait for the running ones, and end those that exceed the grace period."""
+        turns, began = self.runs.cache.running(), time.monotonic()
+        log_event(logger, logging.INFO, "Draining began", turns=len(turns))
         await asyncio.gather(self.runs.drain(), self.compare.drain())
+        cancelled, seconds = sum(run.state == "cancelled" for run in turns), time.monotonic() - began
+        log_event(logger, logging.INFO, "Draining ended", cancelled=cancelled, duration_ms=round(seconds * 1000))
 
     async def end_turns(self) -> None:
         """End running turns and comparisons now."""
@@ -190,7 +203,7 @@ def build_stores(settings: MochiServerSettings, url: str = "") -> Stores:
     if not settings.store_url:
         return FileStores(settings.resolved_sessions_dir, settings.resolved(settings.agent_chats_dir))
     with _database_driver():
-        from mochi_server.storage.postgres.stores import PostgresStores  # noqa: PLC0415 - its driver is optional
+        from mochi_server.storage.postgres.store import PostgresStores  # noqa: PLC0415 - its driver is optional
     return PostgresStores(settings.store_url, url)
 
 

@@ -10,7 +10,7 @@ from mochi_server.chat.conversation import Conversation
 from mochi_server.chat.engine import RunRegistry
 from mochi_server.config import MochiServerSettings
 from mochi_server.container import Services
-from mochi_server.ollama.async_client import AsyncOllamaClient
+from mochi_server.inference.hosts import Fleet
 from mochi_server.ollama.client import OllamaClient
 from mochi_server.services.compare import CompareService
 from mochi_server.services.import_export import ImportExportService
@@ -19,8 +19,7 @@ from mochi_server.services.summarization import SummarizationService
 from mochi_server.services.system_prompts import SystemPromptService
 from mochi_server.sessions import SessionManager
 from mochi_server.sessions.store import SessionStore
-from mochi_server.tools.execution import ToolExecutionService
-from mochi_server.tools.registry import ToolRegistry
+from mochi_server.tools.execution import ToolExecutionService, ToolRegistry
 
 
 def get_settings(request: Request = None) -> MochiServerSettings:  # type: ignore[assignment]  # FastAPI passes it
@@ -74,7 +73,7 @@ async def get_conversation(session_id: str, request: Request) -> Conversation:
 
 ConversationDep = Annotated[Conversation, Depends(get_conversation)]
 ServicesDep = Annotated[Services, Depends(get_services)]
-ClientDep = Annotated[AsyncOllamaClient, Depends(_service("client"))]
+ClientDep = Annotated[Fleet, Depends(_service("client"))]
 StoreDep = Annotated[SessionStore, Depends(_service("store"))]
 SessionsDep = Annotated[SessionService, Depends(_service("sessions"))]
 TransfersDep = Annotated[ImportExportService, Depends(_service("transfers"))]

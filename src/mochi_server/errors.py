@@ -1,7 +1,7 @@
 """All errors that a client can receive. Each class has an error code, an HTTP status and a description of the cause.
 
-``AgentChatNotFound``, ``SessionTaken``, ``DirectoryInUse`` and ``StorageUnavailable`` inherit these attributes from
-their base classes.
+``AgentChatNotFound``, ``HostsUnreachable``, ``SessionTaken``, ``DirectoryInUse`` and ``StorageUnavailable`` inherit
+these attributes from their base classes.
 """
 
 import json
@@ -166,6 +166,12 @@ class ModelNotFound(MochiError):
         ]
         super().__init__(" ".join(filter(None, parts)), model=model, **{f"{kind}_models": list(models)})
 
+    def on_hosts(self, names: Sequence[str]) -> "ModelNotFound":
+        """Return this error with the names of the hosts on which the model could be installed."""
+        self.message = f"{self.message} No host has it. Install it on one of these hosts: {join_names(names)}."
+        self.details["hosts"] = list(names)
+        return self
+
 
 class OllamaUnreachable(MochiError):
     code, status, cause = "OLLAMA_UNREACHABLE", 502, "The connection to Ollama failed."
@@ -173,6 +179,11 @@ class OllamaUnreachable(MochiError):
     def __init__(self, host: str, reason: str) -> None:
         text = f"Cannot reach Ollama at {host}: {reason}. Start it with `ollama serve`, or correct MOCHI_OLLAMA_HOST."
         super().__init__(text, ollama_host=host)
+
+
+class HostsUnreachable(OllamaUnreachable):
+    def __init__(self, text: str, **details: Any) -> None:
+        MochiError.__init__(self, text, **details)
 
 
 class OllamaError(MochiError):
@@ -374,6 +385,15 @@ class Unauthorized(MochiError):
             text = "The API key is wrong. Send one of the keys in MOCHI_API_KEYS, or the key that the server printed."
         hint = " The server has no keys: set MOCHI_API_KEYS, or serve without keys (`--insecure`, `insecure=True`)."
         super().__init__(text if keys_exist else text + hint)
+
+
+class Forbidden(MochiError):
+    code, status, cause = "FORBIDDEN", 403, "The request needs an API key of the scope `all`."
+
+
+class RateLimited(MochiError):
+    code, status, cause = "RATE_LIMITED", 429, "The turns of the API key exceed a limit in the keys file."
+    template = "The limit of this API key is {limit}. Send the request again in {retry_after} s."
 
 
 class OriginForbidden(MochiError):

@@ -167,11 +167,13 @@ class MessageComplete:
     type: ClassVar[str] = "message_complete"
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Status:
     """The turn waits for the model. ``elapsed`` is the time since the start of the turn, in seconds.
 
-    - ``queued``: Ollama serves other requests first.
+    - ``queued``: Ollama serves other requests first. ``position`` is the place in this server's queue, starting at 1,
+      and absent if Ollama itself lets the request wait.
+    - ``failover``: an Ollama host failed, and the request goes to the next one, whose name is ``host``.
     - ``loading_model``: Ollama loads the model.
     - ``processing_prompt``: Ollama evaluates the prompt.
     - ``compacting``: the model summarizes the oldest turns.
@@ -180,8 +182,15 @@ class Status:
 
     state: str
     elapsed: float
+    position: int | None = None
+    host: str | None = None
     continues: str | None = None
     type: ClassVar[str] = "status"
+
+    def __post_init__(self) -> None:
+        for name in ("position", "host"):  # absent from the payload if they do not apply
+            if getattr(self, name) is None:
+                del self.__dict__[name]
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,19 +1,22 @@
-"""Servers for tests: each one runs in a thread of the test process."""
+"""Servers for tests, which run in a thread of the test process, and replays of recorded sessions."""
 
 import threading
 import time
 from functools import cached_property
+from pathlib import Path
 from typing import Any
 
 import uvicorn
 from typing_extensions import Self
 
 from mochi_server.app import create_app
+from mochi_server.cli.scenario import differences, load_recording, recorded_tool
 from mochi_server.cli.server import listen, local_url, uvicorn_config
 from mochi_server.client import MochiClient
 from mochi_server.config import MochiServerSettings
+from mochi_server.tools.discovery import ToolCatalogue
 
-__all__ = ["ThreadedServer"]
+__all__ = ["ThreadedServer", "check_scenario"]
 
 
 class ThreadedServer:
@@ -35,7 +38,8 @@ class ThreadedServer:
         self.url = local_url(host, port)
         values = values.model_copy(update={"port": port})
         self._key = values.api_keys[0] if values.api_keys else None
-        self._server = uvicorn.Server(uvicorn_config(create_app(values), values))
+        self.app = create_app(values)
+        self._server = uvicorn.Server(uvicorn_config(self.app, values))
         self._thread = threading.Thread(target=self._server.run, args=([self._listener],), daemon=True)
 
     @cached_property
@@ -57,3 +61,21 @@ class ThreadedServer:
         self._server.should_exit = True
         self._thread.join()
         self._listener.close()
+
+
+def check_scenario(path: Path, **settings: Any) -> None:
+    """Replay a scenario with the recorded results of tools. Raises ``AssertionError`` for the first difference.
+
+    ``path`` is a file of ``mochi-server export-scenario``. ``settings`` are settings of the server, by name.
+    """
+    __tracebackhide__ = True  # pytest then shows only the message
+    recorded = load_recording(path)
+    results = [result for turn in recorded["turns"] for result in turn["tools"]]
+    tools = {result["tool"]: recorded_tool(result["tool"], results) for result in results}
+    recorded["session"]["tool_settings"] |= {"tools": [*tools], "tool_group": None}
+    recorded["session"]["agent_settings"] = None
+    with ThreadedServer(**settings) as server:
+        server.app.state.services.tools.discovery.cached = ToolCatalogue(tools)
+        for number, difference in enumerate(differences(recorded, server.client), 1):
+            if difference:
+                raise AssertionError(f"turn {number} differs from the recorded session:\n{difference}")

@@ -15,7 +15,7 @@ from mochi_stub.handlers import Encoder, Generation, ModelRegistry, Result, Sche
 from mochi_stub.http import Access, HttpResponse, Request, ResponseWriter
 from mochi_stub.journal import JournalEntry, Outcome
 from mochi_stub.models.scheduler import Lease
-from mochi_stub.providers import allowed_methods, refusal, response_headers, route
+from mochi_stub.providers import refusal, response_headers, route
 from mochi_stub.recording import LOCAL_ROUTES, Recording, RequestKey, api_of, recordings_below, request_key
 from mochi_stub.replies.chunks import Piece, paced, pieces, planned_end
 from mochi_stub.reply import Cut, Failure, Frames, Gate, HttpError, Pace, Part, Pause, Reply, Text
@@ -51,10 +51,7 @@ class App:
             log_request(record)
 
     def handle(self, request: Request) -> Result:
-        response = self.access.response(request)
-        if response and request.method == "OPTIONS":
-            response = response._replace(headers=(*response.headers, *allowed_methods(request)))
-        return response or replay(self.stub, request) or route(self.stub, request)
+        return self.access.response(request) or replay(self.stub, request) or route(self.stub, request)
 
 
 @dataclass
@@ -204,8 +201,7 @@ def describe_nearest(key: RequestKey, recordings: Iterable[Recording]) -> str:
     if not compared:
         return f"there is no recording of any {key.method} request"
     *_, name, found = min(compared)
-    rest = [f"and {len(found) - MAX_SHOWN} more"] if len(found) > MAX_SHOWN else []
-    return f"no recording of this request; the nearest is {name}: {'; '.join([*found[:MAX_SHOWN], *rest])}"
+    return f"no recording of this request; the nearest is {name}: {'; '.join(found[:MAX_SHOWN])}"
 
 
 def _differences(recorded: RequestKey, requested: RequestKey) -> list[str]:
@@ -223,7 +219,6 @@ def _values(request: RequestKey) -> dict[str, str]:
 
 
 def _leaves(value: Any, path: str = "") -> Iterator[tuple[str, str]]:
-    """Yield the scalars of a JSON value as text, with their paths, such as `messages[0].content`."""
     if isinstance(value, Mapping) and value:
         for key, item in value.items():
             yield from _leaves(item, f"{path}.{key}" if path else str(key))

@@ -58,7 +58,7 @@ def _run(options: argparse.Namespace) -> int:
     logging.getLogger("mochi_stub").setLevel(options.log_level.upper())
     recorder = None
     if options.record:
-        from mochi_stub.recording.recorder import record
+        from mochi_stub.recorder import record
 
         recorder = record(options.record, options.to)
     stopped = _stopped_by_signal()
@@ -132,7 +132,8 @@ def _restart(options: argparse.Namespace) -> int:
 
 def _status(options: argparse.Namespace) -> int:
     explicit = options.pid_file or options.port
-    servers = [_running(path) for path in ([_pid_file(options)] if explicit else _running_pid_files())]
+    paths = [_pid_file(options)] if explicit else sorted(_runtime_folder().glob("*.pid"))
+    servers = [_running(path) for path in paths]
     for server in filter(None, servers):
         print(f"mochi-stub on {server.url} (process {server.process})")
     if any(servers):
@@ -153,16 +154,7 @@ def _check(options: argparse.Namespace) -> int:
 
 
 def _pid_file(options: argparse.Namespace) -> Path:
-    """Return the selected PID file: by default that of the default port, or else of the only background server."""
-    if options.pid_file or options.port:
-        return options.pid_file or _pid_file_of(options.port)
-    default, running = _pid_file_of(DEFAULT_PORT), _running_pid_files()
-    if default in running or not running:
-        return default
-    if len(running) > 1:
-        ports = ", ".join(path.stem for path in running)
-        raise OSError(f"several servers run in the background, on the ports {ports}; choose one with --port")
-    return running[0]
+    return options.pid_file or _pid_file_of(options.port or DEFAULT_PORT)
 
 
 def _not_found(options: argparse.Namespace) -> str:
@@ -284,7 +276,6 @@ def _pid_file_of(port: int) -> Path:
 
 
 def _running(path: Path) -> Running | None:
-    """Return the running server with this PID file, or None. Delete a stale PID file."""
     if not path.exists():
         return None
     descriptor = _lock(path)
@@ -296,12 +287,7 @@ def _running(path: Path) -> Running | None:
     return Running(int(path.read_text()), url, tuple(arguments))
 
 
-def _running_pid_files() -> list[Path]:
-    return [path for path in sorted(_runtime_folder().glob("*.pid")) if _running(path)]
-
-
 def _spawn(arguments: Sequence[str], path: Path | None) -> str:
-    """Run `mochi-stub run` in the background and return its first output line."""
     if path and (server := _running(path)):
         raise OSError(f"already running on {server.url} (process {server.process}); use restart to replace it")
     log = path.with_suffix(".log") if path else _runtime_folder() / f"starting-{os.getpid()}.log"
@@ -329,7 +315,6 @@ def _spawn(arguments: Sequence[str], path: Path | None) -> str:
 
 
 def _terminate(path: Path) -> Running | None:
-    """Stop the server with this PID file. Return the stopped server, or None if none was running."""
     if sys.platform == "win32":
         raise OSError(NO_POSIX)
     server = _running(path)
@@ -343,7 +328,6 @@ def _terminate(path: Path) -> Running | None:
 
 
 def _claim(path: Path, url: str, arguments: Sequence[str]) -> None:
-    """Lock the PID file for this process. Write the server's URL and arguments to a file next to it."""
     descriptor = _lock(path)
     if descriptor is None:
         raise OSError(f"{path} is the PID file of a running server; stop it, or choose another --pid-file")
@@ -359,7 +343,6 @@ def _remove(path: Path) -> None:
 
 
 def _lock(path: Path) -> int | None:
-    """Lock a PID file and return its descriptor. Return None if another process has the lock."""
     if sys.platform == "win32":
         raise OSError(NO_POSIX)
     descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)

@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from email.utils import formatdate
 from functools import cached_property, lru_cache
 from http import HTTPStatus
-from ipaddress import IPv4Network, IPv6Network, ip_address, ip_network
+from ipaddress import ip_address
 from typing import Any, NamedTuple, TypeAlias, cast
 from urllib.parse import parse_qsl, unquote
 
@@ -237,25 +237,14 @@ DEFAULT_ORIGINS = (
     ),
     *("app://*", "file://*", "tauri://*", "vscode-webview://*", "vscode-file://*"),
 )
-REQUEST_HEADERS = (
-    b"Authorization,Content-Type,User-Agent,Accept,X-Requested-With,Openai-Beta,X-Stainless-Arch,X-Stainless-Async,"
-    b"X-Stainless-Custom-Poll-Interval,X-Stainless-Helper-Method,X-Stainless-Lang,X-Stainless-Os,"
-    b"X-Stainless-Package-Version,X-Stainless-Poll-Helper,X-Stainless-Retry-Count,X-Stainless-Runtime,"
-    b"X-Stainless-Runtime-Version,X-Stainless-Timeout"
-)
-PREFLIGHT_VARY = (b"Origin", b"Access-Control-Request-Method", b"Access-Control-Request-Headers")
 _LOCAL_DOMAINS = (".localhost", ".local", ".internal")
-_LOCAL_NETWORKS = (
-    *map(ip_network, ("127.0.0.0/8", "::1/128", "0.0.0.0/32", "::/128")),
-    *map(ip_network, ("10.0.0.0/8", "172.16.0.0/12", "192.168.0.0/16", "fc00::/7")),
-)
 
 
 class Access:
     """Rules for the origins and host names of requests.
 
     The stub refuses requests whose header `Origin` is not allowed (CORS). On a loopback address, it also refuses
-    requests whose header `Host` is not a local name or address. This check prevents DNS rebinding.
+    requests whose header `Host` is neither a local name nor an address. This check prevents DNS rebinding.
 
     Args:
         origins: Comma-separated origins that are allowed in addition to `DEFAULT_ORIGINS`. One `*` in an origin
@@ -272,7 +261,7 @@ class Access:
                 raise ValueError(f"invalid origin {origin!r}: use an origin such as https://example.com, or * for all")
         self.open = "*" in added
         self._patterns = tuple(origin.partition("*") for origin in (*DEFAULT_ORIGINS, *added))
-        self._checks_host = not self.open and (host == "localhost" or _is_in(host, _LOCAL_NETWORKS[:2]))
+        self._checks_host = not self.open and (host == "localhost" or _is_loopback(host))
 
     def response(self, request: Request) -> HttpResponse | None:
         """Return the response to a preflight request or to a refused request, or None for other requests."""
@@ -282,9 +271,7 @@ class Access:
                 return HttpResponse(403)
             if request.method == "OPTIONS":
                 return self._preflight(request)
-        if self._checks_host and not (_is_local_name(host) or _is_in(_name(host), _LOCAL_NETWORKS)):
-            return HttpResponse(403)
-        return HttpResponse(204, has_length=False) if request.method == "OPTIONS" and _is_local_name(host) else None
+        return HttpResponse(403) if self._checks_host and not _is_local(host) else None
 
     def headers(self, request: Request) -> Headers:
         """Return the CORS headers of a response."""
@@ -293,8 +280,7 @@ class Access:
             return ()
         if self.open:
             return ((b"access-control-allow-origin", b"*"),)
-        varies = PREFLIGHT_VARY if request.method == "OPTIONS" else PREFLIGHT_VARY[:1]
-        return ((b"access-control-allow-origin", origin.encode("latin-1")), *((b"vary", name) for name in varies))
+        return ((b"access-control-allow-origin", origin.encode("latin-1")), (b"vary", b"Origin"))
 
     def _allows(self, origin: str) -> bool:
         return self.open or any(
@@ -303,22 +289,18 @@ class Access:
         )
 
     def _preflight(self, request: Request) -> HttpResponse:
-        names = REQUEST_HEADERS
-        if self.open or request.path.startswith("/v1"):  # clients of other providers send further headers
-            names = request.headers.get("access-control-request-headers", "*").encode("latin-1")
+        names = request.headers.get("access-control-request-headers", "*").encode("latin-1")
         methods = (b"access-control-allow-methods", b"GET,POST,PUT,PATCH,DELETE,HEAD,OPTIONS")
         allowed = (methods, (b"access-control-allow-headers", names), (b"access-control-max-age", b"43200"))
         return HttpResponse(204, headers=allowed, has_length=False)
 
 
 def _foreign_origin(request: Request) -> str:
-    """Return the header `Origin` of a request, or "" if it is the origin of the stub itself."""
     origin, host = request.headers.get("origin", ""), request.headers.get("host", "")
     return "" if origin in (f"http://{host}", f"https://{host}") else origin
 
 
 def _name(host: str) -> str:
-    """Return the name or the address in a `Host` header, without the port."""
     name, colon, port = host.rpartition(":")
     if not colon or (":" in name and not name.endswith("]")) or not (port.isdigit() or not port):
         return host
@@ -326,14 +308,15 @@ def _name(host: str) -> str:
 
 
 @lru_cache(maxsize=256)
-def _is_in(address: str, networks: tuple[IPv4Network | IPv6Network, ...]) -> bool:
-    try:
-        return any(ip_address(address) in network for network in networks)
-    except ValueError:
-        return False
-
-
-@lru_cache(maxsize=256)
-def _is_local_name(host: str) -> bool:
+def _is_local(host: str) -> bool:
     name = _name(host).lower()
-    return name in ("", "localhost", socket.gethostname().lower()) or name.endswith(_LOCAL_DOMAINS)
+    names = ("", "localhost", socket.gethostname().lower())
+    return name in names or name.endswith(_LOCAL_DOMAINS) or _is_loopback(name) is not None
+
+
+def _is_loopback(address: str) -> bool | None:
+    """Return whether an IP address is a loopback address, or None if the text is not an IP address."""
+    try:
+        return ip_address(address).is_loopback
+    except ValueError:
+        return None

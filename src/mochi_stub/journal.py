@@ -191,7 +191,6 @@ def _masked(value: Any, secret: bool = False) -> Any:
 
 
 def _digests(body: Any) -> Iterator[str]:
-    """Yield the SHA-256 digest of each image in a request. Images with invalid base64 are skipped."""
     pending = [body]  # a stack, because a body can be nested too deeply for recursion
     while pending:
         value = pending.pop()

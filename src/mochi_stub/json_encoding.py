@@ -2,12 +2,9 @@
 
 import json
 import re
-import struct
-from collections.abc import Mapping, Sequence
-from decimal import Decimal
+from collections.abc import Mapping
 from functools import lru_cache
 from json.encoder import encode_basestring
-from math import isfinite
 from time import gmtime, strftime
 from typing import Any
 
@@ -35,7 +32,6 @@ def compact_json(value: Any) -> str:
 
 
 _SEPARATORS = {code: f"\\u{code:04x}" for code in (0x85, 0x2028, 0x2029)}
-_FLOAT = struct.Struct("f")
 _SURROGATE = re.compile("[\ud800-\udfff]")
 
 
@@ -64,30 +60,8 @@ def go_text(value: str) -> str:
 
 
 def number(value: float) -> str:
-    """Encode a 64-bit float with as few digits as possible. Values between 1e-6 and 1e21 have no exponent."""
-    return _notation(value, repr(value)) if isfinite(value) else "null"
-
-
-def numbers32(values: Sequence[float]) -> list[str]:
-    """Round numbers to 32-bit floats, and encode each with as few digits as possible."""
-    form = f"{len(values)}f"
-    return list(map(_number32, struct.unpack(form, struct.pack(form, *values))))
-
-
-def _number32(single: float) -> str:
-    for digits in (6, 7, 8):
-        shorter = f"{single:.{digits}g}"
-        if _FLOAT.unpack(_FLOAT.pack(float(shorter)))[0] == single:
-            return _notation(single, shorter)
-    return _notation(single, f"{single:.9g}")
-
-
-def _notation(value: float, shortest: str) -> str:
-    """Return a number as Go prints it, with or without an exponent. `shortest` is the number as Python prints it."""
-    if value and not 1e-6 <= abs(value) < 1e21:
-        return shortest.replace("e-0", "e-")
-    fixed = f"{Decimal(shortest):f}" if "e" in shortest else shortest
-    return fixed.removesuffix(".0")
+    """Encode a float with as few digits as possible, and without the fraction of a whole number."""
+    return dumps(value).removesuffix(".0")
 
 
 def timestamp(nanoseconds: int) -> str:
@@ -101,6 +75,5 @@ def _second(seconds: int) -> str:
     return strftime("%Y-%m-%dT%H:%M:%S", gmtime(seconds))
 
 
-def quoted(value: str) -> str:
-    """Return the string in quotes, with escapes like those of Go's `%q`."""
-    return encode_basestring(value)
+quoted = encode_basestring
+"""Return a text in quotes, with escapes like those of Go's `%q`."""

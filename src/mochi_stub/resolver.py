@@ -89,7 +89,6 @@ def with_pace(reply: Reply, settings: ReplySettings, model: Model, prompt: Promp
 
 
 def _insert(reply: Reply, count: int, inserted: Part) -> Reply:
-    """Insert a part after the first `count` chunks of the reply, or at its end if it has fewer chunks."""
     parts: list[Part] = []
     for index, part in enumerate(reply.parts):
         if not isinstance(part, (Reasoning, Text)):
@@ -168,7 +167,6 @@ def _rounds(user_text: str, prompt: Prompt) -> list[list[Part]] | None:
 
 
 def _parse_block(text: str) -> Any:
-    """Return the parsed JSON of the first instruction block, or None. Its strings may contain nested blocks."""
     rest = text.partition(_START)[2]
     for end in re.finditer(re.escape(_END), rest):
         with suppress(orjson.JSONDecodeError):
@@ -220,11 +218,13 @@ def _configured_reply(prompt: Prompt, model: ConfiguredModel | None, passed_over
         ):
             passed_over.append(f"{rule}: not for {prompt.operation} requests")
             continue
-        reply = with_requested_thinking(prompt, response.reply(prompt, model.model))
+        reply, is_turn = response.reply(prompt, model.model), rule.startswith("turn ")
+        if not is_turn or prompt.think is False:
+            reply = with_requested_thinking(prompt, reply)
         settings = response.merged_over(model.settings) if isinstance(response, ReplySettings) else model.settings
         reply = with_settings(reply, settings, model.model, prompt)
         reply = replace(reply, sends_unoffered_calls=True, rule=rule)
-        if not _is_answered(reply, prompt):
+        if is_turn or not _is_answered(reply, prompt):
             return reply
         if reply.text:  # without tool calls, because the client would run them again and again
             contents = [part for part in reply.parts if isinstance(part, (Reasoning, Text))]
@@ -248,6 +248,7 @@ def _is_answered(reply: Reply, prompt: Prompt) -> bool:
 
 
 def _candidates(prompt: Prompt, model: ConfiguredModel, passed_over: list[str]) -> Iterator[tuple[str, Response]]:
+    yield from _replies_of_turns(prompt, model)
     texts = [message.content for message in prompt.messages if message.role == "user"]
     # a reminder can follow tool results; then a trigger can also match the message before it
     texts = texts[:-3:-1] if prompt.results and not prompt.after_tools else [prompt.user_text]
@@ -265,3 +266,17 @@ def _candidates(prompt: Prompt, model: ConfiguredModel, passed_over: list[str]) 
             yield f"_default of {script.name}", script.default
         else:
             passed_over.append(f"{script.name}: no _default")
+
+
+def _replies_of_turns(prompt: Prompt, model: ConfiguredModel) -> Iterator[tuple[str, Response]]:
+    """Yield the next reply of the turn with the user's message. Its position decides between turns with this message.
+
+    If the client has dropped old messages, the position is unknown. Then it is the last turn with the message.
+    """
+    for script in (script for script in model.scripts if script.turns):
+        position = sum(message.role == "user" for message in prompt.messages)
+        ended = sum(message.role == "assistant" for message in prompt.messages[prompt.last_user + 1 :])
+        turns = [index for index, (user, _) in enumerate(script.turns, 1) if user == prompt.user_text]
+        turn = position if position in turns else max(turns, default=0)
+        for response in script.turns[turn - 1][1][ended : ended + 1] if turn else ():
+            yield f"turn {turn} of {script.name}, reply {ended + 1}", response

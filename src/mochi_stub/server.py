@@ -35,7 +35,7 @@ except ImportError:  # on Windows
     loops = asyncio
 
 if TYPE_CHECKING:
-    from mochi_stub.recording.recorder import Recorder
+    from mochi_stub.recorder import Recorder
 
 Resolve = Callable[[Prompt], "Scripted | None"]
 
@@ -55,7 +55,7 @@ class StubServer:
         cors: Origins of web pages that may send requests, in addition to Ollama's default origins. They are separated
             by commas. `*` allows all pages and all host names. The default is `*`, or with `record` no origins.
         record: Recorder that forwards each request to a real server and records the response. To create a recorder,
-            call `mochi_stub.recording.recorder.record`.
+            call `mochi_stub.recorder.record`.
 
     Example:
         with StubServer(speed=0) as stub:

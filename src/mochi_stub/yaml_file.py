@@ -205,14 +205,6 @@ def parse(data: bytes, file: str) -> Document:
 class _Loader(getattr(yaml, "CSafeLoader", yaml.SafeLoader)):  # type: ignore[misc]
     """Loader that returns `Scalar`s for numbers, truth values and null. Dates and bytes remain texts."""
 
-    def construct_mapping(self, node: Any, deep: bool = False) -> Any:
-        keys: set[str] = set()
-        for key, _ in node.value:
-            if isinstance(key, yaml.ScalarNode) and key.value in keys:
-                raise yaml.MarkedYAMLError(None, None, f"unique keys, found {key.value!r} again", key.start_mark)
-            keys |= {key.value} if isinstance(key, yaml.ScalarNode) else set()
-        return super().construct_mapping(node, deep)
-
 
 def _construct_scalar(loader: Any, node: yaml.ScalarNode) -> str:
     try:

@@ -11,7 +11,7 @@ import pytest
 
 from mochi_stub import StubServer
 from tests.support.agents import delegate, nested, notes, write_agent
-from tests.support.api import Api, Event, text_of
+from tests.support.api import Api, Event, text_of, types_of
 from tests.support.instructions import calls, instruct, words
 from tests.support.server import RunningServer
 from tests.support.stub import chats
@@ -65,7 +65,7 @@ def session_with(api: Api, policy: str = "never_confirm", *agents: str, **fields
 
 def event_types(events: list[Event]) -> list[str]:
     """Return the event types without repetitions in a row."""
-    return [kind for kind, _ in groupby(event.type for event in events)]
+    return [kind for kind, _ in groupby(types_of(events))]
 
 
 def data_of_type(events: list[Event], kind: str) -> list[dict[str, Any]]:

@@ -10,7 +10,7 @@ import pytest
 
 from mochi_stub import StubServer
 from tests.support.agents import HELPER, delegate, nested, notes, write_agent
-from tests.support.api import Api, Event, error_of
+from tests.support.api import Api, Event, error_of, types_of
 from tests.support.instructions import calls, words
 from tests.support.raw_ollama import RawOllama, line, stream_head
 from tests.support.server import RunningServer
@@ -154,7 +154,7 @@ def test_wrong_call_returns_explanation_to_model(
     before = agent_chats(api)
     session_id = session_with(api, "helper")
     events = api.stream_message(session_id, nested(calls("agent", **arguments), words(2)))
-    kinds = [kind for kind, _ in groupby(event.type for event in events)]
+    kinds = [kind for kind, _ in groupby(types_of(events))]
     assert kinds == ["agent_start", "agent_complete", "content_delta", "message_complete", "done"]
     complete = next(event.data for event in events if event.type == "agent_complete")
     assert (complete["session_id"], complete["success"], complete["error_code"]) == (None, False, code)
@@ -238,7 +238,7 @@ def test_repeated_identical_agent_call_ends_with_answer(api: Api, data_dir: Path
 def test_identical_agent_calls_of_one_reply_have_only_agent_events(api: Api) -> None:
     several = {"tool_call": delegate(words(2), calls("look"), words(2), agent="third")["tool_call"] * 5}
     events = api.stream_message(session_with(api, "third"), nested(several, words(2)))
-    types = [e.type for e in events]
+    types = types_of(events)
     assert (types.count("agent_start"), types.count("tool_call"), types.count("tool_result")) == (5, 0, 0)
     completed = [e.data for e in events if e.type == "agent_complete"]
     assert [data["success"] for data in completed] == [True, True, True, False, False]

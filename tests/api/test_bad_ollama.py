@@ -11,7 +11,7 @@ import pytest
 from mochi_stub import StubServer
 from mochi_stub.prompt import Prompt
 from mochi_stub.reply import Cut, Failure, Part, Reply, Text
-from tests.support.api import error_of, text_of
+from tests.support.api import error_of, text_of, types_of
 from tests.support.raw_ollama import RawOllama, line, stream_head, whole
 from tests.support.server import RunningServer
 
@@ -101,7 +101,7 @@ def test_stream_ends_with_error_and_keeps_partial_text(
 
     events = api.stream_message(session_id, "Hello!")
 
-    assert [event.type for event in events[-2:]] == ["error", "done"]
+    assert types_of(events[-2:]) == ["error", "done"]
     assert events[-2].data["code"] == "OLLAMA_ERROR"
     assert reason in events[-2].data["message"]
     assert not INTERNAL.search(events[-2].data["message"])
@@ -149,7 +149,7 @@ def test_text_before_failure_is_stored_and_next_turn_works(tmp_path: Path, end: 
 
         events = api.stream_message(session_id, "fail")
 
-        assert [event.type for event in events] == ["content_delta"] * 10 + ["error", "done"]
+        assert types_of(events) == ["content_delta"] * 10 + ["error", "done"]
         assert api.messages(session_id)[-1]["content"] == "".join(PIECES)
         assert api.send_message(session_id, "Go on")["message"]["content"] == "Fine."
 
@@ -208,7 +208,7 @@ def test_message_is_stored_while_ollama_is_down(tmp_path: Path, private_stub: St
         api = server.api()
         assert api.ok(api.http.get("/health"))["ollama_connected"] is False
         events = api.stream_message(session_id, "Hello!")
-        assert [event.type for event in events] == ["error", "done"]
+        assert types_of(events) == ["error", "done"]
         assert events[0].data["code"] == "OLLAMA_UNREACHABLE"
         assert error_of(api.http.post(f"/chat/{session_id}")) == (502, "OLLAMA_UNREACHABLE")
         assert error_of(api.http.get("/models")) == (502, "OLLAMA_UNREACHABLE")
@@ -232,7 +232,7 @@ def test_silent_ollama_ends_turn_after_stall_timeout(tmp_path: Path) -> None:
         api = server.api()
         session_id = api.create_session("raw")["session_id"]
         events = api.stream_message(session_id, "Hello!")
-        assert [event.type for event in events] == ["content_delta", "error", "done"]
+        assert types_of(events) == ["content_delta", "error", "done"]
         assert "sent no data" in events[1].data["message"]
 
 

@@ -8,7 +8,7 @@ import pytest
 from mochi_stub import StubServer
 from mochi_stub.prompt import Prompt
 from mochi_stub.reply import Failure, Reply, Text
-from tests.support.api import Api, error_of, text_of
+from tests.support.api import Api, error_of, text_of, types_of
 from tests.support.instructions import calls, instruct, words
 from tests.support.server import RunningServer
 from tests.support.stub import chats
@@ -26,7 +26,7 @@ def test_stream_ends_with_message_complete_and_done(api: Api) -> None:
 
     events = api.stream_message(session_id, "Hello!")
 
-    kinds = [event.type for event in events]
+    kinds = types_of(events)
     assert set(kinds[:-2]) == {"content_delta"}
     assert kinds[-2:] == ["message_complete", "done"]
     assert text_of(events).endswith("Hello!")
@@ -262,7 +262,7 @@ def test_failed_regeneration_keeps_the_old_answer(tmp_path: Path) -> None:
 
         events = api.stream_message(session_id)
 
-        assert [event.type for event in events] == ["content_delta", "error", "done"]
+        assert types_of(events) == ["content_delta", "error", "done"]
         assert api.messages(session_id)[1:] == [old]
 
 

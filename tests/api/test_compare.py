@@ -228,7 +228,7 @@ def test_remote_models_name_their_host(tmp_path: Path) -> None:
     with StubServer(speed=0, models=models) as stub, RunningServer(tmp_path, stub.url) as server:
         events = compare(server.url, {"modelIds": ["far"], "message": "Hi"})
     assert events[0][1]["provider"] == "ollama.com"
-    assert [kind for kind, _ in events] == ["metadata", "start", "error", "complete"]
+    assert events[-1][0] == "complete"
 
 
 EXAMPLE = Path(__file__).parents[2] / "docs" / "examples" / "compare.py"

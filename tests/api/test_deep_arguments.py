@@ -11,7 +11,7 @@ from mochi_server.chat.turn_writer import ResponseBuilder
 from mochi_stub import StubServer
 from mochi_stub.prompt import Prompt, ToolCall
 from mochi_stub.reply import Reply, Text, ToolCalls
-from tests.support.api import Api, error_of
+from tests.support.api import Api, error_of, types_of
 from tests.support.raw_ollama import SHOW, TAGS, RawOllama, line, stream_head
 from tests.support.server import RunningServer
 from tests.support.tools import write_tools
@@ -67,7 +67,7 @@ def test_call_with_too_deep_arguments_fails_and_turn_continues(tmp_path: Path, a
         result = next(event for event in events if event.type == "tool_result")
         assert (result.data["success"], result.data["error_code"]) == (False, "TOOL_EXECUTION_FAILED")
         assert "100 levels" in result.data["error_message"]
-        assert [event.type for event in events[-2:]] == ["message_complete", "done"]
+        assert types_of(events[-2:]) == ["message_complete", "done"]
         messages = api.messages(session_id)
         assert [message["role"] for message in messages] == ["user", "assistant", "tool", "assistant"]
         assert messages[1]["tool_calls"][0]["function"]["arguments"] == {}
@@ -127,7 +127,7 @@ def test_too_deep_edited_arguments_are_refused(tmp_path: Path) -> None:
             refused = api.http.post(f"/chat/{session_id}/confirm-tool", json={**decision, "arguments": nested(101)})
             assert error_of(refused) == (422, "VALIDATION_ERROR")
             api.ok(api.http.post(f"/chat/{session_id}/confirm-tool", json={**decision, "arguments": nested(100)}))
-            assert [event.type for event in events][-1] == "done"
+            assert types_of(events)[-1] == "done"
 
 
 @pytest.mark.one_process("checks the server's files")

@@ -8,6 +8,7 @@ import pytest
 
 from mochi_server.web.http_protocol import StrictHttpProtocol
 from tests.faults.raw_client import RawClient, request
+from tests.support.api import types_of
 from tests.support.holding import GatedStub
 from tests.support.server import RunningServer
 
@@ -57,4 +58,4 @@ def test_slow_answer_does_not_time_out(server: RunningServer, holding: GatedStub
             with socket.create_connection(address(server), timeout=10) as other:
                 assert other.recv(1) == b""
         holding.gate.open()
-        assert [event.type for event in events] == ["content_delta", "message_complete", "done"]
+        assert types_of(events) == ["content_delta", "message_complete", "done"]

@@ -1,5 +1,7 @@
 """Metrics of the server, read as Prometheus reads them."""
 
+import socket
+import threading
 from pathlib import Path
 
 import httpx
@@ -9,12 +11,13 @@ from prometheus_client.parser import text_string_to_metric_families
 from mochi_server.telemetry.metrics import Metrics
 from mochi_stub import StubServer
 from mochi_stub.models import Model
-from tests.support.api import Api, error_of
+from tests.support.api import Api, error_of, types_of
 from tests.support.holding import GatedStub
 from tests.support.instructions import instruct, words
 from tests.support.raw_ollama import RawOllama, stream_head
 from tests.support.server import RunningServer
 from tests.support.tools import write_tools
+from tests.support.waiting import until
 
 pytestmark = pytest.mark.one_process("each server has its own counters")
 
@@ -74,6 +77,27 @@ def test_evaluated_prompt_tokens_are_known_if_ollama_reports_cached_ones(
     assert seen["mochi_evaluated_prompt_tokens_total{model=raw:latest}"] == (evaluated or 0)
     assert seen["mochi_turn_prompt_evaluation_seconds_count{}"] == 1
     assert seen["mochi_turn_prompt_evaluation_seconds_sum{}"] == 0.5
+
+
+def test_gauges_show_ollama_and_the_turns_that_wait_for_it(tmp_path: Path) -> None:
+    released = threading.Event()
+    end = b'{"model":"raw","message":{"role":"assistant","content":"Hi!"},"done":true}\n'
+
+    def chat(connection: socket.socket) -> None:
+        released.wait(10)
+        connection.sendall(stream_head() + end)
+
+    with RawOllama(chat) as ollama, RunningServer(tmp_path, ollama.url, summarization_enabled=False) as server:
+        api = server.api()
+        assert read(api)["mochi_ollama_connected{}"] == 0
+        ollama.answers["/api/version"] = b'{"version":"0.5.0"}'
+        session_id = api.create_session("raw")["session_id"]
+        with api.open_stream(session_id, "Hello!") as events:
+            until(lambda: read(api)["mochi_waiting_turns{}"] == 1)
+            released.set()
+            assert types_of(events)[-1] == "done"
+        after = read(api)
+    assert (after["mochi_waiting_turns{}"], after["mochi_ollama_connected{}"]) == (0, 1)
 
 
 def test_turn_metrics_have_tokens_and_first_token_time(private_api: Api) -> None:

@@ -27,7 +27,7 @@ def test_health_never_shows_credentials(tmp_path: Path) -> None:
     assert body["ollama_connected"] is False
 
 
-def test_chat_models_are_listed_with_every_field(api: Api) -> None:
+def test_chat_models_are_listed_with_every_field(api: Api, stub: StubServer) -> None:
     models = api.ok(api.http.get("/models"))["models"]
     assert [model["name"] for model in models][:2] == ["mochi:latest", "mochi-chat:latest"]
     assert "mochi-embed:latest" not in {model["name"] for model in models}
@@ -40,6 +40,7 @@ def test_chat_models_are_listed_with_every_field(api: Api) -> None:
         "quantization_level": "Q4_K_M",
         "capabilities": ["completion", "tools", "thinking"],
         "context_length": 40960,
+        "hosts": [stub.url.removeprefix("http://")],
     }
 
 

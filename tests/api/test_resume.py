@@ -11,7 +11,7 @@ from mochi_server.chat import run as run_module
 from mochi_server.web import sse
 from mochi_stub import Model, StubServer
 from mochi_stub.reply import Reply
-from tests.support.api import Api, Event, error_of, read_events, text_of
+from tests.support.api import Api, Event, error_of, read_events, text_of, types_of
 from tests.support.holding import GatedStub
 from tests.support.server import RunningServer
 
@@ -57,7 +57,7 @@ def test_event_source_resumes_after_last_event_id(api: Api, server: RunningServe
         assert next(events).data["content"] == "three "
         holding.gate.open()
         rest = list(events)
-    assert [event.type for event in rest] == ["content_delta", "message_complete", "done"]
+    assert types_of(rest) == ["content_delta", "message_complete", "done"]
 
 
 def test_after_takes_an_id_or_a_number(api: Api) -> None:
@@ -106,7 +106,7 @@ def test_position_beyond_end_gets_later_events(api: Api, server: RunningServer, 
         next(first)
         with open_subscription(server.api(), session_id, "999999") as second:
             holding.gate.open()
-            assert [event.type for event in second][-1] == "done"
+            assert types_of(second)[-1] == "done"
 
 
 @pytest.mark.parametrize("after", ["", "x", "-1", "1.5", "1:2:3", "9" * 30, "../1", "\u0661"])
@@ -172,7 +172,7 @@ def test_dropped_events_are_replaced_by_snapshot(tmp_path: Path, monkeypatch: py
     assert snapshot.data["content"] + text_of(rest) == answer["content"] == "".join(pieces)
     numbers = [int(event.id.partition(":")[2]) for event in events]
     assert numbers == list(range(numbers[0], numbers[0] + len(events)))
-    assert [event.type for event in rest[-2:]] == ["message_complete", "done"]
+    assert types_of(rest[-2:]) == ["message_complete", "done"]
 
 
 @pytest.mark.slow
@@ -195,7 +195,7 @@ def test_slow_subscriber_blocks_no_other_and_misses_nothing(tmp_path: Path, monk
             seen.extend(slow)
     latest = max(index for index, event in enumerate(seen) if event.type == "snapshot")
     assert seen[latest].data["content"] + text_of(seen[latest:]) == "".join(pieces)
-    assert [event.type for event in seen[-2:]] == ["message_complete", "done"]
+    assert types_of(seen[-2:]) == ["message_complete", "done"]
 
 
 @pytest.mark.one_process("inspects the server process")

@@ -14,7 +14,7 @@ import pytest
 
 from mochi_server.sessions import FileSessionStore, Message, SessionManager
 from mochi_stub import StubServer
-from tests.support.api import Api, error_of, read_events, text_of
+from tests.support.api import Api, error_of, read_events, text_of, types_of
 from tests.support.holding import GatedStub
 from tests.support.instructions import calls, instruct
 from tests.support.server import RunningServer
@@ -96,7 +96,7 @@ def test_stop_stores_partial_answer(api: Api, holding: GatedStub) -> None:
         seen.extend(events)
 
     assert stopped["state"] == "stopped"
-    assert [event.type for event in seen] == ["content_delta"] * 3 + ["stopped", "done"]
+    assert types_of(seen) == ["content_delta"] * 3 + ["stopped", "done"]
     assert len(holding.chats("cancelled")) == 1
     partial = api.messages(session_id)[-1]
     assert seen[-2].data == {"message_id": partial["message_id"]}
@@ -266,7 +266,7 @@ def test_deleting_a_session_stops_its_turn(api: Api, holding: GatedStub) -> None
     with api.open_stream(session_id, "hold") as events:
         assert [next(events).type for _ in range(3)] == ["content_delta"] * 3
         assert api.http.delete(f"/sessions/{session_id}").status_code == 204
-        assert [event.type for event in events] == ["stopped", "done"]
+        assert types_of(events) == ["stopped", "done"]
     assert len(holding.chats("cancelled")) == 1
     assert error_of(api.http.get(f"/sessions/{session_id}")) == (404, "SESSION_NOT_FOUND")
 
@@ -297,7 +297,7 @@ def test_shutdown_stores_partial_answer_and_sends_error(tmp_path: Path, holding:
             leaving.start()
             seen.extend(events)
         leaving.join(10)
-        assert [event.type for event in seen[-2:]] == ["error", "done"]
+        assert types_of(seen[-2:]) == ["error", "done"]
         assert seen[-2].data["code"] == "SHUTTING_DOWN"
         assert "ended this answer before it was complete" in seen[-2].data["message"]
     assert text_of(seen) == "one two three "

@@ -24,6 +24,7 @@ FIELDS = {
     "format_version",
     "tool_settings",
     "agent_settings",
+    "ollama_host",
     "context_window_config",
     "options",
     "keep_alive",
@@ -278,7 +279,7 @@ def test_manual_window_is_capped_used_and_released(private_api: Api, private_stu
     assert private_api.send_message(session_id, "Hello!")["context_window"]["reason"] == "no_adjustment"
 
 
-def test_status_has_every_field_of_the_specification(api: Api) -> None:
+def test_status_has_every_field_of_the_specification(api: Api, stub: StubServer) -> None:
     session_id = api.create_session(
         "mochi",
         system_prompt="Be brief.",
@@ -321,6 +322,8 @@ def test_status_has_every_field_of_the_specification(api: Api) -> None:
         "system_prompt_file": "brief.md",
         "summary": None,
         "summary_model": None,
+        "ollama_host": None,
+        "last_host": {"name": stub.url.removeprefix("http://"), "reason": "only_host"},
     }
 
 

@@ -1,6 +1,7 @@
 """Compaction in small context windows: few requests, and no cut messages."""
 
-from collections.abc import Sequence
+import random
+from collections.abc import Callable, Sequence
 from itertools import groupby
 from pathlib import Path
 
@@ -29,6 +30,24 @@ def resolve(prompt: Prompt) -> str:
     return "Fine, " + "I keep that in mind. " * (5 + 7 * (len(prompt.messages) % 5))
 
 
+def compactions(
+    directory: Path, model: Model, answer: Callable[[Prompt], str], messages: Sequence[str]
+) -> tuple[list[int], list[str]]:
+    """Return the number of requests of each compaction of a conversation, and the texts of these requests."""
+    with (
+        StubServer(models=[model], speed=0, resolve=answer) as stub,
+        RunningServer(directory, stub.url, summarization_enabled=False) as server,
+    ):
+        api = server.api()
+        session_id = api.create_session("small", system_prompt="Be brief.")["session_id"]
+        for message in messages:
+            api.send_message(session_id, message)
+        exchanges = chats(stub)
+    assert {exchange.status for exchange in exchanges} == {200}
+    texts = [str(m["content"]) for each in exchanges if is_compaction(each) for m in (each.body or {})["messages"]]
+    return requests_of_each_compaction(exchanges), texts
+
+
 @pytest.mark.one_process("each server has its own windows")
 @pytest.mark.parametrize("chars_per_token", [3, 4])
 @pytest.mark.parametrize(("context_length", "limit"), [(1024, 2), (2048, 2), (4096, 2), (8192, 1)])
@@ -36,19 +55,29 @@ def test_compaction_needs_few_requests_and_cuts_no_message(
     tmp_path: Path, context_length: int, limit: int, chars_per_token: int
 ) -> None:
     model = Model("small", ("completion",), context_length=context_length, chars_per_token=chars_per_token)
-    with (
-        StubServer(models=[model], speed=0, resolve=resolve) as stub,
-        RunningServer(tmp_path, stub.url, summarization_enabled=False) as server,
-    ):
-        api = server.api()
-        session_id = api.create_session("small", system_prompt="Be brief.")["session_id"]
-        for turn in range(30):
-            length = (context_length * chars_per_token // 10) * (1 + turn % 3) // 2
-            api.send_message(session_id, (f"Fact {turn} is {turn * 7}. " + "word " * length)[:length])
-        exchanges = chats(stub)
-    counts = requests_of_each_compaction(exchanges)
+    lengths = [(context_length * chars_per_token // 10) * (1 + turn % 3) // 2 for turn in range(30)]
+    messages = [f"Fact {turn} is {turn * 7}. " + "word " * length for turn, length in enumerate(lengths)]
+    messages = [message[:length] for message, length in zip(messages, lengths, strict=True)]
+    counts, texts = compactions(tmp_path, model, resolve, messages)
     assert counts
     assert max(counts) <= limit, counts
-    texts = [str(m["content"]) for each in exchanges if is_compaction(each) for m in (each.body or {})["messages"]]
     assert not any("[...]" in text for text in texts)
-    assert {exchange.status for exchange in exchanges} == {200}
+
+
+@pytest.mark.one_process("each server has its own windows")
+@pytest.mark.parametrize("seed", [0, 1, 4, 7, 10])
+def test_compaction_of_long_messages_needs_two_requests_in_a_small_window(tmp_path: Path, seed: int) -> None:
+    chance, chars_per_token = random.Random(seed), 2 + seed % 2
+
+    def answer(prompt: Prompt) -> str:
+        if prompt.messages[0].content.startswith(INSTRUCTION):
+            return "They talked about facts. " * 100
+        return "Fine, " + "I keep that in mind. " * chance.choice([10, 30, 40])
+
+    model = Model("small", ("completion",), context_length=1024, chars_per_token=chars_per_token)
+    lengths = [int(921 * chars_per_token * chance.choice([0.2, 0.3, 0.4])) for _ in range(15)]
+    messages = [f"Fact {turn}. " + "word " * (length // 5) for turn, length in enumerate(lengths)]
+    counts, texts = compactions(tmp_path, model, answer, messages)
+    assert counts
+    assert max(counts) <= 2, counts
+    assert not any("[...]" in text for text in texts)

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from mochi_stub import StubServer
-from tests.support.api import Api
+from tests.support.api import Api, types_of
 from tests.support.instructions import calls, instruct
 from tests.support.server import RunningServer
 from tests.support.tools import write_tools
@@ -69,7 +69,7 @@ def test_stop_after_approval_stores_the_decision(server: RunningServer, tmp_path
             other.session(session_id)
         other.ok(other.http.post(f"/chat/{session_id}/stop"))
         remaining = list(events)
-    assert [event.type for event in remaining] == ["tool_result", "stopped", "done"]
+    assert types_of(remaining) == ["tool_result", "stopped", "done"]
     result = stored_result(api, session_id)
     assert remaining[0].data["error_message"] == result["content"]
     assert (result["interrupted"], result["decided_by"], result["success"]) == (True, "user", False)
@@ -85,7 +85,7 @@ def test_stop_before_a_decision_stores_that_no_call_ran(server: RunningServer) -
         other = server.api()
         other.ok(other.http.post(f"/chat/{session_id}/stop"))
         remaining = list(events)
-    assert [event.type for event in remaining] == ["tool_result", "stopped", "done"]
+    assert types_of(remaining) == ["tool_result", "stopped", "done"]
     result = stored_result(api, session_id)
     assert remaining[0].data["error_message"] == result["content"]
     assert (result["interrupted"], result["decided_by"]) == (True, "policy")

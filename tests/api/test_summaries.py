@@ -226,22 +226,51 @@ def alternating(tmp_path: Path) -> Iterator[Callable[[int], AlternatingSessions]
         yield start
 
 
+ROUNDS = [10, *(pytest.param(rounds, marks=pytest.mark.slow) for rounds in (14, 20))]
+
+
 @pytest.mark.one_process("each server knows the prompts that it has sent")
-def test_summaries_continue_prompts_that_two_slots_keep(alternating: Callable[[int], AlternatingSessions]) -> None:
-    sessions = alternating(2)
-    separate = sessions.run(10)
+@pytest.mark.parametrize("slots", [2, pytest.param(8, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("rounds", ROUNDS)
+def test_summaries_continue_prompts_that_slots_keep(
+    alternating: Callable[[int], AlternatingSessions], rounds: int, slots: int
+) -> None:
+    sessions = alternating(slots)
+    separate = sessions.run(rounds)
     assert separate[:3] == [[False, False]] * 3
-    assert sum(map(sum, separate)) <= 2  # after a larger window has reloaded the model
+    assert sum(map(sum, separate)) <= 3  # after a larger window has reloaded the model, and after compactions
     stub = sessions.stub
     assert evaluated(stub, summaries=True) <= 0.3 * evaluated(stub, summaries=False)
 
 
 @pytest.mark.one_process("each server knows the prompts that it has sent")
-def test_summaries_cost_no_more_with_one_slot(alternating: Callable[[int], AlternatingSessions]) -> None:
+@pytest.mark.parametrize("rounds", [5, *ROUNDS[1:]])
+def test_summaries_cost_no_more_with_one_slot(alternating: Callable[[int], AlternatingSessions], rounds: int) -> None:
     counted, uncounted = alternating(1), alternating(0)
-    assert uncounted.run(5) == [[True, True]] * 5
-    assert counted.run(5)[1:] == [[True, True]] * 4
+    assert uncounted.run(rounds) == [[True, True]] * rounds
+    assert counted.run(rounds)[1:] == [[True, True]] * (rounds - 1)
     assert evaluated(counted.stub, summaries=True) <= evaluated(uncounted.stub, summaries=True)
+
+
+@pytest.mark.one_process("each server knows the prompts that it has sent")
+def test_summaries_continue_prompts_again_after_a_third_session(
+    alternating: Callable[[int], AlternatingSessions],
+) -> None:
+    """The third session removes one prompt from the two slots, which says nothing about the alternation of two."""
+    sessions = alternating(2)
+    api, (first, second, third) = sessions.api, (sessions.api.create_session("mochi")["session_id"] for _ in range(3))
+
+    def take_turns(*ids: str) -> list[bool]:
+        for session_id in ids:
+            api.send_message(session_id, "My boat is called Wanda. " * 20)
+        before = len(chats(sessions.stub))
+        for session_id in ids[-2:]:
+            api.ok(api.http.post(f"/sessions/{session_id}/summarize"))
+        return [is_separate(exchange.body or {}) for exchange in chats(sessions.stub)[before:]]
+
+    assert [take_turns(first, second) for _ in range(3)] == [[False, False]] * 3
+    assert take_turns(first, second, third) == [False, False]
+    assert [take_turns(first, second) for _ in range(3)] == [[False, False]] * 3
 
 
 @pytest.mark.one_process("each server knows the prompts that it has sent")

@@ -14,6 +14,7 @@ from mochi_stub import Machine, StubServer
 from tests.support.agents import write_agent
 from tests.support.instructions import calls, instruct, words
 from tests.support.server import RunningServer
+from tests.support.stub import chats
 from tests.support.tools import write_tools
 
 pytestmark = pytest.mark.one_process("reads the spans of the server process")
@@ -84,6 +85,24 @@ def test_agents_have_spans(tmp_path: Path, stub: StubServer, exporter: InMemoryS
     agent = only(spans, "invoke_agent helper")
     assert agent["parent_id"] == only(spans, "execute_tool agent")["context"]["span_id"]
     assert agent["attributes"]["gen_ai.agent.name"] == "helper"
+    answers = [span for span in spans if span["parent_id"] == agent["context"]["span_id"]]
+    outer = [span for span in spans if span["name"] == "chat mochi" and span not in answers]
+    assert len(answers) == len(chats(stub)) - len(outer) == len(chats(stub)) - 3
+    for answer in answers:
+        assert agent["start_time"] <= answer["start_time"] <= answer["end_time"] <= agent["end_time"]
+        assert answer["attributes"]["gen_ai.usage.input_tokens"] > 0
+        assert answer["attributes"]["gen_ai.response.time_to_first_chunk"] > 0
+    assert "Do it." not in json.dumps(spans)
+
+
+def test_text_of_agents_is_in_spans_if_a_setting_allows_it(
+    tmp_path: Path, stub: StubServer, exporter: InMemorySpanExporter
+) -> None:
+    instruction = instruct(calls("agent", agent="helper", instruction="Do it."), words(3))
+    spans = spans_of_turn(tmp_path, stub, exporter, instruction, trace_content=True)
+    agent = only(spans, "invoke_agent helper")
+    answer = next(span for span in spans if span["parent_id"] == agent["context"]["span_id"])
+    assert json.loads(answer["attributes"]["gen_ai.input.messages"])[0]["parts"][0]["content"] == "Do it."
 
 
 def test_setting_allows_text_in_spans(tmp_path: Path, stub: StubServer, exporter: InMemorySpanExporter) -> None:

@@ -9,7 +9,7 @@ import pytest
 from mochi_stub import Machine, Model, StubServer
 from mochi_stub.prompt import Prompt
 from mochi_stub.reply import Failure, Gate, Reply, Text
-from tests.support.api import Api, Event
+from tests.support.api import Api, Event, types_of
 from tests.support.server import RunningServer
 
 SLOW = Model("slow", capabilities=("completion", "tools"), load_time=1.4)
@@ -65,7 +65,7 @@ def test_slow_loaded_model_emits_processing_status(tmp_path: Path) -> None:
             rest = list(events)
     assert first.type == "status"
     assert first.data["state"] == "processing_prompt"
-    assert [event.type for event in rest] == ["content_delta", "message_complete", "done"]
+    assert types_of(rest) == ["content_delta", "message_complete", "done"]
 
 
 @pytest.mark.one_process("each server counts only its own requests")
@@ -90,7 +90,7 @@ def test_request_behind_another_emits_queued_status(tmp_path: Path) -> None:
                 rest = list(events)
             list(holding)
     assert (status.type, status.data["state"]) == ("status", "queued")
-    assert [event.type for event in rest] == ["content_delta", "message_complete", "done"]
+    assert types_of(rest) == ["content_delta", "message_complete", "done"]
 
 
 @pytest.mark.slow

@@ -8,7 +8,7 @@ import pytest
 
 from mochi_stub import StubServer
 from tests.support.agents import delegate, nested, write_agent
-from tests.support.api import Api, Event
+from tests.support.api import Api, Event, types_of
 from tests.support.instructions import calls, instruct, words
 from tests.support.server import RunningServer
 from tests.support.tools import write_tools
@@ -92,7 +92,7 @@ def test_withdrawn_approval_is_not_used_again(api: Api) -> None:
         turn.approve(waiting, remember="session")
         turn.approve(turn.wait_for_approval_request())
         assert turn.tool_names == ["first", "second", "first"]
-        assert ASKED not in [event.type for event in turn.remaining_events()]
+        assert ASKED not in types_of(turn.remaining_events())
 
     session_id = run_turn(api, calls("first"), calls("second"), calls("first"), check=check)
 

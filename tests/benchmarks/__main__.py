@@ -16,6 +16,7 @@ from tests.benchmarks.measures import (
     crowd,
     first_token,
     health,
+    hosts,
     idle,
     listing,
     prompts,
@@ -39,6 +40,7 @@ MEASURES: dict[str, Measure] = {
     "idle": idle,
     "start": start,
     "prompts": prompts,
+    "hosts": hosts,
 }
 _SAVED = Path("benchmarks.json")
 

@@ -15,7 +15,7 @@ import psycopg
 from mochi_server.sessions import ChatSession, Message, SessionCreationOptions
 from mochi_server.sessions.session import user_message
 from mochi_server.storage.postgres.database import CONNECTIONS
-from mochi_server.storage.postgres.stores import PostgresStores
+from mochi_server.storage.postgres.store import PostgresStores
 from mochi_server.util.clock import new_id, now
 from tests.benchmarks.figures import median
 from tests.support import postgres

@@ -14,7 +14,7 @@ import yaml
 
 from tests.benchmarks import report
 from tests.benchmarks.__main__ import MEASURES
-from tests.benchmarks.measures import Aim
+from tests.benchmarks.measures import Aim, Row
 from tests.benchmarks.relays.peer import PEER
 from tests.benchmarks.results import Saved, from_json
 
@@ -81,9 +81,11 @@ def _overview(measures: Mapping[str, Saved]) -> list[str]:
 
 
 def _section(name: str, measure: Saved, reasons: Mapping[str, str]) -> Iterator[str]:
-    """Yield the title, the first two paragraphs about the measurement, and the reasons for missed aims."""
+    """Yield the title, the first two paragraphs about the measurement, its table if it has one, and missed aims."""
     what, how = str(MEASURES[name].__doc__).strip().split("\n\n")[:2]
     yield from (f"## {MEASURES[name].TITLE}", "", fill(f"{what} {how}", 120), "")
+    if getattr(MEASURES[name], "SHOWS_ROWS", False):
+        yield from (*_table(*_head_and_lines(measure["rows"])), "")
     yield from _missed([aim for aim in from_json(measure).aims if aim.met is False], reasons)
 
 
@@ -95,6 +97,12 @@ def _missed(aims: Sequence[Aim], reasons: Mapping[str, str]) -> Iterator[str]:
     if aims:
         lines = (f"- {', '.join(names)}: {reason}" for reason, names in by_reason.items())
         yield from ("Missed:", "", *lines, "")
+
+
+def _head_and_lines(rows: Sequence[Row]) -> tuple[list[str], list[list[str]]]:
+    """Return the names of the rows, and one line for each figure."""
+    head, *lines = report.transposed(rows)
+    return ["figure", *head[1:]], lines
 
 
 def _table(head: Sequence[str], lines: Any) -> list[str]:

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from tests.benchmarks.__main__ import MEASURES
-from tests.benchmarks.measures import prompts
+from tests.benchmarks.measures import hosts, prompts
 
 pytestmark = [
     pytest.mark.slow,
@@ -27,6 +27,7 @@ _TINY = {
     "idle": ["--streams=5", "--seconds=0.5"],
     "start": ["--times=1"],
     "prompts": ["--turns=3", "--tokens=40"],
+    "hosts": ["--sessions=4", "--turns=2", "--pause=0.1", "--load=0.01", "--busy-sessions=4", "--seconds=1"],
 }
 _DIFFERENCES = ("CPU per stream without its events", "KiB per open stream", "one at a time, p", "4 ")
 """Prefixes of the names of figures that can be negative in so short a run."""
@@ -51,6 +52,15 @@ def test_conversation_evaluates_only_what_is_new(scenario: prompts.Scenario) -> 
     answers, summaries = prompts.ratios(scenario, prompts.Workload(turns=60, tokens=550), summaries=True)
     assert answers <= 1.1
     assert summaries <= 0.3
+
+
+def test_choice_of_host_evaluates_little_more_than_private_hosts() -> None:
+    work = hosts.Workload(sessions=12, turns=6, slots=3, deaths=0, pause=0.4, load=0.05, answer_seconds=0.1)
+    own, private, random = (
+        hosts.simulate(work, name)[hosts.TOKENS] for name in ("mochi-server", "private host", "random")
+    )
+    assert own <= 1.15 * private
+    assert own <= random / 2
 
 
 def _is_found(figure: str, value: Any) -> bool:

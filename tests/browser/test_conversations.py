@@ -69,6 +69,31 @@ def test_conversations_are_searched_renamed_and_deleted(page: Page, server: Runn
     assert only_session(server)["title"] == "Rayleigh"
 
 
+def test_title_is_a_short_beginning_of_the_first_message(page: Page) -> None:
+    page.get_by_label("Message").fill(f"Please write a program {'that counts words ' * 5}\n\nIt is for Python.")
+    page.keyboard.press("Enter")
+    heading = page.get_by_role("heading", level=1)
+    expect(heading).to_have_text(re.compile(r"^Please write a program that counts words .*\.\.\.$"))
+    title = str(heading.text_content())
+    assert len(title) <= 80
+    expect(page.locator("#sessions .open")).to_have_text(title)
+
+
+def test_comparison_does_not_change_the_settings_of_a_conversation(page: Page, server: RunningServer) -> None:
+    scope = page.get_by_text("apply to this conversation, from the next message")
+    expect(scope).to_be_visible()
+    ask(page, SKY)
+    page.get_by_role("button", name="Compare").click()
+    expect(scope).to_be_hidden()
+    page.get_by_label("think").check()
+    page.get_by_role("button", name="Chat", exact=True).click()
+    expect(scope).to_be_visible()
+    expect(page.get_by_label("think")).not_to_be_checked()
+    assert not only_session(server)["think"]
+    page.get_by_label("think").check()
+    until(lambda: only_session(server)["think"])
+
+
 def test_escape_cancels_renaming(page: Page) -> None:
     ask(page, SKY)
     page.get_by_role("button", name=f"Rename {SKY}").click()

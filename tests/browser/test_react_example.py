@@ -8,14 +8,16 @@ import threading
 from collections.abc import Iterator
 from functools import partial
 from http.server import ThreadingHTTPServer
+from typing import Literal
 
 import pytest
 
 pytest.importorskip("playwright.sync_api", reason="playwright is not installed: `uv sync --group browser`")
 
-from playwright.sync_api import BrowserContext, Locator, Page, expect
+from playwright.sync_api import BrowserContext, Dialog, Locator, Page, expect
 
 from tests.browser.conftest import EXAMPLES, QuietFiles
+from tests.browser.steps import IMAGES
 from tests.support.api import Api
 from tests.support.instructions import calls, instruct, words
 from tests.support.process import Command
@@ -118,6 +120,73 @@ def test_tool_call_is_decided_after_a_reload(page: Page, decision: str, outcome:
     shown = answer.text_content()
     page.reload()
     expect(answer).to_have_text(str(shown))
+
+
+def test_stop_ends_a_turn_that_waits_for_approval(page: Page) -> None:
+    create_chat(page)
+    answer = send(page, DICE)
+    expect(answer).to_contain_text("roll_dice needs your approval")
+    expect(page.get_by_role("status")).to_have_text("The model waits for your decision.")
+    page.get_by_role("button", name="Stop").click()
+    expect(answer).to_contain_text("roll_dice not run")
+    expect(page.get_by_role("button", name="Approve")).to_have_count(0)
+    expect(page.get_by_role("button", name="Stop")).to_be_disabled()
+    page.reload()
+    expect(answer).to_contain_text("roll_dice not run")
+
+
+def test_new_message_asks_before_it_withdraws_a_call(page: Page) -> None:
+    questions: list[str] = []
+
+    def answer_question(dialog: Dialog) -> None:
+        questions.append(dialog.message)
+        dialog.accept() if len(questions) == 2 else dialog.dismiss()
+
+    page.on("dialog", answer_question)
+    create_chat(page)
+    call = send(page, DICE)
+    expect(call).to_contain_text("roll_dice needs your approval")
+    send(page, instruct(words(4), label="NEXT"))
+    assert "does not run" in questions[0]
+    expect(page.get_by_role("article")).to_have_count(2)
+    expect(page.get_by_role("button", name="Approve")).to_have_count(1)
+    answer = send(page, instruct(words(4), label="NEXT"))
+    expect(answer).to_contain_text(re.compile(r"NEXT( \w+){4} NEXT$"))
+    call = page.get_by_role("article").nth(1)
+    expect(call).to_contain_text("roll_dice not run")
+    expect(page.get_by_role("button", name="Approve")).to_have_count(0)
+    page.reload()
+    expect(call).to_contain_text("roll_dice not run")
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_page_has_dark_mode_and_fits_a_phone(page: Page, scheme: Literal["light", "dark"]) -> None:
+    page.emulate_media(color_scheme=scheme)
+    create_chat(page)
+    answer = send(page, "Use roll_dice, please. " + DICE.partition(".")[2])
+    expect(answer).to_contain_text("roll_dice needs your approval")
+    background = page.evaluate("getComputedStyle(document.body).backgroundColor")
+    assert background == {"light": "rgb(255, 255, 255)", "dark": "rgb(23, 25, 28)"}[scheme]
+    page.set_viewport_size({"width": 360, "height": 640})
+    assert page.evaluate("document.documentElement.scrollWidth") <= 360
+
+
+def test_keyboard_alone_approves_a_call(page: Page) -> None:
+    create_chat(page)
+    answer = send(page, DICE)
+    expect(answer).to_contain_text("roll_dice needs your approval")
+    for _ in range(20):
+        page.keyboard.press("Shift+Tab")
+        if page.evaluate("document.activeElement.textContent") == "Approve":
+            break
+    page.keyboard.press("Enter")
+    expect(answer).to_contain_text("roll_dice has ended")
+
+
+def test_picture_of_the_page(page: Page) -> None:
+    create_chat(page, "mochi-demo:latest")
+    expect(send(page, "Use add_numbers with 2 and 3.")).to_contain_text("needs your approval")
+    page.screenshot(path=IMAGES / "react.png")
 
 
 def test_reload_resumes_a_running_answer_which_is_then_stopped(page: Page) -> None:

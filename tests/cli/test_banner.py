@@ -1,5 +1,6 @@
 """Startup banner: addresses, problems and their solutions."""
 
+import json
 import time
 from pathlib import Path
 from typing import Any
@@ -116,6 +117,19 @@ def test_unreachable_ollama_is_one_log_line(tmp_path: Path) -> None:
     assert len(logged) == 1
     assert "Cannot reach Ollama at http://127.0.0.1:9" in logged[0]
     assert "  Tools    0 in tools, which does not exist. `mochi-server init` creates it with samples" in said
+
+
+@pytest.mark.parametrize(
+    ("version", "is_old"),
+    [("0.4.7", True), ("0.5.0-rc1", False), ("0.12.3", False), ("0.0.0", False), ("", False)],
+)
+def test_greeting_reports_an_old_version_of_ollama(tmp_path: Path, version: str, is_old: bool) -> None:
+    with RawOllama(lambda _: None) as ollama:
+        ollama.answers["/api/version"] = json.dumps({"version": version}).encode()
+        with Command("mochi_server", "--port", "0", "--ollama-host", ollama.url, cwd=tmp_path) as command:
+            said = greeting(command)
+    problems = [line for line in said if "too old" in line]
+    assert problems == (["  Problem  Ollama 0.4.7 is too old. Update it to 0.5 or newer"] if is_old else [])
 
 
 def test_greeting_reports_missing_models(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 import json
 import os
+import signal
 from base64 import b64encode
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -10,8 +11,10 @@ from typing import Any
 
 import pytest
 
-from mochi_stub import StubServer
-from tests.support.api import Api
+from mochi_stub import Machine, StubServer
+from mochi_stub import config as stub_config
+from tests.support.api import Api, types_of
+from tests.support.holding import GatedStub
 from tests.support.instructions import calls, instruct, words
 from tests.support.process import Command, run
 from tests.support.tools import write_tools
@@ -58,15 +61,17 @@ def run_server(cwd: Path, *arguments: str, key: str = KEY, **environment: str) -
         assert command.end() == 0
 
 
-def call_tool(api: Api, tool: str, what: str, **session: Any) -> None:
+def call_tool(api: Api, tool: str, what: str, **session: Any) -> str:
+    """Let the model call a tool in a new session. Return the ID of the session."""
     settings = {"tools": ["tell", "fail", "close_log"], "execution_policy": "never_confirm"}
-    session_id = api.create_session("mochi", tool_settings=settings, **session)["session_id"]
+    session_id: str = api.create_session("mochi", tool_settings=settings, **session)["session_id"]
     api.stream_message(session_id, instruct(calls(tool, what=what), words(3), label=what))
+    return session_id
 
 
 def objects(command: Command) -> list[dict[str, Any]]:
-    """Return the lines of a JSON log after the banner."""
-    return [json.loads(line) for line in command.output if line.startswith("{")]
+    """Return the lines of a JSON log. Each line of the output must be one."""
+    return [json.loads(line) for line in command.output]
 
 
 @pytest.mark.parametrize(
@@ -83,8 +88,8 @@ def test_json_log_has_one_object_a_line_with_tracebacks(tmp_path: Path, stub: St
         call_tool(api, "tell", "this\nand that")
         api.http.get("/nothing?what=secret")
     logged = objects(command)
-    greeting = command.output.index(next(line for line in command.output if line.startswith("{")))
-    assert len(logged) == len(command.output) - greeting, "something else was printed in between"
+    assert any(line["message"].startswith("mochi-server is at http://127.0.0.1:") for line in logged)
+    assert any(line["message"].startswith("curl -N ") and line["level"] == "INFO" for line in logged)
     (access_line,) = [line for line in logged if line.get("path") == "/api/v1/nothing"]
     assert access_line["level"] == "INFO"
     assert access_line["request_id"] == "mine"
@@ -93,6 +98,65 @@ def test_json_log_has_one_object_a_line_with_tracebacks(tmp_path: Path, stub: St
     assert succeeded["message"] == "it is this\nand that"
     assert "Traceback" in failed["exception"]
     assert failed["request_id"] == "mine"
+
+
+def test_json_log_has_one_line_for_each_turn(tmp_path: Path) -> None:
+    with (
+        StubServer(speed=0, config=stub_config.test_mode_config(all_models=True), machine=Machine(parallel=1)) as stub,
+        run_server(tmp_path, MOCHI_OLLAMA_HOST=stub.url, MOCHI_LOG_FORMAT="json", key=OTHER_KEY) as (command, api),
+    ):
+        answers = [m for m in api.messages(call_tool(api, "tell", "this")) if m["role"] == "assistant"]
+        session_id = api.create_session("failing")["session_id"]
+        api.stream_message(session_id, "Hello!")
+    turns = [line for line in objects(command) if line["message"].startswith("Turn ended ")]
+    assert [turn["outcome"] for turn in turns] == ["completed", "failed"]
+    completed, failed = turns
+    assert failed["session_id"] == session_id
+    assert failed["error"] == "OLLAMA_ERROR"
+    assert failed["level"] == "WARNING"
+    assert len(answers) == 2
+    assert completed["prompt_tokens"] == sum(message["prompt_eval_count"] for message in answers) > 0
+    assert completed["answer_tokens"] == sum(message["eval_count"] for message in answers) > 0
+    assert completed["cached_tokens"] == sum(message["prompt_eval_cached_count"] for message in answers) > 0
+    assert 0 <= completed["time_to_first_token_ms"] <= completed["duration_ms"]
+    for turn in turns:
+        assert turn["model"].partition(":")[0] == ("mochi" if turn is completed else "failing")
+        assert (turn["key"], turn["request_id"]) == ("key-2", "mine")
+        assert f"run_id={turn['run_id']}" in turn["message"]
+
+
+def test_log_tells_when_draining_begins_and_ends(tmp_path: Path, holding: GatedStub) -> None:
+    environment = {"MOCHI_LOG_FORMAT": "json", "MOCHI_SHUTDOWN_GRACE_SECONDS": "0.1"}
+    with run_server(tmp_path, MOCHI_OLLAMA_HOST=holding.stub.url, **environment) as (command, api):
+        session_id = api.create_session("mochi")["session_id"]
+        with api.open_stream(session_id, "hold") as events:
+            next(events)
+            command.process.send_signal(signal.SIGTERM)
+            assert types_of(events)[-2:] == ["error", "done"]
+    began, ended = (line for line in objects(command) if line["message"].startswith("Draining "))
+    assert began["message"] == "Draining began turns=1"
+    assert began["turns"] == 1
+    assert ended["cancelled"] == 1
+    assert ended["duration_ms"] >= 100
+
+
+@pytest.mark.parametrize(
+    ("arguments", "environment"),
+    [
+        (["--port", "1x"], {"MOCHI_LOG_FORMAT": "json"}),
+        (["--log-format", "json", "--stub-speed", "1"], {}),
+        (["--no-such-option"], {"MOCHI_LOG_FORMAT": "JSON"}),
+        (["--log-format", "json", "--host", "203.0.113.1", "--insecure"], {}),
+    ],
+)
+def test_error_at_the_start_is_a_line_of_the_json_log(
+    tmp_path: Path, arguments: list[str], environment: dict[str, str]
+) -> None:
+    code, text = run("mochi_server", *arguments, cwd=tmp_path, **environment)
+    (line,) = map(json.loads, text.splitlines())
+    assert code in (1, 2)
+    assert line["level"] == "CRITICAL"
+    assert line["message"].startswith("mochi-server: ")
 
 
 def test_text_log_escapes_text_that_imitates_a_line(tmp_path: Path, stub: StubServer) -> None:

@@ -339,3 +339,16 @@ def test_sigterm_ends_the_process_with_hanging_tools(
             assert command.end() == 0
             stack.close()
             api.http.close()
+
+
+@pytest.mark.parametrize(
+    ("hosts", "named"),
+    [(["10.0.0.1", "ftp://x"], "'ftp://x'"), (["a=10.0.0.1", "a=10.0.0.2"], "'a=10.0.0.2'"), (["@missing"], "missing")],
+)
+def test_invalid_host_is_named_in_one_line(hosts: list[str], named: str, tmp_path: Path) -> None:
+    options = [argument for host in hosts for argument in ("--ollama-host", host)]
+    code, output = run("mochi_server", *options, cwd=tmp_path, MOCHI_OLLAMA_HOSTS="10.0.0.9")
+    assert code == 2
+    (line,) = output.splitlines()
+    assert line.startswith("mochi-server: --ollama-host: ")
+    assert named in line

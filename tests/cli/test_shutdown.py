@@ -16,7 +16,7 @@ import pytest
 from mochi_stub import StubServer
 from mochi_stub.prompt import Prompt
 from mochi_stub.reply import Gate, Reply
-from tests.support.api import Api, error_of, read_events, text_of
+from tests.support.api import Api, error_of, read_events, text_of, types_of
 from tests.support.holding import GatedStub
 from tests.support.instructions import calls, instruct, words
 from tests.support.process import Command
@@ -95,7 +95,7 @@ def test_shutdown_completes_running_turns_and_refuses_new_ones(
         assert command.wait() == 0
     assert [error_of(response) for response in refused] == [(503, "SHUTTING_DOWN")] * 2
     assert text_of(seen) == "one two three four"
-    assert [event.type for event in seen[-2:]] == ["message_complete", "done"]
+    assert types_of(seen[-2:]) == ["message_complete", "done"]
     assert "interrupted" not in stored(tmp_path, running)[-1]
 
 
@@ -138,7 +138,7 @@ def test_closed_terminal_stores_partial_answers(tmp_path: Path, stub: StubServer
             command.process.send_signal(signal.SIGHUP)
             seen.extend(events)
         assert command.wait() == 0
-    assert [event.type for event in seen[-2:]] == ["error", "done"]
+    assert types_of(seen[-2:]) == ["error", "done"]
     answer = stored(tmp_path, session_id)[-1]
     assert (answer["content"], answer["interrupted"]) == (text_of(seen), True)
 
@@ -158,7 +158,7 @@ def test_second_signal_ends_running_turns(tmp_path: Path, stub: StubServer) -> N
             seen.extend(events)
             remaining = [kind for kind in compared if kind != "chunk"]
         assert command.wait() == 0
-    assert [event.type for event in seen[-2:]] == ["error", "done"]
+    assert types_of(seen[-2:]) == ["error", "done"]
     assert remaining == ["error", "metadata", "start", "error", "complete"]
     assert not [line for line in command.output if " ERROR " in line]
     assert stored(tmp_path, session_id)[-1]["interrupted"] is True

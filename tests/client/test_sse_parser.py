@@ -5,7 +5,7 @@ from typing import Any, get_type_hints
 
 import pytest
 
-from mochi_server.client import AsyncMochiClient, MochiClient, UnknownEvent, types
+from mochi_server.client import AsyncMochiClient, MochiClient, UnknownEvent, client
 from mochi_server.client.streams import Parser
 from mochi_server.events import ContentDelta, Done
 from tests.support.server import RunningServer
@@ -44,9 +44,9 @@ def test_last_event_is_typed() -> None:
 
 
 def test_request_types_have_the_documented_fields(schemas: dict[str, Any]) -> None:
-    assert set(get_type_hints(types.SessionOptions)) | {"model"} == set(schemas["SessionCreate"]["properties"])
+    assert set(get_type_hints(client.SessionOptions)) | {"model"} == set(schemas["SessionCreate"]["properties"])
     named_otherwise = {"message", "wait_for_confirmation"}
-    assert set(get_type_hints(types.TurnOptions)) | named_otherwise == set(schemas["ChatRequest"]["properties"])
+    assert set(get_type_hints(client.TurnOptions)) | named_otherwise == set(schemas["ChatRequest"]["properties"])
 
 
 def test_both_clients_have_the_same_methods() -> None:

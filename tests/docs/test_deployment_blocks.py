@@ -181,13 +181,6 @@ def test_caddy_closes_idle_connections_before_the_server(tmp_path: Path) -> None
     assert balanced["MOCHI_KEEP_ALIVE_SECONDS"] > CADDY_IDLE_SECONDS
 
 
-def test_systemd_accepts_the_unit(tmp_path: Path) -> None:
-    unit = tmp_path / "mochi-server.service"
-    text = only_block(HOW_TO / "run-in-production.md", "ini")
-    unit.write_text(replaced(text, "/opt/mochi/bin/mochi-server", needed("true")))
-    assert output_of(needed("systemd-analyze"), "verify", "--man=no", str(unit)) == ""
-
-
 @pytest.mark.parametrize("page", [HOW_TO / "docker.md", SCALE_PAGE], ids=lambda page: page.stem)
 def test_docker_compose_accepts_the_file_and_requires_its_secrets(page: Path) -> None:
     command = [needed("docker-compose"), "--project-directory", str(ROOT), "--file", "-", "config"]

@@ -11,7 +11,7 @@ from mochi_stub import StubServer
 from tests.docs_tooling.pages import ROOT, blocks
 from tests.support.instructions import calls, instruct, words
 from tests.support.server import RunningServer
-from tests.support.tools import SAMPLES, write_tools
+from tests.support.tools import write_tools
 
 PAGE = ROOT / "docs" / "how-to" / "write-a-frontend.md"
 TOOLS = """
@@ -24,14 +24,16 @@ TOOLS = """
 TEXT = "id: a\u2028b\n\ndata: c"
 """Text that a wrong parser of event streams would split."""
 
-BLOCKS = [block for block in blocks(PAGE) if block.language == "javascript"]
-FUNCTIONS, USE_OF_PAGE = "".join(block.text for block in BLOCKS[:-1]), BLOCKS[-1].text
+SCRIPT = [block.text for block in blocks(PAGE) if block.language == "javascript"]
+FUNCTIONS = "".join(text for text in SCRIPT if "const api =" in text or "function* events" in text)
 USE = """
 const seen = [];
-await turn(%s, %s, (event, data) => {
+for await (const { event, data } of events(await send(`/chat/%(session_id)s/stream`, "POST", %(body)s))) {
   seen.push([event, data]);
-  if (event === "tool_call_confirmation_required") decide(%s, data, true, %s);
-});
+  if (event !== "tool_call_confirmation_required") continue;
+  const decision = { confirmation_id: data.confirmation_id, approved: true, arguments: { text: %(text)s } };
+  await send("/chat/%(session_id)s/confirm-tool", "POST", decision);
+}
 console.log(JSON.stringify(seen));
 """
 
@@ -50,16 +52,8 @@ def test_frontend_code_streams_and_approves_a_tool_call(tmp_path: Path) -> None:
     with StubServer(speed=0) as stub, RunningServer(tmp_path, stub.url) as server:
         session_id = server.api().create_session("mochi", tool_settings={"tools": ["repeat"]})["session_id"]
         message = instruct(calls("repeat", text="nothing"), words(1))
-        used = USE % tuple(map(json.dumps, (session_id, message, session_id, {"text": TEXT})))
-        printed = node(tmp_path / "page.mjs", FUNCTIONS + used, server)
+        values = {"session_id": session_id, "body": json.dumps({"message": message}), "text": json.dumps(TEXT)}
+        printed = node(tmp_path / "page.mjs", FUNCTIONS + USE % values, server)
     seen = json.loads(printed)
     assert [data["result"] for event, data in seen if event == "tool_result"] == [TEXT]
     assert [event for event, _ in seen][-2:] == ["message_complete", "done"]
-
-
-@pytest.mark.slow
-def test_program_of_the_page_prints_its_output(tmp_path: Path) -> None:
-    shutil.copytree(SAMPLES, tmp_path / "tools", ignore=shutil.ignore_patterns("__pycache__"))
-    (expected,) = (block.text for block in blocks(PAGE) if block.language == "text")
-    with StubServer(speed=0) as stub, RunningServer(tmp_path, stub.url) as server:
-        assert node(tmp_path / "frontend.mjs", FUNCTIONS + USE_OF_PAGE, server) == expected.strip()

@@ -73,6 +73,7 @@ class Proxy:
         if certificate:
             options += [f'connect-to = "{SITE}:443:127.0.0.1:{port}"', f'cacert = "{certificate}"']
         (directory / ".curlrc").write_text("\n".join(options))
+        self.port = port
         self._command = command
         self._directory = directory
         self._log = directory / "proxy.log"

@@ -11,7 +11,7 @@ from pathlib import Path
 import httpx
 import pytest
 
-from tests.support.api import Api, text_of
+from tests.support.api import Api, text_of, types_of
 from tests.support.server import RunningServer
 from tests.support.tools import SAMPLES
 
@@ -51,7 +51,7 @@ def test_health_and_models_come_from_ollama(api: Api, model: str) -> None:
 def test_answer_streams_and_is_stored_with_its_counts(api: Api, model: str) -> None:
     session_id = api.create_session(model, options={"num_predict": 40})["session_id"]
     events = api.stream_message(session_id, "Say hello in one short sentence.")
-    assert [event.type for event in events[-2:]] == ["message_complete", "done"]
+    assert types_of(events[-2:]) == ["message_complete", "done"]
     stored = api.messages(session_id)[-1]
     assert stored["content"] == text_of(events)
     assert stored["eval_count"] > 0

@@ -14,7 +14,7 @@ import pytest
 from mochi_stub import StubServer
 from mochi_stub.prompt import Prompt, ToolCall
 from mochi_stub.reply import Failure, Reply, Text, ToolCalls
-from tests.support.api import Api, Event, text_of
+from tests.support.api import Api, Event, text_of, types_of
 from tests.support.raw_ollama import RawOllama, line, stream_head, whole
 from tests.support.server import RunningServer
 from tests.support.tools import write_tools
@@ -194,7 +194,7 @@ def test_failure_between_model_calls_keeps_earlier_messages(tmp_path: Path, end:
 
 def failure(events: list[Event]) -> tuple[str, str]:
     """Return code and message of the error event that ends a stream before `done`."""
-    assert [event.type for event in events[-2:]] == ["error", "done"]
+    assert types_of(events[-2:]) == ["error", "done"]
     return events[-2].data["code"], events[-2].data["message"]
 
 

@@ -17,8 +17,9 @@ import pytest
 import pytest_asyncio
 from mcp_types import Tool
 
-from mochi_server.mcp.tool_mapping import MAX_WORKERS, McpTool, SchemaChecks, map_tools
+from mochi_server.mcp.tool_mapping import McpTool, map_tools
 from mochi_server.tools.schema import InvalidArguments
+from mochi_server.util.schema_checks import MAX_WORKERS, SchemaChecks
 from mochi_stub import StubServer
 from tests.api.test_tools import PendingApproval
 from tests.support.api import Api

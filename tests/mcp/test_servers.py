@@ -15,7 +15,7 @@ import pytest
 
 from mochi_server.mcp import servers as all_servers
 from mochi_server.mcp import session as one_session
-from mochi_server.util.installation import install_command
+from mochi_server.util.text import install_command
 from mochi_stub import StubServer
 from tests.api.test_tools import PendingApproval
 from tests.support.api import Api

@@ -10,8 +10,9 @@ import pytest_asyncio
 from mcp_types import CallToolResult, ImageContent, Tool, ToolAnnotations
 
 from mochi_server.constants import MAX_IMAGES
-from mochi_server.mcp.tool_mapping import McpTool, SchemaChecks, content_of, map_tools
+from mochi_server.mcp.tool_mapping import McpTool, content_of, map_tools
 from mochi_server.tools.schema import InvalidArguments
+from mochi_server.util.schema_checks import SchemaChecks
 from tests.support.images import PNG as DOT
 from tests.support.images import base64_image
 

@@ -14,7 +14,7 @@ from mochi_stub import Failure, Reply, StubServer, Text
 from mochi_stub.prompt import Prompt, ToolCall
 from mochi_stub.reply import Gate, Reasoning, ToolCalls
 from tests.openai.conversation import LOOK, Conversation, call_of, client_of, message_of
-from tests.support.api import Api, error_of, text_of
+from tests.support.api import Api, error_of, text_of, types_of
 from tests.support.server import RunningServer
 from tests.support.stub import chats
 
@@ -138,7 +138,7 @@ def test_native_stream_replaces_the_text(api: Api, model: CarelessModel) -> None
     session_id = api.create_session("mochi")["session_id"]
     events = api.stream_message(session_id, "A city?", format=CITY)
     assert text_of(events) == WRONG
-    assert [event.type for event in events[-3:]] == ["snapshot", "message_complete", "done"]
+    assert types_of(events[-3:]) == ["snapshot", "message_complete", "done"]
     assert events[-3].data["content"] == RIGHT
     assert [message["content"] for message in api.messages(session_id)] == ["A city?", RIGHT]
     assert events[-2].data["message_id"] == api.messages(session_id)[-1]["message_id"]
@@ -156,7 +156,7 @@ def test_native_error_carries_the_text(api: Api, model: CarelessModel) -> None:
     model.repaired = Reply.of("No.")
     session_id = api.create_session("mochi")["session_id"]
     events = api.stream_message(session_id, "A city?", format=CITY)
-    assert [event.type for event in events[-2:]] == ["error", "done"]
+    assert types_of(events[-2:]) == ["error", "done"]
     assert events[-2].data["code"] == "FORMAT_NOT_MET"
     assert events[-2].data["details"]["text"] == "No."
     _, stored = api.messages(session_id)
@@ -200,7 +200,7 @@ def test_stopped_answer_is_not_checked(api: Api, stub: StubServer, model: Carele
     with api.open_stream(session_id, "A city?", format=CITY) as events:
         next(events)
         api.ok(api.http.post(f"/chat/{session_id}/stop"))
-        assert [event.type for event in events][-2:] == ["stopped", "done"]
+        assert types_of(events)[-2:] == ["stopped", "done"]
     gate.open()
     assert api.messages(session_id)[-1]["content"] == WRONG
 

@@ -23,7 +23,7 @@ from mochi_server.protocols.openai_chat import PROTOCOL
 from mochi_server.protocols.openai_chat.encoder import ChunkEncoder
 from mochi_stub import StubServer
 from mochi_stub.reply import Failure, Reply
-from tests.support.api import Event, error_of
+from tests.support.api import Event, error_of, types_of
 from tests.support.raw_ollama import RawOllama, line, stream_head, whole
 from tests.support.runs import run_of
 from tests.support.server import RunningServer
@@ -100,7 +100,7 @@ def test_busy_ollama_is_503_on_the_own_api(raw_server: RunningServer, ollama: Ra
     assert response.json()["error"]["details"] == {"upstream_status": 429, "retry_after": 17}
 
     events: list[Event] = api.stream_message(session_id, "Hello!")
-    assert [event.type for event in events] == ["error", "done"]
+    assert types_of(events) == ["error", "done"]
     assert (events[0].data["code"], events[0].data["retry_after"]) == ("OLLAMA_BUSY", 17)
 
 

@@ -13,7 +13,7 @@ import pytest
 from mochi_stub import StubServer
 from mochi_stub.reply import Failure, Reply
 from tests.servers.conftest import Start
-from tests.support.api import Api, Event, error_of, read_events, text_of
+from tests.support.api import Api, Event, error_of, read_events, text_of, types_of
 from tests.support.cluster import Member
 from tests.support.holding import GatedStub
 from tests.support.stub import chats
@@ -136,7 +136,7 @@ def test_session_is_deleted_by_another_server_during_a_turn(a: Api, b: Api, hold
     with a.open_stream(session_id, "hold") as events:
         next(events)
         assert b.http.delete(f"/sessions/{session_id}").status_code == 204
-        assert [event.type for event in events] == ["content_delta"] * 2 + ["stopped", "done"]
+        assert types_of(events) == ["content_delta"] * 2 + ["stopped", "done"]
     assert holding.chats("cancelled")
     for api in (a, b):
         assert error_of(api.http.get(f"/sessions/{session_id}")) == (404, "SESSION_NOT_FOUND")

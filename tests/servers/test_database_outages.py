@@ -16,7 +16,7 @@ from mochi_stub.prompt import Prompt
 from mochi_stub.reply import Gate, Reply, Text
 from tests.servers.conftest import Start
 from tests.support import postgres
-from tests.support.api import Api, Event, error_of, text_of
+from tests.support.api import Api, Event, error_of, text_of, types_of
 from tests.support.holding import GatedStub
 from tests.support.instructions import calls, instruct
 from tests.support.postgres import Postgres
@@ -91,7 +91,7 @@ def test_turn_that_is_compacted_during_an_outage_continues(start: Start, cluster
             starting.start()
             received = list(events)
             starting.join()
-        assert "context_compacted" in [event.type for event in received]
+        assert "context_compacted" in types_of(received)
         assert endings(received) == [("message_complete", None), ("done", None)]
 
 

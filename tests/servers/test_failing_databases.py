@@ -13,7 +13,7 @@ from mochi_server.storage.postgres.database import Database
 from mochi_server.storage.postgres.processes import lock_key
 from tests.servers.conftest import Start
 from tests.support import postgres
-from tests.support.api import Api, error_of, text_of
+from tests.support.api import Api, error_of, text_of, types_of
 from tests.support.cluster import Member
 from tests.support.holding import GatedStub
 from tests.support.process import run
@@ -50,7 +50,7 @@ def test_turn_continues_when_the_database_is_lost(
             relay.cut()
             holding.gate.open()
             seen += events
-        assert [event.type for event in seen[-2:]] == ["message_complete", "done"]
+        assert types_of(seen[-2:]) == ["message_complete", "done"]
         assert [message["content"] for message in api.messages(session_id)] == ["hold", text_of(seen)]
         assert api.send_message(session_id, "Again")["message"]["content"] == "Fine."
 
@@ -216,7 +216,7 @@ def test_reconnecting_server_answers_requests_about_its_turn(
         assert b.ok(b.http.get(f"/chat/{session_id}/run"))["state"] == "running"
         assert b.ok(b.http.post(f"/chat/{session_id}/stop"))["state"] == "stopped"
         received += events
-    assert [event.type for event in received[-2:]] == ["stopped", "done"]
+    assert types_of(received[-2:]) == ["stopped", "done"]
 
 
 def disconnect(connection: psycopg.Connection[tuple[str]], member: Member) -> None:

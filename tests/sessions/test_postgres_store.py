@@ -15,7 +15,7 @@ from mochi_server.sessions import ChatSession, FileSessionStore, Message, Sessio
 from mochi_server.sessions.types import ImageReference, ToolCall
 from mochi_server.storage.postgres.database import Database, fetch_one
 from mochi_server.storage.postgres.processes import SILENT_SECONDS
-from mochi_server.storage.postgres.stores import PostgresStores
+from mochi_server.storage.postgres.store import PostgresStores
 from mochi_server.util.clock import timestamp
 from tests.benchmarks.database import turn_costs
 from tests.sessions.samples import appended, assistant, contents, new_session, stored_session, user

@@ -9,7 +9,7 @@ from anyio.lowlevel import checkpoint
 
 from mochi_server.errors import SessionBusy, SessionNotFound
 from mochi_server.sessions import FileSessionStore
-from mochi_server.storage.session_locks import SessionLocks
+from mochi_server.storage.session_record import SessionLocks
 from tests.sessions.samples import contents, stored_session, user
 
 ID = "0123456789"

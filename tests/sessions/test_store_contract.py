@@ -184,6 +184,28 @@ async def test_empty_store_lists_nothing(store: SessionStore) -> None:
     assert (page.entries, page.total) == ([], 0)
 
 
+async def test_list_and_search_of_one_owner(store: SessionStore) -> None:
+    ids = {}
+    for owner in ("ann", "bob", None):
+        session = new_session("Hello")
+        session.metadata.owner = owner
+        ids[owner] = (await store.create(session)).session_id
+        await store.patch(ids[owner], {"title": f"Boats of {owner}"})
+    for query, owners in (
+        (SessionQuery(owner="ann"), ["ann"]),
+        (SessionQuery(owner="ann", text="boats"), ["ann"]),
+        (SessionQuery(owner="ann", text="bob"), []),
+        (SessionQuery(owner="ann", limit=1, offset=1), []),
+        (SessionQuery(text="boats"), [None, "bob", "ann"]),
+    ):
+        page = await store.list(query)
+        assert [entry.get("owner") for entry in page.entries] == owners
+        assert page.total == (1 if query.offset else len(owners))
+    assert (await store.load(ids["ann"])).metadata.owner == "ann"
+    with pytest.raises(ValueError, match="owner"):
+        await store.patch(ids["ann"], {"owner": "bob"})
+
+
 async def test_running_turn_is_read_without_its_partial_answer(store: SessionStore) -> None:
     session = await stored_session(store)
     async with store.hold(session.session_id, run_id="r"):

@@ -1,10 +1,15 @@
-"""The server with another memory limit for ended runs: `python -m tests.soak.server BYTES [OPTION ...]`."""
+"""The server with other limits of memory: `python -m tests.soak.server BYTES [OPTION ...]`. BYTES is for ended runs.
+
+Each turn of the soak has its own session. The default limit of 64 MiB for conversations would look like lost memory.
+"""
 
 import sys
 
 from mochi_server.chat import engine
 from mochi_server.cli.main import main
+from mochi_server.storage import session_record
 
 if __name__ == "__main__":
     engine.MAX_BYTES = int(sys.argv.pop(1))
+    session_record.MAX_BYTES = engine.MAX_BYTES // 16
     sys.exit(main())

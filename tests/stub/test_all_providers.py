@@ -15,7 +15,7 @@ import pytest
 import mochi_stub.providers
 from mochi_stub import Cut, Failure, Gate, Model, Prompt, Reasoning, Reply, StubServer, Text, ToolCall, ToolCalls, Usage
 from mochi_stub.providers.provider_pipeline import apply_stop_conditions
-from mochi_stub.recording.recorder import record
+from mochi_stub.recorder import record
 from mochi_stub.replies import hash_sized, lorem
 from mochi_stub.reply import Part, Pause
 from tests.stub.clients import (

@@ -206,52 +206,9 @@ def test_token_count_equals_the_usage_of_the_message(client: anthropic.Anthropic
     assert counted == client.messages.create(**request, max_tokens=9999).usage.input_tokens
 
 
-@pytest.mark.parametrize(
-    ("query", "names", "has_more"),
-    [
-        ("", "m0 m1 m2 m3 m4", False),
-        ("?limit=2", "m0 m1", True),
-        ("?limit=5", "m0 m1 m2 m3 m4", False),
-        ("?limit=2&after_id=m1", "m2 m3", True),
-        ("?limit=2&after_id=m2", "m3 m4", False),
-        ("?after_id=m4", "", False),
-        ("?limit=2&before_id=m3", "m1 m2", True),
-        ("?limit=2&before_id=m2", "m0 m1", False),
-    ],
-)
-def test_page_of_models(five_models: StubServer, query: str, names: str, has_more: bool) -> None:
-    page = send_request(five_models, "GET", f"/v1/models{query}", headers={"anthropic-version": "2023-06-01"}).json
-    listed = [model["id"] for model in page["data"]]
-    assert (listed, page["has_more"]) == (names.split(), has_more)
-    assert [page["first_id"], page["last_id"]] == ([listed[0], listed[-1]] if listed else [None, None])
-
-
-@pytest.mark.parametrize(
-    ("query", "message"),
-    [
-        ("limit=0", "Invalid value for limit: expected integer from 1 to 1000, found 0"),
-        ("limit=1001", "Invalid value for limit: expected integer from 1 to 1000, found 1001"),
-        ("limit=x", 'Invalid value for limit: expected integer, found "x"'),
-        ("after_id=nope", "there is no model nope"),
-        ("before_id=nope", "there is no model nope"),
-    ],
-)
-def test_wrong_page_of_models_is_refused(five_models: StubServer, query: str, message: str) -> None:
-    refused = send_request(five_models, "GET", f"/v1/models?{query}", headers={"anthropic-version": "2023-06-01"})
-    assert refused.status == 400
-    assert refused.json["error"] == {"type": "invalid_request_error", "message": message}
-
-
-def test_client_reads_all_pages_of_models(five_models: StubServer) -> None:
+def test_client_reads_all_models(five_models: StubServer) -> None:
     with anthropic_client(five_models) as client:
         assert [model.id for model in client.models.list(limit=2)] == ["m0", "m1", "m2", "m3", "m4"]
-
-
-def test_page_has_20_models_by_default() -> None:
-    models = [Model(f"m{index}") for index in range(21)]
-    with StubServer(models=models, speed=0) as stub, anthropic_client(stub) as client:
-        page = client.models.list()
-        assert (len(page.data), page.has_more) == (20, True)
 
 
 @pytest.fixture(scope="module")

@@ -43,7 +43,6 @@ ENTRY = "models:\n  a:\n    - _default: "
         (f"{ENTRY}{{type: message, tool_calls: [{{name: f, arguments: [1]}}]}}", 3, "a mapping as arguments"),
         ("models:\n  a: hello", 2, "a list as a, found 'hello'"),
         ("models:\n  a:\n    - hello", 3, "a mapping as a, found 'hello'"),
-        ("models:\n  a: []\n  a: []", 3, "unique keys, found 'a' again"),
         ("models:\n  a:\n    - _inherit: b", 3, "in _inherit, found 'b'"),
         ("models:\n  a: [{_inherit: b}]\n  b: [{_inherit: a}]", 3, "without a cycle, in _inherit, found 'a'"),
         ("models:\n  a: [{_inherit: a}]", 2, "without a cycle, in _inherit, found 'a'"),

@@ -26,6 +26,11 @@ TEMPLATE = "templates are not parsed"
 FILES = "the stub stores no files, and creates models only from other models"
 CREATE_FIELDS = ("files", "adapters", "quantize", "license", "messages")
 LLAMA_CPP = "with a real llama.cpp, Ollama refuses the format after it has started the stream"
+REGISTRY = "the stub contacts no registry"
+DIGITS = "the stub sends its invented vectors with eight digits"
+PREFLIGHT = "the stub allows the requested headers, and does not list the methods of the path"
+THINKING = "the stub refuses the format before the thinking"
+BOUNDARY = "the stub sends no lines or tags where thinking begins or ends"
 CAPITALS = "field names are compared with their case"
 DIFFERENT = {
     "GET /api/version": "the captured server was built without a version number; the stub has one",
@@ -33,6 +38,21 @@ DIFFERENT = {
     'POST /api/chat {"model":"plain","format":"xml","messages":[{"role":"user","content":"hi"}]}': LLAMA_CPP,
     'POST /api/create {"model":"z","from":"plain","template":"{{ .Bad"}': TEMPLATE,
     'POST /api/generate {"model":"plain","prompt":"hi","template":"{{ .Prompt","stream":false}': TEMPLATE,
+    'POST /api/embed {"model":"emb","input":["a","b"],"dimensions":2}': DIGITS,
+    'POST /api/pull {"model":"http://127.0.0.1:9/library/x","insecure":true}': REGISTRY,
+    'POST /api/pull {"model":"http://127.0.0.1:9/library/x","insecure":true,"stream":false}': REGISTRY,
+    **{
+        f"OPTIONS /api/chat {origin} POST content-type,authorization": PREFLIGHT
+        for origin in ("http://localhost:3000", "http://127.0.0.1", "app://x", "https://example.com", "null")
+    },
+    "OPTIONS /api/chat localhost": PREFLIGHT,
+    'POST /api/chat {"model":"gothink","messages":[{"role":"user","content":"usethink"}],"format":{"type":"object"}}': (
+        BOUNDARY
+    ),
+    'POST /api/generate {"model":"full","prompt":"usethink"}': BOUNDARY,
+    'POST /api/generate {"model":"gothink","prompt":"usethink"}': BOUNDARY,
+    r'POST /api/chat {"model":"gothink","messages":[{"role":"user","content":"hello there\nReason: be polite"}],'
+    '"format":"xml"}': THINKING,
     'POST /api/chat {"Model":"plain","MESSAGES":[{"ROLE":"USER","Content":"hi"}],"stream":false}': CAPITALS,
 }
 CREATE = '{"model":"plain3","from":"plain","system":"S"}'
@@ -91,9 +111,9 @@ def exchange(
 
 
 def test_all_captures_are_read() -> None:
-    assert len(CAPTURES) == 136
-    assert len(REPRODUCED) == 95
-    assert len(PARTIAL) == 70
+    assert len(CAPTURES) == 128
+    assert len(REPRODUCED) == 81
+    assert len(PARTIAL) == 58
 
 
 def test_table_names_only_existing_captures() -> None:

@@ -57,17 +57,9 @@ def test_pull_stops_when_its_client_disconnects() -> None:
         assert "mochi" not in model_names(stub)
 
 
-@pytest.mark.parametrize(
-    ("body", "text"),
-    [
-        ({"model": "nope"}, "pull model manifest: file does not exist"),
-        (
-            {"model": "hf.co/a/b:q4"},
-            'pull model manifest: Get "https://hf.co/v2/a/b/manifests/q4": dial tcp hf.co: connect: connection refused',
-        ),
-    ],
-)
-def test_pull_of_an_unknown_model_fails_in_the_stream(private_stub: StubServer, body: Any, text: str) -> None:
+@pytest.mark.parametrize("name", ["nope", "hf.co/a/b:q4"])
+def test_pull_of_an_unknown_model_fails_in_the_stream(private_stub: StubServer, name: str) -> None:
+    body, text = {"model": name}, "pull model manifest: file does not exist"
     assert statuses(private_stub, "/api/pull", body) == ["pulling manifest", text]
     whole = send_request(private_stub, "POST", "/api/pull", {**body, "stream": False})
     assert (whole.status, whole.json) == (500, {"error": text})
@@ -157,8 +149,7 @@ def test_generated_template_mentions_the_capabilities(template_style: Any) -> No
     ]
     with StubServer(models=models) as stub:
         able, plain = (send_request(stub, "POST", "/api/show", {"model": one.name}).json["template"] for one in models)
-    names = ("tools", "<think>") if template_style == "native" else (".Tools", ".Thinking")
-    assert all(name in able and name not in plain for name in names)
+    assert all(name in able and name not in plain for name in (".Tools", ".Thinking"))
 
 
 def test_create_from_an_unknown_model_tries_to_pull_it(private_stub: StubServer) -> None:

@@ -478,10 +478,34 @@ def test_chat_has_log_probabilities_of_its_tokens(stub: StubServer, model: str, 
     assert {len(entry["top_logprobs"]) for entry in entries} == {2}
 
 
+@pytest.mark.parametrize("stream", [True, False])
+def test_completion_has_log_probabilities_of_its_tokens(stub: StubServer, stream: bool) -> None:
+    body: Any = {"model": "mochi", "prompt": ["hé", "ab"], "logprobs": 2, "echo": True, "stream": stream}
+    with openai_client(stub) as client:
+        created: Any = client.completions.create(**body)
+        choices = [choice for chunk in (created if stream else [created]) for choice in chunk.choices]
+    for index, prompt in enumerate(("hé", "ab")):
+        sent = [choice for choice in choices if choice.index == index]
+        text = "".join(choice.text for choice in sent)
+        parts = [choice.logprobs for choice in sent if choice.logprobs]
+        tokens = [token for part in parts for token in part.tokens]
+        assert text.startswith(prompt)
+        assert "".join(tokens) == text
+        assert len(tokens) == len(text)
+        assert [offset for part in parts for offset in part.text_offset] == [
+            sum(map(len, tokens[:at])) for at in range(len(tokens))
+        ]
+        assert all(value <= 0 for part in parts for value in part.token_logprobs)
+        assert {len(top) for part in parts for top in part.top_logprobs} <= {1, 2}
+
+
 def test_log_probabilities_are_sent_only_on_request(stub: StubServer) -> None:
     body = {"model": "mochi", "messages": [{"role": "user", "content": "hi"}]}
     assert send_request(stub, "POST", "/v1/chat/completions", body).json["choices"][0]["logprobs"] is None
     assert b"logprobs" not in send_request(stub, "POST", "/v1/chat/completions", {**body, "stream": True}).body
+    plain = send_request(stub, "POST", "/v1/completions", {"model": "mochi", "prompt": "hi"})
+    assert plain.json["choices"][0]["logprobs"] is None
+    assert send_request(stub, "POST", "/v1/completions", {"model": "mochi", "logprobs": 6}).status == 400
     wrong = {**body, "logprobs": True, "top_logprobs": 21}
     assert send_request(stub, "POST", "/v1/chat/completions", wrong).status == 400
 

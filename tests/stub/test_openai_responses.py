@@ -45,6 +45,20 @@ def test_truncated_reply_is_incomplete(client: openai.OpenAI) -> None:
     assert client.responses.create(model="echo", input="xyz").output[0].to_dict()["status"] == "completed"
 
 
+@pytest.mark.parametrize("included", [True, False])
+def test_response_has_log_probabilities_on_request(client: openai.OpenAI, included: bool) -> None:
+    include: Any = ["message.output_text.logprobs"] if included else []
+    request: Any = {"model": "token-stream", "input": "hé", "include": include, "top_logprobs": 3}
+    whole: Any = client.responses.create(**request).output[0]
+    events: list[Any] = list(client.responses.create(**request, stream=True))
+    deltas = [entry for event in events if event.type == "response.output_text.delta" for entry in event.logprobs]
+    (done,) = [event for event in events if event.type == "response.output_text.done"]
+    final = events[-1].response.output[0].content[0].logprobs
+    for entries in (whole.content[0].logprobs, deltas, done.logprobs, final):
+        assert "".join(entry.token for entry in entries) == (whole.content[0].text if included else "")
+        assert {len(entry.top_logprobs) for entry in entries} == ({3} if included else set())
+
+
 def test_stream_has_events_for_each_item_in_order() -> None:
     calls = [ToolCall("read_file", {"path": "/src/main.js"}, id="call_mine")]
     reply = Reply.of(("one", " two"), reasoning=("hm",), tool_calls=calls)

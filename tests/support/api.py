@@ -1,7 +1,7 @@
 """HTTP client for tests: httpx and a minimal parser of server-sent events."""
 
 import ssl
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from threading import local
@@ -104,6 +104,15 @@ def read_events(response: httpx.Response) -> Iterator[Event]:
             if fields:
                 yield Event(fields[b"id"].decode(), fields[b"event"].decode(), orjson.loads(fields[b"data"]))
     assert rest == b"", "the stream ended inside an event"
+
+
+INCIDENTAL = frozenset({"status"})
+"""Types of events that may occur anywhere in a stream. Add a new event here if exact sequences need not contain it."""
+
+
+def types_of(events: Iterable[Event]) -> list[str]:
+    """Return the types of the events, oldest first, without incidental events. Compare exact sequences with this."""
+    return [event.type for event in events if event.type not in INCIDENTAL]
 
 
 def text_of(events: list[Event]) -> str:

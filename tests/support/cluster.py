@@ -16,7 +16,7 @@ _CONTEXT = multiprocessing.get_context("forkserver")
 _PRELOADED = [
     "tests.support.server",
     "mochi_server.cluster.middleware",
-    "mochi_server.storage.postgres.stores",
+    "mochi_server.storage.postgres.store",
     "anyio._backends._asyncio",
     "pytest",
     "uvicorn.lifespan.on",

@@ -10,11 +10,12 @@ from mochi_server import create_app
 
 @dataclass(frozen=True)
 class Route:
-    """One method of a path. `schema` is the schema of its body, or None."""
+    """One method of a path. `schema` is the schema of its body, or None. `queries` are its query parameters."""
 
     method: str
     path: str
     schema: dict[str, Any] | None
+    queries: frozenset[str] = frozenset()
 
     def __str__(self) -> str:
         return f"{self.method} {self.path}"
@@ -25,6 +26,12 @@ class Route:
         return None if self.schema is None else _sample(self.schema)
 
     @property
+    def example(self) -> Any:
+        """Return the example of the body in the document, with a model of the stub, or the smallest valid body."""
+        examples = (self.schema or {}).get("examples")
+        return {**examples[0], **({"model": "mochi"} if "model" in examples[0] else {})} if examples else self.body
+
+    @property
     def fields(self) -> list[str]:
         """Return the names of the top-level body fields that can be strings."""
         properties = _resolved(self.schema or {}).get("properties", {})
@@ -33,10 +40,14 @@ class Route:
 
 def routes() -> list[Route]:
     return [
-        Route(method.upper(), path, _body_schema(operation))
+        Route(method.upper(), path, _body_schema(operation), _queries(operation))
         for path, item in document()["paths"].items()
         for method, operation in item.items()
     ]
+
+
+def _queries(operation: dict[str, Any]) -> frozenset[str]:
+    return frozenset(each["name"] for each in operation.get("parameters", ()) if each["in"] == "query")
 
 
 def _body_schema(operation: dict[str, Any]) -> dict[str, Any] | None:

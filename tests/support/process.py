@@ -1,6 +1,7 @@
 """Command as a separate process, read line by line and killed when the test ends."""
 
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -75,7 +76,7 @@ class Command:
         """Return a client for the address that the server has printed. It is closed with the command."""
         greeted = "mochi-server is at http://"
         line = next((line for line in self.output if greeted in line), None) or self.read_until(greeted)
-        self._clients.append(Api("http://" + line.partition("http://")[2].split()[0], **client))
+        self._clients.append(Api("http://" + re.split(r'[\s"]', line.partition("http://")[2])[0], **client))
         return self._clients[-1]
 
     def end(self, sig: signal.Signals = signal.SIGTERM) -> int:

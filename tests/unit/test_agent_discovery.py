@@ -11,7 +11,7 @@ from mochi_server.agents.discovery import AgentRegistry
 from mochi_server.errors import AgentInvalid, AgentNotFound
 from mochi_server.mcp import McpServers
 from mochi_server.tools.discovery import ToolDiscoveryService
-from mochi_server.tools.registry import ToolRegistry
+from mochi_server.tools.execution import ToolRegistry
 from tests.support.agents import SAMPLES, write_agent
 
 MCP_SKILL = "---\ndescription: x\nmcp_tools: time\n---\n"

@@ -205,3 +205,31 @@ def test_address_of_ollama_defaults_to_ollama_host(monkeypatch: pytest.MonkeyPat
     assert MochiServerSettings(ollama_host="http://other:1").ollama_host == "http://other:1"
     monkeypatch.setenv("MOCHI_OLLAMA_HOST", "http://third:1")
     assert MochiServerSettings().ollama_host == "http://third:1"
+
+
+def test_hosts_have_names_and_urls(tmp_path: Path) -> None:
+    (tmp_path / "hosts").write_text("gpu=10.0.0.1  # the first\n\n10.0.0.2:99, https://u:p@h/x\n")
+    expected = [("gpu", "http://10.0.0.1:11434"), ("10.0.0.2:99", "http://10.0.0.2:99"), ("h:443", "https://u:p@h/x")]
+    assert [*MochiServerSettings(ollama_hosts="@hosts", data_dir=tmp_path).hosts()] == expected
+    given = MochiServerSettings(ollama_hosts=["gpu=10.0.0.1", "10.0.0.2:99", "https://u:p@h/x"])
+    assert [*given.hosts()] == expected
+    assert given.ollama_host == "http://10.0.0.1:11434"
+    assert [*MochiServerSettings().hosts()] == [("localhost:11434", "http://localhost:11434")]
+
+
+@pytest.mark.parametrize(
+    ("value", "problem"),
+    [
+        ("a, ftp://x", "'ftp://x' is not an http"),
+        ("a, http://u:secret@x:99999", "@x:99999' is not an http"),
+        ("a,b,a:11434", "'a:11434' is named twice"),
+        ("x=a,x=b", "'x=b' is named twice"),
+        ("a,b=http://u:p@a:11434", "is named twice"),
+        ("@missing", "cannot read .*missing"),
+    ],
+)
+def test_invalid_list_of_hosts_is_refused(monkeypatch: pytest.MonkeyPatch, value: str, problem: str) -> None:
+    monkeypatch.setenv("MOCHI_OLLAMA_HOSTS", value)
+    with pytest.raises(ValidationError, match=problem) as refused:
+        MochiServerSettings()
+    assert "secret" not in str(refused.value)

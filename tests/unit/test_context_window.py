@@ -69,23 +69,35 @@ async def test_turn_does_not_fail_if_its_window_cannot_be_stored(store: MemorySe
     assert (await store.load(session.session_id)).metadata.context_window_config["current_window"] == stored
 
 
-async def test_window_doubles_up_to_nine_tenths_and_never_shrinks() -> None:
+async def test_window_grows_up_to_nine_tenths_and_never_shrinks() -> None:
     registry, info = WindowRegistry(), model(40960)
     seen = [
         (await decide(registry, info, need=need)) for need in (100, 5461, 5462, 8000, 10923, 21846, 36000, 99999, 10)
     ]
-    assert [d.window for d in seen] == [8192, 8192, 16384, 16384, 32768, 36864, 36864, 36864, 36864]
+    assert [d.window for d in seen] == [8192, 8192, 16384, 16384, 36864, 36864, 36864, 36864, 36864]
     assert [d.reason for d in seen] == [
         "no_adjustment",
         "no_adjustment",
         "usage_threshold",
         "no_adjustment",
         "usage_threshold",
-        "usage_threshold",
+        "no_adjustment",
         "no_adjustment",
         "no_adjustment",
         "no_adjustment",
     ]
+
+
+async def test_window_doubles_at_first_and_then_grows_by_two_steps() -> None:
+    registry, info = WindowRegistry(), model(1_048_576)
+    windows = [(await decide(registry, info, need=need)).window for need in range(100, 100_000, 100)]
+    assert [*dict.fromkeys(windows)] == [8192, 16384, 65536, 262_144]
+    adopting = registry_with_models(m=20_000)
+    assert (await decide(adopting, info, need=14_000)).window == 65_536
+
+
+async def test_one_long_prompt_gets_the_smallest_window_with_a_buffer() -> None:
+    assert (await decide(WindowRegistry(), model(1_048_576), need=11_000)).window == 32_768
 
 
 async def test_window_keeps_half_a_buffer_above_the_usage() -> None:
@@ -163,6 +175,18 @@ async def test_first_window_is_that_of_ollama_for_another_model_of_this_size() -
     assert (await decide(registry, tiny, previous=None)).window == 9000
     assert registry.step_down(new["small"], 20000)
     assert (await decide(registry, new["small"], previous=None)).window == 10000
+
+
+async def test_window_that_an_earlier_process_has_requested_is_not_that_of_ollama() -> None:
+    async def windows() -> dict[str, int]:
+        return {"a:latest": 16_384}
+
+    new = model(40_960, "small:latest")
+    for stored, first in ((16_384, 8192), (8192, 16_384)):
+        registry = WindowRegistry(windows, size_of=lambda _: 5.0)
+        config = default_window_config() | {"current_window": stored}
+        assert (await decide(registry, model(40_960, "a:latest"), previous="a", config=config)).window == 16_384
+        assert (await decide(registry, new, previous=None)).window == first
 
 
 @pytest.mark.parametrize(("maximum", "window"), [(131_072, 20_000), (8192, 7372)])

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from mochi_server.util.installation import install_command
+from mochi_server.util.text import install_command
 
 INDEX = f"{sys.executable} -m pip install 'mochi-server[mcp]'"
 

@@ -10,8 +10,8 @@ MODULES = sorted(SERVER.rglob("*.py"))
 STUB_MODULES = sorted((SRC / "mochi_stub").rglob("*.py"))
 ORDER = [
     {"__init__", "__main__"},
-    {"pytest_plugin", "testing"},
-    {"cli"},
+    {"pytest_plugin"},
+    {"cli", "testing"},
     {"app"},
     {"routers", "protocols", "cluster"},
     {"web", "dependencies"},

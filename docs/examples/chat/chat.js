@@ -288,7 +288,7 @@ function showView(name) {
   const isComparison = name === "compare";
   if (isComparison === comparing()) return;
   if (isComparison) stream?.abort();  // the turn continues on the server
-  for (const id of ["log", "chat-options", "open-settings", "attachments"]) byId(id).hidden = isComparison;
+  for (const id of ["log", "chat-options", "open-settings", "attachments", "scope"]) byId(id).hidden = isComparison;
   for (const id of ["columns", "compared-models"]) byId(id).hidden = !isComparison;
   byId("show-chat").ariaCurrent = isComparison ? null : "page";
   byId("show-compare").ariaCurrent = isComparison ? "page" : null;

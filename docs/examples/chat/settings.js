@@ -143,7 +143,7 @@ async function openSettings() {
 
 export function connectSettings() {
   sendOnChange("model", readModel);
-  sendOnChange("think", readThink);
+  byId("think").onchange = () => byId("scope").hidden || save((path) => patch(path, readThink()));  // not a comparison's
   sendOnChange("tools", readTools);
   sendOnChange("policy", readTools);
   sendOnChange("agents", readAgents);

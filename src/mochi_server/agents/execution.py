@@ -19,7 +19,7 @@ from mochi_server.chat.conversation import Conversation, StorageRetry
 from mochi_server.chat.model_answerer import ToolLoop, ToolLoopLimits
 from mochi_server.chat.model_call import ModelCall, save_window
 from mochi_server.chat.parked import ParkedAgent, TurnParked
-from mochi_server.chat.turn import Answerer
+from mochi_server.chat.turn import Answerer, TurnResult
 from mochi_server.chat.turn_input import GenerationOptions, TurnInput
 from mochi_server.chat.turn_writer import TurnWriter
 from mochi_server.errors import MochiError, ModelNotFound, SessionBusy, SessionNotFound, ToolNotFound
@@ -218,6 +218,7 @@ class AgentExecutionService:
                 if resumed is not None and isinstance(caller.approver, SessionApprover):
                     caller.approver.journal.resume(writer, session.history[resumed.start + 1 :])
                 messages = writer.stored
+                caller.progress.agent_result = TurnResult(messages, (), writer.first_chunks, writer.outcomes)
                 writer.begin()
                 if not writer.is_complete:
                     await self.run_phases(
@@ -349,6 +350,7 @@ class AgentAnswers:
 
     async def prepare(self, conversation: Conversation, session: ChatSession, turn_input: TurnInput) -> "AgentAnswerer":
         """Find the agent of a turn. Raises ``AgentNotFound``, ``AgentInvalid`` or ``SessionNotFound``."""
+        self.service.gateway.admit()
         agent = await self.registry.current(await self.registry.get(turn_input.agent or ""))
         check_owner(session, agent)
         caller = AgentCaller.without_user(turn_input.policy)

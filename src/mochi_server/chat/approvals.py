@@ -11,6 +11,7 @@ from uuid import uuid4
 
 from mochi_server import errors
 from mochi_server.chat.parked import ParkedAgent, TurnJournal, TurnParked
+from mochi_server.sessions.caller import CALLER, current_owner
 from mochi_server.sessions.store import approve_tool
 from mochi_server.tools.discovery import Tool
 from mochi_server.tools.schema import InvalidArguments
@@ -45,6 +46,7 @@ class Confirmation:
     bound: BoundCall  # the call to run; the client's decision may replace its arguments
     agent_name: str | None = None
     find: FindTool | None = None  # returns the tool that has a name now
+    owner: str | None = field(default_factory=current_owner)  # of the session
     confirmation_id: str = field(default_factory=new_confirmation_id)
     decision: "asyncio.Future[Decision]" = field(default_factory=lambda: asyncio.get_running_loop().create_future())
     """Decision of the client. The future is cancelled if the timeout passes first, and has an error if it is parked."""
@@ -93,7 +95,8 @@ class ApprovalService:
         self.park_seconds = park_seconds
         self.closed = False  # whether turns are parked at once, because the server stops
         self._waiting: dict[str, Confirmation] = {}
-        self._ended: dict[str, tuple[str, type[errors.MochiError]]] = {}  # requests that were decided or timed out
+        self._ended: dict[str, tuple[str, str | None, type[errors.MochiError]]] = {}
+        """Session, owner and error of the requests that were decided or timed out, by confirmation ID."""
 
     def pending(self, session_id: str) -> list[Confirmation]:
         """Return the session's requests that wait for a decision, oldest first."""
@@ -145,20 +148,20 @@ class ApprovalService:
         self._waiting.pop(confirmation.confirmation_id, None)
         confirmation.stored.set()
         if (kind := confirmation.end) is not None:
-            self.ended(confirmation.session_id, confirmation.confirmation_id, kind)
+            self.ended(confirmation.session_id, confirmation.owner, confirmation.confirmation_id, kind)
 
-    def ended(self, session_id: str, confirmation_id: str, kind: type[errors.MochiError]) -> None:
-        """Answer later decisions on a request with an error of class ``kind``."""
-        self._ended[confirmation_id] = session_id, kind
+    def ended(self, session_id: str, owner: str | None, confirmation_id: str, kind: type[errors.MochiError]) -> None:
+        """Answer later decisions on a request of a session of ``owner`` with an error of class ``kind``."""
+        self._ended[confirmation_id] = session_id, owner, kind
         if len(self._ended) > _MAX_ENDED:
             del self._ended[next(iter(self._ended))]
 
     def _undecided(self, session_id: str, confirmation_id: str) -> Confirmation:
-        ended_in, kind = self._ended.get(confirmation_id, (None, errors.ConfirmationNotFound))
-        if ended_in == session_id:
+        ended_in, owner, kind = self._ended.get(confirmation_id, (None, None, errors.ConfirmationNotFound))
+        if ended_in == session_id and CALLER.get().sees(owner):
             raise kind(confirmation_id)
         confirmation = self._waiting.get(confirmation_id)
-        if confirmation is None or confirmation.session_id != session_id:
+        if confirmation is None or confirmation.session_id != session_id or not CALLER.get().sees(confirmation.owner):
             raise errors.ConfirmationNotFound(confirmation_id)
         if confirmation.decision.done():
             raise (confirmation.end or errors.ConfirmationNotFound)(confirmation_id)

@@ -14,6 +14,7 @@ import anyio
 from mochi_server import errors
 from mochi_server.chat.approvals import ApprovalService
 from mochi_server.chat.conversation import Conversation, Conversations, StorageRetry
+from mochi_server.chat.limits import TurnLimiter
 from mochi_server.chat.model_answerer import ModelAnswers
 from mochi_server.chat.parked import ParkedTurn, TurnJournal, TurnParked, snapshot
 from mochi_server.chat.parking import ParkedTurns
@@ -22,9 +23,10 @@ from mochi_server.chat.run import EventLog, Run
 from mochi_server.chat.turn import PrepareAnswer, Turn, TurnResult, resolve_idempotent
 from mochi_server.chat.turn_input import TurnInput
 from mochi_server.chat.turn_writer import TurnWriter
-from mochi_server.errors import IdempotencyKeyReused, ServerLost, SessionTaken, ShuttingDown
+from mochi_server.errors import IdempotencyKeyReused, ServerLost, SessionNotFound, SessionTaken, ShuttingDown
 from mochi_server.events import ChatEvent, Done, Stopped, TurnError
 from mochi_server.services.summarization import SummarizationService
+from mochi_server.sessions.caller import CALLER
 from mochi_server.sessions.session import ChatSession
 from mochi_server.sessions.store import SessionStore
 from mochi_server.tools.toolbox import Decision, ToolInvocation
@@ -173,9 +175,10 @@ class RunCache:
         return [run for runs in self._runs.values() for run in runs.values() if run.running]
 
     def find(self, session_id: str, run_id: str | None = None) -> Run | None:
-        """Return the run with ``run_id`` if it is cached, else the session's latest run, if any."""
+        """Return the run with ``run_id`` if it is cached, else the latest run, if the caller may see the session."""
         runs = self._runs.get(session_id)
-        return None if not runs else runs.get(run_id or "") or runs[next(reversed(runs))]
+        run = None if not runs else runs.get(run_id or "") or runs[next(reversed(runs))]
+        return run if run is not None and CALLER.get().sees(run.caller.owner) else None
 
     def with_key(self, session_id: str, key: str) -> Run | None:
         """Return the run with this idempotency key, or None. A failed or cancelled run loses its key."""
@@ -215,6 +218,8 @@ class RunCache:
         session_key = (session_id, key)
         async with self._starting.setdefault(session_key, asyncio.Lock()):
             run = self._keys.get(session_key)
+            if run is not None and not CALLER.get().sees(run.caller.owner):
+                raise SessionNotFound(session_id)
             if run is None:
                 run = await start()
                 if not run.is_parked:
@@ -256,6 +261,7 @@ class RunRegistry:
     on_ended: Callable[[Run], None] = lambda _: None
     on_waiting: Callable[[Run], None] = lambda _: None  # called when a tool call begins to wait for approval
     cache: RunCache = field(default_factory=RunCache)
+    limiter: TurnLimiter = field(default_factory=TurnLimiter)
     shutdown: anyio.Event = field(default_factory=anyio.Event)  # after it is set, `start` raises
     forwarded: "set[asyncio.Future[None]]" = field(default_factory=set)  # new turns that other servers run
 
@@ -274,6 +280,7 @@ class RunRegistry:
         if turn_input.if_waiting == "deny" and conversation.kind == "session":
             await self.parked.deny(session_id)
         async with AsyncExitStack() as locks:
+            locks.enter_context(self.limiter.turn(CALLER.get()))
             hold = conversation.store.hold(session_id, run_id=run_id, wait=turn_input.if_busy == "wait")
             try:
                 await locks.enter_async_context(hold)
@@ -296,9 +303,11 @@ class RunRegistry:
         """Return the run of a turn. ``turn_input`` is what the client sent, before the turn was prepared."""
         is_session = turn.conversation.kind == "session"
         grace = self.disconnect_grace if is_session else 0
+        model = turn_input.model or turn.session.metadata.model
+        caller = CALLER.get().inside(turn.session.metadata.owner)
         run = Run(
-            *(turn.conversation, turn_input.without_data(), run_id, turn.position, turn.has_schema, grace),
-            on_waiting=self.on_waiting,
+            *(turn.conversation, turn_input.without_data(), run_id, model, turn.position, turn.has_schema),
+            *(caller, grace, self.on_waiting),
         )
         if is_session:
             run.leave = self._leave
@@ -404,6 +413,7 @@ class RunRegistry:
 
     async def _execute(self, run: Run, turn: Turn, lock: AsyncExitStack) -> None:
         result: TurnResult | None = None
+        CALLER.set(run.caller)
         try:
             async with lock:
                 running = self.engine.run(turn, run)

@@ -19,14 +19,14 @@ from mochi_server.chat.turn_writer import ResponseBuilder, TurnWriter, interrupt
 from mochi_server.errors import ToolNotCalled
 from mochi_server.events import ChatEvent, ContentDelta, Publish, TokenLogprobs, ToolContinuationStart, TurnWarning
 from mochi_server.inference.gateway import ModelGateway
+from mochi_server.inference.waiting import Ticket
 from mochi_server.ollama.payloads import qualified_name
 from mochi_server.ollama.types import ModelInfo
 from mochi_server.services.sessions import SessionService
 from mochi_server.sessions.session import ChatSession, edited, user_message
 from mochi_server.sessions.types import Message, ToolSettings
 from mochi_server.tools.discovery import Tool
-from mochi_server.tools.execution import ToolExecutionService
-from mochi_server.tools.registry import ToolRegistry
+from mochi_server.tools.execution import ToolExecutionService, ToolRegistry
 from mochi_server.tools.toolbox import (
     ClientToolbox,
     FunctionToolbox,
@@ -109,7 +109,6 @@ class ToolLoop:
         # The calls are registered before they are stored, because every stored call needs a result.
         calls = answer.calls(len(self.writer.outcomes))
         self.writer.expect_results(calls)
-        self.writer.first_chunks[answer.message_id] = answer.first_chunk
         if self.format is not None and not answer.tool_calls:
             await self.format.apply(answer)
         await self.writer.add(answer.message(), last=not answer.tool_calls)
@@ -122,7 +121,10 @@ class ToolLoop:
         answer = ResponseBuilder(self.model.name, self._receive, self.limits.calls_per_round)
         self.writer.answer = answer
         messages, start = self.writer.messages.extended(reminders), self.writer.turn_start
-        await self.model.send(messages, schemas, start, answer.feed, answer_id=answer.message_id, format=format)
+        try:
+            await self.model.send(messages, schemas, start, answer.feed, answer_id=answer.message_id, format=format)
+        finally:
+            self.writer.first_chunks[answer.message_id] = answer.first_chunk
         if not self.parallel_calls:
             del answer.tool_calls[1:]
         return answer
@@ -275,6 +277,7 @@ class ModelAnswers:
 
         ``record`` is that of the turn to continue, if any. It can continue without its model until its calls have run.
         """
+        ticket = self.gateway.admit()
         if turn_input.edit_index is not None:
             edited(session, turn_input.edit_index, turn_input.text or "")
         if turn_input.model is not None and conversation.kind == "session":
@@ -286,7 +289,7 @@ class ModelAnswers:
         toolbox = await self._toolbox(session, turn_input, journal)
         model: ModelInfo | errors.MochiError
         try:
-            model = await self.gateway.find_model(session.model)
+            model = await self.gateway.pinned(session.metadata.ollama_host).find_model(session.model)
         except (errors.OllamaUnreachable, errors.OllamaError, errors.ModelNotFound) as error:
             if isinstance(error, errors.ModelNotFound) and record is None:
                 raise
@@ -298,7 +301,7 @@ class ModelAnswers:
         if turn_input.tools.names is None:
             enabled = session.metadata
             warnings = (await self.sessions.selections.check(enabled.tool_settings, enabled.agent_settings)).warnings
-        return ModelAnswerer(self, conversation, turn_input.without_data(), toolbox, model, warnings, journal)
+        return ModelAnswerer(self, conversation, turn_input.without_data(), toolbox, model, warnings, ticket, journal)
 
     async def find_tool(self, session: ChatSession, record: ParkedTurn) -> Tool | None:
         """Return the tool that a parked turn of ``session`` calls, or None if the tool no longer exists."""
@@ -337,6 +340,7 @@ class ModelAnswerer(Answerer):
     toolbox: Toolbox
     model: ModelInfo | errors.MochiError  # model that answers, or the error of its lookup
     warnings: Sequence[TurnWarning]  # a warning for each enabled tool, tool group and agent that cannot be used
+    ticket: Ticket
     journal: TurnJournal
 
     async def begin(self, session: ChatSession) -> ChatSession:
@@ -359,7 +363,8 @@ class ModelAnswerer(Answerer):
                 publish([outcome.event()])
             raise self.model
         services, generation, tools = self.services, self.input.generation, self.input.tools
-        call = ModelCall(services.gateway, writer, publish, self.model, session, generation)
+        gateway = services.gateway.pinned(session.metadata.ollama_host)
+        call = ModelCall(gateway, writer, publish, self.model, session, generation, self.ticket)
         if warnings := [*self.warnings, *call.warnings(self.toolbox.schemas())]:
             publish(warnings)
         if self.input.images:

@@ -19,6 +19,7 @@ from mochi_server.errors import BlobNotFound, ContextOverflow, MochiError
 from mochi_server.events import ChatEvent, ContextCompacted, Publish, Status, TurnWarning
 from mochi_server.inference.gateway import Exchange, FixedPrompt, ModelGateway, ModelRequest, payload_without_thinking
 from mochi_server.inference.structured import StructuredRequest
+from mochi_server.inference.waiting import Ticket
 from mochi_server.inference.windows import Allocation, PromptSize, manual_window
 from mochi_server.ollama.payloads import chat_payload
 from mochi_server.ollama.transport import Line, OnLines
@@ -87,6 +88,7 @@ class ModelCall:
     model: ModelInfo
     session: ChatSession
     generation: GenerationOptions
+    ticket: Ticket = field(default_factory=Ticket)
 
     def __post_init__(self) -> None:
         defaults, generation = self.session.metadata, self.generation
@@ -158,8 +160,10 @@ class ModelCall:
         request = ModelRequest(
             allocation=self.allocation, payload=payload, prompt=prompt, exchange=exchange, report=self._report
         )
+        request = replace(request, session_id=self.session.session_id, ticket=self.ticket)
         answer = await self.gateway.send(request, on_lines)
-        self._last = request, answer.prompt
+        if self.schema is not None:  # a reference cycle, which would keep the turn in memory until a full collection
+            self._last = request, answer.prompt
         if answer.is_prompt_truncated:
             self.publish([_PROMPT_TRUNCATED])
         if answer.is_cut:
@@ -181,8 +185,7 @@ class ModelCall:
         while part.end < part.limit:
             lines: list[Line] = []
             await self.gateway.send(request, lines.extend)
-            part.summary = "".join(str((line.get("message") or {}).get("content") or "") for line in lines).strip()
-            part.start = part.end
+            part.proceed("".join(str((line.get("message") or {}).get("content") or "") for line in lines).strip())
         last = prompt.history[part.end - 1]["message_id"]
         self._checkpoint = Checkpoint(part.summary or "-", last, self.name)
         await self.writer.conversation.patch({"compaction": asdict(self._checkpoint)})
@@ -194,8 +197,8 @@ class ModelCall:
             self._warned.add(code)
             self.publish([TurnWarning(code, text)])
 
-    def _report(self, status: str) -> None:
-        self.publish([Status(status, round(time.monotonic() - self._began, 3))])
+    def _report(self, status: str, position: int | None = None, host: str | None = None) -> None:
+        self.publish([Status(status, round(time.monotonic() - self._began, 3), position, host)])
 
 
 @dataclass(eq=False)
@@ -268,6 +271,15 @@ class _SummaryPrompt:
         if boundary is None:
             raise self.budget.overflow(self._prompt)
         self.limit = max(self.limit, boundary)
+
+    def proceed(self, summary: str) -> None:
+        """Continue with a summary of the messages so far. Cut it, to a quarter at most, if all others then fit."""
+        self.start = self.end
+        rest = "\n\n".join(map(_line, self._prompt.history[self.start : self.limit]))
+        for part in (1, 2, 4, 1):
+            self.summary = summary[: len(summary) // part]
+            if self._fits(rest, self.length // 4):
+                break
 
     async def fit(self, _: int | None, refused: int | None) -> FixedPrompt:
         """Return a prompt with as many messages as fit into the window. A refusal has improved the estimate."""

@@ -28,6 +28,7 @@ from mochi_server.events import (
     Stopped,
     ToolCalled,
 )
+from mochi_server.sessions.caller import UNRESTRICTED
 from mochi_server.sessions.session import ChatSession
 from mochi_server.sessions.types import Message
 from mochi_server.tools.discovery import Tool
@@ -90,7 +91,9 @@ class ParkedTurns:
         if run is None or run.run_id != record.run_id or not run.is_parked:
             conversation = self.conversations.stored(session.session_id)
             log = EventLog.restored(snapshot(turn_messages(session, record)), record.events)
-            run = Run(conversation, record.input, record.run_id, record.position, log=log, earlier=record.earlier)
+            caller = UNRESTRICTED.inside(session.metadata.owner)
+            run = Run(conversation, record.input, record.run_id, session.model, record.position, caller=caller, log=log)
+            run.earlier = record.earlier
             run.state = "waiting_for_approval"
             if record.state == "waiting":  # else the turn is about to continue
                 run.publish([record.announcement()])
@@ -131,7 +134,7 @@ class ParkedTurns:
                 call = await _edited(call, tool, decision)
             record = replace(record, state="decided", decision=decision)
             run = await self._continue(session, record, run_id, locks)
-        self.approvals.ended(session_id, confirmation_id, errors.ConfirmationResolved)
+        self.approvals.ended(session_id, session.metadata.owner, confirmation_id, errors.ConfirmationResolved)
         return run, call
 
     async def _undecided(self, session_id: str, confirmation_id: str) -> tuple[ChatSession, ParkedTurn]:
@@ -158,9 +161,10 @@ class ParkedTurns:
             record = ParkedTurn.of(session)
             if record is None or record.state != "waiting":
                 return None
+            owner = session.metadata.owner
             await self._store_denied(session, record, run.stored_state("stopped"))
         self._due.pop(session_id, None)
-        self.approvals.ended(session_id, record.confirmation_id, errors.ConfirmationResolved)
+        self.approvals.ended(session_id, owner, record.confirmation_id, errors.ConfirmationResolved)
         run.state, run.stopped = "stopped", True
         run.publish([Stopped(None), Done(session_id)])
         run.unpark()
@@ -191,7 +195,8 @@ class ParkedTurns:
             record, confirmation_id=new_confirmation_id(), fingerprint=fingerprint(tool), source=tool.source
         )
         run = self.find(session)
-        self.approvals.ended(session.session_id, record.confirmation_id, errors.ConfirmationStale)
+        owner = session.metadata.owner
+        self.approvals.ended(session.session_id, owner, record.confirmation_id, errors.ConfirmationStale)
         if run is not None:
             again = replace(again, events=run.log.last + 1)
         await self.runs.store.patch(session.session_id, {"pending_approval": again.to_dict()})
@@ -207,7 +212,7 @@ class ParkedTurns:
         await runs.store.patch(session_id, {"pending_approval": record.to_dict()})
         run = runs.new_run(turn, run_id, turn.input)
         run.earlier = record.earlier
-        run.publish([*events, Status("continued", 0, run.continues)])
+        run.publish([*events, Status("continued", 0, continues=run.continues)])
         run.continued_after = len(events)
         self._due.pop(session_id, None)
         old = self._parked.pop(session_id, None)
@@ -257,7 +262,7 @@ class ParkedTurns:
             async with self._locks.setdefault(session_id, asyncio.Lock()), AsyncExitStack() as locks:
                 await locks.enter_async_context(self.runs.store.hold(session_id, run_id=run_id))
                 session = await self.runs.store.load(session_id)
-                record = ParkedTurn.of(session)
+                record, owner = ParkedTurn.of(session), session.metadata.owner
                 if record is None:  # it is unreadable, or another server has continued the turn
                     if session.metadata.pending_approval is not None:
                         await self.runs.store.patch(session_id, {"pending_approval": None})
@@ -268,7 +273,7 @@ class ParkedTurns:
                 elif not self.runs.shutdown.is_set():
                     if record.state == "waiting":
                         record = replace(record, state="expired")
-                        self.approvals.ended(session_id, record.confirmation_id, errors.ConfirmationTimeout)
+                        self.approvals.ended(session_id, owner, record.confirmation_id, errors.ConfirmationTimeout)
                     await self._continue(session, record, run_id, locks)
         except errors.SessionBusy:  # usually, another server continues the turn
             self._due[session_id] = time.time() + SCAN_SECONDS

@@ -15,6 +15,7 @@ from mochi_server.chat.turn import TurnResult
 from mochi_server.chat.turn_input import TurnInput
 from mochi_server.errors import MochiError, ShuttingDown
 from mochi_server.events import ChatEvent, ContentDelta, Snapshot, ThinkingDelta, ToolConfirmationRequired, TurnWarning
+from mochi_server.sessions.caller import CALLER, Caller
 from mochi_server.util.clock import new_id
 from mochi_server.util.tasks import EagerCall
 
@@ -142,8 +143,10 @@ class Run:
     conversation: Conversation
     input: TurnInput  # input without the bytes of its images
     run_id: str = field(default_factory=new_id)
+    model: str = ""  # of the request or the session
     position: int = 0  # number of messages in the session before the messages of the turn
     holds_text: bool = False  # whether the answer may be replaced, so that some protocols must hold its text
+    caller: Caller = field(default_factory=CALLER.get)  # caller inside the session of the run
     disconnect_grace: float = 0  # time in seconds that the run continues without subscribers
     on_waiting: "Callable[[Run], None]" = lambda _: None  # called when a tool call begins to wait for approval
     state: RunState = "running"

@@ -3,6 +3,7 @@
 import asyncio
 import logging
 import os
+import re
 import shlex
 from collections.abc import Awaitable, Iterator
 from pathlib import Path
@@ -15,9 +16,11 @@ from mochi_server.container import Services
 from mochi_server.errors import MochiError
 from mochi_server.mcp.config import FILE
 from mochi_server.ollama.types import ModelInfo
+from mochi_server.telemetry.logging import as_log
 from mochi_server.tools.discovery import ToolCatalogue
 from mochi_server.util.net import is_loopback
 
+_OLDEST_OLLAMA = (0, 5)  # the first version with structured answers
 _TIMEOUT_SECONDS = 5  # for the import of tools and agents, which continues in the background
 
 _Result = TypeVar("_Result")
@@ -28,9 +31,10 @@ logger = logging.getLogger(__name__)
 async def startup_banner(
     address: str, settings: MochiServerSettings, services: Services, generated_key: str | None = None
 ) -> str:
-    """Return the text that the command prints when the server is ready."""
-    models, stores, catalogue, agents = await asyncio.gather(
+    """Return the text that the command prints when the server is ready: JSON lines if the log has this format."""
+    models, _, stores, catalogue, agents = await asyncio.gather(
         _result_or_error(services.client.list_models()),
+        services.client.is_reachable(),
         _result_or_error(services.stores.check()),
         _within_timeout(services.tools.directory_tools()),
         _within_timeout(services.agents.directory_agents()),
@@ -38,9 +42,14 @@ async def startup_banner(
     if isinstance(models, MochiError):
         logger.warning("%s", models.message)
     test_mode = settings.env == "test"
-    is_open = not settings.api_keys and not is_loopback(settings.host)
+    has_keys = bool(settings.api_keys or settings.api_keys_file)
+    is_open = not has_keys and not is_loopback(settings.host)
     rows = [
-        ("LLM" if test_mode else "Ollama", _ollama_row(models, services.client.endpoint.url)),
+        (
+            "LLM" if test_mode else "Ollama",
+            _ollama_row(models, ", ".join(host.client.endpoint.url for host in services.client.hosts)),
+        ),
+        *(("Problem", _outdated(host.client.version)) for host in services.client.hosts),
         ("Sessions", _sessions_row(settings)),
         ("Workers", str(settings.workers)),
         ("Docs", f"{address}/docs"),
@@ -52,11 +61,12 @@ async def startup_banner(
     ]
     mode = " in test mode: a bundled LLM answers" if test_mode else ""
     model = DEMO_MODEL if test_mode else models[0].name if isinstance(models, list) and models else "<model>"
-    curl = _curl(address, model, generated_key or ("YOUR_KEY" if settings.api_keys else None))
+    curl = _curl(address, model, generated_key or ("YOUR_KEY" if has_keys else None))
     # Error texts of other servers may have several lines.
     lines = [f"  {name:<8} {' '.join(text.split())}" for name, text in rows if text]
     head = f"mochi-server is at {address}{mode}"
-    return "\n".join([head, *lines, "", "Create a session and stream an answer:", "", curl, ""])
+    text = "\n".join([head, *lines, "", "Create a session and stream an answer:", "", curl, ""])
+    return as_log(text, settings.log_format)
 
 
 async def _result_or_error(work: Awaitable[_Result]) -> _Result | MochiError:
@@ -79,6 +89,14 @@ def _ollama_row(models: list[ModelInfo] | MochiError, url: str) -> str:
     if not models:
         return f"{url} has no chat model. Install one with `ollama pull qwen3`"
     return f"{url} with {_count(len(models), 'chat model')}"
+
+
+def _outdated(version: str) -> str | None:
+    """Return a problem if Ollama's version is too old. Builds without a version, such as 0.0.0, are not checked."""
+    numbers = tuple(map(int, re.findall(r"\d+", version)[:3]))
+    if not (0, 0, 0) < numbers < _OLDEST_OLLAMA:
+        return None
+    return f"Ollama {version} is too old. Update it to {'.'.join(map(str, _OLDEST_OLLAMA))} or newer"
 
 
 def _sessions_row(settings: MochiServerSettings) -> str:

@@ -3,6 +3,7 @@
 import argparse
 import errno
 import os
+import re
 import signal
 import sys
 from collections.abc import Callable, Sequence
@@ -23,7 +24,7 @@ STUB_PORT = 11998
 _FLAGS = {
     "host": ("HOST", "address to listen on (default: 127.0.0.1)"),
     "port": ("PORT", f"port to listen on, 0 for a free port (default: 8000, in test mode {TEST_PORT})"),
-    "ollama_host": ("URL", "URL of Ollama (default: http://localhost:11434)"),
+    "ollama_host": ("URL", "URL of Ollama; repeat it for several hosts (default: http://localhost:11434)"),
     "workers": ("N", "number of server processes; more than one requires MOCHI_STORE_URL (default: 1)"),
     "data_dir": ("DIR", "directory of sessions, tools, agents and prompts (default: the current directory)"),
     "log_level": ("LEVEL", "DEBUG, INFO, WARNING, ERROR or CRITICAL (default: INFO)"),
@@ -32,9 +33,13 @@ _FLAGS = {
 _SWITCHES = ("test_mode", "stub_speed", "stub_all_models", "insecure")
 """Settings that have a command-line option: for each setting, the placeholder and the help text of the option."""
 
+_ACCEPTED = {"export-scenario": ("data_dir",), "replay": ("data_dir", "ollama_host")}
+"""Settings for which a command has an option. The server has an option for each setting in ``_FLAGS``."""
+
 _EPILOG = """\
 Each setting has an environment variable MOCHI_<NAME>. Settings without an option:
   MOCHI_API_KEYS         API keys, separated by commas (default: no key on loopback, else a generated key)
+  MOCHI_API_KEYS_FILE    file of API keys with names, for `mochi-server keys`
   MOCHI_STORE_URL        postgresql://... stores the sessions in a database
   MOCHI_TOOLS_DIR        directory of the tools; MOCHI_AGENTS_DIR is that of the agents
   MOCHI_ALLOWED_ORIGINS  origins of web pages that may use the server
@@ -46,12 +51,12 @@ The documentation begins at docs/index.md of the project. A running server shows
 class _Parser(argparse.ArgumentParser):
     def error(self, message: str) -> NoReturn:
         """Print the error message in one line, without the usage text, and exit with code 2."""
-        self.exit(2, f"{self.prog}: {message}\n")
+        self.exit(_print_error(message, program=self.prog))
 
     def check_options(self, argv: Sequence[str]) -> None:
         """Exit with an error message if an option is unknown. The message suggests an option or a variable."""
         for name in (argument.partition("=")[0] for argument in argv):
-            if name == "--":
+            if name in ("--", "keys"):  # the options after `keys` are its own
                 return
             if name.startswith("-") and not name[1:2].isdigit() and name not in self._option_string_actions:
                 from mochi_server.config import MochiServerSettings
@@ -67,12 +72,20 @@ class _Parser(argparse.ArgumentParser):
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the ``mochi-server`` command and return its exit code."""
     parser = _parser()
-    parser.check_options(sys.argv[1:] if argv is None else argv)
+    given = sys.argv[1:] if argv is None else argv
+    if not _ACCEPTED.keys() & {*given}:  # argparse checks the options of these commands
+        parser.check_options(given)
     arguments = parser.parse_args(argv)
     options = {name: value for name in _FLAGS if (value := getattr(arguments, name)) is not None}
+    if hosts := options.pop("ollama_host", None):  # it replaces the variables of one and of several hosts
+        is_one = len(hosts) == 1 and not re.match(r"@|[\w.-]+=", hosts[0])
+        options |= {"ollama_host": hosts[0], "ollama_hosts": ()} if is_one else {"ollama_hosts": hosts}
+    os.environ |= (
+        {"MOCHI_LOG_FORMAT": options["log_format"]} if "log_format" in options else {}
+    )  # for errors at the start
     command = arguments.command
     for name in (*_FLAGS, *_SWITCHES) if command else ():  # these belong to the server
-        if getattr(arguments, name) != parser.get_default(name):
+        if name not in _ACCEPTED.get(command, ()) and getattr(arguments, name) != parser.get_default(name):
             parser.error(f"{command} does not accept {_flag(name)}")
     if command is None:
         _exit_on_interrupt()
@@ -114,8 +127,9 @@ def _run(arguments: argparse.Namespace, options: dict[str, Any]) -> int:
     if arguments.command == "store":
         return _copy(arguments.source, arguments.target)
     settings = MochiServerSettings(**options)
-    if arguments.command == "migrate":
-        return _migrate(settings)
+    if arguments.command is not None:
+        run = {"migrate": _migrate, "keys": _keys}.get(arguments.command, _scenario)
+        return run(arguments, settings)
     if arguments.test_mode or settings.env == "test":
         return _test_mode(options, arguments)
     for name in ("stub_speed", "stub_all_models"):
@@ -143,10 +157,31 @@ def _parser() -> _Parser:
     copy = _command(actions, "copy", text)
     copy.add_argument("source", metavar="FROM", help="a data directory, or postgresql://...")
     copy.add_argument("target", metavar="TO", help="a data directory, or postgresql://...")
+    actions = _command(commands, "keys", "manage the API keys in the file of MOCHI_API_KEYS_FILE").add_subparsers(
+        dest="action", metavar="ACTION", required=True, parser_class=_Parser
+    )
+    new = _command(actions, "add", "create a key and print it; the file contains only its hash")
+    new.add_argument("--scope", choices=("own", "all"), default="own", help="own sessions (default), or all")
+    _command(actions, "list", "list the keys with their scopes and IDs")
+    for named in (new, _command(actions, "revoke", "remove a key")):
+        named.add_argument("name", metavar="NAME")
     _command(commands, "openapi", "print the OpenAPI document")
+    text = "write a session as a configuration of mochi-stub, and a test that replays it"
+    export = _command(commands, "export-scenario", text)
+    export.add_argument("session", metavar="SESSION_ID")
+    export.add_argument("-o", "--output", metavar="FILE", default="scenario.yaml", help="default: scenario.yaml")
+    text = "regular expression; *** replaces what matches it in texts and in arguments of tools"
+    export.add_argument("--mask", metavar="REGEX", default="(?!)", help=text)
+    text = "send the user's messages of a scenario to a model, and print how its answers differ"
+    replay = _command(commands, "replay", text)
+    replay.add_argument("scenario", metavar="FILE", help="a file that export-scenario has written")
+    replay.add_argument("--model", metavar="NAME", help="default: the recorded model")
+    for command, name in ((export, "data_dir"), (replay, "data_dir"), (replay, "ollama_host")):
+        command.add_argument(_flag(name), metavar=_FLAGS[name][0], default=argparse.SUPPRESS, help=_FLAGS[name][1])
     parser.add_argument("--version", action="version", version=f"mochi-server {__version__}")
     for name, (metavar, text) in _FLAGS.items():
-        parser.add_argument(_flag(name), metavar=metavar, help=text)
+        action = "append" if name == "ollama_host" else "store"
+        parser.add_argument(_flag(name), metavar=metavar, help=text, action=action)
     text = "use a bundled LLM instead of Ollama; sessions are deleted at exit"
     parser.add_argument("--test-mode", action="store_true", help=text)
     text = "test mode: speed relative to 50 words per second; 0 for no delays"
@@ -180,7 +215,7 @@ def _init(directory: str) -> int:
 def _test_mode(options: dict[str, Any], arguments: argparse.Namespace) -> int:
     """Serve with the bundled stub LLM instead of Ollama. Sessions are stored in a directory that is deleted at exit."""
     for name, reason in {"ollama_host": "has its own LLM", "workers": "has one process"}.items():
-        if name in options:
+        if getattr(arguments, name) is not None:
             return _print_error(f"{_flag(name)} cannot be combined with test mode, which {reason}")
     import logging
     from pathlib import Path
@@ -201,7 +236,12 @@ def _test_mode(options: dict[str, Any], arguments: argparse.Namespace) -> int:
         StubServer(port=STUB_PORT, fall_back_to_free_port=True, speed=speed, config=config) as stub,
     ):
         values = {"port": TEST_PORT, **options, "ollama_host": stub.url, "store_url": "", "workers": 1}
-        values |= {"env": "test", "sessions_dir": sessions, "agent_chats_dir": f"{sessions}/agent_chats"}
+        values |= {
+            "ollama_hosts": (),
+            "env": "test",
+            "sessions_dir": sessions,
+            "agent_chats_dir": f"{sessions}/agent_chats",
+        }
         settings = MochiServerSettings(**values)
         missing: list[str] = [name for name in CODE_DIRECTORIES if settings.code_directory(name) is None]
         if missing:
@@ -230,7 +270,7 @@ def _serve(settings: "MochiServerSettings", *, insecure: bool) -> int:
         return _print_error(text, code=1)
 
 
-def _migrate(settings: "MochiServerSettings") -> int:
+def _migrate(_: argparse.Namespace, settings: "MochiServerSettings") -> int:
     import asyncio
 
     from mochi_server.container import prepare_store
@@ -238,6 +278,30 @@ def _migrate(settings: "MochiServerSettings") -> int:
     if not settings.store_url:
         return _print_error("MOCHI_STORE_URL is not set; files need no migration")
     print_text(f"mochi-server: {asyncio.run(prepare_store(settings))}")
+    return 0
+
+
+def _scenario(arguments: argparse.Namespace, settings: "MochiServerSettings") -> int:
+    import re
+
+    from mochi_server.cli.scenario import export, replay
+    from mochi_server.client import ClientError
+
+    try:
+        (export if arguments.command == "export-scenario" else replay)(arguments, settings)
+    except re.error as error:
+        return _print_error(f"--mask is not a regular expression: {error}")
+    except (OSError, ValueError, ClientError) as error:
+        return _print_error(str(error), code=1)
+    return 0
+
+
+def _keys(arguments: argparse.Namespace, settings: "MochiServerSettings") -> int:
+    from mochi_server.cli.keys import run
+
+    if (path := settings.keys_path) is None:
+        return _print_error("MOCHI_API_KEYS_FILE is not set. It names the file of the keys")
+    print_text(run(path, arguments.action, getattr(arguments, "name", ""), getattr(arguments, "scope", "")))
     return 0
 
 
@@ -274,11 +338,16 @@ def _print_invalid_setting(error: "ValidationError", options: dict[str, Any]) ->
     setting = _flag(name) if name in options else f"MOCHI_{name.upper()}"
     if setting == f"MOCHI_{OLLAMA_HOST}" and setting not in os.environ:
         setting = OLLAMA_HOST
+    if name == "ollama_hosts":  # its values may contain credentials, and the message names the host
+        setting = _flag("ollama_host") if name in options else setting
+        return _print_error(f"{setting}: {problem['msg'].removeprefix('Value error, ')}")
     value = without_credentials(problem["input"]) if isinstance(problem["input"], str) else repr(problem["input"])
     value = MASK if name == "api_keys" else value
     return _print_error(f"{setting}: {problem['msg'].removeprefix('Value error, ')} (got {value})")
 
 
-def _print_error(message: str, *, code: int = 2) -> int:
-    print(f"mochi-server: {message}", file=sys.stderr)
+def _print_error(message: str, *, code: int = 2, program: str = "mochi-server") -> int:
+    from mochi_server.telemetry.logging import as_log
+
+    print(as_log(f"{program}: {message}", os.environ.get("MOCHI_LOG_FORMAT", ""), "CRITICAL"), file=sys.stderr)
     return code

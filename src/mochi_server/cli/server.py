@@ -31,6 +31,7 @@ from mochi_server.util.net import server_url
 from mochi_server.util.platform import leave_terminal, on_hangup
 from mochi_server.util.text import SecretMasker
 from mochi_server.web.http_protocol import StrictHttpProtocol
+from mochi_server.web.keys import KeyRing
 
 _CONNECTION_GRACE_SECONDS = 1
 _EXIT_SECONDS = 2
@@ -48,9 +49,10 @@ logger = logging.getLogger(__name__)
 def serve(settings: MochiServerSettings, *, insecure: bool = False) -> int:
     """Serve until a signal stops the server, and return the exit code.
 
-    Raises ``OSError`` if the address cannot be used, ``StorageFailed`` if the sessions cannot be read, and
-    ``DirectoryInUse`` if another process uses the sessions.
+    Raises ``OSError`` if the address cannot be used, ``StorageFailed`` if the sessions cannot be read,
+    ``DirectoryInUse`` if another process uses the sessions, and ``KeysFileInvalid``.
     """
+    KeyRing(path=settings.keys_path)  # raises KeysFileInvalid
     settings, key = with_key(settings, insecure=insecure)
     _configure_log(settings)
     if settings.store_url:
@@ -119,11 +121,13 @@ def _configure_log(settings: MochiServerSettings) -> None:
 def _secrets(settings: MochiServerSettings) -> Iterator[str]:
     yield from settings.api_keys
     yield os.environ.get("OLLAMA_API_KEY", "")
-    for url in (settings.ollama_host, settings.store_url):
+    hosts = [host.url for host in settings.hosts()]
+    for url in (*hosts, settings.store_url):
         password = urlsplit(url).password or ""
         yield from (password, unquote(password), *parse_qs(urlsplit(url).query).get("password", ()))
-    for value in parse_endpoint(settings.ollama_host).headers.values():
-        yield value.partition(" ")[2]
+    for host in hosts:
+        for value in parse_endpoint(host).headers.values():
+            yield value.partition(" ")[2]
 
 
 def listen(host: str, port: int) -> socket.socket:

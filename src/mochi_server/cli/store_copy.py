@@ -40,7 +40,7 @@ async def copy(source: str, target: str, progress: Callable[[int, int], None]) -
     ``progress`` receives the number of sessions that were processed and the number of all sessions.
     """
     result = CopyReport()
-    async with _open_stores(source, reads_only=True) as from_stores, _open_stores(target) as to_stores:
+    async with open_stores(source, reads_only=True) as from_stores, open_stores(target) as to_stores:
         pairs = [(from_stores.chats, to_stores.chats), (from_stores.agents, to_stores.agents)]
         sessions = [
             (*pair, entry["session_id"]) for pair in pairs for entry in (await pair[0].list(SessionQuery())).entries
@@ -107,7 +107,8 @@ async def _images(store: SessionStore, session: ChatSession) -> list[Image]:
 
 
 @asynccontextmanager
-async def _open_stores(place: str, *, reads_only: bool = False) -> AsyncIterator[Stores]:
+async def open_stores(place: str, *, reads_only: bool = False) -> AsyncIterator[Stores]:
+    """Open the stores of a data directory or a database URL. A server may use a directory that is only read."""
     async with aclosing(build_stores(_settings(place))) as stores:
         if _is_url(place) or not reads_only:  # opening a directory locks it
             await stores.open()

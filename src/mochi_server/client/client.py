@@ -12,21 +12,77 @@ from urllib.parse import quote
 
 import anyio
 import httpx
-from typing_extensions import ParamSpec, Self, Unpack
+from typing_extensions import ParamSpec, Required, Self, TypedDict, Unpack
 
-from mochi_server.client import streams, types
+from mochi_server.client import streams
 from mochi_server.client.streams import DELAYS, READ_SECONDS, ApiError, AsyncStream, Backoff, Stream
-from mochi_server.client.types import Json
 from mochi_server.constants import API_PREFIX
 from mochi_server.events import ToolConfirmationRequired
-from mochi_server.util.blocking import BlockingClient, blocking
 from mochi_server.util.net import is_loopback
+from mochi_server.util.tasks import BlockingClient, blocking
 
-OnConfirm = Callable[[ToolConfirmationRequired], "bool | types.Decision | Awaitable[bool | types.Decision]"]
+Json = dict[str, Any]
+Picture = bytes | str | os.PathLike[str]  # an image: its bytes, its base64 text or data URL, or the path of its file
+
+
+class GenerationOptions(TypedDict, total=False):
+    """Options of answers. None means the default."""
+
+    options: Json | None
+    keep_alive: str | float | None
+    think: bool | Literal["low", "medium", "high", "max"] | None
+    format: Literal["json"] | Json | None
+
+
+class TurnOptions(GenerationOptions, total=False):
+    """Options of a turn. The default of ``on_disconnect`` is ``continue``. ``images`` are sent with the message.
+
+    With ``background``, ``chat`` returns the state of the run at once. Streams do not accept it.
+    """
+
+    images: Sequence[Picture]
+    if_busy: Literal["reject", "wait"]
+    if_waiting: Literal["reject", "deny"]
+    on_disconnect: Literal["cancel", "continue"]
+    background: bool
+
+
+class SessionDefaults(GenerationOptions, total=False):
+    """Settings that new sessions and changes of sessions share."""
+
+    title: str | None
+    tool_settings: Json | None
+    agent_settings: Json | None
+
+
+class SessionOptions(SessionDefaults, total=False):
+    """Settings of a new session besides its model."""
+
+    system_prompt: str | None
+    system_prompt_source_file: str | None
+
+
+class SessionChanges(SessionDefaults, total=False):
+    """Changes of a session. The value None clears a setting. Only ``model`` cannot be None."""
+
+    model: str
+    summary_model: str | None
+    context_window: Json | None
+
+
+class Decision(TypedDict, total=False):
+    """Decision about a tool call. ``approved`` is required. ``MochiClient.confirm`` describes the fields."""
+
+    approved: Required[bool]
+    arguments: Json
+    reason: str
+    remember: Literal["once", "session"]
+
+
+OnConfirm = Callable[[ToolConfirmationRequired], "bool | Decision | Awaitable[bool | Decision]"]
 """Callback that approves or denies a tool call."""
 
-_TOO_LATE = (404, 408, 409)
-"""HTTP status codes of decisions for calls that no longer wait for a decision."""
+_TOO_LATE = (404, 408, 409)  # HTTP status codes of decisions for calls that no longer wait for a decision
 _COMPARED_FIELDS = {
     "model": "modelId",
     "response": "response",
@@ -79,7 +135,7 @@ class AsyncMochiClient:
         """Get the tools and tool groups of the server, and the problems of files that it cannot use."""
         return await self._send("GET", "/tools")
 
-    async def create_session(self, model: str, **options: Unpack[types.SessionOptions]) -> Json:
+    async def create_session(self, model: str, **options: Unpack[SessionOptions]) -> Json:
         """Create a session. The error is ``MODEL_NOT_FOUND`` if Ollama does not have the model."""
         return await self._send("POST", "/sessions", json={"model": model, **options})
 
@@ -95,7 +151,7 @@ class AsyncMochiClient:
         """Get a session with its messages."""
         return await self._send("GET", _path("sessions", session_id))
 
-    async def update_session(self, session_id: str, **changes: Unpack[types.SessionChanges]) -> Json:
+    async def update_session(self, session_id: str, **changes: Unpack[SessionChanges]) -> Json:
         """Change settings of a session. None clears a setting. Nested objects are replaced completely."""
         return await self._send("PATCH", _path("sessions", session_id), json=changes)
 
@@ -146,7 +202,7 @@ class AsyncMochiClient:
         wait_for_confirmation: bool = False,
         on_confirm: OnConfirm | None = None,
         idempotency_key: str | None = None,
-        **options: Unpack[types.TurnOptions],
+        **options: Unpack[TurnOptions],
     ) -> Json:
         """Send a message and return the complete answer. Without a message, regenerate the last answer.
 
@@ -171,7 +227,7 @@ class AsyncMochiClient:
         *,
         on_confirm: OnConfirm | None = None,
         idempotency_key: str | None = None,
-        **options: Unpack[types.TurnOptions],
+        **options: Unpack[TurnOptions],
     ) -> AsyncStream:
         """Send a message and iterate over the events of the answer. The last event is ``Done``.
 
@@ -179,7 +235,7 @@ class AsyncMochiClient:
         losing or repeating events.
 
         ``on_confirm`` is a function or coroutine function that approves or denies tool calls. It receives each event
-        that requires approval, and returns True, False or a ``types.Decision``. A plain function runs in a thread. A
+        that requires approval, and returns True, False or a ``Decision``. A plain function runs in a thread. A
         decision after the approval timeout or the end of the turn has no effect.
         """
         headers = {"Idempotency-Key": idempotency_key or uuid.uuid4().hex}
@@ -265,7 +321,6 @@ class AsyncMochiClient:
         return AsyncStream(self._http, url, self._delays, on_confirmation=decide, **start)
 
     async def _decide(self, session_id: str, on_confirm: OnConfirm, event: ToolConfirmationRequired) -> None:
-        """Call ``on_confirm`` and send its decision to the server. A decision that is too late has no effect."""
         decision = await anyio.to_thread.run_sync(on_confirm, event)
         if inspect.isawaitable(decision):
             decision = await decision
@@ -288,7 +343,6 @@ class AsyncMochiClient:
     async def _request(
         self, method: str, path: str, *, read_seconds: float | None = READ_SECONDS, **request: Any
     ) -> httpx.Response:
-        """Send a request. After a lost connection, repeat requests that are idempotent."""
         is_decision = path.endswith("/confirm-tool")  # only the first decision about a call has an effect
         is_repeatable = method == "GET" or is_decision or "Idempotency-Key" in request.get("headers", {})
         backoff = Backoff(self._delays if is_repeatable else ())
@@ -344,17 +398,17 @@ class MochiClient(BlockingClient[AsyncMochiClient]):
     get_run = blocking(AsyncMochiClient.get_run)
 
 
-def _decision(value: object) -> types.Decision:
+def _decision(value: object) -> Decision:
     """Return the decision that a callback returned. Raises ``TypeError`` if the value is invalid."""
     decision = {"approved": value} if isinstance(value, bool) else value
-    known = types.Decision.__annotations__.keys()
+    known = Decision.__annotations__.keys()
     if isinstance(decision, dict) and "approved" in decision and decision.keys() <= known:
-        return cast(types.Decision, decision)
+        return cast(Decision, decision)
     text = "on_confirm must return True, False or a dictionary such as {'approved': False, 'reason': 'Not now.'}"
     raise TypeError(f"{text}. It returned {value!r}.")
 
 
-def _turn_body(message: str | None, options: types.TurnOptions) -> dict[str, Any]:
+def _turn_body(message: str | None, options: TurnOptions) -> dict[str, Any]:
     body = {"on_disconnect": "continue", **options, **_without_none(message=message)}
     if images := options.get("images"):
         data = [Path(image).read_bytes() if isinstance(image, os.PathLike) else image for image in images]

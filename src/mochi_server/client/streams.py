@@ -10,10 +10,9 @@ import httpx
 from typing_extensions import Self
 
 from mochi_server.events import ChatEvent, ContentDelta, Done, Snapshot, Status, ThinkingDelta, ToolConfirmationRequired
-from mochi_server.util.blocking import BlockingClient, run
+from mochi_server.util.tasks import BlockingClient, run
 
-DELAYS = (0.0, 0.5, 1.0, 2.0, 4.0, 8.0)
-"""Seconds before each attempt to resume after a lost connection."""
+DELAYS = (0.0, 0.5, 1.0, 2.0, 4.0, 8.0)  # seconds before each attempt to resume after a lost connection
 READ_SECONDS = 30  # on an idle stream, the server sends a comment every ten seconds
 _UNKNOWN_TURN = "The server no longer has this turn. Get the session to read its stored messages."
 
@@ -55,8 +54,7 @@ def parse_error(status: int, body: bytes) -> ClientError:
         return ApiError(status, "UNKNOWN", message + body[:200].decode(errors="replace"), {})
 
 
-RETRYABLE_ERRORS = (httpx.TransportError, Unavailable)
-"""Errors after which another attempt can succeed."""
+RETRYABLE_ERRORS = (httpx.TransportError, Unavailable)  # errors after which another attempt can succeed
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,11 +1,12 @@
 """ASGI middleware that forwards requests about a turn to the server of the same database that runs the turn."""
 
 import asyncio
+import json
 import logging
 import re
 from collections.abc import Callable, Coroutine, Sequence
 from contextlib import closing, suppress
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from http import HTTPStatus
 from typing import Any, TypeVar
 from urllib.parse import unquote
@@ -15,9 +16,11 @@ from starlette.middleware import Middleware
 from starlette.requests import Request
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from mochi_server import errors
 from mochi_server.constants import API_PREFIX, KEY_PATTERN
 from mochi_server.errors import MochiError, ServerLost, ShuttingDown, Unauthorized
 from mochi_server.protocols import closing_body, load_protocols
+from mochi_server.sessions.caller import CALLER, Caller
 from mochi_server.sessions.session import is_session_id
 from mochi_server.storage.postgres.processes import SILENT_SECONDS, Peer, PeerDirectory, PeerGone
 from mochi_server.telemetry.logging import REQUEST_ID
@@ -44,6 +47,8 @@ _RELOADS = {f"{API_PREFIX}/tools/reload", f"{API_PREFIX}/agents/reload"}
 _RUN_ID = re.compile(r"([0-9a-f]{10}):\d+")
 PEER_HEADER = "x-mochi-peer"
 """Header between servers: in a request the token of the sender, in a response the name of the process that responds."""
+CALLER_HEADER = "x-mochi-caller"
+"""Header between servers: the caller of a request as JSON, which the sender has identified."""
 CONNECT_SECONDS = 5.0
 IDLE_SECONDS = 30.0  # default timeout for each chunk of a peer's response
 _CHECK_SECONDS = 1.0
@@ -55,6 +60,7 @@ _ID_HEADERS = {"x-request-id", *(each.request_id_header for each in _PROTOCOLS i
 _CHECKED_HEADERS = {"authorization", "x-api-key", "cookie", "origin"}
 _CHECKED_HEADERS |= {"sec-fetch-site", "sec-fetch-mode", "sec-fetch-dest"}
 _NOT_FORWARDED = _CONNECTION_HEADERS | _CHECKED_HEADERS | _ID_HEADERS | {"host", "content-length", "accept-encoding"}
+_NOT_FORWARDED |= {CALLER_HEADER, "x-mochi-user"}
 _NOT_RETURNED = _CONNECTION_HEADERS | _ID_HEADERS | {"server", PEER_HEADER}
 _T = TypeVar("_T")
 
@@ -112,6 +118,7 @@ class PeerRequest:
         target = b"?".join(part for part in (self.scope["raw_path"], self.scope["query_string"]) if part)
         sent = [(name.decode("latin-1"), value.decode("latin-1")) for name, value in self.scope["headers"]]
         own = [(PEER_HEADER, self.peers.token(peer.name)), ("x-request-id", REQUEST_ID.get())]
+        own.append((CALLER_HEADER, json.dumps(asdict(CALLER.get()))))
         opening = self.http.request(
             self.scope["method"],
             peer.url + target.decode("latin-1"),
@@ -211,6 +218,7 @@ class ClusterMiddleware:
         elif scope["type"] != "http" or not (token := header(scope, PEER_HEADER.encode())):
             await self._guarded(scope, receive, send)
         elif self._peers().accepts(token):
+            CALLER.set(Caller(**json.loads(header(scope, CALLER_HEADER.encode()) or "{}")))
             await self._app(scope, receive, self._signed(scope, send))
         else:
             await send_error(Unauthorized(), scope, send)
@@ -238,7 +246,12 @@ class ClusterMiddleware:
             return
 
     async def _forward(self, session_id: str, scope: Scope, receive: Receive, send: Send) -> None:
-        peer = await self._responsible_peer(session_id, scope)
+        try:
+            if not CALLER.get().sees_all:
+                await scope["app"].state.services.store.load(session_id)
+            peer = await self._responsible_peer(session_id, scope)
+        except errors.SessionNotFound:
+            peer = None  # the app responds, as to a request about any unknown session
         if peer is None:
             return await self._call_app(scope, receive, send, session_id)
         content = await read_body(Request(scope, receive))
@@ -286,17 +299,17 @@ class ClusterMiddleware:
             await send(message)
 
     async def _responsible_peer(self, session_id: str, scope: Scope) -> Peer | None:
-        """Return the server for a request, or None for this one. Raises ``PeerGone`` if the latest turn is lost."""
+        """Return the server for a request, or None for this one."""
         method, path = scope["method"], scope["path"].rstrip("/")
         if method == "POST" and (path.endswith((session_id, "/stream")) or path in _COMPLETIONS):
             key = header(scope, b"idempotency-key")
             return await self._peers().claim(session_id, key) if re.search(KEY_PATTERN, key) else None
         query = unquote(scope["query_string"].decode("latin-1"))
         position = _RUN_ID.search(header(scope, b"last-event-id")) or _RUN_ID.search(query)
-        if match := _RESPONSE.fullmatch(path):
-            return await self._peers().owner_of(session_id, match[2])
+        response = _RESPONSE.fullmatch(path)
+        known_run = response[2] if response else position and position[1]
         starts_turn = method == "POST" and path.endswith(("/ai-sdk", "/ag-ui"))  # or decides about a running turn
-        for run_id in dict.fromkeys([position and position[1], None]):  # another server may continue the turn
+        for run_id in dict.fromkeys([known_run, None]):  # another server may continue the turn
             with suppress(PeerGone):
                 return await self._peers().owner_of(session_id, run_id, starts_turn=starts_turn)
         return None

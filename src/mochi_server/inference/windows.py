@@ -1,6 +1,6 @@
 """Context windows of models, and estimates of the tokens of prompts. Sizes of windows are in tokens.
 
-Sessions share a model's window, because Ollama reloads a model to change its window. A window doubles when prompts need
+Sessions share a model's window, because Ollama reloads a model to change its window. A window grows when prompts need
 more room. It shrinks only when Ollama runs out of memory, or when a new session starts while the model is not loaded. A
 manual window applies only to its own session. The first window of a model depends on the windows that Ollama has chosen
 for models that other programs loaded.
@@ -128,6 +128,7 @@ class WindowRegistry:
         self, model: ModelInfo, config: Mapping[str, Any], *, previous_model: str | None, required_tokens: int = 0
     ) -> WindowDecision:
         """Choose the window for a prompt in a session with the ``context_window_config`` ``config``."""
+        self.record_request(model.name, config.get("current_window"))  # that of an earlier process of this server
         windows, entry = await self._loaded_windows(), self._entry(model.name)
         loaded = None if windows is None else windows.get(qualified_name(model.name))
         if (manual := manual_window(model, config)) is not None:
@@ -147,6 +148,8 @@ class WindowRegistry:
         if loaded is not None and loaded > window and not is_manual:
             window, reason = loaded, "adopted_loaded"
         needed = _BUFFER * required_tokens
+        if needed > window > self._initial_window(entry, model):  # the conversation is long, so a reload should last
+            needed = max(needed, window * _GROWTH_FACTOR + 1)
         if needed > window and (larger := self._window_step(entry, model, needed)) > window:
             window, reason = larger, "usage_threshold"
         entry.window = window

@@ -18,7 +18,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_valida
 from mochi_server.config import is_http_url
 from mochi_server.tools.loader import LEADS_OUT, Problem, leads_out
 from mochi_server.tools.schema import explain
-from mochi_server.util.installation import install_command
+from mochi_server.util.text import install_command
 
 FILE = "mcp.json"
 _MAX_SHOWN_PATH_LENGTH = 16

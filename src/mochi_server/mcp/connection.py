@@ -35,10 +35,11 @@ from mochi_server import __version__
 from mochi_server.mcp.config import LocalServer, RemoteServer, ServerConfig
 from mochi_server.mcp.messages import MAX_TOOLS, MessageFilter, append, decode, read_lines
 from mochi_server.mcp.session import MAX_MESSAGE_BYTES, McpSession, MessageTooLarge, invalid_response
-from mochi_server.mcp.tool_mapping import McpTool, SchemaChecks, content_of, map_tools
+from mochi_server.mcp.tool_mapping import McpTool, content_of, map_tools
 from mochi_server.tools.execution import ToolContent, ToolRaised
 from mochi_server.util import platform
 from mochi_server.util.net import is_loopback
+from mochi_server.util.schema_checks import SchemaChecks
 
 EXIT_GRACE_SECONDS = 1  # seconds that a server has to exit after its stdin is closed, and again after SIGTERM
 _REAP_SECONDS = 1  # maximum seconds to wait until the event loop detects that a killed server has exited

@@ -9,7 +9,7 @@ import json
 import re
 from collections import deque
 from collections.abc import AsyncGenerator, AsyncIterable, AsyncIterator, Callable
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
 from typing import Any
 
 import anyio
@@ -74,8 +74,8 @@ async def decode(data: bytes) -> JSONRPCMessage | None:
         return _error(data, f"it has more than {MAX_VALUES:,} values")
     try:
         return mcp_types.jsonrpc_message_adapter.validate_json(data, by_name=False)
-    except ValidationError as error:
-        return await anyio.to_thread.run_sync(_repaired, data, error)  # takes up to a second
+    except ValidationError:
+        return await anyio.to_thread.run_sync(_repaired, data)  # takes up to a second
 
 
 async def _has_too_many_values(data: bytes) -> bool:
@@ -93,34 +93,19 @@ async def _has_too_many_values(data: bytes) -> bool:
     return values > MAX_VALUES
 
 
-def _repaired(data: bytes, error: ValidationError) -> JSONRPCMessage | None:
-    try:
+def _repaired(data: bytes) -> JSONRPCMessage | None:
+    with suppress(ValueError, RecursionError):  # a ValidationError is a ValueError
         text = json.dumps(json.loads(data.decode("utf-8", "replace")), ensure_ascii=False)
         return mcp_types.jsonrpc_message_adapter.validate_json(text.encode("utf-8", "replace"), by_name=False)
-    except ValidationError as remaining:
-        error = remaining
-    except (ValueError, RecursionError):  # it is not valid JSON
-        pass
-    return _error(data, _explain(error))
+    return _error(data, "it is malformed")
 
 
 def _error(data: bytes, reason: str) -> JSONRPCError | None:
-    """Return the error response for a malformed response, or None if ``data`` is not a response."""
     if _METHOD.match(data) or not _RESPONSE_KEY.search(data):
         return None
     found = _FIRST_ID.match(data) or _LAST_ID.search(data, max(0, len(data) - _TAIL_BYTES))
     details = mcp_types.ErrorData(code=mcp_types.PARSE_ERROR, message=_INVALID + reason)
     return JSONRPCError(jsonrpc="2.0", id=None if found is None else json.loads(found[1]), error=details)
-
-
-def _explain(error: ValidationError) -> str:
-    details = error.errors(include_url=False, include_input=False)
-    if any(each["loc"][:2] == ("JSONRPCResponse", "id") for each in details):
-        return "its id is invalid"
-    # The first part of a location is the type of the message.
-    responses = [each for each in details if each["loc"][:1] == ("JSONRPCResponse",) and each["type"] != "missing"]
-    first = next(iter(responses), details[-1])
-    return shorten(": ".join(filter(None, (".".join(map(str, first["loc"][1:])), first["msg"]))), _MAX_SHOWN)
 
 
 class PendingRequests:

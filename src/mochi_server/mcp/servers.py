@@ -16,10 +16,11 @@ import anyio
 
 from mochi_server.mcp.config import LocalServer, McpConfig, RemoteServer, ServerConfig, read_config
 from mochi_server.mcp.session import CONNECT_SECONDS, DISCONNECTED, McpSession, limit_wait
-from mochi_server.mcp.tool_mapping import McpTool, SchemaChecks
+from mochi_server.mcp.tool_mapping import McpTool
 from mochi_server.tools.discovery import RESERVED_NAMES, Tool, ToolCatalogue
 from mochi_server.tools.execution import ToolContent, ToolRaised, shorten
 from mochi_server.tools.loader import Problem
+from mochi_server.util.schema_checks import SchemaChecks
 from mochi_server.util.text import SecretMasker
 
 if TYPE_CHECKING:
@@ -167,8 +168,7 @@ class McpServers:
     def __init__(self, directory: Path | None, reserved: Iterable[str] = ()) -> None:
         self._directory = directory
         self._reserved = RESERVED_NAMES | set(reserved)
-        self.config = McpConfig()
-        """Content of ``mcp.json`` when it was last read."""
+        self.config = McpConfig()  # content of mcp.json when it was last read
         self.checks = SchemaChecks()
         self._is_open = False
         self._servers: dict[str, McpServer] = {}
@@ -253,7 +253,6 @@ class McpServers:
             await asyncio.wait(pending, timeout=seconds)
 
     def _tools_of(self, server: McpServer, taken: dict[str, Tool]) -> tuple[dict[str, Tool], list[str]]:
-        """Return the tools of ``server`` by name, and the problems of the server. None of the names is in ``taken``."""
         tools: dict[str, Tool] = {}
         problems = server.problems
         used = {*taken, *self._reserved}

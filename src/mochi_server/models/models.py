@@ -24,6 +24,7 @@ class Model(BaseModel):
     quantization_level: str
     capabilities: list[str]
     context_length: int | None
+    hosts: list[str] = Field(description="Names of the Ollama hosts that have the model.")
 
 
 class ModelList(BaseModel):

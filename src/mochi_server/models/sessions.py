@@ -112,6 +112,7 @@ class SessionPatch(SessionDefaults, json_schema_extra={"examples": [{"title": "P
     model: ModelName | SkipJsonSchema[None] = Field(None, description="Chat model of Ollama. The tag is optional.")
     summary_model: ModelName | None = Field(None, description="Model for summaries if `model` cannot write them.")
     context_window: WindowOverride | None = Field(None, description="Null restores the automatic window.")
+    ollama_host: str | None = Field(None, description="Name of the only Ollama host that may answer. Null: any host.")
 
     def changes(self) -> dict[str, Any]:
         """Return the fields that the request contains, as a mapping of names to values."""
@@ -164,6 +165,7 @@ class Session(BaseModel):
     keep_alive: str | float | None
     think: bool | str | None
     format: str | dict[str, Any] | None
+    ollama_host: str | None
 
 
 class SessionChanged(Session):
@@ -186,10 +188,16 @@ class SessionDetail(Session):
         return cls.model_validate(session.summary_object() | {"messages": list(session.history)})
 
 
+class ListedSession(Session):
+    """A session in a list. ``owner`` is the ID of an API key, or `<key ID>/<user ID>`. It is absent if none owns it."""
+
+    owner: str | None = None
+
+
 class SessionList(BaseModel):
     """Sessions, the most recently changed first."""
 
-    sessions: list[Session]
+    sessions: list[ListedSession]
 
 
 class MessageList(BaseModel):
@@ -258,7 +266,6 @@ _SHARE_TURNS = 5  # number of latest turns of which the status shows the share o
 
 
 def _cached_share(history: Sequence[Message]) -> float | None:
-    """Return the share of cached prompt tokens in the latest turns, or None if Ollama reported no cached tokens."""
     turns = prompt = cached = 0
     for message in reversed(history):
         if message.get("prompt_eval_cached_count") is not None:
@@ -314,6 +321,11 @@ class SessionStatus(BaseModel):
     system_prompt_file: str | None
     summary: dict[str, Any] | None
     summary_model: str | None
+    ollama_host: str | None = Field(description="Host to which the session is pinned, or null.")
+    last_host: dict[str, str] | None = Field(
+        description="`name` of the host of the latest turn, and the `reason` of the choice: `only_host`, `pinned`, "
+        "`prompt_cached`, `least_time`, `hash` (equal times), `only_up` or `failover`. Null if unknown."
+    )
 
     @classmethod
     def of(cls, state: SessionState) -> "SessionStatus":
@@ -335,6 +347,8 @@ class SessionStatus(BaseModel):
             system_prompt_file=session.system_prompt.get("source_file") if session.system_prompt else None,
             summary=metadata.summary,
             summary_model=metadata.summary_model,
+            ollama_host=metadata.ollama_host,
+            last_host={"name": state.host.name, "reason": state.host.reason} if state.host else None,
         )
 
 

@@ -54,6 +54,8 @@ class AsyncOllamaClient:
         self._refresh: asyncio.Task[dict[ModelKey, ModelInfo]] | None = None
         self._windows: asyncio.Task[dict[str, int] | None] | None = None
         self._windows_requested = 0.0
+        self.last_windows: dict[str, int] | None = None  # windows of the loaded models in the latest response
+        self.version = ""  # of Ollama, as soon as it has responded to `is_reachable`
         self._tasks: set[asyncio.Task[Any]] = set()
 
     async def __aenter__(self) -> Self:
@@ -68,11 +70,13 @@ class AsyncOllamaClient:
         await self._transport.aclose()
 
     async def is_reachable(self) -> bool:
-        """Return whether Ollama responds."""
+        """Return whether Ollama responds within 2 seconds. ``version`` is then its version."""
         try:
-            return isinstance(await self._transport.call("GET", "/api/version", seconds=_PROBE_SECONDS), dict)
+            body = await self._transport.call("GET", "/api/version", seconds=_PROBE_SECONDS)
         except MochiError:
             return False
+        self.version = str(body.get("version") or "") if isinstance(body, dict) else ""
+        return isinstance(body, dict)
 
     async def list_models(self) -> list[ModelInfo]:
         """List the installed models that can chat, in Ollama's order."""
@@ -120,6 +124,11 @@ class AsyncOllamaClient:
         found = _find(self._models, name)
         return found and found[1].size_mb
 
+    def digest(self, name: str) -> str | None:
+        """Return the digest of a model in the latest list of models, or None if the list does not contain it."""
+        found = _find(self._models, name)
+        return found and found[0][1]
+
     async def _not_found(
         self, name: str, kind: Literal["chat", "embedding"] = "chat", *, can_embed: bool = False
     ) -> ModelNotFound:
@@ -161,6 +170,8 @@ class AsyncOllamaClient:
             raise
         finally:
             self._windows = None  # from now on, another program may reload the model
+        known, name = self.last_windows or {}, qualified_name(payload["model"])
+        self.last_windows = {**known, name: (payload.get("options") or {}).get("num_ctx") or known.get(name, 0)}
 
     async def embed(self, payload: Mapping[str, Any]) -> Mapping[str, Any]:
         """Post ``payload`` to ``/api/embed`` and return the response. Raises the errors of ``post_chat``."""
@@ -232,9 +243,10 @@ class AsyncOllamaClient:
 
     async def _fetch_windows(self) -> dict[str, int] | None:
         try:
-            return payloads.read_loaded(await self._transport.call("GET", "/api/ps"))
+            self.last_windows = payloads.read_loaded(await self._transport.call("GET", "/api/ps"))
         except MochiError:
-            return None
+            self.last_windows = None
+        return self.last_windows
 
 
 def _find(models: Mapping[ModelKey, ModelInfo], name: str) -> tuple[ModelKey, ModelInfo] | None:
@@ -250,12 +262,13 @@ class AsyncInstructorOllamaClient:
         self, host: str = "http://localhost:11434", *, timeout: float = 600, post: PostChat | None = None
     ) -> None:
         """``timeout`` is the maximum time without new content, in seconds. ``post`` replaces the HTTP transport."""
-        self._client = AsyncOllamaClient(host, stall_timeout=timeout)
-        self._post = post or self._client.post_chat
+        self._client = AsyncOllamaClient(host, stall_timeout=timeout) if post is None else None
+        self._post: PostChat = post or self._client.post_chat  # type: ignore[union-attr]
 
     async def aclose(self) -> None:
         """Close all connections."""
-        await self._client.aclose()
+        if self._client is not None:
+            await self._client.aclose()
 
     async def structured_response(
         self, model: str, messages: Sequence[ChatMessage], format: "type[BaseModel] | Mapping[str, Any]"

@@ -6,7 +6,7 @@ from typing import Any
 
 from mochi_server.ollama.async_client import AsyncOllamaClient
 from mochi_server.ollama.types import ChatMessage, ChatResponse
-from mochi_server.util.blocking import BlockingClient, blocking, run
+from mochi_server.util.tasks import BlockingClient, blocking, run
 
 
 class OllamaClient(BlockingClient[AsyncOllamaClient]):

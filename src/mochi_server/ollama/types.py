@@ -22,6 +22,7 @@ class ModelInfo:
     num_ctx: int | None = None  # context window that the model's Modelfile sets, in tokens
     remote_host: str | None = None
     modified: int = 0  # time of the last change, in seconds since 1970, or 0 if it is unknown
+    hosts: Sequence[str] = ()  # names of the hosts that have the model, in a list of several hosts
 
     def has_capability(self, capability: str) -> bool:
         """Return whether the model has a capability, such as "tools", "thinking" or "vision"."""

@@ -263,7 +263,7 @@ class PartReader:
         return (TextEnd(),)
 
     def status(self, event: events.Status) -> _Parts:
-        payload = {name: value for name, value in asdict(event).items() if value is not None}
+        payload = {name: value for name, value in vars(event).items() if value is not None}
         return (Notice(event.type, payload, is_transient=True),)
 
     def warning(self, event: events.ContextCompacted | events.TurnWarning) -> _Parts:

@@ -1,10 +1,10 @@
 """Routes, one module per resource. Each route makes one call to a service."""
 
-from mochi_server.routers import agents, chat, health, models, sessions, system_prompts, tools
+from mochi_server.routers import agents, chat, health, hosts, models, sessions, system_prompts, tools
 
 API = (
     *(chat.router, sessions.router, models.comparison_router, models.router),
-    *(tools.router, agents.router, system_prompts.router, health.router),
+    *(tools.router, agents.router, system_prompts.router, hosts.router, health.router),
 )
 """Routers below ``API_PREFIX``, in the order of matching: the most frequent requests first."""
 

@@ -7,6 +7,7 @@ from mochi_server.dependencies import AgentChatsDep, AgentsDep
 from mochi_server.errors import AgentChatNotFound, AgentInvalid, AgentNotFound, SessionNotFound
 from mochi_server.models.agents import AgentChatDetail, AgentChatList, AgentDetails, AgentList
 from mochi_server.models.sessions import SessionDetail
+from mochi_server.routers.sessions import OwnerQuery
 from mochi_server.sessions.types import SessionQuery
 from mochi_server.web.routes import PrefixRouter, responses
 
@@ -26,9 +27,9 @@ async def reload_agents(agents: AgentsDep) -> dict[str, Any]:
 
 
 @router.get("/chats", response_model=AgentChatList)
-async def list_agent_chats(chats: AgentChatsDep) -> dict[str, Any]:
+async def list_agent_chats(chats: AgentChatsDep, owner: OwnerQuery = None) -> dict[str, Any]:
     """List the sessions of agents, the most recently changed first."""
-    return {"sessions": (await chats.list(SessionQuery())).entries}
+    return {"sessions": (await chats.list(SessionQuery(owner=owner))).entries}
 
 
 @router.get("/chats/{session_id}", response_model=AgentChatDetail, responses=responses(AgentChatNotFound))

@@ -64,4 +64,5 @@ async def get_ready(services: ServicesDep) -> Ready:
 @router.get("/metrics", response_class=Response, responses=_METRICS)
 async def get_metrics(services: ServicesDep) -> Response:
     """Get the metrics in the text format of Prometheus. `/metrics` returns the same metrics."""
+    services.metrics.ollama.set(await services.client.is_reachable())
     return Response(services.metrics.render(), headers={"Content-Type": _TEXT})

@@ -22,6 +22,8 @@ SearchQuery = Annotated[
 ]
 LimitQuery = Annotated[int | None, Query(ge=1, le=10_000, description="Maximum number of sessions. Default: all.")]
 FormatQuery = Annotated[ExportFormat, Query(description="`json` can be imported. `markdown` is for reading.")]
+_OWNER = "Owner of the sessions: the ID of an API key, or `<key ID>/<user ID>`."
+OwnerQuery = Annotated[str | None, Query(max_length=200, description=_OWNER)]
 OffsetQuery = Annotated[int, Query(ge=0, le=2**31 - 1, description="Number of sessions to skip.")]
 
 _READ_ERRORS = (SessionNotFound, errors.SessionTooNew, StorageBusy)
@@ -55,10 +57,10 @@ _IMAGE = {
 
 @router.get("", response_model=schemas.SessionList, responses=_PAGE)
 async def list_sessions(
-    store: StoreDep, q: SearchQuery = None, limit: LimitQuery = None, offset: OffsetQuery = 0
+    store: StoreDep, q: SearchQuery = None, limit: LimitQuery = None, offset: OffsetQuery = 0, owner: OwnerQuery = None
 ) -> Response:
     """List or search sessions, the most recently changed first."""
-    page = await store.list(SessionQuery(limit, offset, q))
+    page = await store.list(SessionQuery(limit, offset, q, owner))
     return Response(page.encoded, headers={TOTAL_HEADER: str(page.total)}, media_type="application/json")
 
 
@@ -103,6 +105,7 @@ async def patch_session(session_id: str, body: schemas.SessionPatch, sessions: S
 @router.delete("/{session_id}", status_code=204, responses=responses(SessionNotFound, *STORAGE_ERRORS))
 async def delete_session(session_id: str, sessions: SessionsDep, runs: RunsDep) -> None:
     """Delete a session. If a turn is running, the server stops it first."""
+    await runs.find(session_id)  # raises SessionNotFound
     await runs.abandon(session_id)
     await sessions.store.delete(session_id)
     await runs.abandon(session_id)  # stops a turn that waited for the end of the stopped turn

@@ -105,6 +105,7 @@ class Comparison:
     messages: list[ChatMessage]
     think: bool | str | None
     options: Mapping[str, Any]
+    hosts: list[str] = field(default_factory=list)  # names of the hosts of earlier models; the next one avoids them
 
 
 @dataclass(eq=False)
@@ -122,6 +123,7 @@ class CompareService:
         """Return each ID with its model. An ID is a model name or a position in the list of models, from 1."""
         if self._is_draining:
             raise ShuttingDown
+        self.gateway.admit()
         if not isinstance(model_ids, list) or not model_ids:
             raise InvalidComparison("modelIds must be a non-empty array")
         if len(model_ids) > MAX_MODELS:
@@ -212,8 +214,9 @@ class CompareService:
             allocation=self.gateway.allocate(model),
             payload=chat_payload(model.name, (), think=think, options=comparison.options),
             prompt=FixedPrompt(comparison.messages, PromptSize(characters)),
+            avoid=comparison.hosts,
         )
-        await self.gateway.send(request, receive)
+        comparison.hosts.append((await self.gateway.send(request, receive)).host)
         send(End(model_id))
         tokens, nanoseconds = last.get("eval_count"), last.get("eval_duration")
         answered = Answered(

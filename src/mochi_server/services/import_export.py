@@ -16,6 +16,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_valida
 
 from mochi_server.constants import FORMAT_VERSION, MAX_TITLE_CHARS
 from mochi_server.errors import BlobNotFound, SessionTooNew, ShuttingDown, ValidationFailed
+from mochi_server.sessions.caller import CALLER, current_owner
 from mochi_server.sessions.serialization import MAX_LEVELS, as_markdown, encode, encode_file, is_nested_deeper, parse
 from mochi_server.sessions.session import ChatSession, SessionMetadata, collapse_whitespace, forked, index_of
 from mochi_server.sessions.store import SessionPage, SessionStore
@@ -162,6 +163,12 @@ class ImportExportService:
         """Store all sessions of a file under new IDs, or none. Raise ``ValidationFailed`` or ``ShuttingDown``."""
         self._refuse_at_shutdown()
         sessions = await asyncio.to_thread(_read_sessions, data, self.max_sessions)
+        sent = {image.sha256 for _, images in sessions for image in images}
+        for session, _ in sessions:
+            session.metadata.owner = current_owner()
+            for message in () if CALLER.get().sees_all else session.messages:
+                if not sent.issuperset(images_in([message])):  # a hash alone gives no access to images of other owners
+                    del message["images"]
         stored = await self.store.create_all(sessions, check=self._refuse_at_shutdown)
         return await asyncio.to_thread(
             lambda: SessionPage.of([encode(s.summary_object()) for s in stored], len(stored))

@@ -9,7 +9,7 @@ from typing import Any
 from mochi_server import errors
 from mochi_server.constants import AGENT_TOOL
 from mochi_server.events import TurnWarning
-from mochi_server.inference.gateway import ModelGateway
+from mochi_server.inference.gateway import HostOfTurn, ModelGateway
 from mochi_server.inference.windows import WindowDecision, manual_window
 from mochi_server.ollama.payloads import qualified_name
 from mochi_server.ollama.types import ModelInfo
@@ -32,7 +32,7 @@ from mochi_server.sessions.types import (
     window_config,
 )
 from mochi_server.tools.discovery import ToolCatalogue
-from mochi_server.tools.registry import ToolRegistry
+from mochi_server.tools.execution import ToolRegistry
 from mochi_server.util.clock import now
 from mochi_server.util.text import join_names, nearest
 
@@ -81,6 +81,7 @@ class SessionState:
     model: ModelInfo | None
     manual_window: int | None
     selection: Selection
+    host: HostOfTurn | None  # host of the latest turn
 
 
 @dataclass(frozen=True)
@@ -110,16 +111,25 @@ class SessionService:
             return session
         if "model" in fields and fields["model"] is None:
             raise errors.ValidationFailed("model cannot be null. Send a model name, or omit the field.", field="model")
+        pin = fields.get("ollama_host", session.metadata.ollama_host)
+        is_pinned = fields.get("ollama_host") is not None
+        if is_pinned:
+            self._check_host(fields["ollama_host"])
         if fields.get("summary_model") is not None:
             await self.gateway.find_model(fields["summary_model"])
-        if "model" not in fields and "context_window" not in fields:
+        if not is_pinned and not fields.keys() & {"model", "context_window"}:
             return await self.store.patch(session_id, fields)
-        model = await self.gateway.find_model(fields.get("model") or session.model)
+        model = await self.gateway.pinned(pin).find_model(fields.get("model") or session.model)
         has_window = "context_window" in fields
         chosen = (fields.pop("context_window", None) or {}).get("current_window")
         if has_window or qualified_name(model.name) != qualified_name(session.model):
             fields["context_window_config"] = await self._window_config(session, model, chosen, has_window=has_window)
         return await self.store.patch(session_id, fields)
+
+    def _check_host(self, name: str) -> None:
+        names = [host.name for host in self.gateway.client.active]
+        if name not in names:
+            raise errors.ValidationFailed.at("ollama_host", f"no host {name!r}; the hosts are: {join_names(names)}")
 
     async def warnings(self, session: ChatSession, changes: Mapping[str, Any]) -> list[TurnWarning]:
         """Return warnings about changes that the session has applied: unknown tools and agents, and a manual window."""
@@ -185,9 +195,9 @@ class SessionService:
         model, config = None, session.metadata.context_window_config
         manual = config["current_window"] if config["manual_override"] else None
         with suppress(errors.ModelNotFound, errors.OllamaUnreachable, errors.OllamaError):
-            model = await self.gateway.find_model(session.model)
+            model = await self.gateway.pinned(session.metadata.ollama_host).find_model(session.model)
             manual = manual_window(model, config)
-        return SessionState(session, model, manual, selection)
+        return SessionState(session, model, manual, selection, self.gateway.turns.get(session_id))
 
     async def _system_prompt(self, content: str | None, source_file: str | None) -> str | None:
         """Return ``content`` or, if it is blank, the text of the prompt file. Return None if both are missing."""

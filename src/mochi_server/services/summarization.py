@@ -17,6 +17,7 @@ from mochi_server.inference.windows import Allocation, PromptSize, manual_window
 from mochi_server.ollama.payloads import qualified_name
 from mochi_server.ollama.types import ChatMessage, ModelInfo
 from mochi_server.services.summary_model import SummaryModelManager
+from mochi_server.sessions.caller import CALLER, UNRESTRICTED
 from mochi_server.sessions.session import ChatSession
 from mochi_server.sessions.store import SessionStore
 from mochi_server.sessions.types import Message
@@ -73,6 +74,7 @@ class _SummaryState:
     answer_id: str | None = None  # last answer of this process; other servers summarize after their own
     covered: str | None = None  # ID of the last message that the stored summary covers
     failed: set[str] = field(default_factory=set)  # models that the background does not use again
+    gateway: ModelGateway | None = None  # to the host of the latest summary
     postponements: int = 0  # by turns of other sessions, since the latest turn of this one
 
 
@@ -124,7 +126,7 @@ class SummarizationService:
         self._turns.discard(session_id)
         self._cancel(session_id)
         self._states.pop(session_id, None)
-        self.gateway.slots.discard_session(session_id)
+        self.gateway.discard_session(session_id)
 
     async def summarize(self, session_id: str, model: str | None = None) -> SummaryResult:
         """Summarize a session now. ``model`` is stored as its ``summary_model``. Raises ``MochiError``."""
@@ -145,6 +147,7 @@ class SummarizationService:
 
     async def _run_in_background(self, session_id: str, state: _SummaryState) -> None:
         model: str | None = None
+        CALLER.set(UNRESTRICTED)  # a turn of another owner may have scheduled the summary
         try:
             await asyncio.sleep(self.interval)
             while self._turns and state.postponements < _MAX_POSTPONEMENTS:
@@ -193,25 +196,27 @@ class SummarizationService:
 
         If ``may_load`` is true, a model that is not loaded may be loaded.
         """
-        loaded = await self.gateway.loaded_window(name)
+        gateway = self.gateway.pinned(session.metadata.ollama_host).of_session(session.session_id, name)
+        state.gateway, loaded = gateway, await gateway.loaded_window(name)
         if in_background and (_unloads_model(session.metadata.keep_alive) if loaded else not may_load):
             raise _ModelNotLoaded(name)
-        model = await self.gateway.find_model(name)
+        model = await gateway.find_model(name)
         is_own = qualified_name(session.model) == qualified_name(model.name)
         manual = manual_window(model, session.metadata.context_window_config) if is_own else None
-        if in_background and loaded and (manual or self.gateway.windows.size(name)) not in (None, loaded):
+        if in_background and loaded and (manual or gateway.windows.size(name)) not in (None, loaded):
             raise _ModelNotLoaded(name)
         summary = await self._continue_prompt(session, name, model, loaded, state)
         if summary is None:
-            allocation = self.gateway.allocate(model)
+            allocation = gateway.allocate(model)
             window = loaded if in_background and loaded else manual
             if window is None:
                 await allocation.decide(_ANSWER_TOKENS)
                 window = allocation.size
             payload = payload_without_thinking(model, name, _ANSWER_TOKENS, session.metadata.keep_alive, _SCHEMA)
             prompt = _SummaryPrompt(allocation, session, state.covered, window or _UNKNOWN_WINDOW)
-            allocation = allocation.fixed(window if self.gateway.windows.dynamic or manual else None)
-            summary = await self._request_summary(ModelRequest(allocation=allocation, payload=payload, prompt=prompt))
+            allocation = allocation.fixed(window if gateway.windows.dynamic or manual else None)
+            request = ModelRequest(allocation=allocation, payload=payload, prompt=prompt)
+            summary = await self._request_summary(gateway, request)
         selected = session.metadata.summary_model or name
         changes = {"summary": summary.model_dump(), "summary_model": selected, "summarized_by": name}
         await self.store.patch(session.session_id, changes, revision=session.revision if in_background else None)
@@ -222,12 +227,13 @@ class SummarizationService:
         self, session: ChatSession, name: str, model: ModelInfo, loaded: int | None, state: _SummaryState
     ) -> ConversationSummary | None:
         """Request a summary by continuing the session's cached prompt. Return None if this is not possible or fails."""
+        gateway = state.gateway or self.gateway
         exchange = self._cached_exchange(session, model, loaded, state)
         if exchange is None or loaded is None or not _is_current(exchange, session):
             return None
         if _unloads_model(exchange.payload.get("keep_alive")):
             return None  # the model has been loaded again since
-        options, allocation = exchange.payload.get("options") or {}, self.gateway.allocate(model)
+        options, allocation = exchange.payload.get("options") or {}, gateway.allocate(model)
         request_tokens = allocation.estimate.tokens(PromptSize(len(_CONTINUATION)))
         window = options.get("num_ctx")
         if window not in (None, loaded) or exchange.tokens + request_tokens + _ANSWER_TOKENS > loaded:
@@ -243,7 +249,7 @@ class SummarizationService:
             exchange=lambda *_: exchange,
         )
         try:
-            return await self._request_summary(request)
+            return await self._request_summary(gateway, request)
         except OllamaError as error:
             logger.info("Summary by continuation failed session_id=%s code=%s", session.session_id, error.code)
             if not isinstance(error, OllamaBusy):
@@ -254,24 +260,23 @@ class SummarizationService:
         self, session: ChatSession, model: ModelInfo, loaded: int | None, state: _SummaryState
     ) -> Exchange | None:
         """Return the exchange to continue: in the slot of the model, or one that Ollama has probably kept."""
-        slots = self.gateway.slots
-        exchange, own = slots.get(model.name), slots.prompt_of(session.session_id)
-        if own is None or own.is_kept is False or (exchange and exchange.session_id == session.session_id):
+        gateway = state.gateway or self.gateway
+        exchange = gateway.slots.get(model.name)
+        own, distance = gateway.slots.prompt_of(model.name, session.session_id)
+        if own is None or own.exchange is exchange:
             return exchange
-        if qualified_name(own.exchange.payload["model"]) != qualified_name(model.name):
-            return exchange
-        if own.is_kept is None:  # a continuation shows whether the prompt is cached, if it costs no more in either case
-            prompt = _SummaryPrompt(self.gateway.allocate(model), session, state.covered, loaded or _UNKNOWN_WINDOW)
-            uncached = own.exchange.size.characters + len(session.history[-1]["content"] + _CONTINUATION)
-            if uncached > prompt.characters:
-                return exchange
-        return own.exchange
+        if own.kept is not None:
+            return own.exchange if own.kept >= max(distance, 1) else exchange
+        # A continuation shows whether the prompt is cached. It is sent only if it costs no more in either case.
+        prompt = _SummaryPrompt(gateway.allocate(model), session, state.covered, loaded or _UNKNOWN_WINDOW)
+        uncached = own.exchange.size.characters + len(session.history[-1]["content"] + _CONTINUATION)
+        return own.exchange if uncached <= prompt.characters else exchange
 
-    async def _request_summary(self, request: ModelRequest) -> ConversationSummary:
+    async def _request_summary(self, gateway: ModelGateway, request: ModelRequest) -> ConversationSummary:
         """Request a summary. If the answer is invalid, send the validation error to the model and retry once."""
         error = ""
         for _ in range(2):
-            sending = StructuredRequest(self.gateway, request)
+            sending = StructuredRequest(gateway, request)
             try:
                 answer = await sending.send(ConversationSummary)
                 return ConversationSummary.model_validate_json(answer.message["content"])

@@ -10,6 +10,7 @@ from typing import Any
 from mochi_server.constants import FORMAT_VERSION, PREVIEW_CHARS
 from mochi_server.errors import InvalidMessageIndex, SessionTooNew
 from mochi_server.sessions import types
+from mochi_server.sessions.caller import current_owner
 from mochi_server.sessions.history import History
 from mochi_server.sessions.types import (
     Image,
@@ -54,12 +55,16 @@ class SessionMetadata(SessionSettings):
     summary: dict[str, Any] | None = field(default=None, metadata=optional(dict, always_written=True))
     summary_model: str | None = field(default=None, metadata=optional(str, always_written=True))
     format_version: str = FORMAT_VERSION
+    ollama_host: str | None = field(default=None, metadata=optional(str))
+    """Name of the only Ollama host that answers in the session, or None for any host."""
     summarized_by: str | None = field(default=None, metadata=optional(str))
     """Model that wrote the summary. ``summary_model`` is the model that the session selects for summaries."""
     compaction: dict[str, Any] | None = field(default=None, metadata=optional(dict))
     pending_approval: Any = field(default=None, metadata=optional(Any))
     """Record of the last turn if it has requested an approval and has not ended. The turn continues after a crash."""
     last_run: dict[str, Any] | None = field(default=None, metadata=optional(LastRun))
+    owner: str | None = field(default=None, metadata=optional(str))
+    """Owner of the session, as in ``Caller.owner``. Sessions without an owner are visible to the scope `all` only."""
     extra: dict[str, Any] = field(default_factory=dict)
 
     @classmethod
@@ -99,7 +104,7 @@ _FIELD_NAMES = frozenset(f.name for f in _FIELDS)
 _ALWAYS_WRITTEN = frozenset(f.name for f in _FIELDS if not f.metadata.get("only_if_set"))
 _READERS = {f.name: f.metadata["read"] for f in _FIELDS if "read" in f.metadata}
 _FILE_FIELDS = [*(f.name for f in _FIELDS if f.name not in _SETTINGS), *_SETTINGS]
-_INTERNAL = ("summarized_by", "compaction", "pending_approval", "last_run")
+_INTERNAL = ("summarized_by", "compaction", "pending_approval", "last_run", "owner")
 LIST_FIELDS = tuple(name for name in _FILE_FIELDS if name not in _INTERNAL)
 """Names of the metadata fields that the server sends to clients, in the session list and in other responses."""
 
@@ -153,12 +158,13 @@ class ChatSession:
 
     @classmethod
     def create(cls, options: SessionCreationOptions) -> "ChatSession":
-        """Create a session with a new id and, if requested, a system message."""
+        """Create a session of the current caller with a new id and, if requested, a system message."""
         created = now()
         settings = {name: getattr(options, name) for name in _SETTINGS}
         metadata = SessionMetadata(
             session_id=new_id(), model=options.model, created_at=created, updated_at=created, **settings
         )
+        metadata.owner = current_owner()
         session = cls(metadata)
         if options.system_prompt is not None:
             session.messages.append(system_message(options.system_prompt, options.system_prompt_source_file))
@@ -207,7 +213,7 @@ class ChatSession:
         entry["title"] = self.metadata.title or automatic_title(self._messages, self.metadata.summary)
         entry["message_count"] = len(self._messages)
         entry["preview"] = preview(self._messages)
-        return entry | {OWNER: flat[OWNER]} if OWNER in flat else entry
+        return entry | {name: flat[name] for name in (OWNER, "owner") if name in flat}
 
 
 def revision_at(count: int, last: Message | None) -> str:

@@ -3,14 +3,16 @@
 import math
 import re
 import unicodedata
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from contextlib import AbstractAsyncContextManager
-from dataclasses import dataclass, fields
+from collections.abc import AsyncIterator, Callable, Collection, Iterable, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from dataclasses import dataclass, fields, replace
 from functools import cached_property
 from typing import Any, Protocol
 
 from pydantic import BaseModel
 
+from mochi_server.errors import SessionNotFound
+from mochi_server.sessions.caller import CALLER
 from mochi_server.sessions.serialization import decode, normalize, sanitize
 from mochi_server.sessions.session import ChatSession, SessionMetadata, complete_message
 from mochi_server.sessions.types import APPROVED, Image, Message, SessionQuery, ToolSettings
@@ -20,7 +22,7 @@ FieldChanges = Mapping[str, Any] | Callable[[SessionMetadata], Mapping[str, Any]
 """Metadata fields by name, or a function that computes them from the stored metadata."""
 
 _WORD_SEPARATOR = re.compile(r"[\s\x00-\x1f\x7f-\x9f]+")
-_READ_ONLY = {"session_id", "created_at", "updated_at", "message_count", "format_version", "extra"}
+_READ_ONLY = {"session_id", "created_at", "updated_at", "message_count", "format_version", "owner", "extra"}
 _PATCHABLE = frozenset(f.name for f in fields(SessionMetadata)) - _READ_ONLY
 
 
@@ -212,6 +214,49 @@ class WebhookOutbox(Protocol):
 
     async def remove(self, webhook_id: str) -> None:
         """Remove a webhook."""
+
+
+class VisibleSessions:
+    """View of a ``SessionStore``, in which sessions that the current caller may not see do not exist.
+
+    The other methods of the store need no check: they create sessions, or ``hold`` has checked the session.
+    """
+
+    def __init__(self, store: SessionStore) -> None:
+        self._store = store
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._store, name)
+
+    async def load(self, session_id: str) -> ChatSession:
+        session = await self._store.load(session_id)
+        if not CALLER.get().sees(session.metadata.owner):
+            raise SessionNotFound(session_id)
+        return session
+
+    async def patch(self, session_id: str, *args: Any, **options: Any) -> ChatSession:
+        await self._check(session_id)
+        return await self._store.patch(session_id, *args, **options)
+
+    async def delete(self, session_id: str) -> None:
+        await self._check(session_id)
+        await self._store.delete(session_id)
+
+    async def list(self, query: SessionQuery) -> SessionPage:
+        caller = CALLER.get()
+        if not caller.sees(query.owner or caller.owner):
+            return SessionPage.of([], 0)
+        return await self._store.list(query if caller.sees_all else replace(query, owner=caller.owner))
+
+    @asynccontextmanager
+    async def hold(self, session_id: str, **options: Any) -> AsyncIterator[None]:
+        await self._check(session_id)
+        async with self._store.hold(session_id, **options):
+            yield
+
+    async def _check(self, session_id: str) -> None:
+        if not CALLER.get().sees_all:
+            await self.load(session_id)
 
 
 class Stores(Protocol):

@@ -276,11 +276,12 @@ class SessionCreationOptions(SessionSettings):
 
 @dataclass(frozen=True)
 class SessionQuery:
-    """Query for ``limit`` sessions after the first ``offset`` sessions that contain every word of ``text``."""
+    """Query for ``limit`` sessions of ``owner`` after the first ``offset`` that contain every word of ``text``."""
 
     limit: int | None = None
     offset: int = 0
     text: str | None = None
+    owner: str | None = None  # None for the sessions of all owners
 
 
 _SHA256 = re.compile(r"[0-9a-f]{64}")

@@ -9,8 +9,7 @@ from mochi_server.sessions import store as rules
 from mochi_server.sessions.serialization import encode
 from mochi_server.sessions.session import ChatSession
 from mochi_server.sessions.types import Image, Message, SessionQuery, images_in
-from mochi_server.storage.session_locks import SessionLocks
-from mochi_server.storage.session_record import SessionRecord
+from mochi_server.storage.session_record import SessionLocks, SessionRecord
 from mochi_server.util.clock import new_id, now, timestamp
 
 
@@ -66,7 +65,7 @@ class MemorySessionStore(rules.SessionStore):
         del self._records[session_id]
 
     async def list(self, query: SessionQuery) -> rules.SessionPage:
-        found = [record.view for record in self._records.values()]
+        found = [r.view for r in self._records.values() if query.owner in (None, r.metadata.owner)]
         for word in rules.words(query.text):
             found = [session for session in found if word in rules.searchable_text(session)]
         found.sort(key=lambda session: timestamp(session.metadata.updated_at), reverse=True)

@@ -1,19 +1,21 @@
-"""State of a stored session, including the partial answer of a running turn, and a cache of such states.
+"""What all session stores share: the state of a session with the partial answer of its turn, a cache, and locks.
 
 A turn log contains the changes since the session's file was written. Each line contains one change and the digest of
 the history before the change, so that changes are never applied twice.
 """
 
+import asyncio
 import threading
 from collections import OrderedDict
-from collections.abc import Mapping, Sequence
-from contextlib import suppress
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import asynccontextmanager, suppress
 from copy import copy, deepcopy
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from hashlib import blake2b
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, NamedTuple, TypeVar
 
+from mochi_server.errors import SessionBusy
 from mochi_server.sessions.history import History, close_partial, with_missing_results
 from mochi_server.sessions.serialization import MESSAGE_SEPARATOR, decode, encode, encode_file
 from mochi_server.sessions.session import ChatSession, SessionMetadata, complete_message, revision_at
@@ -157,16 +159,14 @@ def _encode_block(messages: Sequence[Message]) -> bytes:
 
 
 MAX_BYTES = 64 * 1024 * 1024
-
-
 _T = TypeVar("_T")
 
 
 class SessionCache(Generic[_T]):
     """Thread-safe LRU cache of sessions with a memory limit in bytes. Callers check that a session is current."""
 
-    def __init__(self, max_bytes: int = MAX_BYTES) -> None:
-        self._max_bytes = max_bytes
+    def __init__(self, max_bytes: int | None = None) -> None:
+        self._max_bytes = MAX_BYTES if max_bytes is None else max_bytes
         self._used = 0
         self._entries: OrderedDict[str, tuple[_T, int]] = OrderedDict()
         self._lock = threading.RLock()
@@ -191,3 +191,54 @@ class SessionCache(Generic[_T]):
     def remove(self, session_id: str) -> None:
         with self._lock:
             self._used -= self._entries.pop(session_id, (None, 0))[1]
+
+
+class _Request(NamedTuple):
+    run_id: str | None
+    wait: bool
+    granted: "asyncio.Future[None]"
+
+
+class SessionLocks:
+    """Exclusive locks, one per session, granted in the order of the requests. Use them in one event loop."""
+
+    def __init__(self) -> None:
+        self._queues: dict[str, list[_Request]] = {}  # requests by session. The first one has the lock
+
+    def __len__(self) -> int:
+        return len(self._queues)
+
+    @asynccontextmanager
+    async def holding(self, session_id: str, *, run_id: str | None = None, wait: bool = False) -> AsyncIterator[None]:
+        """Lock a session. Raises SessionBusy if a turn has the lock, or gets it first, and ``wait`` is false."""
+        queue = self._queues.get(session_id, [])
+        if queue and queue[0].run_id is not None and not wait:
+            raise SessionBusy(session_id, queue[0].run_id)
+        request = _Request(run_id, wait, asyncio.get_running_loop().create_future())
+        queue.append(request)
+        if len(queue) == 1:
+            self._grant_first(session_id, queue)
+        try:
+            await request.granted
+            yield
+        finally:
+            if request in queue:
+                had_lock = queue[0] is request
+                queue.remove(request)
+                if had_lock:
+                    self._grant_first(session_id, queue)
+
+    def _grant_first(self, session_id: str, queue: list[_Request]) -> None:
+        """Grant the first request that is not cancelled. If it is a turn, refuse others without ``wait``."""
+        queue[:] = [request for request in queue if not request.granted.done()]
+        if not queue:
+            del self._queues[session_id]
+            return
+        first, *others = queue
+        self._queues[session_id] = queue
+        first.granted.set_result(None)
+        if first.run_id is not None:
+            queue[1:] = [request for request in others if request.wait]
+            for request in others:
+                if not request.wait:
+                    request.granted.set_exception(SessionBusy(session_id, first.run_id))

@@ -14,11 +14,12 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, Proc
 
 from mochi_server import __version__
 from mochi_server.chat.run import Run
-from mochi_server.constants import AGENT_TOOL
+from mochi_server.chat.turn import TurnResult
 from mochi_server.errors import ConfirmationTimeout, OllamaUnreachable, ToolExecutionDenied, ToolNotFound
 from mochi_server.inference.gateway import GatewayObserver
 from mochi_server.ollama.payloads import qualified_name
 from mochi_server.sessions.types import Message
+from mochi_server.telemetry.logging import log_event
 from mochi_server.util.clock import timestamp
 
 M = TypeVar("M", Counter, Gauge, Histogram)
@@ -68,14 +69,32 @@ class Metrics(GatewayObserver):
         text = "Errors by code: failed turns (`turn`) and error responses (`request`)."
         self._errors = new(Counter, "errors", text, "code", "of")
         self._responses = new(Counter, "http_requests", "HTTP requests that ended.", "method", "status")
+        text = "Complete answers of each Ollama host."
+        self._host_requests = new(Counter, "ollama_host_requests", text, "host")
+        text = "Time in which the host loaded models (`load`) and evaluated prompts (`evaluation`)."
+        self._host_seconds = new(Counter, "ollama_host_seconds", text, "host", "of")
+        text = "Prompt tokens: `evaluated`, or `spared` because the host still had them in memory."
+        self._host_tokens = new(Counter, "ollama_host_prompt_tokens", text, "host", "kind")
+        text = "Requests that wait in this server for a slot of the host."
+        self._host_queue = new(Gauge, "ollama_host_queued_requests", text, "host")
+        self._host_state = new(Gauge, "ollama_host_state", "1 for the state of the host.", "host", "state")
+        self.hosts: Callable[[], Sequence[tuple[str, str, int]]] = tuple  # names, states and numbers of queued requests
+        self.key_turns = new(Counter, "key_turns", "Turns that ended, by API key.", "key", "outcome")
         self._running = new(Gauge, "running_turns", "Turns that are running.")
+        self.waiting = new(Gauge, "waiting_turns", "Turns that wait for the first token of a model.")
         self._subscribers = new(Gauge, "open_streams", "Open requests that receive the events of a running turn.")
         self._store = new(Gauge, "store_connected", "1 if the session store is reachable, otherwise 0.")
+        self.ollama = new(Gauge, "ollama_connected", "1 if Ollama responds to this request, otherwise 0.")
         new(Gauge, "build_info", "Always 1. The label is the version.", "version").labels(__version__).set(1)
         ProcessCollector(registry=self.registry)
 
     def render(self) -> bytes:
         """Return all metrics in the text format of Prometheus."""
+        self._host_queue.clear()
+        self._host_state.clear()
+        for host, state, queued in self.hosts():
+            self._host_queue.labels(host).set(queued)
+            self._host_state.labels(host, state).set(1)
         return generate_latest(self.registry)
 
     def set_sources(
@@ -103,16 +122,22 @@ class Metrics(GatewayObserver):
             if message["role"] == "tool":
                 self._calls.labels(*self._tool_labels(message)).inc()
 
-    def response_ended(self, last: Mapping[str, Any]) -> None:
-        """Record an answer's tokens and the model's load time."""
+    def response_ended(self, last: Mapping[str, Any], host: str = "") -> None:
+        """Record an answer's tokens and the model's load time, also for its host."""
+        count, cached = (_number(last.get(f"prompt_eval_{name}")) for name in ("count", "cached_count"))
+        self._host_requests.labels(host).inc()
+        self._host_seconds.labels(host, "evaluation").inc(_number(last.get("prompt_eval_duration")) * _NANO)
+        self._host_tokens.labels(host, "evaluated").inc(max(count - cached, 0))
+        self._host_tokens.labels(host, "spared").inc(cached)
         model = self._model(str(last.get("model") or ""))
         self._requests.labels(model).inc()
         self._tokens.labels(model, "in").inc(_number(last.get("prompt_eval_count")))
         self._tokens.labels(model, "out").inc(_number(last.get("eval_count")))
-        if (cached := last.get("prompt_eval_cached_count")) is not None:
-            self._evaluated.labels(model).inc(max(_number(last.get("prompt_eval_count")) - _number(cached), 0))
+        if last.get("prompt_eval_cached_count") is not None:
+            self._evaluated.labels(model).inc(max(count - cached, 0))
         if (seconds := _number(last.get("load_duration")) * _NANO) >= _MIN_LOAD_SECONDS:
             self._loads.labels(model).observe(seconds)
+            self._host_seconds.labels(host, "load").inc(seconds)
 
     def first_token(self, model: str, seconds: float) -> None:
         self._first_token.labels(self._model(model)).observe(seconds)
@@ -146,7 +171,6 @@ class Metrics(GatewayObserver):
 
 
 def _label(name: str, known: set[str]) -> str:
-    """Return ``name``, or "other" for a new name if ``known`` is full: each label value uses memory."""
     if name not in known and len(known) >= _MAX_NAMES:
         return _OTHER
     known.add(name)
@@ -165,11 +189,35 @@ def record_turn(metrics: Metrics, run: Run, *, trace_content: bool = False) -> N
     failure = run.failure
     seconds, ended = time.monotonic() - run.began, time.time_ns()
     metrics.turn_ended(run.state, seconds, run.result.stored, failure.code if failure else None)
+    if run.caller.key:
+        metrics.key_turns.labels(run.caller.key, run.state).inc()
     if _SDK in sys.modules:
         _record_spans(run, ended - int(seconds * 1e9), ended, content=trace_content)
-    if failure is not None:
-        text = failure.message if isinstance(failure, OllamaUnreachable) else failure.code
-        logger.warning("Turn failed session_id=%s run_id=%s: %s", run.session_id, run.run_id, text)
+    _log_turn(run, seconds)
+
+
+def _log_turn(run: Run, seconds: float) -> None:
+    failure, first_chunk = run.failure, next(iter(run.result.first_chunks.values()), None)
+
+    def tokens(field: str) -> int | None:
+        counts = [message.get(field) for message in run.result.stored if message.get(field) is not None]
+        return int(sum(map(_number, counts))) if counts else None
+
+    log_event(
+        *(logger, logging.WARNING if failure else logging.INFO, "Turn ended"),
+        session_id=run.session_id,
+        run_id=run.run_id,
+        outcome=run.state,
+        key=run.caller.key or None,
+        model=(run.result.answer or {}).get("model") or run.model,
+        prompt_tokens=tokens("prompt_eval_count"),
+        answer_tokens=tokens("eval_count"),
+        cached_tokens=tokens("prompt_eval_cached_count"),
+        time_to_first_token_ms=None if first_chunk is None else round(first_chunk * 1000),
+        duration_ms=round(seconds * 1000),
+        error=failure and failure.code,
+        reason=failure.message if isinstance(failure, OllamaUnreachable) else None,
+    )
 
 
 def _record_spans(run: Run, began: int, ended: int, *, content: bool) -> None:
@@ -191,26 +239,31 @@ def _record_spans(run: Run, began: int, ended: int, *, content: bool) -> None:
 
     if run.input.agent is not None:
         parent = start("invoke_agent", run.input.agent, began, _agent_attributes(run.input.agent), turn)
-    calls: dict[str, dict[str, Any]] = {}  # arguments, by ID of the call
-    previous = began
-    for message in run.result.stored:
-        at = int(timestamp(message["timestamp"]) * 1e9)
-        calls |= {call["id"]: call["function"]["arguments"] for call in message.get("tool_calls", ())}
-        if message["role"] == "assistant":
-            started = max(at - message.get("total_duration", 0), began)
-            attributes = _chat_attributes(run, message, content=content)
-            start("chat", message.get("model", ""), started, attributes, parent).end(at)
-        elif message["role"] == "tool":
-            name, arguments = message["tool_name"], calls.get(message.get("tool_call_id", ""), {})
-            span = start("execute_tool", name, previous, _tool_attributes(message, arguments, content=content), parent)
-            if name == AGENT_TOOL and (agent := str(arguments.get("agent") or "")):
-                start("invoke_agent", agent, previous, _agent_attributes(agent), span).end(at)
-            if not message.get("success"):
-                span.set_status(StatusCode.ERROR)
-            span.end(at)
-        previous = at
-    if parent is not turn:
         parent.end(ended)
+
+    def record(parent: Any, text: str | None, result: TurnResult, previous: int) -> None:
+        calls = {outcome.call.id: outcome.call for outcome in result.outcomes}
+        for message in result.stored:
+            at = int(timestamp(message["timestamp"]) * 1e9)
+            if message["role"] == "assistant":
+                started = max(at - message.get("total_duration", 0), previous)
+                attributes = _chat_attributes(result, message, text, content=content)
+                start("chat", message.get("model", ""), started, attributes, parent).end(at)
+            else:
+                call = calls[message["tool_call_id"]]
+                attributes = _tool_attributes(message, call.arguments, content=content)
+                span = start("execute_tool", call.name, previous, attributes, parent)
+                if call.progress.agent_result is not None:
+                    agent, task = str(call.arguments["agent"]), str(call.arguments["instruction"])
+                    invoked = start("invoke_agent", agent, previous, _agent_attributes(agent), span)
+                    record(invoked, task, call.progress.agent_result, previous)
+                    invoked.end(at)
+                if not message.get("success"):
+                    span.set_status(StatusCode.ERROR)
+                span.end(at)
+            previous = at
+
+    record(parent, run.input.text, run.result, began)
     turn.end(ended)
 
 
@@ -218,15 +271,15 @@ def _agent_attributes(agent: str) -> dict[str, Any]:
     return {"gen_ai.agent.name": agent, "gen_ai.provider.name": "ollama"}
 
 
-def _chat_attributes(run: Run, message: Message, *, content: bool) -> dict[str, Any]:
-    texts = {"input": ("user", run.input.text), "output": ("assistant", message["content"])} if content else {}
+def _chat_attributes(result: TurnResult, message: Message, text: str | None, *, content: bool) -> dict[str, Any]:
+    texts = {"input": ("user", text), "output": ("assistant", message["content"])} if content else {}
     return {
         "gen_ai.provider.name": "ollama",
         "gen_ai.request.model": message.get("model", ""),
         "gen_ai.usage.input_tokens": message.get("prompt_eval_count", 0),
         "gen_ai.usage.cache_read.input_tokens": message.get("prompt_eval_cached_count"),
         "gen_ai.usage.output_tokens": message.get("eval_count", 0),
-        "gen_ai.response.time_to_first_chunk": run.result.first_chunks.get(message["message_id"]),
+        "gen_ai.response.time_to_first_chunk": result.first_chunks.get(message["message_id"]),
         "mochi.load_seconds": message.get("load_duration", 0) / 1e9,
         **{f"gen_ai.{name}.messages": _as_parts(*text) for name, text in texts.items()},
     }

@@ -1,4 +1,4 @@
-"""Execution of tools with a timeout. Synchronous tools run in daemon threads, which do not block a shutdown."""
+"""Execution and import of tools with a timeout, in daemon threads, which do not block a shutdown."""
 
 import asyncio
 import contextvars
@@ -11,19 +11,22 @@ from collections.abc import Awaitable, Callable, Collection, Iterator
 from concurrent.futures import Future
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
-from typing import Any, TypeVar
+from typing import Any, Protocol, TypeVar
 
 import anyio
 from pydantic_core import to_json
 
+from mochi_server.sessions.caller import CALLER, current_owner
 from mochi_server.sessions.types import Image
-from mochi_server.tools.discovery import Tool
+from mochi_server.tools.discovery import Tool, ToolCatalogue, ToolDiscoveryService
+from mochi_server.tools.loader import Problem
 from mochi_server.tools.schema import InvalidArguments
 from mochi_server.util.clock import now
 
 T = TypeVar("T")
 
 HISTORY_LENGTH = 100
+IMPORT_SECONDS = 30
 MAX_PARALLEL_CALLS = 32  # calls, or imports of tools, that run in threads at the same time. Further ones wait
 MAX_THREADS = 128  # maximum number of threads, including the threads of timed-out calls whose tools have not returned
 
@@ -49,6 +52,7 @@ class ToolExecutionResult:
     tool_name: str
     timestamp: str = field(default_factory=now)
     images: tuple[Image, ...] = ()
+    owner: str | None = field(default_factory=current_owner)
 
 
 @dataclass(eq=False, kw_only=True)
@@ -86,14 +90,15 @@ class ToolExecutionService:
         return result
 
     def history(self) -> list[ToolExecutionResult]:
-        """Return the last 100 results, oldest first."""
-        return list(self._history)
+        """Return the results of the caller's calls among the last 100, oldest first."""
+        return [run for run in self._history if CALLER.get().sees(run.owner)]
 
     def statistics(self) -> dict[str, Any]:
-        """Return the number of calls and their mean time in seconds, for the last 100 calls and for each tool."""
-        names = sorted({run.tool_name for run in self._history})
-        by_tool = {name: _statistics([run for run in self._history if run.tool_name == name]) for name in names}
-        return {**_statistics(self._history), "by_tool": by_tool}
+        """Return the number of calls and their mean time in seconds, for all calls in the history and each tool."""
+        history = self.history()
+        names = sorted({run.tool_name for run in history})
+        by_tool = {name: _statistics([run for run in history if run.tool_name == name]) for name in names}
+        return {**_statistics(history), "by_tool": by_tool}
 
     async def _run(self, tool: Tool, bound: inspect.BoundArguments) -> ToolContent:
         def finish(value: object) -> ToolContent:
@@ -226,3 +231,53 @@ def _statistics(runs: Collection[ToolExecutionResult]) -> dict[str, Any]:
     succeeded = sum(run.success for run in runs)
     mean = sum(run.execution_time for run in runs) / len(runs) if runs else 0.0
     return {"total": len(runs), "succeeded": succeeded, "failed": len(runs) - succeeded, "mean_seconds": round(mean, 6)}
+
+
+async def import_in_thread(work: Callable[[], T], slots: asyncio.Semaphore, seconds: float) -> T:
+    """Run ``work``, which imports user code, in a thread. Raises ``ToolRaised`` if ``work`` fails or times out."""
+    try:
+        with anyio.fail_after(seconds):
+            return await run_in_thread(work, slots)
+    except TimeoutError:
+        raise ToolRaised(f"the import took longer than {seconds:g} seconds") from None
+
+
+class ToolSource(Protocol):
+    """Source of tools that are not in the tools directory."""
+
+    async def add_tools(self, catalogue: ToolCatalogue) -> ToolCatalogue: ...
+    async def reload(self) -> None: ...
+    async def wait_for(self, tool: str) -> None:
+        """Wait until the server of ``tool``, which is the source of a tool, has connected or failed to connect."""
+
+
+@dataclass(eq=False)
+class ToolRegistry:
+    """Registry of the tools of the tools directory and of an additional ``ToolSource``."""
+
+    discovery: ToolDiscoveryService
+    extra_source: ToolSource
+    import_seconds: float = IMPORT_SECONDS
+    _slots: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(1), init=False)
+    _failed: ToolCatalogue | None = field(default=None, init=False)  # has only the problem of a failed import
+
+    async def catalogue(self) -> ToolCatalogue:
+        """Return all tools. The first call discovers them."""
+        return await self.extra_source.add_tools(await self.directory_tools())
+
+    async def directory_tools(self) -> ToolCatalogue:
+        """Return the tools of the directory, without waiting for the additional source."""
+        return self.discovery.cached or self._failed or await self._import(self.discovery.discover)
+
+    async def reload(self) -> ToolCatalogue:
+        """Discover the tools again and return them."""
+        catalogue, _ = await asyncio.gather(self._import(self.discovery.reload_tools), self.extra_source.reload())
+        return await self.extra_source.add_tools(catalogue)
+
+    async def _import(self, work: Callable[[], ToolCatalogue]) -> ToolCatalogue:
+        try:
+            return await import_in_thread(work, self._slots, self.import_seconds)
+        except ToolRaised as error:
+            self._slots = asyncio.Semaphore(1)  # an import that hangs never releases its slot
+            self._failed = ToolCatalogue(problems=(Problem("__init__.py", str(error)),))
+            return self._failed

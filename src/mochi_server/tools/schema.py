@@ -1,8 +1,6 @@
 """Tool schemas, generated from signatures and docstrings (Google, NumPy or reST style) of Python functions."""
 
 import inspect
-import types
-import typing
 from collections.abc import Awaitable, Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
@@ -18,6 +16,8 @@ from mochi_server.constants import MAX_ARGUMENT_LEVELS, MAX_ARGUMENT_VALUES
 
 _KEYWORDS = ("type", "description", "enum", "required")
 """JSON schema keywords that Ollama supports, besides ``items``, ``properties`` and ``anyOf``."""
+_PYTHON_TYPES = {"string": "str", "integer": "int", "number": "float", "boolean": "bool"}
+_PYTHON_TYPES |= {"array": "list", "object": "dict", "null": "None"}
 _MAX_NODES = 5_000
 _MAX_DEPTH = 50
 TOO_DEEP = f"The arguments are nested deeper than {MAX_ARGUMENT_LEVELS} levels. Call the tool with flatter arguments."
@@ -77,14 +77,14 @@ def make_schema(function: Callable[..., Any], name: str) -> ToolSchema:
     adapter, schema = _adapter(signature, hints)
     descriptions = {name: node["description"] for name, node in schema["properties"].items() if "description" in node}
     descriptions |= {each.arg_name: each.description for each in docstring.params if each.description}
-    parts = (docstring.short_description, docstring.long_description)
+    parts, inlined = (docstring.short_description, docstring.long_description), inline_references(schema)
     return ToolSchema(
         name=name,
         description="\n\n".join(part.strip() for part in parts if part and part.strip()) or documentation.strip(),
-        parameters=supported_schema(inline_references(schema), descriptions),
+        parameters=supported_schema(inlined, descriptions),
         overview={
-            parameter: {"type": type_name(hints[parameter]), "description": _one_line(descriptions.get(parameter, ""))}
-            for parameter in signature.parameters
+            name: {"type": python_type(node), "description": _one_line(descriptions.get(name, ""))}
+            for name, node in inlined["properties"].items()
         },
         bind=partial(_bind, signature, adapter),
         returns=_one_line((docstring.returns.description if docstring.returns else None) or ""),
@@ -105,21 +105,18 @@ async def _bind(
     return bound
 
 
-def type_name(annotation: object) -> str:
-    """Return a type in Python notation, such as ``float``, ``list[str]`` or ``int | None``."""
-    if annotation is type(None):
-        return "None"
-    origin = typing.get_origin(annotation)
-    if origin is typing.Annotated:
-        return type_name(typing.get_args(annotation)[0])
-    if origin is typing.Literal:
-        return f"Literal[{', '.join(map(repr, typing.get_args(annotation)))}]"
-    if origin in (typing.Union, types.UnionType):
-        return " | ".join(map(type_name, typing.get_args(annotation)))
-    if origin is not None:
-        arguments = ", ".join("..." if a is ... else type_name(a) for a in typing.get_args(annotation))
-        return f"{type_name(origin)}[{arguments}]"
-    return getattr(annotation, "__name__", None) or str(annotation).replace("typing.", "")
+def python_type(node: Mapping[str, Any]) -> str:
+    """Return the Python notation of a JSON schema's type, such as ``list[str]``. An unknown type is ``Any``."""
+    if "enum" in node or "const" in node:
+        return f"Literal[{', '.join(map(repr, node.get('enum', [node.get('const')])))}]"
+    if choices := node.get("anyOf") or node.get("oneOf"):
+        return " | ".join(dict.fromkeys(map(python_type, choices)))
+    kind = node.get("type")
+    if isinstance(kind, list):
+        return " | ".join(_PYTHON_TYPES.get(str(each), "Any") for each in kind) or "Any"
+    if kind == "array" and node.get("items"):
+        return f"list[{python_type(node['items'])}]"
+    return _PYTHON_TYPES.get(str(kind), "Any")
 
 
 def _faults(documentation: str, signature: inspect.Signature, hints: Mapping[str, Any]) -> Iterator[str]:
@@ -180,7 +177,6 @@ def inline_references(schema: dict[str, Any]) -> dict[str, Any]:
 
 
 def _resolve(schema: Any, pointer: str) -> dict[str, Any]:
-    """Return the part of ``schema`` at ``pointer``, such as ``#/$defs/City``. Return ``{}`` if no such part exists."""
     for part in pointer.split("/")[1:]:
         key = unquote(part).replace("~1", "/").replace("~0", "~")
         schema = schema.get(key) if isinstance(schema, dict) else None

@@ -28,6 +28,7 @@ class CallProgress:
     decided_by: DecidedBy = "policy"
     running: "ToolInvocation | None" = None  # the running call, with any arguments that the user edited
     partial_output: str = ""  # if the turn ends during the call, the result begins with this text
+    agent_result: Any = None  # `TurnResult` of the agent that the call runs, or None
 
 
 @dataclass(frozen=True, slots=True)
@@ -252,7 +253,6 @@ class FunctionToolbox:
         return self.tools.get(name)
 
     async def _bind(self, call: ToolInvocation, tool: Tool | None) -> BoundCall | ToolOutcome:
-        """Validate the arguments of a call. Return the outcome of the call if it cannot run."""
         if tool is None:
             names = ", ".join(self.tools) or "none"
             return failed(call, f"There is no tool named {call.name!r}. Available tools: {names}.", ToolNotFound.code)

@@ -41,7 +41,6 @@ def server_url(host: str, port: int) -> str:
 
 @cache
 def _host_name() -> str:
-    """Return the host name of this machine, or 127.0.0.1 if the name cannot be resolved."""
     name = socket.gethostname()
     try:
         socket.getaddrinfo(name, None)

@@ -20,8 +20,7 @@ OPEN_SAFELY = sum(getattr(os, name, 0) for name in ("O_NOFOLLOW", "O_NONBLOCK", 
 """Flags for ``os.open`` that reject symlinks, do not block on FIFOs and do not translate line endings."""
 
 _SYNC_UNSUPPORTED = {errno.EINVAL, errno.ENOTSUP, errno.EBADF}
-_locked_descriptors: set[int] = set()
-"""File descriptors of locked files. A forked child must close them."""
+_locked_descriptors: set[int] = set()  # file descriptors of locked files. A forked child must close them
 
 
 def sync_directory(path: Path) -> None:

@@ -1,14 +1,28 @@
-"""Shielded, cancelled and eagerly started coroutines."""
+"""Coroutines: shielded, cancelled, eagerly started, and run by synchronous clients on a background event loop."""
 
 import asyncio
-from collections.abc import Awaitable, Coroutine, Generator, Sequence
+import threading
+import weakref
+from collections.abc import Awaitable, Callable, Coroutine, Generator, Sequence
+from concurrent.futures import wait
 from contextlib import suppress
-from typing import Any, TypeVar
+from functools import cache, wraps
+from typing import Any, Concatenate, Generic, Protocol, TypeVar
 
 import anyio
+from typing_extensions import ParamSpec, Self
 
 _CANCEL_AGAIN_SECONDS = 0.5
+_CLOSE_SECONDS = 1
+
+
+class _Closable(Protocol):
+    async def aclose(self) -> None: ...
+
+
 _Result = TypeVar("_Result")
+_Client = TypeVar("_Client", bound=_Closable)
+_Arguments = ParamSpec("_Arguments")
 
 
 async def run_shielded(work: Awaitable[_Result]) -> _Result:
@@ -67,3 +81,54 @@ class EagerCall:
                 raise
             self.is_done = True
             yield from self._coroutine.__await__()
+
+
+class BlockingClient(Generic[_Client]):
+    """Base class of synchronous clients. Use it as a context manager, or call ``close``."""
+
+    def __init__(self, client: _Client) -> None:
+        self._client = client
+        self._loop = _event_loop()
+        self._finalizer = weakref.finalize(self, _close, client, self._loop)
+
+    def close(self) -> None:
+        self._finalizer()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+def blocking(
+    method: Callable[Concatenate[_Client, _Arguments], Coroutine[Any, Any, _Result]],
+) -> Callable[Concatenate[BlockingClient[_Client], _Arguments], _Result]:
+    """Return a synchronous method that waits for the result of an asynchronous method."""
+
+    @wraps(method)
+    def call(self: BlockingClient[_Client], /, *args: _Arguments.args, **kwargs: _Arguments.kwargs) -> _Result:
+        return run(method(self._client, *args, **kwargs), self._loop)
+
+    return call
+
+
+def run(work: Coroutine[Any, Any, _Result], loop: asyncio.AbstractEventLoop) -> _Result:
+    """Run a coroutine on the event loop of another thread and return its result."""
+    future = asyncio.run_coroutine_threadsafe(work, loop)
+    try:
+        return future.result()
+    finally:
+        future.cancel()  # cancels the work after a KeyboardInterrupt
+
+
+@cache
+def _event_loop() -> asyncio.AbstractEventLoop:
+    loop = asyncio.new_event_loop()
+    threading.Thread(target=loop.run_forever, name="clients", daemon=True).start()
+    return loop
+
+
+def _close(client: _Closable, loop: asyncio.AbstractEventLoop) -> None:
+    closed = asyncio.run_coroutine_threadsafe(client.aclose(), loop)
+    wait([closed], _CLOSE_SECONDS)  # with a timeout, because a finalizer in the loop's own thread would block forever

@@ -1,12 +1,19 @@
-"""Texts for users: masked secrets, corrections of misspelt names, and lists of names."""
+"""Texts for users: masked secrets, corrections of misspelt names, lists of names, and commands for missing extras."""
 
+import json
 import re
+import shlex
+import sys
 from collections.abc import Collection, Iterable
 from difflib import get_close_matches
+from importlib.metadata import PackageNotFoundError, distribution
 from typing import Any
+from urllib.parse import urlsplit
+from urllib.request import url2pathname
 
 MASK = "***"
 MAX_LISTED = 10
+_PACKAGE = "mochi-server"
 
 
 class SecretMasker:
@@ -36,3 +43,27 @@ def join_names(names: Collection[str]) -> str:
     first = [*names] if len(names) == MAX_LISTED + 1 else [*names][:MAX_LISTED]
     more = len(names) - len(first)
     return ", ".join(first) + (f" and {more} more" if more else "")
+
+
+def install_command(extra: str) -> str:
+    """Return the command that adds an extra to this installation. It names the source from which it was installed.
+
+    Source: https://packaging.python.org/en/latest/specifications/direct-url/
+    """
+    python, target, options = shlex.quote(sys.executable), f"{_PACKAGE}[{extra}]", ""
+    installer = f"{python} -m pip install"
+    try:
+        package = distribution(_PACKAGE)
+        origin = json.loads(package.read_text("direct_url.json") or "{}")
+    except (PackageNotFoundError, ValueError):
+        return f"{installer} {shlex.quote(target)}"
+    if (package.read_text("INSTALLER") or "").strip() == "uv":
+        installer = f"uv pip install --python {python}"
+    if origin.get("dir_info", {}).get("editable"):
+        options, target = "-e ", f"{url2pathname(urlsplit(origin['url']).path)}[{extra}]"
+    elif "vcs_info" in origin:
+        info = origin["vcs_info"]
+        target += f" @ {info['vcs']}+{origin['url']}@{info.get('requested_revision') or info['commit_id']}"
+    elif "url" in origin:
+        target += f" @ {origin['url']}"
+    return f"{installer} {options}{shlex.quote(target)}"

@@ -55,7 +55,7 @@ because new events may be added.
 **Errors** have the envelope `{"error": {"code", "message", "details"}}`, except under `/v1`.
 """
 _NAMES = {"openai": "OpenAI", "ai sdk": "AI SDK", "ag ui": "AG-UI"}
-_SECURITY = {"type": "http", "scheme": "bearer", "description": "API key. It is required if `MOCHI_API_KEYS` is set."}
+_SECURITY = {"type": "http", "scheme": "bearer", "description": "API key. It is required if the server has keys."}
 
 
 def add_docs(app: FastAPI) -> None:

@@ -1,10 +1,9 @@
 """ASGI middleware: checks of sizes, headers, origin and API key, and the handling of HEAD requests."""
 
-import hmac
 import logging
 import re
 from collections.abc import Awaitable, Callable, Collection, Sequence
-from hashlib import sha256
+from dataclasses import replace
 from ipaddress import IPv4Address, IPv6Address, ip_address
 from urllib.parse import urlsplit
 
@@ -12,8 +11,11 @@ import anyio
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from mochi_server import errors
+from mochi_server.constants import API_PREFIX
 from mochi_server.errors import MochiError
+from mochi_server.sessions.caller import CALLER, UNRESTRICTED, Caller
 from mochi_server.util.net import is_loopback
+from mochi_server.web.keys import KeyRing
 from mochi_server.web.requests import ERROR, header, route_path, send_error
 
 MAX_HEADER_BYTES = 64 * 1024
@@ -21,6 +23,14 @@ WRONG_ENCODING = "`Transfer-Encoding` must be `chunked`, in HTTP/1.1. Otherwise 
 LOCAL_ORIGINS = r"https?://(localhost|[\w.-]+\.localhost|127\.\d+\.\d+\.\d+|\[::1\])(:\d+)?"
 """Regular expression for origins on the local machine, such as ``http://localhost:3000``."""
 
+USER_HEADER = b"x-mochi-user"
+"""Header in which a backend with a key of the scope `all` names its user."""
+_UNNAMED = "settings"  # in place of a key ID
+_USER = re.compile("[!-~]{1,128}")
+_SHARED = re.compile(
+    rf"(GET|HEAD) (|{API_PREFIX})/metrics/?|POST {API_PREFIX}/\w+/reload/?|(?!GET|HEAD).* {API_PREFIX}/system-prompts.*"
+)
+"""Methods and paths of the routes that show or change what all users share."""
 _SINGLE_HEADERS = (b"host", b"origin", b"authorization", b"content-type", b"content-length", b"transfer-encoding")
 
 _MAX_LOGGED_ORIGINS = 100
@@ -108,7 +118,7 @@ def answer_head(app: ASGIApp) -> ASGIApp:
 def head_check(scope: Scope) -> MochiError | None:
     """Return an error if the request head is too large, invalid, or ambiguous for a proxy in front of the server."""
     size = len(scope.get("raw_path") or b"") + len(scope.get("query_string") or b"")
-    names = [name for name, _ in scope["headers"] if name in _SINGLE_HEADERS]
+    names = [name for name, _ in scope["headers"] if name in (*_SINGLE_HEADERS, USER_HEADER)]
     encoding = header(scope, b"transfer-encoding").strip().lower()
     problem = None
     if size + sum(len(name) + len(value) for name, value in scope["headers"]) > MAX_HEADER_BYTES:
@@ -184,26 +194,47 @@ def origin_check(allowed_origins: Sequence[str]) -> Check:
     return check
 
 
-def key_check(keys: Sequence[str], *, insecure: bool, exempt: Collection[str] = ()) -> Check:
-    """Return a check that requires an API key, except for GET and HEAD requests to the paths in ``exempt``.
+def user_check(scope: Scope) -> MochiError | None:
+    """Return an error for a CORS preflight request of the header X-Mochi-User, which web pages must not send."""
+    names = header(scope, b"access-control-request-headers").lower()
+    return errors.Forbidden("Web pages must not send X-Mochi-User.") if USER_HEADER.decode() in names else None
+
+
+def key_check(keys: KeyRing, *, insecure: bool, exempt: Collection[str] = ()) -> Check:
+    """Return a check that sets the caller and requires an API key, except for GET and HEAD to the paths in ``exempt``.
 
     If ``keys`` is empty, the check admits requests to a loopback address, or all requests if ``insecure`` is true.
     """
-    digests = [sha256(key.encode()).digest() for key in keys]
 
     def check(scope: Scope) -> MochiError | None:
         if route_path(scope) in exempt and scope["method"] in ("GET", "HEAD"):
             return None
-        if not digests:
+        if keys.is_empty:
             address = _local_address(scope)
-            is_open = insecure or address is None or address.is_loopback
-            return None if is_open else errors.Unauthorized(keys_exist=False)
-        sent = _sent_keys(scope)
-        # All digests are compared, so that the response time reveals neither a key's length nor which key matched.
-        matches = [hmac.compare_digest(sha256(key).digest(), known) for key in sent for known in digests]
-        return None if any(matches) else errors.Unauthorized(key_sent=bool(sent))
+            if not (insecure or address is None or address.is_loopback):
+                return errors.Unauthorized(keys_exist=False)
+            return _set_caller(scope, UNRESTRICTED, may_name_user=False)
+        caller = keys.find(sent := _sent_keys(scope))
+        if caller is None:
+            return errors.Unauthorized(key_sent=bool(sent))
+        return _set_caller(scope, caller, may_name_user=caller.sees_all)
 
     return check
+
+
+def _set_caller(scope: Scope, caller: Caller, *, may_name_user: bool) -> MochiError | None:
+    """Set the caller of the request, which has sent the key of ``caller``. Return an error if it may not send this."""
+    if any(name == USER_HEADER for name, _ in scope["headers"]):
+        if not may_name_user:
+            return errors.Forbidden("X-Mochi-User is for backends. It requires an API key of the scope `all`.")
+        if not _USER.fullmatch(user := header(scope, USER_HEADER)):
+            return errors.MalformedRequest("X-Mochi-User must have 1 to 128 visible ASCII characters.")
+        # Keys without a name share their users.
+        caller = replace(caller, owner=f"{caller.owner or _UNNAMED}/{user}", sees_all=False)
+    if not caller.sees_all and _SHARED.fullmatch(f"{scope['method']} {route_path(scope)}"):
+        return errors.Forbidden("This route concerns all users. It requires an API key of the scope `all`.")
+    CALLER.set(caller)
+    return None
 
 
 def _sent_keys(scope: Scope) -> list[bytes]:

@@ -10,6 +10,7 @@ from typing import Any
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from mochi_server.errors import ShuttingDown
+from mochi_server.sessions.caller import CALLER, UNRESTRICTED
 from mochi_server.telemetry.logging import FIELDS, REQUEST_ID
 from mochi_server.util.clock import new_id
 from mochi_server.web.requests import ERROR, header, protocol_of, send_error
@@ -38,6 +39,7 @@ class RequestLogMiddleware:
         request_id = supplied if _VALID_ID.fullmatch(supplied) else new_id(32)
         # The ID is never reset, so that log lines after a failure of the app also contain it.
         REQUEST_ID.set(request_id)
+        caller = CALLER.set(UNRESTRICTED)  # until a middleware has checked the API key
         names = [_HEADER_BYTES]
         if (protocol := protocol_of(scope)) and protocol.request_id_header:
             names.append(protocol.request_id_header.encode())
@@ -76,11 +78,13 @@ class RequestLogMiddleware:
                 client=scope["client"][0] if scope.get("client") else None,
                 ended="client_left" if status == 499 else ended,
                 error=scope.get(ERROR),
+                key=CALLER.get().key or None,
             )
+            CALLER.reset(caller)
 
 
 def report(**fields: Any) -> None:
-    """Log one line for an ended request: its method, path, status, duration_ms, client, ended and error."""
+    """Log one line for an ended request: its method, path, status, duration_ms, client, ended, error and key."""
     duration = f"{fields['duration_ms']} ms"
     words = (*(fields[name] or "-" for name in ("method", "path", "status")), duration, fields["client"] or "-")
     text = " ".join(str(word) for word in (*words, fields["error"], fields["ended"]) if word)

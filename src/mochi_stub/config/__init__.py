@@ -19,7 +19,7 @@ from mochi_stub.models import MIN_CONTEXT, Model, TemplateStyle
 from mochi_stub.prompt import Prompt, ToolCall
 from mochi_stub.recording import api_of, recorded, recordings_below
 from mochi_stub.replies.built_in import default_reply, demo_reply, ui_task_reply
-from mochi_stub.reply import Failure, Finish, Part, Reasoning, Reply, Text, Usage, joined
+from mochi_stub.reply import Durations, Failure, Finish, Pace, Part, Pause, Reasoning, Reply, Text, Usage, joined
 from mochi_stub.yaml_file import ConfigError, Document, Entry, Headers, Scalar, WatchedFile, parse, plain, wrong_key
 
 logger = logging.getLogger("mochi_stub")
@@ -170,6 +170,7 @@ class GeneratedResponse(StreamedResponse):
     usage: dict[Literal["input", "output", "reasoning", "cache_read", "cache_creation"], Count | None] = Field(
         default_factory=dict
     )
+    durations: dict[Literal["total", "load", "prompt_eval", "eval"], Seconds] = Field(default_factory=dict)
     finish: Finish = "stop"
     think_tags: bool = False
 
@@ -182,7 +183,16 @@ class GeneratedResponse(StreamedResponse):
             parts = [tagged, *(part for part in parts if not isinstance(part, (Reasoning, Text)))]
         elif self.reasoning:
             parts = [Reasoning(self.reasoning), *(part for part in parts if not isinstance(part, Reasoning))]
-        return Reply(parts, self.finish, Usage(**self.usage))
+        reply = Reply(parts, self.finish, Usage(**self.usage))
+        return self._timed(reply) if self.durations else reply
+
+    def _timed(self, reply: Reply) -> Reply:
+        """Return a reply that reports the durations and takes as long: first a pause, then the time of its texts."""
+        seconds, length = self.durations, len(reply.text) + len(reply.reasoning)
+        pause = Pause(seconds.get("load", 0) + seconds.get("prompt_eval", 0))
+        pace = Pace(characters_per_second=length / seconds["eval"]) if length and seconds.get("eval") else None
+        durations = Durations(**{name: round(value * 1e9) for name, value in seconds.items()})
+        return replace(reply, parts=[pause, *reply.parts], durations=durations, pace=pace)
 
     def _content(self, prompt: Prompt) -> Reply:
         if self.type == "demo":
@@ -226,6 +236,13 @@ class ConfigFile(Entry):
     recordings: Annotated[Path, BeforeValidator(_folder)] | None = None
 
 
+class TurnEntry(Entry):
+    """Turn of a recorded conversation. The replies follow each other when the client sends results of tool calls."""
+
+    user: str
+    replies: tuple[Any, ...]
+
+
 @dataclass
 class Script:
     """Configuration entries of one model: responses by trigger, a default response, and the fields of `_model`."""
@@ -234,6 +251,7 @@ class Script:
     document: Document
     triggers: dict[str, Response] = field(default_factory=dict)
     default: Response | None = None
+    turns: list[tuple[str, list[Response]]] = field(default_factory=list)
     parent: str = ""
     parent_path: tuple[str | int, ...] = ()
     properties: dict[str, Any] = field(default_factory=dict)
@@ -331,7 +349,6 @@ def _watched(path: Path) -> WatchedFile[Config]:
 
 
 def _read(path: Path, data: bytes) -> tuple[Config, list[ConfigError]]:
-    """Return the valid entries as a configuration, and the errors of the others. Raises ConfigError for bad YAML."""
     problems: list[ConfigError] = []
     document = parse(data, str(path))
     top: dict[str, Any] = {}
@@ -391,6 +408,11 @@ def _add_entry(script: Script, trigger: str, value: Any, path: tuple[str | int, 
     elif trigger == "_model":
         entry = document.validate(ModelEntry, value, *path)
         script.properties = {name: given for name, given in entry if given is not None}
+    elif trigger == "_turns":
+        for index, turn in enumerate(document.validate(list[TurnEntry], value, *path)):
+            place = (*path, index, "replies")
+            replies = [_response(reply, document, (*place, number)) for number, reply in enumerate(turn.replies)]
+            script.turns.append((turn.user, replies))
     elif trigger == "_default":
         script.default = _response(value, document, path)
     else:

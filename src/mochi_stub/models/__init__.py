@@ -22,21 +22,16 @@ LOAD_OPTIONS: Mapping[str, Any] = {  # default values; a request with another va
     "draft_num_predict": 4,
 }
 PLAIN_TEMPLATE = "{{ .Prompt }}"  # Ollama's default for a Modelfile without TEMPLATE
-_GO_TEMPLATES = {  # clients such as LiteLLM search the template for these names
+_TEMPLATES = {  # clients such as LiteLLM search the template for these names
     "tools": "{{ if .Tools }}{{ json .Tools }}{{ end }}",
     "thinking": "{{ if .Thinking }}<think>{{ .Thinking }}</think>{{ end }}",
     "insert": "{{ if .Suffix }}<prefix>{{ .Prompt }}<suffix>{{ .Suffix }}<middle>{{ end }}",
-}
-_JINJA_TEMPLATES = {
-    "tools": "{% if tools %}{{ tools | tojson }}{% endif %}",
-    "thinking": "{% if enable_thinking %}<think>{% endif %}",
-    "completion": "{% for m in messages %}{{ m.role }}: {{ m.content }}\n{% endfor %}",
 }
 
 
 @dataclass(frozen=True)
 class Remote:
-    """Name and host of the remote model behind a cloud model."""
+    """Name and host of the remote model behind a cloud model, which `/api/tags` shows."""
 
     model: str
     host: str = "https://ollama.com:443"
@@ -58,8 +53,8 @@ class Model:
         quantization: Quantization level in `/api/show`.
         size: Size in bytes.
         modified_at: Time of the last change, for example `2026-01-15T09:00:00Z`.
-        template_style: How Ollama handles the tool calls and the thinking of the model. With `template` and `builtin`,
-            a stream has a separate line for each tool call. With `native`, the last line contains all tool calls.
+        template_style: How Ollama handles the tool calls of the model. With `template` and `builtin`, a stream has a
+            separate line for each tool call. With `native`, the last line contains all tool calls.
         chars_per_token: Number of characters per token.
         parameters: Parameters of the Modelfile.
         system: System prompt of the Modelfile.
@@ -120,15 +115,17 @@ class Model:
 
     @cached_property
     def modelfile_template(self) -> str:
-        """Template of the Modelfile. If `template` is empty, the default depends on the style and the capabilities."""
-        generated = "" if self.template_style == "native" else _joined(_GO_TEMPLATES, self.capabilities)
-        return self.template or f"{generated}{PLAIN_TEMPLATE}"
+        """Template of the Modelfile."""
+        return self.template or (PLAIN_TEMPLATE if self.template_style == "native" else self._generated_template)
 
     @cached_property
     def rendered_template(self) -> str:
         """Template with which Ollama renders prompts."""
-        generated = _joined(_JINJA_TEMPLATES, self.capabilities) if self.template_style == "native" else ""
-        return self.chat_template or generated or self.modelfile_template
+        return self.chat_template or self.template or self._generated_template
+
+    @property
+    def _generated_template(self) -> str:
+        return "".join([text for name, text in _TEMPLATES.items() if name in self.capabilities]) + PLAIN_TEMPLATE
 
     @cached_property
     def model_info(self) -> Mapping[str, Any]:
@@ -150,10 +147,6 @@ class Model:
 
 def sha256(data: bytes) -> str:
     return hashlib.sha256(data).hexdigest()
-
-
-def _joined(templates: Mapping[str, str], capabilities: Sequence[str]) -> str:
-    return "".join(template for capability, template in templates.items() if capability in capabilities)
 
 
 def _count(parameter_size: str) -> int:

@@ -6,42 +6,29 @@ Gemini and Anthropic. All other clients get OpenAI's responses."""
 from __future__ import annotations
 
 import math
-import re
 from collections.abc import Mapping
-from html import escape
 from itertools import product
 from typing import TypeAlias
 
-import orjson
-
 from mochi_stub.handlers import ANY, Handler, Result, Routes, Stub
 from mochi_stub.http import Headers, HttpResponse, Request
-from mochi_stub.journal import Exchange
 from mochi_stub.providers.anthropic import API as ANTHROPIC
 from mochi_stub.providers.gemini import API as GEMINI
 from mochi_stub.providers.ollama import ROUTES as OLLAMA_ROUTES
-from mochi_stub.providers.ollama.response_encoding import error_response
+from mochi_stub.providers.ollama.models import error_response
 from mochi_stub.providers.openai import API as OPENAI
-from mochi_stub.providers.provider_pipeline import JSON, Api, always
+from mochi_stub.providers.provider_pipeline import JSON, Api, always, json_response
 from mochi_stub.reply import HttpError
 
-HTML = b"text/html; charset=utf-8"
 Match: TypeAlias = "tuple[Api, Mapping[str, Handler]]"
 
 
 def requests(stub: Stub, _request: Request) -> Result:
     """Handle `GET /stub/requests`: return the journal, newest request last."""
-    rows = b",".join(_row(exchange) for exchange in stub.journal.exchanges())
-    return HttpResponse(200, b'{"requests":[' + rows + b"]}", JSON)
-
-
-def _row(exchange: Exchange) -> bytes:
-    row = {**vars(exchange), "duration_ms": round(exchange.duration * 1000, 3)}
-    del row["duration"]
-    try:
-        return orjson.dumps(row)
-    except orjson.JSONEncodeError:  # the body is nested too deeply for orjson
-        return orjson.dumps({**row, "body": None})
+    rows = [{**vars(each), "duration_ms": round(each.duration * 1000, 3)} for each in stub.journal.exchanges()]
+    for row in rows:
+        del row["duration"]
+    return json_response({"requests": rows})
 
 
 def clear(stub: Stub, _request: Request) -> Result:
@@ -65,7 +52,7 @@ def state(stub: Stub, _request: Request) -> Result:
     ]
     names = ("loads", "reloads", "truncations", "queued", "waiting")
     counters = {name: getattr(stub.scheduler, name) for name in names}
-    return HttpResponse(200, orjson.dumps({"models": models, **counters, "in_flight": stub.journal.running}), JSON)
+    return json_response({"models": models, **counters, "in_flight": stub.journal.running})
 
 
 def refusal(stub: Stub, request: Request, error: HttpError) -> HttpResponse:
@@ -82,22 +69,10 @@ def response_headers(stub: Stub, request: Request) -> Headers:
 
 
 def route(stub: Stub, request: Request) -> Result:
-    """Return the result of the matching handler, or else a redirect, a 405 or a 404. Raises HttpError."""
-    path, method = request.path, request.method
-    if "//" in path:
-        return _redirect(re.sub("/+", "/", path), request)
-    if path.endswith("/") and path not in ROUTES and any(method in match[1] for match in ROUTES.get(path[:-1], ())):
-        return _redirect(path[:-1], request)
+    """Return the result of the matching handler, or else a 405 or a 404. Raises HttpError."""
     api, handlers = _match(request)
-    handler = handlers.get(method) or handlers.get(ANY) or api.wrong_method
+    handler = handlers.get(request.method) or handlers.get(ANY) or api.wrong_method
     return handler(stub, request)
-
-
-def allowed_methods(request: Request) -> Headers:
-    """Return the header `Allow` for a path of Ollama or of the stub, or no header for other paths."""
-    api, handlers = _match(request)
-    is_listed = api.wrong_method is _wrong_method and ANY not in handlers
-    return ((b"allow", ", ".join(handlers).encode()),) if is_listed else ()
 
 
 def _match(request: Request) -> Match:
@@ -118,15 +93,8 @@ def _match(request: Request) -> Match:
 
 
 def _wrong_method(_stub: Stub, request: Request) -> Result:
-    return HttpResponse(405, b"405 method not allowed", b"text/plain", allowed_methods(request))
-
-
-def _redirect(path: str, request: Request) -> HttpResponse:
-    target = path + (f"?{request.query_string.decode()}" if request.query_string else "")
-    location = ((b"location", target.encode()),)
-    if request.method != "GET":
-        return HttpResponse(307, b"", HTML if request.method == "HEAD" else b"", location)
-    return HttpResponse(301, f'<a href="{escape(target)}">Moved Permanently</a>.\n\n'.encode(), HTML, location)
+    allow = ", ".join(_match(request)[1]).encode()
+    return HttpResponse(405, b"405 method not allowed", b"text/plain", ((b"allow", allow),))
 
 
 _HEALTH = always(HttpResponse(200, b'{"status":"ok"}', JSON))

@@ -11,7 +11,7 @@ from mochi_stub.json_encoding import event
 from mochi_stub.models import Model
 from mochi_stub.prompt import Message, Prompt, ToolCall, prompt_tokens
 from mochi_stub.providers import provider_pipeline as pipeline
-from mochi_stub.providers.body_validation import checked, integer, read_query, schema, string_or, tagged
+from mochi_stub.providers.body_validation import checked, integer, schema, string_or, tagged
 from mochi_stub.replies import SeededIds
 from mochi_stub.replies.chunks import Piece
 from mochi_stub.reply import Failure, HttpError, Reasoning
@@ -45,7 +45,6 @@ _COUNT_FIELDS = {
     "thinking": tagged("type", _THINKING),
 }
 COUNT = schema(_COUNT_FIELDS)
-PAGE = schema({"limit": integer(1, 1000), "after_id": object, "before_id": object})
 MESSAGES = schema(
     {
         "max_tokens!": integer(1),
@@ -94,7 +93,6 @@ def to_prompt(body: Mapping[str, Any], model: Model) -> Prompt:
 
 
 def _messages(role: str, content: str | list[Mapping[str, Any]]) -> list[Message]:
-    """Convert one message to prompt messages. Each tool result becomes a separate message."""
     if isinstance(content, str):
         return [Message(role, content)]
     blocks = {kind: [block for block in content if block["type"] == kind] for kind in _BLOCKS}
@@ -120,7 +118,6 @@ def _joined_text(content: str | Iterable[Mapping[str, Any]]) -> str:
     return "\n".join(block["text"] for block in content if block["type"] == "text")
 
 
-PAGE_SIZE = 20
 _STOP_REASONS = {"length": "max_tokens", "content_filter": "refusal"}
 _TYPES = {
     401: "authentication_error",
@@ -147,17 +144,10 @@ def count_tokens(stub: Stub, request: Request, body: dict[str, Any]) -> Result:
 
 
 def models(stub: Stub, request: Request) -> Result:
-    """Handle `GET /v1/models` for Anthropic's clients: return the page after `after_id` or before `before_id`."""
-    query = read_query(request, PAGE)
-    step = -1 if "before_id" in query else 1
-    models, start = pipeline.list_models(stub)[::step], 0
-    if cursor := str(query.get("before_id", query.get("after_id", ""))):
-        unknown = HttpError(400, f"there is no model {cursor}")
-        start = models.index(pipeline.find_declared(models, cursor, unknown)) + 1
-    end = start + query.get("limit", PAGE_SIZE)
-    listed = [_model_object(model) for model in models[start:end][::step]]
+    """Handle `GET /v1/models` for Anthropic's clients: return all models in one page."""
+    listed = list(map(_model_object, pipeline.list_models(stub)))
     ends = {"first_id": listed[0]["id"] if listed else None, "last_id": listed[-1]["id"] if listed else None}
-    return json_response({"data": listed, "has_more": end < len(models), **ends}, stub.seeded_ids(request.body))
+    return json_response({"data": listed, "has_more": False, **ends}, stub.seeded_ids(request.body))
 
 
 def model(stub: Stub, request: Request) -> Result:
@@ -266,7 +256,6 @@ class MessageEvents(pipeline.EventEncoder):
         return _event("content_block_delta", index=self.index, delta=delta)
 
     def _close(self) -> str:
-        """Return the events that end the current block, if a block is open. A thinking block gets a signature."""
         if self.open is None:
             return ""
         signature = {"type": "signature_delta", "signature": self._signature(self.index)}

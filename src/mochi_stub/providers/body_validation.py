@@ -57,14 +57,6 @@ def checked(check: Check, handler: Callable[[Stub, Request, dict[str, Any]], Res
     return lambda stub, request: handler(stub, request, read(request.body, check))
 
 
-def read_query(request: Request, check: Check) -> dict[str, Any]:
-    """Return the checked parameters of the query that are not empty. The texts of integers become numbers."""
-    integers = re.compile(r"-?[0-9]{1,18}")
-    fields = {name: int(text) if integers.fullmatch(text) else text for name, text in request.query.items() if text}
-    query: dict[str, Any] = check(fields, ())
-    return query
-
-
 _KINDS = {"NoneType": "null", "bool": "boolean", "int": "integer", "float": "decimal", "str": "string", "list": "array"}
 
 

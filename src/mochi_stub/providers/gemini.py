@@ -14,7 +14,7 @@ from mochi_stub.models import Model
 from mochi_stub.models.scheduler import Lease
 from mochi_stub.prompt import Message, Prompt, ToolCall, prompt_tokens
 from mochi_stub.providers import provider_pipeline as pipeline
-from mochi_stub.providers.body_validation import Check, ValidationError, integer, read, read_query, schema
+from mochi_stub.providers.body_validation import Check, ValidationError, integer, read, schema
 from mochi_stub.replies import SeededIds, normalised
 from mochi_stub.replies.chunks import Piece
 from mochi_stub.reply import Failure, HttpError, Reasoning
@@ -51,7 +51,6 @@ _EMBED = {
 }
 EMBED = schema(_EMBED)
 BATCH = schema({"requests!": [_EMBED, ...]})
-PAGE = schema({"pageSize": integer(0), "pageToken": integer(0)})
 
 
 def to_prompt(body: Mapping[str, Any], name: str, model: Model, *, stream: bool) -> Prompt:
@@ -106,7 +105,6 @@ def json_schema(schema: Any) -> Any:
 
 
 def _messages(content: Mapping[str, Any]) -> list[Message]:
-    """Convert one `Content` object to messages. Each function result becomes a separate message."""
     results, rest = [], []
     for part in content.get("parts", ()):
         if result := part.get("functionResponse"):
@@ -134,7 +132,6 @@ def content_text(content: Mapping[str, Any]) -> str:
     return "\n".join(part["text"] for part in content.get("parts", ()) if "text" in part and not part.get("thought"))
 
 
-PAGE_SIZE, MAX_PAGE_SIZE = 50, 1000
 Body: TypeAlias = "dict[str, Any]"
 _UNKNOWN_PATH = pipeline.refuse(404, "The requested URL {path} was not found on this server.")
 _FINISH = {"stop": "STOP", "length": "MAX_TOKENS", "content_filter": "SAFETY"}
@@ -158,13 +155,9 @@ _STREAM = ":streamGenerateContent"
 _LIST_MODELS = "Call ListModels to see the list of available models and their supported methods."
 
 
-def models(stub: Stub, request: Request) -> Result:
-    """Handle `GET models`: return one page of the models. The token of a page is the number of models before it."""
-    query, models = read_query(request, PAGE), pipeline.list_models(stub)
-    start = query.get("pageToken", 0)
-    end = start + min(query.get("pageSize") or PAGE_SIZE, MAX_PAGE_SIZE)
-    next_page = {"nextPageToken": str(end)} if end < len(models) else {}
-    return json_response({"models": [_model_object(model) for model in models[start:end]], **next_page})
+def models(stub: Stub, _request: Request) -> Result:
+    """Handle `GET models`: return all models in one page."""
+    return json_response({"models": list(map(_model_object, pipeline.list_models(stub)))})
 
 
 def model(stub: Stub, request: Request) -> Result:
@@ -202,8 +195,6 @@ def _count(_stub: Stub, _request: Request, model: Model, name: str, body: Body) 
 
 
 def _embed(stub: Stub, _request: Request, model: Model, _name: str, body: Body) -> Result:
-    """Handle `POST models/{model}:embedContent` and `:batchEmbedContents`."""
-
     def build_response(_lease: Lease) -> HttpResponse:
         if "requests" in body:
             return json_response({"embeddings": [_vector(stub, model, item) for item in body["requests"]]})
@@ -229,7 +220,6 @@ _VERBS: dict[str, tuple[str, Check, Callable[[Stub, Request, Model, str, Body], 
 
 
 def _version_and_name(request: Request) -> tuple[str, str]:
-    """Return the API version, and the part of the path after `models/`."""
     before, _, name = request.path.partition("/models/")
     return before.removeprefix("/"), name
 

@@ -122,7 +122,6 @@ def fit_prompt(
 
 
 def _without_middle(messages: Iterable[Message], start: int, length: int) -> tuple[Message, ...]:
-    """Return the messages without the `length` characters that follow the first `start` characters."""
     kept = []
     for message in messages:
         before, rest = message.content[:start], message.content[start:]
@@ -170,7 +169,6 @@ def apply_stop_conditions(reply: Reply, options: Mapping[str, Any], chars_per_to
 
 
 def _first_characters(parts: Sequence[Part], length: int) -> list[Part]:
-    """Return the parts up to the first `length` characters of their texts."""
     kept: list[Part] = []
     for part in parts:
         if isinstance(part, (Reasoning, Text)):

@@ -39,8 +39,6 @@ def hash_sized(text: str) -> str:
     return lorem(5 + stable_hash(text) % 496)
 
 
-# each feature also adds a small value to these prefixes of the vector, so that a shortened vector remains useful
-PREFIX_LENGTH, SHORT_PREFIX_LENGTH = 64, 8
 NOISE = 1e-4  # a word or trigram adds 1
 
 
@@ -54,9 +52,6 @@ def embed(text: str, length: int) -> list[float]:
     for feature in words + [padded[at : at + 3] for at in range(len(padded) - 2)]:
         bits, index = divmod(zlib.crc32(feature.encode(errors="replace")), length)
         vector[index] += 1.0 if bits & 1 else -1.0
-        small = 0.2 + (bits >> 1 & 7) / 80  # different values, because equal ones would cancel out
-        vector[(bits >> 4) % min(PREFIX_LENGTH, length)] += small if bits & 2 else -small
-        vector[(bits >> 10) % min(SHORT_PREFIX_LENGTH, length)] += small if bits & 4 else -small
     return normalised(vector)
 
 

@@ -108,7 +108,6 @@ def _system(prompt: Prompt) -> list[str]:
 
 
 def _turns(prompt: Prompt) -> list[tuple[str, str]]:
-    """Return the (speaker, text) pairs of a quoted conversation, or of the messages before the latest user message."""
     for instruction in reversed([*_system(prompt), prompt.user_text]):
         quoted = [(speaker, text.strip()) for speaker, text in _TURN.findall(instruction) if text.strip()]
         if quoted:

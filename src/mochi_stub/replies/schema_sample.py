@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import lru_cache
-from itertools import chain, count, cycle, islice
+from itertools import count, cycle, islice
 from typing import Any, NamedTuple, TypeAlias, TypeGuard
 from urllib.parse import unquote
 
@@ -42,13 +42,13 @@ class _Item(NamedTuple):
 _Branches: TypeAlias = "list[list[_Item]]"
 
 
-def sample(pattern: str, pick: Pick, longer: int = 0) -> str | None:
+def sample(pattern: str, pick: Pick) -> str | None:
     """Return a text that contains a match of the pattern. Return None if the pattern is invalid or not supported.
 
-    `pick(n)` selects one of n alternatives. `longer` adds repetitions to the quantifiers outside of groups.
+    `pick(n)` selects one of n alternatives.
     """
     try:
-        text = _sample(_branches(_TOKEN.finditer(pattern)), pick, longer)
+        text = _sample(_branches(_TOKEN.finditer(pattern)), pick)
         return text if re.search(pattern, text) else None
     except (re.error, KeyError, ValueError, IndexError, RecursionError):
         return None
@@ -76,10 +76,10 @@ def _limits(token: re.Match[str]) -> tuple[int, int]:
     return least, int(token["most"] or _MAX_REPEATS) if token["comma"] else least
 
 
-def _sample(branches: _Branches, pick: Pick, longer: int = 0) -> str:
+def _sample(branches: _Branches, pick: Pick) -> str:
     text = ""
     for expression, least, most in branches[pick(len(branches))]:
-        times = least + longer + (pick(3) if most >= least + 2 else 0)
+        times = least + (pick(3) if most >= least + 2 else 0)
         for _ in range(min(times, most)):
             if isinstance(expression, str):
                 characters = _characters(expression)
@@ -99,7 +99,6 @@ def _characters(expression: str) -> str:
 MAX_VALUES = 10_000
 MAX_LENGTH = 1_000_000
 MAX_RECURSION = 1
-MAX_REPEATED, MAX_TRIED = 1_000, 20  # repetitions and attempts for a `pattern` with a `minLength`
 _UUID = "123e4567-e89b-{}2d3-a456-426614174000"
 FORMATS = {  # sample text for each string format of OpenAI, Ollama and Pydantic
     "date": "2026-01-15",
@@ -232,31 +231,20 @@ class _Sampler:
         least = min(_count(schema.get("minLength"), 0), MAX_LENGTH)
         most = _count(schema.get("maxLength"), MAX_LENGTH)
         pattern, form = schema.get("pattern"), schema.get("format")
-        text = self._patterned(pattern, path, least, most) if isinstance(pattern, str) else None
-        if text is not None:
-            return text
+        if isinstance(pattern, str):  # as in Ollama, without the limits of the length
+            calls = count()
+            if (text := sample(pattern, lambda below: self._pick(f"{path}~{next(calls)}", below))) is not None:
+                return text
         if isinstance(form, str) and form in FORMATS:
             return FORMATS[form]
         start, words = self._pick(path, len(WORDS)), max(2 + self._pick(f"{path}~", 4), least // 3)
         return " ".join(islice(cycle(WORDS), start, start + words)).ljust(least, "m")[:most]
-
-    def _patterned(self, pattern: str, path: str, least: int, most: int) -> str | None:
-        """Return a text with a match of the pattern, if possible of `least` to `most` characters, or None."""
-        calls, longest = count(), min(least, MAX_REPEATED)
-        usual = sample(pattern, lambda below: self._pick(f"{path}~{next(calls)}", below))
-        if usual is None:
-            return None
-        lengths = (0, *range(longest, max(0, longest - MAX_TRIED), -1))
-        texts = (sample(pattern, lambda _below: 0, length) or "" for length in lengths)
-        padded = usual if "$" in pattern else usual.ljust(least)  # any text can follow an open end
-        return next((text for text in chain([usual], texts, [padded]) if least <= len(text) <= most), usual)
 
     def _pick(self, path: str, below: int) -> int:
         return stable_hash(f"{self.seed}{path}") % below if below > 1 else 0
 
 
 def _type(schema: Mapping[str, Any]) -> str:
-    """Return the first declared type except "null", or the type that other keywords imply, or "string"."""
     declared = schema.get("type")
     if isinstance(declared, str):
         return declared
@@ -267,7 +255,6 @@ def _type(schema: Mapping[str, Any]) -> str:
 
 
 def _merged(first: Mapping[str, Any], second: Mapping[str, Any]) -> dict[str, Any]:
-    """Merge two schemas into one. Except for properties, the second schema has priority."""
     properties = {**_mapping(first.get("properties")), **_mapping(second.get("properties"))}
     required = [*_list(first.get("required")), *_list(second.get("required"))]
     own = {name: value for name, value in (("properties", properties), ("required", required)) if value}
@@ -291,7 +278,6 @@ def _number(schema: Mapping[str, Any], offset: int, *, whole: bool) -> int | flo
 
 
 def _least(minimum: Any, above: Any, sign: int, whole: bool) -> float:
-    """Return the lowest number that an inclusive and an exclusive limit allow. If `sign` is -1, negate both limits."""
     least: list[float] = [-math.inf]
     if _finite(minimum):
         least.append(math.ceil(minimum * sign) if whole else minimum * sign)

@@ -132,7 +132,6 @@ class _Arguments:
             yield name, found if name in properties and _permits(declared, found) else value
 
     def _assigned(self, name: str, declared: Mapping[str, Any]) -> Any:
-        """Return the value that the text gives as `name=value`, `name: value` or a value of `enum`, or `_MISSING`."""
         pattern = rf"\b{re.escape(name)}\b[\"']?\s*[=:]\s*(?:\"([^\"]*)\"|'([^']*)'|([^\s,;)}}]+))"
         if assigned := re.search(pattern, self.text):
             value = str(assigned[assigned.lastindex or 0])
@@ -142,7 +141,6 @@ class _Arguments:
         return next((item for item in options or () if isinstance(item, str) and _contains(self.text, item)), _MISSING)
 
     def _guessed(self, name: str, declared: Mapping[str, Any], sample: Any) -> Any:
-        """Return the part of the text that is likely the argument `name`, or `_MISSING` if there is none."""
         if "enum" in declared or "const" in declared or isinstance(sample, bool):
             return _MISSING
         if isinstance(sample, (int, float)):
@@ -203,7 +201,6 @@ def _permits(schema: Mapping[str, Any], value: Any) -> bool:
 
 
 def _converted(value: str, declared: Mapping[str, Any]) -> Any:
-    """Return the value in the declared type, or `_MISSING` if the value does not have this type."""
     kind = declared.get("type")
     if kind in ("integer", "number", "boolean"):
         with suppress(ValueError):

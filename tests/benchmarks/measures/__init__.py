@@ -1,7 +1,7 @@
 """Measurements, one module each.
 
 `TITLE` is the name, the module docstring describes the procedure and how to read the figures, `Workload` has the
-options, and `measure` runs it. Targets are shown beside the results.
+options, and `measure` runs it. Targets are shown beside the results. If `SHOWS_ROWS` is true, the page has all figures.
 """
 
 from collections.abc import Sequence

@@ -9,6 +9,7 @@ from pathlib import Path
 from tests.docs_tooling.pages import ROOT
 from tests.docs_tooling.reference.errors import errors_page
 from tests.docs_tooling.reference.events import events_page
+from tests.docs_tooling.reference.metrics import metrics_page
 from tests.docs_tooling.reference.routes import routes_page
 from tests.docs_tooling.reference.settings import settings_page
 from tests.docs_tooling.reference.stub import stub_page
@@ -20,6 +21,7 @@ MAKERS: Mapping[str, Callable[[], str]] = {
     "settings.md": settings_page,
     "events.md": events_page,
     "errors.md": errors_page,
+    "metrics.md": metrics_page,
     "stub.md": stub_page,
 }
 

@@ -31,8 +31,9 @@ MOCHI_LOG_LEVEL=DEBUG uv run --no-dev mochi-server --port 8080
 
 GROUPS = {
     "Server": "host port workers advertise_url env",
-    "Security": "api_keys allowed_origins",
-    "Ollama": "ollama_host ollama_connect_timeout_seconds ollama_stall_timeout_seconds",
+    "Security": "api_keys api_keys_file allowed_origins",
+    "Ollama": "ollama_host ollama_hosts ollama_slots max_queue ollama_connect_timeout_seconds "
+    "ollama_stall_timeout_seconds",
     "Storage": "data_dir sessions_dir store_url store_retry_seconds max_import_sessions",
     "Turns and connections": "disconnect_grace_seconds shutdown_grace_seconds keep_alive_seconds max_body_bytes",
     "Webhooks": "webhook_url webhook_secret",

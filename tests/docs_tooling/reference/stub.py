@@ -40,6 +40,9 @@ ENTRIES = {
     "any text": "A trigger. If the latest user message matches this text, the value is the reply. The value is a "
     "text or a mapping with a [`type`](#types-of-response). The mapping can contain the key [`match`](#match).",
     "_inherit": "The name of another model. Its entries apply where this model has none.",
+    "_turns": "The turns of a recorded conversation, each `{user, replies}`. `user` is the user message, and `replies` "
+    "are the replies that follow each other in the turn, for example one with tool calls and one after their results. "
+    "If several turns have the same `user`, the number of user messages in the prompt determines the turn.",
     "_default": "The reply if no trigger matches.",
     "_model": "[Properties of the model](#describe-a-model) and defaults for [streaming](#stream-a-reply).",
     "match": "How `text` is compared with the latest user message. `exact` (default): the message is equal to `text`. "
@@ -75,6 +78,8 @@ CONTENT = {
     "tool_calls": "A list of tool calls, each `{name, arguments, id}`.",
     "usage": "Token counts: `input`, `output` (including reasoning), `reasoning`, `cache_read`, `cache_creation`. If a "
     "count is missing, the stub calculates it.",
+    "durations": "Durations in seconds: `total`, `load`, `prompt_eval`, `eval`. The API of Ollama reports them. The "
+    "reply begins after `load` and `prompt_eval`, and its text takes `eval`.",
     "finish": "Finish reason: `stop`, `length` or `content_filter`.",
     "think_tags": "`true` puts the reasoning into the text, between `<think>` and `</think>`.",
 }

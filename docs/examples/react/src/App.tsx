@@ -10,7 +10,7 @@ import {
   type ToolUIPart,
 } from "ai";
 import { useEffect, useState, useSyncExternalStore } from "react";
-import { history, type Message } from "./history";
+import { history, NOT_RUN, type Message } from "./history";
 import { API, createSession, describe, get, post, request, type Schemas } from "./server";
 
 /** The page: select a chat, or select a model and create a chat. */
@@ -54,7 +54,7 @@ export function App() {
           <select value={session} onChange={(event) => (location.hash = event.target.value)}>
             <option value="">Select a chat</option>
             {sessions.map(({ session_id, title, preview, model }) => (
-              <option key={session_id} value={session_id}>{title || preview || "New chat"} ({model})</option>
+              <option key={session_id} value={session_id}>{title || preview?.slice(0, 60) || "New chat"} ({model})</option>
             ))}
           </select>
         </label>
@@ -101,7 +101,7 @@ function Chat({ session, messages: initialMessages, onTurnEnd, onError }: ChatPr
         body: { on_disconnect: "continue" }, // The turn continues during a reload of the page.
       }),
   );
-  const { messages, status, error, sendMessage, addToolApprovalResponse } = useChat<Message>({
+  const { messages, setMessages, status, error, sendMessage, addToolApprovalResponse } = useChat<Message>({
     id: session,
     messages: initialMessages,
     transport,
@@ -110,43 +110,68 @@ function Chat({ session, messages: initialMessages, onTurnEnd, onError }: ChatPr
     onFinish: ({ isError }) => isError || onTurnEnd(),
   });
   const isAnswering = status === "submitted" || status === "streaming";
+  const isWaiting = !isAnswering && !!messages.at(-1)?.parts.some(needsApproval);
+
+  function send(data: FormData) {
+    const text = "The model waits for your decision. If you send a message, the tool call does not run. Send it?";
+    if (isWaiting && !confirm(text)) return;
+    void sendMessage({ text: String(data.get("text")) });
+  }
+
+  async function stop() {
+    await post(`/chat/${session}/stop`);
+    if (isWaiting) setMessages(await history(session)); // No stream is open that could report the end of the turn.
+  }
 
   return (
     <>
       <main>
         <div role="log" aria-label="Messages" aria-busy={isAnswering}>
-          {messages.map(({ id, role, parts }) => (
+          {messages.map(({ id, role, parts }, position) => (
             <article key={id}>
               <h2>{role === "user" ? "You" : "Assistant"}</h2>
-              {parts.map((part, index) => <Part key={index} part={part} respond={addToolApprovalResponse} />)}
+              {parts.map((part, index) => (
+                <Part
+                  key={index}
+                  part={part}
+                  isLatest={position === messages.length - 1}
+                  respond={addToolApprovalResponse}
+                />
+              ))}
             </article>
           ))}
           {error && <p role="alert">{describe(error)}</p>}
         </div>
       </main>
-      <form action={(data) => void sendMessage({ text: String(data.get("text")) })}>
+      <form action={send}>
         <label>Message <input name="text" required autoComplete="off" /></label>
         <button disabled={isAnswering}>Send</button>
-        <button type="button" disabled={!isAnswering} onClick={() => post(`/chat/${session}/stop`).catch(onError)}>
+        <button type="button" disabled={!isAnswering && !isWaiting} onClick={() => stop().catch(onError)}>
           Stop
         </button>
-        <span role="status">{isAnswering && "The model is answering …"}</span>
+        <span role="status">
+          {isAnswering && "The model is answering …"}
+          {isWaiting && "The model waits for your decision."}
+        </span>
       </form>
     </>
   );
 }
 
+const needsApproval = (part: Message["parts"][number]) => isToolUIPart(part) && part.state === "approval-requested";
+
 interface PartProps<T> {
   part: T;
+  isLatest: boolean; // whether the part is in the latest message: a later message withdraws a call that waits
   respond: ChatAddToolApproveResponseFunction;
 }
 
 /** One part of a message: text, reasoning, a warning or a tool call. */
-function Part({ part, respond }: PartProps<Message["parts"][number]>) {
+function Part({ part, isLatest, respond }: PartProps<Message["parts"][number]>) {
   if (part.type === "text") return <p>{part.text}</p>;
   if (part.type === "reasoning") return <details><summary>Reasoning</summary><p>{part.text}</p></details>;
   if (part.type === "data-warning") return <p className="note">{part.data.message}</p>;
-  return isToolUIPart(part) ? <ToolCall part={part} respond={respond} /> : null;
+  return isToolUIPart(part) ? <ToolCall part={part} isLatest={isLatest} respond={respond} /> : null;
 }
 
 const STATES: Record<ToolUIPart["state"], string> = {
@@ -159,15 +184,17 @@ const STATES: Record<ToolUIPart["state"], string> = {
   "output-denied": "was denied",
 };
 
-function ToolCall({ part, respond }: PartProps<Extract<Message["parts"][number], { toolCallId: string }>>) {
+function ToolCall({ part, isLatest, respond }: PartProps<Extract<Message["parts"][number], { toolCallId: string }>>) {
+  const waits = part.state === "approval-requested";
+  const wasNotRun = (waits && !isLatest) || (part.state === "output-error" && part.errorText === NOT_RUN);
   return (
     <section>
-      <h3><code>{getToolName(part)}</code> {STATES[part.state]}</h3>
+      <h3><code>{getToolName(part)}</code> {wasNotRun ? "not run" : STATES[part.state]}</h3>
       <h4>Input</h4>
       <pre>{JSON.stringify(part.input, null, 2)}</pre>
       {part.state === "output-available" && <><h4>Output</h4><pre>{String(part.output)}</pre></>}
-      {part.state === "output-error" && <p className="error">{part.errorText}</p>}
-      {part.state === "approval-requested" && [true, false].map((approved) => (
+      {part.state === "output-error" && !wasNotRun && <p className="error">{part.errorText}</p>}
+      {part.state === "approval-requested" && isLatest && [true, false].map((approved) => (
         <button key={String(approved)} type="button" onClick={() => respond({ id: part.approval.id, approved })}>
           {approved ? "Approve" : "Deny"}
         </button>

@@ -27,6 +27,9 @@ export async function history(session: string): Promise<Message[]> {
   return shown;
 }
 
+/** The server's text for a call that did not begin: the turn was stopped, or a new message has withdrawn the call. */
+export const NOT_RUN = "The turn was interrupted before this call had a result.";
+
 function toolPart({ id, function: { name, arguments: input } }: Schemas["ToolCall"], result?: Stored): ToolUIPart {
   const call = { type: `tool-${name}`, toolCallId: id, input } as const;
   if (result?.success) return { ...call, state: "output-available", output: result.content };

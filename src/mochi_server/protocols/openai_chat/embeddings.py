@@ -83,6 +83,7 @@ async def embed(gateway: ModelGateway, wanted: EmbeddingRequest) -> bytes:
 
     Raises ``ValidationFailed`` if a text does not fit into the context window, and the errors of Ollama.
     """
+    gateway.admit()
     model, data, tokens = wanted.model, list[orjson.Fragment](), 0
     texts = [wanted.input] if isinstance(wanted.input, str) else wanted.input
     try:  # the window of a chat model, so that Ollama does not reload it

@@ -457,8 +457,7 @@ async def get_response(
 async def cancel_response(response_id: str, services: ServicesDep) -> Response:
     """Cancel a response in the background, and keep its text. If it has ended, return it."""
     known = _MEMORY.setdefault(services, Memory()).responses
-    await known.cancel(response_id)
-    response = await known.get(services, response_id)
-    if not response["background"]:
+    if not (await known.get(services, response_id))["background"]:  # raises ResponseNotFound for other owners, too
         raise ValidationFailed.at("response_id", "only a response with `background` can be cancelled")
-    return JSONResponse(response)
+    await known.cancel(response_id)
+    return JSONResponse(await known.get(services, response_id))

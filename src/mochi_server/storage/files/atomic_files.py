@@ -12,8 +12,7 @@ from typing import NamedTuple
 from mochi_server.util.clock import new_id
 from mochi_server.util.platform import OPEN_SAFELY, sync_directory
 
-TEMPORARY = ".tmp"
-"""Suffix of files that are still being written. Such files that remain after a crash may be removed."""
+TEMPORARY = ".tmp"  # suffix of files that are still being written. Such files that remain after a crash may be removed
 
 _OPEN_REJECTS_LINKS = hasattr(os, "O_NOFOLLOW")
 _NOT_A_FILE = {errno.ENOENT, errno.EISDIR, errno.ELOOP, errno.EMLINK, errno.ENXIO}

@@ -28,8 +28,7 @@ from mochi_server.storage.files.atomic_files import Signature
 from mochi_server.storage.files.directory_lock import DirectoryLock, import_all
 from mochi_server.storage.files.image_files import ImageFiles
 from mochi_server.storage.files.session_index import SessionIndex
-from mochi_server.storage.session_locks import SessionLocks
-from mochi_server.storage.session_record import SessionCache, SessionRecord
+from mochi_server.storage.session_record import SessionCache, SessionLocks, SessionRecord
 from mochi_server.util.clock import new_id, now
 from mochi_server.util.platform import sync_directory
 
@@ -63,8 +62,7 @@ class _RunningTurn:
     """A turn that this process runs, with the current snapshot of the session's files."""
 
     stored: FileSnapshot
-    has_changes: bool = False
-    """Whether the turn has changed the history. Later changes are appended to the turn log."""
+    has_changes: bool = False  # whether the turn has changed the history. Later changes are appended to the turn log
 
 
 @contextmanager
@@ -290,7 +288,6 @@ class SessionDirectory:
                 yield self._current(session_id) or self.read(session_id)
 
     def _create_file(self, session: ChatSession, images: Sequence[Image]) -> ChatSession | None:
-        """Write the file of a new session. Return None if the session id is in use."""
         session_id, record = session.session_id, SessionRecord.of(session)
         with self._thread_lock(session_id):
             if os.path.lexists(self._file(session_id)):
@@ -300,7 +297,6 @@ class SessionDirectory:
                 return self._cache_written(session_id, self._save(session_id, None, record))
 
     def _save(self, session_id: str, before: FileSnapshot | None, record: SessionRecord) -> FileSnapshot:
-        """Write the whole session file, then remove the turn log. A log that remains after a crash has no effect."""
         written = atomic_files.write(self._file(session_id), record.file())
         if before and before.log:
             self._log(session_id).unlink(missing_ok=True)
@@ -315,7 +311,6 @@ class SessionDirectory:
         )
 
     def _current(self, session_id: str) -> FileSnapshot | None:
-        """Return the cached snapshot if the files have its signatures."""
         turn = self.turns.get(session_id)
         cached = turn.stored if turn else self._recent.get(session_id)
         if cached is None:
@@ -335,7 +330,6 @@ class SessionDirectory:
         return self._visible(session_id, stored).session()
 
     def _visible(self, session_id: str, stored: FileSnapshot) -> SessionRecord:
-        """Return the record: during a turn without the partial answer, otherwise after crash recovery."""
         record = stored.record
         return record.with_partial(None) if session_id in self.turns else record.after_crash()
 
@@ -347,7 +341,6 @@ class SessionDirectory:
         return stored, stored.record.with_partial(None) if was_running else self._visible(session_id, stored)
 
     def _require_revision(self, session_id: str, stored: FileSnapshot, revision: str | None) -> SessionRecord:
-        """Return the visible record. Raise ``SessionConflict`` if ``revision`` is not None and differs."""
         visible = self._visible(session_id, stored)
         if revision is not None and revision != visible.revision:
             raise SessionConflict(session_id)

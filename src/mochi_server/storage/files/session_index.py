@@ -28,17 +28,18 @@ from mochi_server.storage.files.atomic_files import Signature
 from mochi_server.util.clock import timestamp
 from mochi_server.util.platform import scan_directory
 
-_VERSION = 7
+_VERSION = 8
 _BUSY_SECONDS = 0.5
 _TRIGRAMS_PER_WORD = 20
 
 _SCHEMA = """
 CREATE TABLE sessions
-    (session_id TEXT PRIMARY KEY, inode INTEGER, modified_ns INTEGER, size INTEGER, updated REAL, entry BLOB,
-    due REAL);
+    (session_id TEXT PRIMARY KEY, inode INTEGER, modified_ns INTEGER, size INTEGER,
+    updated REAL, owner TEXT, entry BLOB, due REAL);
 CREATE INDEX signatures ON sessions (session_id, inode, modified_ns, size);
 CREATE INDEX newest ON sessions (updated DESC, session_id);
 CREATE INDEX parked ON sessions (due) WHERE due IS NOT NULL;
+CREATE INDEX owned ON sessions (owner, updated DESC, session_id);
 CREATE TABLE texts (id INTEGER PRIMARY KEY, session_id TEXT UNIQUE, text TEXT);
 """
 _TRIGRAMS = """
@@ -50,7 +51,7 @@ CREATE TRIGGER text_deleted AFTER DELETE ON texts BEGIN
     INSERT INTO trigrams (trigrams, rowid, text) VALUES ('delete', old.id, old.text); END;
 """
 """Table for fast searches. It requires SQLite 3.34; with older versions, searches scan all texts."""
-_COUNT = "SELECT count(*) FROM sessions"
+_COUNT = "SELECT count(*) FROM sessions {where}"
 _ENTRIES = "SELECT entry FROM sessions {where} ORDER BY updated DESC, session_id LIMIT ? OFFSET ?"
 _IN_IDS = "WHERE session_id IN (SELECT value FROM json_each(?))"
 _CONTAINING = "SELECT session_id FROM texts {where} instr(text, ?)"
@@ -136,15 +137,15 @@ class SessionIndex:
                 removed.add(session_id)
             else:
                 entry, file = found[0].summary_object(), found[1]
-                due = due_time(found[0].metadata.pending_approval)
-                signature = file or (None, None, None)
-                rows.append((session_id, *signature, timestamp(entry["updated_at"]), encode(entry), due))
+                updated, owner = timestamp(entry["updated_at"]), found[0].metadata.owner
+                signature, due = file or (None, None, None), due_time(found[0].metadata.pending_approval)
+                rows.append((session_id, *signature, updated, owner, encode(entry), due))
         if rows or removed:
             with database:
                 outdated = [(session_id,) for session_id in (*removed, *(row[0] for row in rows))]
                 database.executemany("DELETE FROM sessions WHERE session_id = ?", outdated)
                 database.executemany("DELETE FROM texts WHERE session_id = ?", outdated)
-                database.executemany("INSERT INTO sessions VALUES (?, ?, ?, ?, ?, ?, ?)", rows)
+                database.executemany("INSERT INTO sessions VALUES (?, ?, ?, ?, ?, ?, ?, ?)", rows)
 
     def _add_texts(self, database: sqlite3.Connection) -> None:
         missing = "SELECT session_id FROM sessions WHERE session_id NOT IN (SELECT session_id FROM texts)"
@@ -193,7 +194,9 @@ def _prepared(database: sqlite3.Connection) -> sqlite3.Connection:
 
 def _page(database: sqlite3.Connection, query: SessionQuery, ids: set[str] | None) -> SessionPage:
     where, values = ("", []) if ids is None else (_IN_IDS, [json.dumps([*ids])])
-    total = database.execute(_COUNT).fetchone()[0] if ids is None else len(ids)
+    if query.owner is not None:
+        where, values = f"{where} {'AND' if where else 'WHERE'} owner = ?", [*values, query.owner]
+    total = database.execute(_COUNT.format(where=where), values).fetchone()[0]
     statement, limit = _ENTRIES.format(where=where), -1 if query.limit is None else query.limit
     entries = [row[0] for row in database.execute(statement, [*values, limit, query.offset])]
     return SessionPage.of(entries, total)

@@ -19,8 +19,7 @@ from mochi_server.util.tasks import run_shielded
 
 _Arguments = ParamSpec("_Arguments")
 _Result = TypeVar("_Result")
-_EDIT_WAIT_SECONDS = 10.0
-"""Time for which a request waits for a session file that another program is writing."""
+_EDIT_WAIT_SECONDS = 10.0  # time for which a request waits for a session file that another program is writing
 _EDIT_POLL_SECONDS = 0.05
 
 logger = logging.getLogger(__name__)
@@ -37,7 +36,6 @@ def _in_thread(
 
 
 async def _run(work: Callable[[], _Result]) -> _Result:
-    """Run ``work`` in a worker thread, and repeat it while another program is writing its session file."""
     deadline = asyncio.get_running_loop().time() + _EDIT_WAIT_SECONDS
     while True:
         try:

@@ -122,7 +122,6 @@ class Connection(AsyncConnection[Row]):
             timer.cancel()
 
     def _disconnect(self) -> None:
-        """Shut down the socket, so that the pending read ends."""
         connected = socket.socket(fileno=self.pgconn.socket)
         with suppress(OSError):
             connected.shutdown(socket.SHUT_RDWR)
@@ -225,7 +224,7 @@ async def migrate(database: Database) -> int:
         if version > latest:
             text = f"its schema has version {version}, but this mochi-server supports only versions up to {latest}"
             raise StorageFailed("use the database", OSError(errno.EINVAL, text))
-        for number in range(version + 1, latest + 1):
+        for number in sorted(number for number in known if number > version):
             await connection.execute(sql.SQL(known[number]))
             await connection.execute("INSERT INTO mochi_schema VALUES (%s, clock_timestamp())", [number])
     if version < latest:

@@ -1,12 +1,14 @@
-"""Session store in PostgreSQL. Turns write only new messages and read only messages that are not cached."""
+"""Session stores in one PostgreSQL database. Turns write only new messages, and read only those that are not cached."""
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Coroutine, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
 from datetime import datetime, timezone
 from functools import wraps
 from typing import Any, NamedTuple, ParamSpec, TypeVar
+
+from psycopg.errors import ReadOnlySqlTransaction
 
 from mochi_server import errors
 from mochi_server.sessions import store as rules
@@ -15,15 +17,17 @@ from mochi_server.sessions.serialization import decode, encode
 from mochi_server.sessions.session import ChatSession, SessionMetadata, complete_message, is_session_id, revision_at
 from mochi_server.sessions.types import Image, Message, SessionQuery, is_sha256
 from mochi_server.storage.postgres import row_mapping
-from mochi_server.storage.postgres.database import Connection, Database, fetch_all, fetch_one
-from mochi_server.storage.postgres.processes import IS_SILENT, ServerProcess, lock_key, locked_names
+from mochi_server.storage.postgres.database import Connection, Database, fetch_all, fetch_one, migrate, unreachable
+from mochi_server.storage.postgres.processes import IS_SILENT, PeerDirectory, ServerProcess, lock_key, locked_names
 from mochi_server.storage.postgres.row_mapping import CachedHistory, SessionRow, text_of
-from mochi_server.storage.session_locks import SessionLocks
-from mochi_server.storage.session_record import SessionCache
+from mochi_server.storage.postgres.webhooks import PostgresWebhookOutbox
+from mochi_server.storage.session_record import SessionCache, SessionLocks
 from mochi_server.util.clock import as_datetime, as_text, new_id, now, timestamp
-from mochi_server.util.tasks import run_shielded
+from mochi_server.util.tasks import cancel_and_wait, run_shielded
 
 _POLL_SECONDS = 0.25
+_CHECK_SECONDS = 3
+_CLEAN_UP_SECONDS = 2.0
 _COLUMNS = "s.key, s.metadata, s.extra, s.updated_at, s.message_count, s.opening, s.change, s.fence"
 _BY_ID = "s.collection = %(collection)s AND s.session_id = %(session_id)s"
 _READ = f"""
@@ -40,8 +44,8 @@ FROM sessions s LEFT JOIN partials p ON p.session = s.key
 WHERE {_BY_ID} FOR UPDATE OF s"""
 _CREATE = f"""
 INSERT INTO sessions AS s
-    (collection, session_id, metadata, extra, updated_at, message_count, opening, searched, change)
-VALUES (%(collection)s, %(session_id)s, %(metadata)s, %(extra)s, %(updated_at)s, 0, '[]', %(searched)s, 0)
+    (collection, session_id, owner, metadata, extra, updated_at, message_count, opening, searched, change)
+VALUES (%(collection)s, %(session_id)s, %(owner)s, %(metadata)s, %(extra)s, %(updated_at)s, 0, '[]', %(searched)s, 0)
 ON CONFLICT DO NOTHING RETURNING {_COLUMNS}"""
 _PATCH = """
 UPDATE sessions SET metadata = %(metadata)s, searched = %(searched)s,
@@ -88,8 +92,7 @@ class SessionLock(NamedTuple):
     key: int
     fence: int
     run_id: str | None
-    end: int
-    """Number of messages when the lock was acquired or last used. New messages are appended at this position."""
+    end: int  # number of messages when the lock was acquired or last used. New messages are appended at this position
 
 
 class PostgresSessionStore(rules.SessionStore):
@@ -100,8 +103,7 @@ class PostgresSessionStore(rules.SessionStore):
         self._process = process
         self._collection = collection
         self._locks = SessionLocks()
-        self.locked_sessions: dict[str, SessionLock] = {}
-        """Locks of this process, by session id."""
+        self.locked_sessions: dict[str, SessionLock] = {}  # locks of this process, by session id
         self._histories = SessionCache[CachedHistory]()
 
     async def create(self, session: ChatSession, *, images: Sequence[Image] = ()) -> ChatSession:
@@ -206,9 +208,11 @@ class PostgresSessionStore(rules.SessionStore):
 
     async def list(self, query: SessionQuery) -> rules.SessionPage:
         search_words = rules.words(query.text)
-        condition = "s.collection = %(collection)s" + "".join(_WITH_WORD.format(i) for i in range(len(search_words)))
+        condition = "s.collection = %(collection)s" + (" AND s.owner = %(owner)s" if query.owner is not None else "")
+        condition += "".join(_WITH_WORD.format(i) for i in range(len(search_words)))
         values = {f"word{i}": row_mapping.like_pattern(word) for i, word in enumerate(search_words)}
         page = {**values, "collection": self._collection, "limit": query.limit, "offset": query.offset}
+        page["owner"] = query.owner
         async with self._database.connection("list the sessions") as connection:
             rows = await fetch_all(connection, _LIST.format(condition), page)
             count = await fetch_one(connection, f"SELECT count(*) FROM sessions s WHERE {condition}", page)
@@ -280,6 +284,7 @@ class PostgresSessionStore(rules.SessionStore):
     ) -> bool:
         values = self._parameters(
             session.session_id,
+            owner=session.metadata.owner,
             metadata=row_mapping.metadata_text(session.metadata),
             extra=text_of(session.extra),
             updated_at=updated_at,
@@ -336,7 +341,6 @@ class PostgresSessionStore(rules.SessionStore):
             yield connection, head
 
     async def _read(self, session_id: str) -> tuple[SessionRow, CachedHistory, bool]:
-        """Return a session's row, its history, and whether the session needs crash recovery."""
         async with self._database.connection(f"read session {session_id}") as connection:
             for cached in (self._histories.get(session_id), None):
                 values = self._parameters(session_id, change=cached.change if cached else 0)
@@ -358,7 +362,6 @@ class PostgresSessionStore(rules.SessionStore):
         raise errors.StorageFailed(f"read session {session_id}", OSError(5, "some of its messages are missing"))
 
     async def _is_abandoned(self, connection: Connection, session_id: str) -> bool:
-        """Return whether no live process has locked the session. If true, a partial answer needs crash recovery."""
         if session_id in self.locked_sessions:
             return False
         return not await locked_names(connection, self._collection, [session_id])
@@ -409,6 +412,60 @@ class PostgresSessionStore(rules.SessionStore):
 
     def _key(self, session_id: str) -> int:
         return lock_key(self._collection, session_id)
+
+
+class PostgresStores(rules.Stores):
+    """``Stores`` in one PostgreSQL database."""
+
+    is_shared = True
+
+    def __init__(self, url: str, own_url: str = "") -> None:
+        """``own_url`` is the address at which other servers reach this process (see ``ServerProcess``)."""
+        self._database = Database(url)
+        self._process = ServerProcess(self._database, own_url)
+        self.chats: PostgresSessionStore = PostgresSessionStore(self._database, self._process, "chats")
+        self.agents: PostgresSessionStore = PostgresSessionStore(self._database, self._process, "agents")
+        self.webhooks: PostgresWebhookOutbox = PostgresWebhookOutbox(self._database)
+        self.peers = PeerDirectory(self._database, self._process, self.chats.locked_sessions)
+        self._tasks: list[asyncio.Future[None]] = []
+
+    @property
+    def connected(self) -> bool:
+        return self._process.connected
+
+    async def open(self) -> None:
+        """Connect, migrate the schema, register this process and start crash recovery. Raises ``MochiError``."""
+        await self._database.open()
+        await migrate(self._database)
+        await self._process.open()
+        await self.peers.open()
+        self._tasks = [asyncio.ensure_future(self._clean_up())]
+
+    async def check(self) -> None:
+        if not self.connected:
+            raise unreachable("lock sessions")
+        async with self._database.connection("store sessions", _CHECK_SECONDS) as connection:
+            if await fetch_one(connection, "SHOW transaction_read_only") == ("on",):
+                raise ReadOnlySqlTransaction
+
+    def on_sessions_lost(self, callback: Callable[[Collection[str]], None]) -> None:
+        async def reconnected(connection: Connection) -> None:
+            callback(await self.chats.lost_sessions(connection))
+
+        self._process.reconnected = reconnected
+
+    async def aclose(self) -> None:
+        await cancel_and_wait(self._tasks)
+        await self._process.aclose()
+        await self._database.aclose()
+
+    async def _clean_up(self) -> None:
+        while True:
+            with suppress(errors.MochiError):
+                await self.chats.recover_all_crashed()
+                await self.agents.recover_all_crashed()
+                await self._process.delete_dead_processes()
+            await asyncio.sleep(_CLEAN_UP_SECONDS)
 
 
 async def _require_revision(

@@ -1,4 +1,4 @@
-"""Ollama's API with the bytes of the real server: routes, and the handlers of the endpoints that run a model.
+"""Ollama's API with the bytes of the real server: routes, handlers that run a model, and encoders of replies.
 
 The checks of a request have the same order as in Ollama.
 """
@@ -6,25 +6,35 @@ The checks of a request have the same order as in Ollama.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
-from functools import partial
+from dataclasses import dataclass
+from functools import cached_property, partial
+from itertools import groupby
+from operator import itemgetter
 from typing import Any
 
-from mochi_stub.handlers import ANY, Generation, Handler, Result, Routes, ScheduledResult, Stub
+from mochi_stub.handlers import ANY, Generation, Result, Routes, ScheduledResult, Stub
 from mochi_stub.http import HttpResponse, Request
-from mochi_stub.json_encoding import dumps, go_dumps, go_text, number, numbers32, quoted, timestamp
+from mochi_stub.json_encoding import dumps, go_dumps, go_text, number, quoted, timestamp
 from mochi_stub.models import Model
 from mochi_stub.models.scheduler import Lease, LoadRequest
-from mochi_stub.prompt import Operation, Prompt, render
+from mochi_stub.prompt import Operation, ToolCall, count_tokens, counted_text
 from mochi_stub.providers.ollama import models
 from mochi_stub.providers.ollama import request_schema as schema
-from mochi_stub.providers.ollama.models import local_model, not_found, split_name
+from mochi_stub.providers.ollama.models import JSON, error_line, full_name, json_response, local_model, not_found
 from mochi_stub.providers.ollama.request_schema import checked, effective_options, to_prompt
-from mochi_stub.providers.ollama.response_encoding import JSON, STREAM_ERROR, ChatLines, GenerateLines, json_response
-from mochi_stub.providers.provider_pipeline import RefusedPrompt, always, embed_text, evaluate_prompt
-from mochi_stub.replies import NANOSECONDS_PER_PROMPT_TOKEN, normalised
-from mochi_stub.reply import Failure, HttpError, Reasoning, Reply, Text
+from mochi_stub.providers.provider_pipeline import (
+    EvaluatedPrompt,
+    RefusedPrompt,
+    always,
+    embed_text,
+    evaluate_prompt,
+    generated_characters,
+)
+from mochi_stub.replies import NANOSECONDS_PER_PROMPT_TOKEN, SeededIds, normalised
+from mochi_stub.replies.chunks import Piece, pieces, planned_end, token_logprobs
+from mochi_stub.reply import Failure, HttpError, Logprob, Reasoning, Text
 
+STREAM_ERROR = b"application/json"
 INPUT_TOO_LONG = "the input length exceeds the context length"
 NO_IMAGES = "Multimodal data provided, but model does not support multimodal requests."
 NO_EMBEDDINGS = "This server does not support embeddings. Start it with `--embeddings`"
@@ -39,9 +49,15 @@ def generate(operation: Operation, stub: Stub, request: Request, body: dict[str,
     if body.get("raw") and any(body.get(key) for key in ("template", "system", "context")):
         raise HttpError(400, "raw mode does not support template, system, or context")
     ids = stub.seeded_ids(request.body)
-    head = {"model": body["model"], "created_at": timestamp(ids.start)}
     is_empty = not body.get("messages" if is_chat else "prompt")
-    loaded = {**head, **_empty_content("assistant", operation), "done": True, "done_reason": "load"}
+    content = {"message": {"role": "assistant", "content": ""}} if is_chat else {"response": ""}
+    loaded = {
+        "model": body["model"],
+        "created_at": timestamp(ids.start),
+        **content,
+        "done": True,
+        "done_reason": "load",
+    }
     if is_empty and body.get("keep_alive") == 0:
         stub.scheduler.unload(model)
         return json_response({**loaded, "done_reason": "unload"})
@@ -50,25 +66,20 @@ def generate(operation: Operation, stub: Stub, request: Request, body: dict[str,
     load = LoadRequest(model, options, body.get("keep_alive"), body.get("shift", model.shifts_context))
     if is_empty:
         return ScheduledResult(load, lambda _: json_response(loaded))
-    format_error = _format_error(body.get("format"))
-    prompt = to_prompt({**body, "format": None} if format_error else body, operation, model, options, request.body)
+    prompt = to_prompt(body, operation, model, options, request.body)
 
     def build_result(lease: Lease) -> HttpResponse | Generation:
-        if body.get("_debug_render_only"):
-            debug = {"done": False, "_debug_info": {"rendered_template": render(prompt)}}
-            return json_response({**head, **_empty_content("", operation), **debug})
         truncate, context_tokens = body.get("truncate", True), len(body.get("context", ()))
         try:
             _require("vision", model, any(message.images for message in prompt.messages), RefusedPrompt(400, NO_IMAGES))
+            _check_format(prompt.format)
             done = evaluate_prompt(stub, load, lease, prompt, truncate=truncate, context_tokens=context_tokens)
         except RefusedPrompt as error:
             if not prompt.stream:
                 raise
             # llama-server refuses the prompt after Ollama has started the stream.
             message = go_dumps({"error": error.failure.message}).encode()
-            return HttpResponse(400, message, STREAM_ERROR, has_length=False)
-        if format_error:
-            done = replace(done, reply=_with_format_error(done.reply, format_error, model, prompt))
+            return HttpResponse(error.failure.status, message, STREAM_ERROR, has_length=False)
         encoder_class = ChatLines if is_chat else GenerateLines
         generation = done.generation(encoder_class(done, ids, body, lease.load_duration))
         return generation._replace(error_content_type=STREAM_ERROR) if prompt.stream else generation
@@ -84,25 +95,13 @@ def _check_capabilities(body: Mapping[str, Any], model: Model, operation: Operat
         raise HttpError(400, f"{quoted(name)} does not support {operation}")
     for field, capability in (("tools", "tools"), ("suffix", "insert")):
         if body.get(field) and not model.has_capability(capability):
-            raise HttpError(400, f"{split_name(model.name).full} does not support {capability}")
+            raise HttpError(400, f"{full_name(model.name)} does not support {capability}")
 
 
-def _format_error(format_: Any) -> Failure | None:
-    if format_ in (None, "", "json") or isinstance(format_, dict):
-        return None
-    found = quoted(dumps(format_))
-    return Failure(f'invalid format: {found}; expected "json" or a valid JSON Schema object')
-
-
-def _with_format_error(reply: Reply, problem: Failure, model: Model, prompt: Prompt) -> Reply:
-    """Return the reply to a request with an invalid `format`. In a chat, the thinking precedes the error."""
-    sends_thinking = prompt.thinks and prompt.operation == "chat" and model.template_style != "native"
-    thinking = [part for part in reply.parts if isinstance(part, Reasoning) and part.content and sends_thinking]
-    return Reply([*thinking, Text(("",)), problem] if thinking else [problem])
-
-
-def _empty_content(role: str, operation: Operation) -> dict[str, Any]:
-    return {"message": {"role": role, "content": ""}} if operation == "chat" else {"response": ""}
+def _check_format(value: Any) -> None:
+    if value not in (None, "json") and not isinstance(value, dict):
+        message = f'invalid format: {quoted(dumps(value))}; expected "json" or a valid JSON Schema object'
+        raise RefusedPrompt(500, message)
 
 
 def embed(stub: Stub, _request: Request, body: dict[str, Any]) -> Result:
@@ -123,7 +122,7 @@ def embed(stub: Stub, _request: Request, body: dict[str, Any]) -> Result:
         vectors, tokens, dimensions = [], 0, max(0, body.get("dimensions", 0)) or None
         for item in inputs:
             vector, count = embed_text(stub, model, item[:room], name)
-            vectors.append(",".join(numbers32(normalised(vector[:dimensions]))))
+            vectors.append(",".join([number(round(value, 8)) for value in normalised(vector[:dimensions])]))
             tokens += max(count, 1)
         arrays = ",".join(f"[{vector}]" for vector in vectors)
         total = lease.load_duration + tokens * NANOSECONDS_PER_PROMPT_TOKEN
@@ -162,25 +161,166 @@ def _load_request(stub: Stub, body: Mapping[str, Any], if_empty: HttpError | Non
     return LoadRequest(model, effective_options(model, body.get("options", {})), body.get("keep_alive"))
 
 
-VERSION = "0.33.3"
-NO_CLOUD = {"cloud": {"disabled": True, "source": "env"}}
-NO_WEB = "ollama cloud is disabled:"
+@dataclass
+class ChatLines:
+    """Encoder of replies for `/api/chat`. `load_duration` is in nanoseconds."""
+
+    evaluated: EvaluatedPrompt
+    ids: SeededIds
+    body: Mapping[str, Any]
+    load_duration: int
+
+    content_type = b"application/x-ndjson"
+
+    def __post_init__(self) -> None:
+        self.prompt, self.model, self.reply = self.evaluated.prompt, self.evaluated.model, self.evaluated.reply
+        self.start = self.ids.start
+        self.top_logprobs = self.body.get("top_logprobs", 0) if self.body.get("logprobs") else None
+        self.head = f'{{"model":{go_text(self.prompt.model)},"created_at":"'
+        self.native = self.model.template_style == "native"
+        self.calls = 0
+        self.characters = 0  # characters with log probabilities so far
+        self.pending_calls: list[ToolCall] = []
+
+    def chunk(self, pieces: list[Piece]) -> bytes:
+        return "".join([self._lines(kind, list(group)) for kind, group in groupby(pieces, itemgetter(0))]).encode()
+
+    def end(self) -> bytes:
+        return self._final("", "", self.pending_calls, []).encode()
+
+    def error(self, failure: Failure) -> bytes:
+        return error_line(failure)
+
+    def complete_response(self) -> HttpResponse:
+        reply = self.reply
+        calls = reply.tool_calls if self.prompt.tools or self.native or reply.sends_unoffered_calls else []
+        has_logprobs = self.top_logprobs is not None
+        text_pieces = [piece for piece in pieces(reply) if piece.kind in (Reasoning, Text)] if has_logprobs else []
+        return HttpResponse(200, self._final(reply.text, reply.reasoning, calls, text_pieces).rstrip().encode(), JSON)
+
+    @cached_property
+    def planned_end(self) -> int:
+        return planned_end(self.reply)
+
+    def _lines(self, kind: type, group: list[Piece]) -> str:
+        if kind is ToolCall:
+            return "".join([self._call(piece) for piece in group])
+        before, after = self._frame(thinking=kind is Reasoning)
+        if self.top_logprobs is not None:
+            texts = [(piece, before + go_text(piece.value)) for piece in group]
+            lines = [self._line(piece.due, text, after + self._logprobs([piece])) for piece, text in texts]
+        else:  # hot path, therefore without `_line`
+            head, start = self.head, self.start
+            lines = [f"{head}{timestamp(start + due)}{before}{go_text(value)}{after}}}\n" for _, value, due, _ in group]
+        return "".join(lines)
+
+    def _line(self, due: int, *fields: str) -> str:
+        return f"{self.head}{timestamp(self.start + due)}{''.join(fields)}}}\n"
+
+    def _call(self, piece: Piece) -> str:
+        if self.native:
+            self.pending_calls.append(piece.value)
+            return ""
+        self.calls += 1
+        return self._line(piece.due, self._call_fields(self._calls([piece.value], self.calls - 1)))
+
+    def _calls(self, calls: list[ToolCall], start: int = 0) -> str:
+        """Return the field `tool_calls`, or an empty string if there are no calls. Missing IDs are generated."""
+        items = []
+        for index, call in enumerate(calls, start):
+            generated_id = self.ids.id(index, 32) if self.native else f"call_{self.ids.id(index, 8)}"
+            function = {"index": index, "name": call.name, "arguments": call.arguments}
+            items.append(f'{{"id":{go_text(call.id or generated_id)},"function":{go_dumps(function)}}}')
+        return f',"tool_calls":[{",".join(items)}]' if items else ""
+
+    def _logprobs(self, pieces: list[Piece]) -> str:
+        top = self.top_logprobs or 0
+        entries = [_logprob(entry, top) for piece in pieces for entry in self._entries(piece)]
+        return f',"logprobs":[{",".join(entries)}]' if entries else ""
+
+    def _entries(self, piece: Piece) -> list[Logprob]:
+        self.characters += len(piece.value)
+        return token_logprobs(piece, self.characters - len(piece.value), self.model.chars_per_token)
+
+    def _counters(self) -> str:
+        usage, times, seconds = self.reply.usage, self.reply.durations, self.evaluated.seconds
+        cached = self.evaluated.cached_tokens
+        length = generated_characters(self.reply, go_dumps)
+        prompt_tokens = max(self.evaluated.tokens, 1) if usage.input is None else usage.input
+        eval_time = self.planned_end if times.eval is None else times.eval
+        planned = prompt_tokens * NANOSECONDS_PER_PROMPT_TOKEN if seconds is None else round(seconds * 1e9)
+        prompt_time = planned if times.prompt_eval is None else times.prompt_eval
+        load = self.load_duration if times.load is None else times.load
+        counters = {
+            "total_duration": load + prompt_time + eval_time if times.total is None else times.total,
+            "load_duration": load,
+            "prompt_eval_count": prompt_tokens,
+            "prompt_eval_cached_count": None if cached is None else str(cached),  # Ollama sends a 0, too
+            "prompt_eval_duration": prompt_time,
+            "eval_count": count_tokens(length, self.model.chars_per_token) if usage.output is None else usage.output,
+            "eval_duration": eval_time,
+        }
+        return "".join([f',"{key}":{value}' for key, value in counters.items() if value])
+
+    def _frame(self, *, thinking: bool) -> tuple[str, str]:
+        key = '"content":"","thinking":' if thinking else '"content":'
+        return f'","message":{{"role":"assistant",{key}', '},"done":false'
+
+    def _call_fields(self, calls: str) -> str:
+        return f'","message":{{"role":"assistant","content":""{calls}}},"done":false'
+
+    def _final(self, content: str, thinking: str, calls: list[ToolCall], logprobs: list[Piece]) -> str:
+        thinking_field = f',"thinking":{go_text(thinking)}' if thinking else ""
+        message = f'{{"role":"assistant","content":{go_text(content)}{thinking_field}{self._calls(calls)}}}'
+        done = f',"done":true,"done_reason":"{self.reply.finish}"{self._logprobs(logprobs)}{self._counters()}'
+        return self._line(self.planned_end, f'","message":{message}', done)
 
 
-def _error(status: int, message: str) -> Handler:
-    return always(json_response({"error": message}, status))
+class GenerateLines(ChatLines):
+    """Encoder of replies for `/api/generate`."""
+
+    def _frame(self, *, thinking: bool) -> tuple[str, str]:
+        key = '"response":"","thinking":' if thinking else '"response":'
+        return f'",{key}', ',"done":false'
+
+    def _call_fields(self, calls: str) -> str:
+        return f'","response":"","done":false{calls}'
+
+    def _final(self, content: str, thinking: str, calls: list[ToolCall], logprobs: list[Piece]) -> str:
+        thinking_field = f',"thinking":{go_text(thinking)}' if thinking else ""
+        done = f',"done":true,"done_reason":"{self.reply.finish}"{self._context()}{self._counters()}'
+        response = f'","response":{go_text(content)}{thinking_field}'
+        return self._line(self.planned_end, response, done, self._calls(calls), self._logprobs(logprobs))
+
+    def _context(self) -> str:
+        """Return the field `context`. By default, it contains one token for each character of the conversation."""
+        if self.prompt.raw:
+            return ""
+        tokens = self.reply.context
+        if tokens is None:
+            tokens = (*self.body.get("context", ()), *map(ord, counted_text(self.prompt) + self.reply.text))
+        return f',"context":[{",".join(map(str, tokens))}]' if tokens else ""
 
 
-def _get_and_head(handler: Handler) -> dict[str, Handler]:
-    return {"HEAD": handler, "GET": handler}
+def _logprob(entry: Logprob, top: int) -> str:
+    top_entries = ",".join(f"{{{_token(token, logprob)}}}" for token, logprob in entry.top[:top])
+    return f"{{{_token(entry.token, entry.logprob)}" + (f',"top_logprobs":[{top_entries}]' if top_entries else "") + "}"
 
 
-_SIGN_OUT = _error(500, "there was an error signing out")
+def _token(token: str, logprob: float) -> str:
+    encoded = ",".join(map(str, token.encode(errors="replace")))
+    return f'"token":{go_text(token)},"logprob":{go_dumps(logprob)}' + (f',"bytes":[{encoded}]' if encoded else "")
+
+
+_RUNNING = always(HttpResponse(200, b"Ollama is running", b"text/plain; charset=utf-8"))
+_VERSION = always(json_response({"version": "0.33.3"}))
+NO_FILES = always(json_response({"error": "mochi-stub stores no files and pushes no models"}, 400))
+
+
 ROUTES: Routes = {
-    "/": _get_and_head(always(HttpResponse(200, b"Ollama is running", b"text/plain; charset=utf-8"))),
-    "/api/version": _get_and_head(always(json_response({"version": VERSION}))),
-    "/api/status": {"GET": always(json_response(NO_CLOUD))},
-    "/api/tags": _get_and_head(models.tags),
+    "/": {"HEAD": _RUNNING, "GET": _RUNNING},
+    "/api/version": {"HEAD": _VERSION, "GET": _VERSION},
+    "/api/tags": {"HEAD": models.tags, "GET": models.tags},
     "/api/ps": {"GET": models.ps},
     "/api/show": {"POST": checked("ShowRequest", schema.SHOW, models.show)},
     "/api/chat": {"POST": checked("ChatRequest", schema.CHAT, partial(generate, "chat"))},
@@ -188,15 +328,9 @@ ROUTES: Routes = {
     "/api/embed": {"POST": checked("EmbedRequest", schema.EMBED, embed)},
     "/api/embeddings": {"POST": checked("EmbeddingRequest", schema.EMBEDDINGS, embeddings)},
     "/api/pull": {"POST": checked("PullRequest", schema.PULL, models.pull)},
-    "/api/push": {"POST": _error(400, models.NO_FILES)},
+    "/api/push": {"POST": NO_FILES},
     "/api/create": {"POST": checked("CreateRequest", schema.create_fields, models.create)},
     "/api/copy": {"POST": checked("CopyRequest", schema.COPY, models.copy)},
     "/api/delete": {"DELETE": checked("DeleteRequest", schema.DELETE, models.delete)},
-    "/api/blobs/*": {ANY: _error(400, models.NO_FILES)},
-    "/api/me": {"POST": _error(503, "account unavailable")},
-    "/api/signout": {"POST": _SIGN_OUT},
-    "/api/user/keys/*": {"DELETE": _SIGN_OUT},
-    "/api/experimental/web_search": {"POST": _error(403, f"{NO_WEB} web search is unavailable")},
-    "/api/experimental/web_fetch": {"POST": _error(403, f"{NO_WEB} web fetch is unavailable")},
-    "/api/experimental/model-recommendations": {"GET": always(json_response({"recommendations": []}))},
+    "/api/blobs/*": {ANY: NO_FILES},
 }

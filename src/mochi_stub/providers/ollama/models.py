@@ -6,91 +6,65 @@ import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import lru_cache
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, TypeAlias
 
 from mochi_stub.handlers import Generation, Result, Stub
-from mochi_stub.http import HttpResponse, Request
-from mochi_stub.json_encoding import go_dumps, quoted, timestamp
+from mochi_stub.http import Headers, HttpResponse, Request
+from mochi_stub.json_encoding import go_dumps, go_text, quoted, timestamp
 from mochi_stub.models import Model, sha256
-from mochi_stub.providers.ollama.response_encoding import error_line, json_response
-from mochi_stub.providers.provider_pipeline import JSON, EventEncoder, list_models
+from mochi_stub.providers import provider_pipeline as pipeline
+from mochi_stub.providers.provider_pipeline import EventEncoder, headers_of, list_models
 from mochi_stub.replies.chunks import Piece
 from mochi_stub.reply import Failure, HttpError, Part, Reply, Text
 
+JSON = b"application/json; charset=utf-8"
 _NAME = re.compile(r"\w[\w.:-]{0,349}/\w[\w-]{0,79}/\w[\w.-]{0,79}:\w[\w.-]{0,79}", re.ASCII)
 
 
-class Name(NamedTuple):
-    """Parsed model name. Missing parts have their default values."""
-
-    host: str
-    namespace: str
-    model: str
-    tag: str
-
-    @property
-    def full(self) -> str:
-        return f"{self.host}/{self.namespace}/{self.model}:{self.tag}"
-
-    @property
-    def short(self) -> str:
-        """Name in model lists: without the default host and namespace, but with the tag."""
-        return self.full.removeprefix("registry.ollama.ai/library/").removeprefix("registry.ollama.ai/")
+def json_response(value: object, status: int = 200, headers: Headers = ()) -> HttpResponse:
+    return HttpResponse(status, go_dumps(value).encode(), JSON, headers)
 
 
-def parse_name(text: str) -> Name | None:
-    """Parse a model name, or return None if it is malformed."""
-    name = split_name(text)
-    return name if _NAME.fullmatch(name.full) else None
+def error_response(failure: Failure, *_: object, **_details: object) -> HttpResponse:
+    return json_response({"error": failure.message}, failure.status, headers_of(failure))
+
+
+def error_line(failure: Failure) -> bytes:
+    return f'{{"error":{go_text(failure.message)}}}\n'.encode()
 
 
 @lru_cache(maxsize=4096)
-def split_name(text: str) -> Name:
-    """Split a model name into its parts, without a check of the parts. A URL scheme before the host is dropped."""
+def full_name(text: str) -> str:
+    """Return a model name with default values for missing parts, and without a URL scheme. The name may be invalid."""
     path, colon, tag = text.rpartition(":")
     if not colon or "/" in tag:
         path, tag = text, "latest"
-    *prefixes, model = path.split("/")
-    host = "/".join(prefixes[:-1]) if len(prefixes) > 1 else "registry.ollama.ai"
-    return Name(host.partition("://")[2] or host, prefixes[-1] if prefixes else "library", model, tag)
+    parts = (path.partition("://")[2] or path).split("/")
+    return "/".join([*("registry.ollama.ai", "library")[: 3 - len(parts)], *parts]) + f":{tag}"
 
 
-def routed(text: str) -> tuple[str, str]:
-    """Remove the location suffix of a name. Return the name and "cloud", "local" or "". Raises HttpError."""
-    base, _, tag = text.rpartition(":")
-    if re.search(".:(cloud:local|local:cloud)$", text):
-        raise HttpError(400, f"use either :local or :cloud, not both: {quoted(text)}")
-    if base and tag in ("cloud", "local"):
-        return base, tag
-    return (text.removesuffix("-cloud"), "cloud") if base and tag.endswith("-cloud") else (text, "")
+def short_name(name: str) -> str:
+    """Return the name that model lists show: without the default host and namespace, but with the tag."""
+    return full_name(name).removeprefix("registry.ollama.ai/library/").removeprefix("registry.ollama.ai/")
 
 
-def find(models: Iterable[Model], name: Name) -> Model | None:
-    """Return the model with this name, or None for an unknown name. Names are compared case-insensitively."""
-    full_name = name.full.lower()
-    return next((model for model in models if split_name(model.name).full.lower() == full_name), None)
+def valid_name(text: str, field: str = "") -> str:
+    """Return the full name. Raises HttpError for an invalid name, with a message that begins with `field`, if set."""
+    if _NAME.fullmatch(name := full_name(text)):
+        return name
+    raise HttpError(400, f"{field} {quoted(text)} is invalid" if field else "invalid model name")
 
 
-def short_name(model: Model) -> str:
-    """Return the name that model lists show, including the tag."""
-    name = parse_name(model.name)
-    return name.short if name else model.name
+def find(models: Iterable[Model], name: str) -> Model | None:
+    """Return the model with this full name, or None for an unknown name. Names are compared case-insensitively."""
+    return next((model for model in models if full_name(model.name).lower() == name.lower()), None)
 
 
-def local_model(
-    stub: Stub,
-    name: str,
-    if_empty: HttpError | None = None,
-    if_missing: HttpError | None = None,
-    unavailable: str = "is unavailable",
-) -> Model:
-    """Return the model with this name. Raises HttpError for an empty, unknown or invalid name, or a cloud model."""
+def local_model(stub: Stub, name: str, if_empty: HttpError | None = None, if_missing: HttpError | None = None) -> Model:
+    """Return the model with this name. Raises HttpError for an empty, unknown or invalid name."""
     if not name:
         raise if_empty or HttpError(400, "model is required")
-    base_name, location = routed(name)
-    model = None if location == "cloud" else find(stub.models, valid_name(base_name))
-    if location == "cloud" or (model and model.remote):
-        raise HttpError(403, f"ollama cloud is disabled: remote model {unavailable}")
+    model = find(stub.models, valid_name(name))
     if model is None:
         raise if_missing or not_found(name)
     return model
@@ -101,23 +75,13 @@ def requested_name(body: Mapping[str, Any]) -> str:
     return body.get("model") or body.get("name") or ""
 
 
-def valid_name(text: str, field: str = "") -> Name:
-    """Parse a model name. Raises HttpError for an invalid name. The error message begins with `field`, if set."""
-    name = parse_name(text)
-    if name is None:
-        raise HttpError(400, f"{field} {quoted(text)} is invalid" if field else "invalid model name")
-    return name
-
-
 def not_found(name: str) -> HttpError:
     return HttpError(404, f"model '{name}' not found")
 
 
 NEVER = 292 * 365.25 * 24 * 3600  # seconds until `expires_at` in `/api/ps` for a model that stays loaded forever
-REGISTRY = "registry.ollama.ai"
 PARTS = 4  # number of parts in which the download of a layer is reported
 CREATE_FIELDS = ("from", "system", "parameters", "template")
-NO_FILES = "mochi-stub stores no files and pushes no models"
 BLOBS = "/usr/share/ollama/.ollama/models/blobs"
 Step: TypeAlias = "Mapping[str, Any]"
 
@@ -133,8 +97,8 @@ def ps(stub: Stub, _request: Request) -> Result:
     now = stub.scheduler.now()
     models = [
         {
-            "name": short_name(loaded.model),
-            "model": short_name(loaded.model),
+            "name": short_name(loaded.model.name),
+            "model": short_name(loaded.model.name),
             "size": loaded.model.size,
             "digest": loaded.model.digest,
             "details": _details(loaded.model, loaded.model.quantization),
@@ -149,7 +113,7 @@ def ps(stub: Stub, _request: Request) -> Result:
 
 def _list_entry(model: Model) -> dict[str, Any]:
     # Ollama lists models without their pooling and chat template, so it reports embedding models as chat models.
-    name = short_name(model)
+    name = short_name(model.name)
     remote = {"remote_model": model.remote.model, "remote_host": model.remote.host} if model.remote else {}
     lengths = {"context_length": model.context_length, "embedding_length": model.embedding_length}
     has_listed_capabilities = model.has_capability("completion") and model.template_style != "native"
@@ -171,8 +135,7 @@ def _list_entry(model: Model) -> dict[str, Any]:
 def show(stub: Stub, _request: Request, body: dict[str, Any]) -> Result:
     """Handle `POST /api/show`. If the field `verbose` is false, null replaces the arrays in `model_info`."""
     name = requested_name(body)
-    missing = not_found(split_name(routed(name)[0]).short)
-    model = local_model(stub, name, if_missing=missing, unavailable="details are unavailable")
+    model = local_model(stub, name, if_missing=not_found(short_name(name)))
     return json_response(_model_object(model, verbose=body.get("verbose", False)))
 
 
@@ -213,7 +176,7 @@ def _modelfile(model: Model) -> str:
     lines = [
         '# Modelfile generated by "ollama show"',
         "# To build a new Modelfile based on this, replace FROM with:",
-        f"# FROM {short_name(model)}",
+        f"# FROM {short_name(model.name)}",
         "",
         f"FROM {BLOBS}/sha256-{model.blob_digest}",
         f"TEMPLATE {_quoted(model.modelfile_template)}",
@@ -228,7 +191,6 @@ def _modelfile(model: Model) -> str:
 
 
 def _pairs(model: Model) -> list[tuple[str, Any]]:
-    """Return the parameters of the Modelfile as pairs of name and value, with a pair for each stop sequence."""
     values = {name: value if isinstance(value, (list, tuple)) else [value] for name, value in model.parameters.items()}
     return [(name, item) for name, items in values.items() for item in items]
 
@@ -258,7 +220,7 @@ class ProgressLines(EventEncoder):
 
     def complete_response(self) -> HttpResponse:
         self.finish()
-        return HttpResponse(200, b'{"status":"success"}', JSON)
+        return HttpResponse(200, b'{"status":"success"}', pipeline.JSON)
 
 
 def progress(
@@ -270,7 +232,7 @@ def progress(
     """Return a response that sends `steps` as lines, and then `failure` or the result of `finish` as `success`."""
     parts: list[Part] = [Text([f"{go_dumps(step)}\n" for step in steps])] if steps else []
     parts += [failure] if failure else []
-    return Generation(Reply(parts), ProgressLines(finish), body.get("stream", True), error_content_type=JSON)
+    return Generation(Reply(parts), ProgressLines(finish), body.get("stream", True), error_content_type=pipeline.JSON)
 
 
 def layers(model: Model) -> list[tuple[str, int]]:
@@ -285,11 +247,11 @@ def layers(model: Model) -> list[tuple[str, int]]:
     return [(model.blob_digest, model.size), *((sha256(text), len(text)) for text in encoded)]
 
 
-def store(stub: Stub, model: Model, name: Name) -> None:
+def store(stub: Stub, model: Model, name: str) -> None:
     """Store a model under a name. A model that has this name is replaced."""
     if existing := find(stub.models, name):
         stub.registry.remove(existing)
-    stub.registry.add(replace(model, name=name.short))
+    stub.registry.add(replace(model, name=short_name(name)))
 
 
 def stored_digests(stub: Stub) -> set[str]:
@@ -298,14 +260,8 @@ def stored_digests(stub: Stub) -> set[str]:
 
 
 def pull(stub: Stub, _request: Request, body: dict[str, Any]) -> Result:
-    scheme, separator, text = requested_name(body).partition("://")
-    scheme, text = (scheme, text) if separator else ("https", scheme)
-    name = valid_name(text)
+    name = valid_name(requested_name(body))
     steps: list[Step] = [{"status": "pulling manifest"}]
-    if name.host != REGISTRY:
-        url = f"{scheme}://{name.host}/v2/{name.namespace}/{name.model}/manifests/{name.tag}"
-        problem = f"Get {quoted(url)}: dial tcp {name.host}: connect: connection refused"
-        return progress(body, steps, Failure(f"pull model manifest: {problem}"))
     model = find(stub.models, name) or find(stub.registry.declared, name)
     if model is None:
         return progress(body, steps, Failure("pull model manifest: file does not exist"))
@@ -332,7 +288,7 @@ def create(stub: Stub, request: Request, body: dict[str, Any]) -> Result:
     model = replace(
         source,
         weights=source.blob_digest,
-        parent=short_name(source),
+        parent=short_name(source.name),
         system=body.get("system") or source.system,
         template=body.get("template") or source.template,
         parameters={**source.parameters, **body.get("parameters", {})},

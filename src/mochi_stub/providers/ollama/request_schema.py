@@ -72,7 +72,6 @@ def checked(request_type: str, check: Check, handler: Callable[[Stub, Request, d
 
 
 def _mismatch(request_type: str, error: ValidationError) -> str:
-    """Return the found type, the path and the expected type of an invalid value, in Ollama's wording."""
     kind, expected = kind_of(error.found), _TYPES.get(error.type_name, error.type_name)
     found = f"number {error.found}" if expected == "int" and kind in ("integer", "decimal") else _KINDS.get(kind, kind)
     steps = [step for step in error.location if isinstance(step, str)]
@@ -132,7 +131,6 @@ def _property(value: Any, location: Location) -> Any:
 
 
 def _parameters(value: Any, location: Location) -> Any:
-    """Check the parameters of a tool, and return them with their unknown fields."""
     _PARAMETERS(value, location)
     return value
 
@@ -163,7 +161,7 @@ _LOAD_FIELDS = {"model": str, "keep_alive": _duration, "options": dict}
 _COMMON_FIELDS = {
     **_LOAD_FIELDS,
     **{"stream": bool, "format": object, "think": _think, "truncate": bool, "shift": bool},
-    **{"_debug_render_only": bool, "logprobs": bool, "top_logprobs": _INTEGER},
+    **{"logprobs": bool, "top_logprobs": _INTEGER},
 }
 CHAT = schema({**_COMMON_FIELDS, "messages": MESSAGES, "tools": _named("api.Tools", [_TOOL])})
 GENERATE = schema(

@@ -9,6 +9,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
 from functools import partial
+from itertools import accumulate
 from typing import Any
 
 from mochi_stub.handlers import ANY, Generation, Result, Routes, ScheduledResult, Stub
@@ -20,7 +21,7 @@ from mochi_stub.prompt import Message, Prompt, ToolCall
 from mochi_stub.providers import provider_pipeline as pipeline
 from mochi_stub.providers.body_validation import checked
 from mochi_stub.providers.openai import request_schema as schema
-from mochi_stub.providers.openai.responses import RESPONSE, responses
+from mochi_stub.providers.openai.responses import RESPONSE, responses, token_object
 from mochi_stub.providers.provider_pipeline import Counts, EvaluatedPrompt, evaluate_prompt
 from mochi_stub.replies import normalised
 from mochi_stub.replies.chunks import Piece, pieces, token_logprobs
@@ -69,9 +70,11 @@ class ChunkEncoder(pipeline.EventEncoder):
 
     replies: Mapping[int, Reply]
     reasons: Mapping[int, str]
+    top: int | None
+    characters = 0
 
-    def __init__(self, common_fields: dict[str, Any], counts: Counts, body: Mapping[str, Any]) -> None:
-        self.common_fields = common_fields
+    def __init__(self, evaluated: EvaluatedPrompt, common_fields: dict[str, Any], counts: Counts, body: Any) -> None:
+        self.common_fields, self.per_token = common_fields, evaluated.model.chars_per_token
         self.usage = {
             "prompt_tokens": counts.input,
             "completion_tokens": counts.output,
@@ -101,6 +104,15 @@ class ChunkEncoder(pipeline.EventEncoder):
         ]
         fields = {**self.common_fields, "object": self.common_fields["object"].removesuffix(".chunk")}
         return pipeline.json_response({**fields, "choices": choices, "usage": self.usage})
+
+    def tokens(self, pieces: Iterable[Piece]) -> list[Logprob]:
+        """Return the log probabilities of the next pieces. `top` is None if the request wants no probabilities."""
+        found: list[Logprob] = []
+        for piece in pieces if self.top is not None else ():
+            if piece.kind is Text:
+                found += token_logprobs(piece, self.characters, self.per_token)
+                self.characters += len(piece.value)
+        return found
 
     def line(self, index: int, content: str, reason: str = "null") -> str:
         """Return a chunk of one choice. The content is JSON, or "" for the last chunk."""
@@ -134,7 +146,6 @@ class ChatChunks(ChunkEncoder):
 
     def __init__(self, body: Mapping[str, Any], evaluated: EvaluatedPrompt) -> None:
         self.top = body.get("top_logprobs", 0) if body.get("logprobs") else None
-        self.characters, self.per_token = 0, evaluated.model.chars_per_token
         reply, self.ids, counts = evaluated.reply, evaluated.ids, evaluated.usage
         scripted = _by_choice(reply.parts) if Choice in map(type, reply.parts) else {}
         self.replies = scripted or dict.fromkeys(range(body.get("n", 1)), reply)
@@ -149,7 +160,7 @@ class ChatChunks(ChunkEncoder):
             "created": created,
         }
         counts = counts._replace(output=counts.output * count, reasoning=counts.reasoning * count)
-        super().__init__(common_fields, counts, body)
+        super().__init__(evaluated, common_fields, counts, body)
         self.content_head: str | None = None
         """Cached start of content chunks. None if several choices are active, or before the first text of a choice."""
         self.content_tail = f'}},"finish_reason":null}}]{self.tail}'
@@ -203,28 +214,15 @@ class ChatChunks(ChunkEncoder):
         return {"index": index, "message": message, "logprobs": self._logprobs(pieces(reply))}
 
     def _logprobs(self, pieces: Iterable[Piece]) -> dict[str, Any] | None:
-        found: list[dict[str, Any]] = []
-        for piece in pieces if self.top is not None else ():
-            if piece.kind is Text:
-                found += [_logprob(one, self.top) for one in token_logprobs(piece, self.characters, self.per_token)]
-                self.characters += len(piece.value)
-        return None if self.top is None else {"content": found, "refusal": None}
+        content = [token_object(token, self.top) for token in self.tokens(pieces)]
+        return None if self.top is None else {"content": content, "refusal": None}
 
     def _call_id(self, call: ToolCall) -> str:
         self.calls += 1
         return call.id or f"call_{self.ids.id(self.calls, 24)}"
 
 
-def _logprob(entry: Logprob, top: int | None) -> dict[str, Any]:
-    pairs = ((entry.token, entry.logprob), *entry.top[:top])
-    first, *others = (
-        {"token": token, "logprob": each, "bytes": [*token.encode(errors="replace")]} for token, each in pairs
-    )
-    return {**first, "top_logprobs": others}
-
-
 def _by_choice(parts: Sequence[Part]) -> dict[int, Reply]:
-    """Return the choices of a reply by index. Parts before the first `Choice` belong to the choice 0."""
     index, found = 0, defaultdict[int, list[Part]](list)
     for part in parts:
         index = part.index if isinstance(part, Choice) else index
@@ -263,6 +261,7 @@ class CompletionChunks(ChunkEncoder):
 
     def __init__(self, evaluated: list[EvaluatedPrompt], body: Mapping[str, Any]) -> None:
         ids, usages, self.index = evaluated[0].ids, [choice.usage for choice in evaluated], 0
+        self.top = body.get("logprobs")
         self.reasons = {index: choice.reply.finish for index, choice in enumerate(evaluated)}
         self.replies = {}
         for index, choice in enumerate(evaluated):
@@ -277,21 +276,33 @@ class CompletionChunks(ChunkEncoder):
         }
         per_prompt = Counts(*map(sum, zip(*usages[:: body.get("n", 1)], strict=True)))
         output, reasoning = (sum(getattr(usage, name) for usage in usages) for name in ("output", "reasoning"))
-        super().__init__(common_fields, per_prompt._replace(output=output, reasoning=reasoning), body)
+        super().__init__(evaluated[0], common_fields, per_prompt._replace(output=output, reasoning=reasoning), body)
 
     def piece(self, piece: Piece) -> str:
         if piece.kind is Choice:
-            self.index = piece.value.index
+            self.index, self.characters = piece.value.index, 0
             return ""
-        return self.line(self.index, dumps(piece.value))
+        return self.line(self.index, dumps(piece.value), logprobs=self._logprobs([piece]))
 
-    def line(self, index: int, content: str, reason: str = "null") -> str:
+    def line(self, index: int, content: str, reason: str = "null", logprobs: dict[str, Any] | None = None) -> str:
         text = content or '""'
-        choice = f'{{"text":{text},"index":{index},"logprobs":null,"finish_reason":{reason}}}'
+        choice = f'{{"text":{text},"index":{index},"logprobs":{dumps(logprobs)},"finish_reason":{reason}}}'
         return f"{self.head}[{choice}]{self.tail}"
 
     def choice(self, index: int, reply: Reply) -> dict[str, Any]:
-        return {"text": reply.text, "index": index, "logprobs": None}
+        self.characters = 0
+        return {"text": reply.text, "index": index, "logprobs": self._logprobs(pieces(reply))}
+
+    def _logprobs(self, pieces: Iterable[Piece]) -> dict[str, Any] | None:
+        if self.top is None:
+            return None
+        start, tokens = self.characters, self.tokens(pieces)
+        return {
+            "tokens": [token.token for token in tokens],
+            "token_logprobs": [token.logprob for token in tokens],
+            "top_logprobs": [dict(token.top[: self.top]) for token in tokens],
+            "text_offset": [*accumulate((len(token.token) for token in tokens), initial=start)][:-1],
+        }
 
 
 _ROUTES: Routes = {

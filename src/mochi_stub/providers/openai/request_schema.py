@@ -117,7 +117,8 @@ def _prompts(value: Any, location: Location) -> Any:
     return string_or(items)(value, location)
 
 
-COMPLETION = schema({"model": str, "prompt": _prompts, "max_tokens": integer(0), "echo": bool, **_COMMON})
+_LENGTHS = {"max_tokens": integer(0), "logprobs": integer(0, 5)}
+COMPLETION = schema({"model": str, "prompt": _prompts, "echo": bool, **_LENGTHS, **_COMMON})
 EMBEDDING = schema({"model": str, "input!": _prompts, "encoding_format": ("float", "base64"), "dimensions": integer(1)})
 
 

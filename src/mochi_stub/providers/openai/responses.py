@@ -14,8 +14,8 @@ from mochi_stub.prompt import Message, Prompt, ToolCall
 from mochi_stub.providers import provider_pipeline as pipeline
 from mochi_stub.providers.body_validation import integer, schema, string_or, tagged
 from mochi_stub.providers.openai import request_schema as requests
-from mochi_stub.replies.chunks import Piece
-from mochi_stub.reply import Failure, HttpError, Reasoning, Text
+from mochi_stub.replies.chunks import Piece, token_logprobs
+from mochi_stub.reply import Failure, HttpError, Logprob, Reasoning, Text
 
 _PARTS = {
     "input_text": requests.TEXT,
@@ -51,6 +51,7 @@ RESPONSE = schema(
         "store": bool,
         "stream": bool,
         "truncation": str,
+        **{"include": [str], "top_logprobs": integer(0, 20)},
     }
 )
 _INCOMPLETE = {"length": "max_output_tokens", "content_filter": "content_filter"}
@@ -97,7 +98,6 @@ def _prompt(body: Mapping[str, Any], model: Model) -> Prompt:
 
 
 def _messages(body: Mapping[str, Any]) -> tuple[Message, ...]:
-    """Convert the instructions and the input to messages. Consecutive assistant items become one message."""
     items = body["input"]
     messages = [Message("system", body["instructions"])] if body.get("instructions") else []
     if isinstance(items, str):
@@ -136,6 +136,14 @@ _EVENTS = {
 """For each kind of item: the prefix of its ID, its index field, and the events of its text and its part."""
 
 
+def token_object(entry: Logprob, top: int | None) -> dict[str, Any]:
+    pairs = ((entry.token, entry.logprob), *entry.top[:top])
+    first, *others = (
+        {"token": token, "logprob": each, "bytes": [*token.encode(errors="replace")]} for token, each in pairs
+    )
+    return {**first, "top_logprobs": others}
+
+
 class ResponseEvents(pipeline.EventEncoder):
     """Encoder of a response. For the item of the kind `open`, `target` has its place and `text` its pieces of text."""
 
@@ -146,6 +154,8 @@ class ResponseEvents(pipeline.EventEncoder):
         self.open: type | None = None
         self.target: dict[str, Any] = {}
         self.text: list[str] = []
+        self.top = body.get("top_logprobs", 0) if "message.output_text.logprobs" in body.get("include", ()) else None
+        self.logprobs: list[dict[str, Any]] = []
         self.sequence = 0
         counts = evaluated.usage
         self.usage = {
@@ -185,8 +195,12 @@ class ResponseEvents(pipeline.EventEncoder):
         if piece.kind is ToolCall:
             return self._close() + self._call(piece.value)
         opening = "" if self.open is piece.kind else self._close() + self._begin(piece.kind)
+        wanted = self.top is not None and piece.kind is Text
+        tokens = token_logprobs(piece, sum(map(len, self.text)), self.evaluated.model.chars_per_token) if wanted else ()
+        logprobs = [token_object(token, self.top) for token in tokens]
         self.text.append(piece.value)
-        return opening + self._text_event("delta", delta=piece.value)
+        self.logprobs += logprobs
+        return opening + self._text_event("delta", logprobs, delta=piece.value)
 
     def _begin(self, kind: type) -> str:
         prefix, index, self.text_event, self.part_event = _EVENTS[kind]
@@ -196,30 +210,30 @@ class ResponseEvents(pipeline.EventEncoder):
         return added + self._event(f"{self.part_event}.added", **self.target, part=self._part(""))
 
     def _close(self, status: str = "completed") -> str:
-        """Return the events that end the current item, or an empty string if no item is open."""
         if self.open is None:
             return ""
         text = "".join(self.text)
         item = self._item(text, status)
-        ending = self._text_event("done", text=text)
+        ending = self._text_event("done", self.logprobs, text=text)
         ending += self._event(f"{self.part_event}.done", **self.target, part=self._part(text))
         ending += self._item_event("done", item)
         self.items.append(item)
         self.open = None
         self.text.clear()
+        self.logprobs = []
         return ending
 
     def _item_event(self, name: str, item: Mapping[str, Any]) -> str:
         return self._event(f"response.output_item.{name}", output_index=len(self.items), item=item)
 
-    def _text_event(self, name: str, **fields: str) -> str:
-        logprobs: dict[str, Any] = {"logprobs": []} if self.open is Text else {}
-        return self._event(f"{self.text_event}.{name}", **self.target, **fields, **logprobs)
+    def _text_event(self, name: str, logprobs: list[dict[str, Any]], **fields: str) -> str:
+        own = {"logprobs": logprobs} if self.open is Text else {}
+        return self._event(f"{self.text_event}.{name}", **self.target, **fields, **own)
 
     def _part(self, text: str) -> dict[str, Any]:
         if self.open is Reasoning:
             return {"type": "summary_text", "text": text}
-        return {"type": "output_text", "text": text, "annotations": [], "logprobs": []}
+        return {"type": "output_text", "text": text, "annotations": [], "logprobs": self.logprobs}
 
     def _id(self, prefix: str) -> str:
         return f"{prefix}_{self.ids.id(_FIRST_ITEM_ID + len(self.items), 48)}"

@@ -283,8 +283,6 @@ def _spread(reply: Reply, duration: int) -> Reply:
 
 @dataclass
 class _Call:
-    """Incomplete tool call. Its arguments arrive as one object or as fragments of JSON text."""
-
     id: str | None = None
     name: str = ""
     arguments: Mapping[str, Any] = field(default_factory=dict)

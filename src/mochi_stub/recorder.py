@@ -195,7 +195,6 @@ class ResponseCapture:
 
 
 def _read(data: bytes) -> Any:
-    """Return the parsed JSON. Return JSON strings and invalid JSON as unparsed text, and empty data as None."""
     try:
         value = json.loads(data) if data else None
         if value is not None and not isinstance(value, str):  # a file cannot contain lone surrogates

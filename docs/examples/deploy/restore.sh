@@ -1,0 +1,16 @@
+#!/bin/sh
+# Restore a backup while no server runs: restore.sh NAME
+#
+# NAME is the name that backup.sh has printed. The data directory and the database must be empty.
+set -eu
+umask 077
+data="${MOCHI_DATA_DIR:-/var/lib/mochi}"
+mkdir -p "$data"
+if [ -n "$(ls -A "$data")" ]; then
+  echo "$data is not empty. Move its content to another directory first." >&2
+  exit 1
+fi
+if [ -n "${MOCHI_STORE_URL:-}" ]; then
+  pg_restore --no-owner --exit-on-error --single-transaction --dbname "$MOCHI_STORE_URL" "$1.dump"
+fi
+tar --extract --gzip --file "$1.tar.gz" --directory "$data"

@@ -1,0 +1,210 @@
+"""Scenarios: sessions as configurations of ``mochi-stub``, and replays that compare other answers with them."""
+
+import argparse
+import asyncio
+import re
+from collections.abc import Callable, Iterable, Iterator
+from difflib import unified_diff
+from functools import partial
+from inspect import Signature
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import yaml
+
+from mochi_server.cli import print_text
+from mochi_server.cli.store_copy import open_stores
+from mochi_server.client import MochiClient
+from mochi_server.client.client import Decision
+from mochi_server.config import CODE_DIRECTORIES, MochiServerSettings
+from mochi_server.events import ToolConfirmationRequired, ToolResult, TurnError
+from mochi_server.sessions.session import ChatSession
+from mochi_server.sessions.types import ToolSettings
+from mochi_server.tools.discovery import Tool
+from mochi_server.tools.execution import ToolRaised
+from mochi_server.tools.schema import ToolSchema
+from mochi_server.util.text import MASK
+
+Json = dict[str, Any]
+_SETTINGS = ("agent_settings", "options", "keep_alive", "think", "format")
+_TEXTS = {"reasoning": "thinking", "content": "content"}
+_USAGE = {"input": "prompt_eval_count", "cache_read": "prompt_eval_cached_count", "output": "eval_count"}
+_FIGURES = {
+    **{"prompt tokens": ("usage", "input"), "cached tokens": ("usage", "cache_read")},
+    **{"answer tokens": ("usage", "output"), "seconds": ("durations", "total")},
+}
+RECORDED = ".recorded.yaml"
+_DENIED = "The user denied this call."
+_NOT_RUN = (_DENIED, "The call was not run: ")
+_TEST = """\
+from pathlib import Path
+
+from mochi_server.testing import check_scenario
+from mochi_stub import StubServer
+
+
+def test_session_is_answered_as_recorded(tmp_path):
+    with StubServer(config=Path(__file__).with_name({name!r}), speed=0) as stub:
+        check_scenario(stub.config, ollama_host=stub.url, data_dir=str(tmp_path))
+"""
+
+
+def export(arguments: argparse.Namespace, settings: MochiServerSettings) -> None:
+    """Write a configuration of the stub, the recorded turns and a test. Raises ``OSError`` or ``SessionNotFound``."""
+
+    async def load() -> ChatSession:
+        async with open_stores(settings.store_url or settings.data_dir, reads_only=True) as stores:
+            return await stores.chats.load(arguments.session)
+
+    mask, path = partial(_masked, re.compile(arguments.mask)), Path(arguments.output)
+    session = asyncio.run(load())
+    stored = session.metadata.to_dict()
+    request = {"model": session.model} | {name: stored[name] for name in _SETTINGS if stored.get(name)}
+    request["tool_settings"] = {name: stored["tool_settings"][name] for name in ToolSettings.model_fields}
+    if prompt := session.system_prompt:
+        request["system_prompt"] = mask(prompt["content"])
+    turns = turns_of(session.history, mask)
+    scripted = [{key: turn[key] for key in ("user", "replies")} for turn in turns]
+    # With so few tokens, no prompt and no answer exceeds the window.
+    models = {session.model: [{"_model": {"chars_per_token": 10}}, {"_turns": scripted}]}
+    files = {path: _dump({"models": models}), path.with_suffix(RECORDED): _dump({"session": request, "turns": turns})}
+    for file, text in {**files, path.with_name(f"test_{path.stem}.py"): _TEST.format(name=path.name)}.items():
+        file.write_text(text, "utf-8")
+        print_text(f"wrote {file}")
+
+
+def replay(arguments: argparse.Namespace, settings: MochiServerSettings) -> None:
+    """Print how the answers of a model differ from the recorded ones. Raises ``ValueError`` or ``ClientError``."""
+    from mochi_server.testing import ThreadedServer  # noqa: PLC0415 - it imports this module
+
+    recorded = load_recording(Path(arguments.scenario))
+    recorded["session"]["model"] = arguments.model or recorded["session"]["model"]
+    with TemporaryDirectory(prefix="mochi-server-") as directory:
+        values = settings.model_dump() | {"sessions_dir": directory, "agent_chats_dir": f"{directory}/agent_chats"}
+        values |= {"store_url": "", "workers": 1, "host": "127.0.0.1", "port": 0, "summarization_enabled": False}
+        values |= {name: str(settings.code_directory(name) or directory) for name in CODE_DIRECTORIES}
+        with ThreadedServer(**values) as server:
+            for number, difference in enumerate(differences(recorded, server.client), 1):
+                print_text(f"turn {number}: {'differs' if difference else 'equal'}\n{difference}".rstrip())
+
+
+def load_recording(path: Path) -> Json:
+    """Return the session and the turns of a scenario. Raises ``ValueError`` if its recording cannot be read."""
+    file = path.with_suffix(RECORDED)
+    try:
+        recorded: Json = yaml.safe_load(file.read_bytes())
+        return {"session": recorded["session"], "turns": recorded["turns"]}
+    except (OSError, yaml.YAMLError, LookupError, TypeError):
+        raise ValueError(f"cannot read {file}, which export-scenario writes beside {path.name}") from None
+
+
+def differences(recorded: Json, client: MochiClient) -> Iterator[str]:
+    """Send the user's messages in a new session. Yield for each turn how it differs from the recorded one, or ""."""
+    session_id = client.create_session(**recorded["session"])["session_id"]
+    for turn in recorded["turns"]:
+        thinks = any("reasoning" in reply for reply in turn["replies"]) and not recorded["session"].get("think")
+        options: Json = {"think": True} if thinks else {}
+        decide = partial(_decide, [*turn["tools"]])
+        with client.stream(session_id, turn["user"], on_confirm=decide, **options) as stream:
+            received = [*stream]
+        replayed = turns_of(client.get_session(session_id)["messages"])[-1]
+        if isinstance(end := received[-2], TurnError) and "usage" in turn["replies"][-1]:
+            replayed["replies"][-1]["error"] = end.message
+        events: Json = {"reasoning": stream.thinking, "content": stream.text, "end": end.type}
+        events["results"] = [event.tool_name for event in received if isinstance(event, ToolResult)]
+        expected: Json = {name: "".join("".join(reply.get(name, "")) for reply in turn["replies"]) for name in _TEXTS}
+        expected["end"] = "message_complete" if "usage" in turn["replies"][-1] else "error"
+        expected["results"] = [result["tool"] for result in turn["tools"]]
+        yield _difference(_compared(turn), _compared(replayed)) or _difference(expected, events)
+
+
+def recorded_tool(name: str, results: Iterable[Json]) -> Tool:
+    """Return a tool whose calls return their recorded results, in this order."""
+    own = (result for result in results if result["tool"] == name and not result["content"].startswith(_NOT_RUN))
+
+    async def function() -> str:
+        result = next(own)
+        if not result["success"]:
+            raise ToolRaised(result["content"])
+        return str(result["content"])
+
+    async def bind(_: object) -> Any:
+        return Signature().bind()  # any arguments are valid
+
+    return Tool(name, function, ToolSchema(name, "Recorded tool.", {"type": "object", "properties": {}}, {}, bind))
+
+
+def _decide(results: list[Json], call: ToolConfirmationRequired) -> Decision:
+    """Decide as the user did about the next recorded call of the tool. Deny a call that was not recorded."""
+    result = next((result for result in results if result["tool"] == call.tool_name), {"content": _DENIED})
+    results[:] = [other for other in results if other is not result]
+    reason = result["content"].removeprefix(_DENIED).removeprefix(" Reason: ")
+    return {"approved": False, "reason": reason} if result["content"].startswith(_DENIED) else {"approved": True}
+
+
+def turns_of(messages: Iterable[Any], mask: Callable[[Any], Any] = lambda value: value) -> list[Json]:
+    """Return the turns of a session, each with the text of the user, the replies and the results of tools."""
+    turns: list[Json] = []
+    for message in messages:
+        if message["role"] == "user":
+            turns.append({"user": mask(message["content"]), "replies": [], "tools": []})
+        elif turns and message["role"] == "assistant":
+            turns[-1]["replies"].append(_reply(message, mask))
+        elif turns:
+            name, success = message["tool_name"], message.get("success", True)
+            content = mask(message["content"].removeprefix(f"{name} failed: "))
+            turns[-1]["tools"].append({"tool": name, "success": success, "content": content})
+    for turn in turns:
+        if not turn["replies"] or "tool_calls" in turn["replies"][-1]:
+            turn["replies"].append({"type": "error"})
+    return turns
+
+
+def _reply(message: Json, mask: Callable[[Any], Any]) -> Json:
+    """Return an answer as a reply of the stub."""
+    reply: Json = {"type": "message"} | {key: mask(message[name]) for key, name in _TEXTS.items() if message.get(name)}
+    if message.get("interrupted"):  # the stream ends after the texts, of which each is one chunk
+        return reply | {key: [reply[key]] for key in _TEXTS if key in reply} | {"cut_after": len(reply) - 1}
+    if calls := [call["function"] for call in message.get("tool_calls", ())]:
+        reply["tool_calls"] = [{"name": call["name"], "arguments": mask(call["arguments"])} for call in calls]
+    if message.get("done_reason") == "length":
+        reply["finish"] = "length"
+    reply["usage"] = {name: message[key] for name, key in _USAGE.items() if key in message}
+    times = {name: message.get(f"{name}_duration") for name in ("total", "load", "prompt_eval", "eval")}
+    reply["durations"] = {name: time / 1e9 for name, time in times.items() if time is not None}
+    return reply
+
+
+def _masked(mask: re.Pattern[str], value: Any) -> Any:
+    """Return a JSON value in which ``***`` replaces what matches ``mask``."""
+    if isinstance(value, dict):
+        return {_masked(mask, key): _masked(mask, item) for key, item in value.items()}
+    if isinstance(value, list):
+        return [_masked(mask, item) for item in value]
+    text = mask.sub(MASK, str(value))
+    return value if text == str(value) else text
+
+
+def _compared(turn: Json) -> Json:
+    """Return what is compared of a turn. A figure is the sum for all replies, if each of them has it."""
+    compared, names = {}, ("reasoning", "content", "tool_calls", "finish", "error")
+    for number, reply in enumerate(turn["replies"], 1):
+        compared[f"answer {number}"] = {name: reply[name] for name in names if name in reply}
+    for number, result in enumerate(turn["tools"], 1):
+        compared[f"result {number}"] = result
+    for name, (kind, key) in _FIGURES.items():
+        if all(key in reply.get(kind, ()) for reply in turn["replies"]):
+            compared[name] = round(sum(reply[kind][key] for reply in turn["replies"]), 3)
+    return compared
+
+
+def _difference(recorded: Json, replayed: Json) -> str:
+    """Return the lines that differ, or "". Figures that were not recorded are not compared."""
+    known = {key: value for key, value in replayed.items() if key in recorded or key not in _FIGURES}
+    lines = unified_diff(_dump(recorded).splitlines(), _dump(known).splitlines(), "recorded", "replayed", lineterm="")
+    return "\n".join(line for line in lines if not line.startswith("@@"))
+
+
+def _dump(data: Any) -> str:
+    return yaml.safe_dump(data, sort_keys=False, allow_unicode=True, width=1_000_000)

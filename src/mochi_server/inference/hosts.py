@@ -1,0 +1,241 @@
+"""Ollama hosts of this server: which hosts there are, which of them respond, and which models they have."""
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, TypeVar
+
+from mochi_server.config import HostAddress
+from mochi_server.errors import HostsUnreachable, MochiError, ModelNotFound, OllamaBusy, OllamaError, OllamaUnreachable
+from mochi_server.inference.placement import Host
+from mochi_server.ollama.async_client import AsyncOllamaClient
+from mochi_server.ollama.errors import is_context_refusal, is_out_of_memory
+from mochi_server.ollama.payloads import Endpoint, qualified_name
+from mochi_server.ollama.types import ModelInfo
+from mochi_server.util.tasks import cancel_and_wait
+
+_MAX_PAUSE = 60.0
+_LOOKUP_SECONDS = 1.0  # to wait for the lists of all hosts, if a first host has answered
+_SERVER_ERROR = 500
+
+_Result = TypeVar("_Result")
+Lookup = Callable[[AsyncOllamaClient], Awaitable[_Result]]
+logger = logging.getLogger(__name__)
+
+
+def is_host_failure(error: MochiError) -> bool:
+    """Return whether an error shows that a host does not work, and not that it refused one request."""
+    if not isinstance(error, OllamaError):
+        return isinstance(error, OllamaUnreachable)
+    is_refusal = is_context_refusal(error) or is_out_of_memory(error)
+    return not is_refusal and int(error.details.get("upstream_status", _SERVER_ERROR)) >= _SERVER_ERROR
+
+
+class Fleet:
+    """All Ollama hosts. With one host, it is never left out, and its errors are raised unchanged.
+
+    The methods for models and connections are those of ``AsyncOllamaClient``.
+    """
+
+    def __init__(
+        self, read: Callable[[], Sequence[HostAddress]], connect: Callable[[HostAddress], Host], file: Path | None
+    ) -> None:
+        """``read`` returns the hosts' addresses, again after ``file`` has changed. It may raise ``ValueError``."""
+        self._read, self._connect, self._file = read, connect, file
+        self._signature = self._file_signature()
+        self._by_address = {address: connect(address) for address in read()}
+        self._tasks: set[asyncio.Task[Any]] = set()
+        self._warned: set[object] = set()
+
+    @property
+    def hosts(self) -> list[Host]:
+        return [*self._by_address.values()]
+
+    @property
+    def active(self) -> list[Host]:
+        """Hosts that get new turns, including those that do not respond."""
+        return [host for host in self.hosts if not host.is_draining]
+
+    @property
+    def up(self) -> list[Host]:
+        """Active hosts that respond, or all active hosts if none responds."""
+        return [host for host in self.active if host.failure is None] or self.active
+
+    @property
+    def is_single(self) -> bool:
+        return len(self._by_address) == 1
+
+    @property
+    def endpoint(self) -> Endpoint:
+        return self.up[0].client.endpoint
+
+    async def aclose(self) -> None:
+        await cancel_and_wait([*self._tasks])
+        for host in self.hosts:
+            await host.client.aclose()
+
+    def fail(self, host: Host, error: MochiError) -> None:
+        """Leave out a host for a growing pause, unless it is the only one. Requests that wait for it get ``error``."""
+        if host.failure is not None or host.is_draining:
+            return
+        host.failure = error
+        host.models.clear()
+        if not self.is_single:
+            reason = error.message if isinstance(error, OllamaUnreachable) else error.code
+            logger.warning("Ollama host left host=%s pause_seconds=%g: %s", host.name, host.pause, reason)
+            host.queue.abort(error)
+            self._start(self._probe(host))
+
+    async def _probe(self, host: Host) -> None:
+        while host.failure is not None and host in self.hosts:
+            await asyncio.sleep(host.pause)
+            host.pause = min(host.pause * 2, _MAX_PAUSE)
+            if await host.client.is_reachable():
+                await host.client.loaded_windows()  # a host that was restarted has lost its models
+                host.failure = None
+        logger.info("Ollama host returned host=%s", host.name)
+
+    async def is_reachable(self) -> bool:
+        """Return whether a host responds. Leave out the others."""
+        self.refresh()
+
+        async def check(host: Host) -> bool:
+            if responds := await host.client.is_reachable():
+                host.failure = None if self.is_single else host.failure
+            else:
+                self.fail(host, OllamaUnreachable(host.client.endpoint.url, "it does not respond"))
+            return responds
+
+        results = await asyncio.gather(*map(check, self.active))
+        self._warn_if_different("versions", {host.name: host.client.version for host in self.active})
+        return any(results)
+
+    def prefetch_loaded(self) -> None:
+        """Request the loaded models of all hosts in the background."""
+        self.refresh()
+        for host in self.up:
+            host.client.prefetch_loaded()
+
+    async def find_model(self, name: str) -> ModelInfo:
+        """Return the chat model ``name`` of the first host that has it. Raises ``ModelNotFound``."""
+        return await self._find(name, lambda client: client.find_model(name))
+
+    async def find_installed(self, name: str) -> ModelInfo:
+        return await self._find(name, lambda client: client.find_installed(name))
+
+    async def list_models(self) -> list[ModelInfo]:
+        """List the chat models of all hosts. Each model has the names of its hosts."""
+        return await self._union(lambda client: client.list_models())
+
+    async def list_installed(self) -> list[ModelInfo]:
+        return await self._union(lambda client: client.list_installed())
+
+    async def _find(self, name: str, find: Lookup[ModelInfo]) -> ModelInfo:
+        found, errors = await self._ask(find)
+        if found:
+            digests = {host.name: host.client.digest(name) or "" for host in found}
+            self._warn_if_different(f"digests of model {name}", digests)
+            return replace(next(iter(found.values())), hosts=[*digests])
+        away = {host: host.failure for host in self.active if host.failure and host.has(name)}
+        missing = {host.name: error for host, error in errors.items() if isinstance(error, ModelNotFound)}
+        if away or not missing:
+            raise no_host_left(away or errors)
+        raise next(iter(missing.values())).on_hosts([*missing])
+
+    async def _union(self, list_of: Lookup[list[ModelInfo]]) -> list[ModelInfo]:
+        found, errors = await self._ask(list_of)
+        if not found:
+            raise no_host_left(errors)
+        union: dict[object, ModelInfo] = {}
+        for host, models in found.items():
+            for number, model in enumerate(models):
+                key = qualified_name(model.name) if len(found) > 1 else number  # one host may repeat a name
+                before = union.get(key, model)
+                union[key] = replace(before, hosts=[*before.hosts, host.name])
+        return [*union.values()]
+
+    async def _ask(self, call: Lookup[_Result]) -> tuple[dict[Host, _Result], dict[Host, MochiError]]:
+        """Return the results and the errors of all hosts that respond. With one host, raise its error."""
+        self.refresh()
+        if len(active := self.active) == 1:
+            return {active[0]: await call(active[0].client)}, {}
+        found: dict[Host, _Result] = {}
+        errors: dict[Host, MochiError] = {}
+
+        async def ask(host: Host) -> None:
+            try:
+                found[host] = await call(host.client)
+            except MochiError as error:
+                errors[host] = error.with_traceback(None)
+                if is_host_failure(error):
+                    self.fail(host, error)
+
+        tasks = [self._start(ask(host)) for host in self.up]
+        await asyncio.wait(tasks, timeout=_LOOKUP_SECONDS)
+        if not found:
+            await asyncio.wait(tasks)
+        return {host: found[host] for host in active if host in found}, errors
+
+    def refresh(self) -> None:
+        """Read the file of hosts again if it has changed. An invalid file changes nothing."""
+        if self._file is None or (signature := self._file_signature()) == self._signature:
+            return
+        self._signature = signature
+        try:
+            addresses = self._read()
+        except ValueError as error:
+            logger.warning("Ollama hosts not changed: %s", error)
+            return
+        before, kept = self._by_address, dict.fromkeys(addresses)
+        self._by_address = {each: before.get(each) or self._connect(each) for each in addresses} | {
+            each: host for each, host in before.items() if each not in kept
+        }
+        logger.info("Ollama hosts changed hosts=%s", ",".join(address.name for address in addresses))
+        for address, host in before.items():
+            host.is_draining = address not in kept
+            if host.is_draining:
+                host.queue.abort(OllamaUnreachable(host.client.endpoint.url, "it was removed from the list of hosts"))
+            elif len(before) == 1 and host.failure is not None:  # an only host is not probed
+                self._start(self._probe(host))
+        self.drop_drained()
+
+    def drop_drained(self) -> None:
+        """Drop the removed hosts whose requests have ended."""
+        for address, host in [*self._by_address.items()]:
+            if host.is_draining and not host.requests:
+                del self._by_address[address]
+                self._start(host.client.aclose())
+
+    def _file_signature(self) -> object:
+        with suppress(OSError):
+            return self._file and [getattr(self._file.stat(), f"st_{name}") for name in ("mtime_ns", "size", "ino")]
+        return None
+
+    def _warn_if_different(self, what: str, values: Mapping[str, str]) -> None:
+        known = sorted((name, value) for name, value in values.items() if value)
+        if len({value for _, value in known}) > 1 and (what, *known) not in self._warned:
+            self._warned.add((what, *known))
+            texts = ", ".join(f"{name}: {value}" for name, value in known)
+            logger.warning("Ollama hosts have different %s. %s", what, texts)
+
+    def _start(self, work: Coroutine[Any, Any, _Result]) -> "asyncio.Task[_Result]":
+        task = asyncio.get_running_loop().create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+        return task
+
+
+def no_host_left(failures: Mapping[Host, MochiError]) -> MochiError:
+    """Return the error of a request that no host can answer. It names each host with its reason."""
+    errors = [*failures.values()]
+    if len(errors) == 1:
+        return errors[0]
+    reasons = {host.name: error.message for host, error in failures.items()}
+    text = "No Ollama host can answer. " + " ".join(f"{name}: {reason}" for name, reason in reasons.items())
+    if all(isinstance(error, OllamaBusy) for error in errors):
+        return OllamaBusy(text, retry_after=max(error.retry_after or 1 for error in errors))
+    kind = HostsUnreachable if all(isinstance(error, OllamaUnreachable) for error in errors) else OllamaError
+    return kind(text, hosts=reasons)

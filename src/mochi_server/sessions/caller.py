@@ -1,0 +1,32 @@
+"""Caller of the current request, which owns what the request creates."""
+
+from contextvars import ContextVar
+from dataclasses import dataclass, replace
+
+
+@dataclass(frozen=True)
+class Caller:
+    """Sender of a request, as its API key and `X-Mochi-User` tell. The default sees everything and owns nothing."""
+
+    key: str = ""  # name of the API key, or "" for a key without a name and for no key
+    owner: str | None = None  # owner of what the caller creates: `<key ID>` or `<key ID>/<user ID>`
+    sees_all: bool = True
+    turns_at_a_time: int | None = None
+    turns_per_minute: int | None = None
+
+    def sees(self, owner: str | None) -> bool:
+        """Return whether the caller may see what belongs to ``owner``."""
+        return self.sees_all or owner == self.owner
+
+    def inside(self, owner: str | None) -> "Caller":
+        """Return the caller during a turn in a session of ``owner``. What the turn creates has the same owner."""
+        return self if owner == self.owner else replace(self, owner=owner, sees_all=self.sees_all and owner is None)
+
+
+UNRESTRICTED = Caller()
+CALLER: ContextVar[Caller] = ContextVar("caller", default=UNRESTRICTED)
+"""Caller of the current request. Tasks that the request starts inherit the caller."""
+
+
+def current_owner() -> str | None:
+    return CALLER.get().owner

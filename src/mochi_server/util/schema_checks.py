@@ -1,0 +1,88 @@
+"""Checks of JSON schemas from other parties in worker processes. A check that takes too long ends with its process."""
+
+import asyncio
+import json
+import os
+import sys
+from asyncio.subprocess import DEVNULL, PIPE, Process
+from collections.abc import Mapping
+from contextlib import suppress
+from typing import Any
+
+import anyio
+
+MAX_WORKERS = 2
+_ANSWER_SECONDS = 5  # maximum duration of the check of an answer
+_MAX_RESULT_BYTES = 1024 * 1024
+# The worker imports the same modules as this process, and no others from the working directory.
+_PROGRAM = "import sys; sys.path[:] = sys.argv[1:]; from mochi_server.util.json_schema import main; main()"
+
+
+class CheckFailed(Exception):
+    """A check took too long or could not be made. The message is the reason."""
+
+
+class SchemaChecks:
+    """Pool of at most ``MAX_WORKERS`` workers, which start on demand. Further checks wait."""
+
+    def __init__(self) -> None:
+        self._slots = asyncio.Semaphore(MAX_WORKERS)
+        self._workers: set[Process] = set()
+        self._idle: list[Process] = []
+
+    async def run(self, operation: str, seconds: float, **parameters: Any) -> dict[str, Any]:
+        """Run a function of ``util.json_schema`` in a worker and return its result. Raises ``CheckFailed``.
+
+        The worker ends itself after ``seconds``.
+        """
+        request = json.dumps((operation, seconds, parameters)).encode() + b"\n"
+        async with self._slots:
+            self._idle = [worker for worker in self._idle if worker.returncode is None]
+            worker = self._idle.pop() if self._idle else await self._start()
+            assert worker.stdin and worker.stdout  # noqa: S101, PT018 - both are pipes
+            try:
+                worker.stdin.write(request)
+                await worker.stdin.drain()
+                result: dict[str, Any] = json.loads(await worker.stdout.readline())
+            except BaseException as error:
+                await self._kill(worker)
+                if isinstance(error, OSError | ValueError):  # the worker ended
+                    raise CheckFailed(f"the check took longer than {seconds:g} s, or too much memory") from error
+                raise
+            self._idle.append(worker)
+            return result
+
+    async def check_answer(self, schema: Mapping[str, Any], text: str) -> dict[str, str]:
+        """Run ``util.json_schema.check_answer``. If that fails, return why the answer is ``unchecked``."""
+        try:
+            return await self.run("check_answer", _ANSWER_SECONDS, schema=schema, text=text)
+        except CheckFailed as error:
+            return {"unchecked": str(error)}
+
+    async def aclose(self) -> None:
+        """Kill all workers and wait until they have ended."""
+        self._idle.clear()
+        await asyncio.gather(*map(self._kill, self._workers))
+
+    async def _start(self) -> Process:
+        try:
+            worker = await asyncio.create_subprocess_exec(
+                *(sys.executable, "-I", "-c", _PROGRAM, *sys.path),
+                env={name: value for name, value in os.environ.items() if not name.startswith("MOCHI_")},
+                stdin=PIPE,
+                stdout=PIPE,
+                stderr=DEVNULL,
+                limit=_MAX_RESULT_BYTES,
+                start_new_session=True,
+            )
+        except OSError as error:
+            raise CheckFailed(f"the process for checks cannot be started: {error.strerror}") from error
+        self._workers.add(worker)
+        return worker
+
+    async def _kill(self, worker: Process) -> None:
+        with suppress(ProcessLookupError):
+            worker.kill()
+        with anyio.CancelScope(shield=True):
+            await worker.wait()
+        self._workers.discard(worker)

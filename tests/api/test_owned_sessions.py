@@ -1,0 +1,208 @@
+"""An attack with two keys of the scope `own`, over every operation of the OpenAPI document.
+
+The operations come from the document, so a new route is attacked without new code here.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+import httpx
+import pytest
+
+from mochi_stub import StubServer
+from tests.support.agents import delegate, write_agent
+from tests.support.api import Api, Event, error_of, read_events
+from tests.support.images import PNG, base64_image, sha256_of
+from tests.support.instructions import calls, instruct, words
+from tests.support.keys import headers, write_keys
+from tests.support.server import RunningServer
+from tests.support.tools import write_tools
+
+if TYPE_CHECKING:
+    from tests.support.openapi import Route
+
+CANARY = "canary-of-ann"
+UNKNOWN = "0123456789"
+KEY = "key-of-ann"
+_TOOLS = '''
+    def note(text: str) -> str:
+        """Write a note."""
+        return text
+
+    __all__ = ["note"]
+'''
+
+
+@pytest.fixture(scope="module")
+def shared_server(shared_stub: StubServer, tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningServer]:
+    """A server with the keys `ann` and `bob` of the scope `own`, and `root` of the scope `all`."""
+    data_dir = tmp_path_factory.mktemp("owned")
+    write_tools(data_dir, _TOOLS)
+    write_agent(data_dir)
+    keys = write_keys(data_dir / "keys.yaml", ann={}, bob={}, root={"scope": "all"})
+    with RunningServer(data_dir, shared_stub.url, api_keys_file=str(keys), summarization_enabled=False) as server:
+        yield server
+
+
+@pytest.fixture(scope="module")
+def victim(shared_server: RunningServer) -> Victim:
+    return Victim(shared_server.api(headers=headers("ann")))
+
+
+class Victim:
+    """Everything that `ann` owns: a waiting turn, a session with an image, an agent's chat and a stored response."""
+
+    def __init__(self, api: Api) -> None:
+        self.api = api
+        settings = {"tools": ["note"], "execution_policy": "always_confirm"}
+        self.asking = self._session("mochi", tool_settings=settings)
+        body = {"message": instruct(calls("note", text=CANARY), words(3)), "on_disconnect": "continue"}
+        events = self._stream(self.asking, body, {"Idempotency-Key": KEY})
+        self.run = events[-1].id
+        self.confirmation = events[-1].data["confirmation_id"]
+        self.shown = self._session("echo", tool_settings={**settings, "execution_policy": "never_confirm"})
+        api.send_message(self.shown, CANARY, images=[base64_image(PNG)])
+        called = self._session("mochi", tool_settings={**settings, "execution_policy": "never_confirm"})
+        api.send_message(called, instruct(calls("note", text=CANARY), words(3)))
+        delegating = self._session("mochi", agent_settings={"enabled_agents": ["helper"]})
+        api.send_message(delegating, instruct(delegate(), words(3), label=CANARY))
+        self.agent_chat = api.ok(api.http.get("/agents/chats"))["sessions"][0]["session_id"]
+        request = {"model": "mochi", "input": CANARY}
+        stored = api.ok(api.http.post(self.url("/v1/responses"), json=request))
+        self.response, self.item = stored["id"], stored["output"][-1]["id"]
+        self.owner = api.ok(api.http.get("/sessions"))["sessions"][0]["owner"]
+
+    @property
+    def sessions(self) -> list[str]:
+        return [self.asking, self.shown, self.agent_chat]
+
+    @property
+    def secrets(self) -> list[str]:
+        return [CANARY, self.owner, self.item, *self.sessions, self.run.partition(":")[0], self.confirmation]
+
+    def snapshot(self) -> dict[str, Any]:
+        """Return what must not change during an attack."""
+        paths = ["/sessions", "/agents/chats", "/tools/executions", f"/agents/chats/{self.agent_chat}"]
+        paths += [f"/sessions/{self.asking}", f"/sessions/{self.shown}"]
+        paths += [f"/chat/{self.asking}/run", f"/chat/{self.shown}/run", f"/chat/{self.asking}/confirmations"]
+        return {path: self.api.ok(self.api.http.get(path)) for path in paths}
+
+    def _session(self, model: str, **fields: Any) -> str:
+        created = self.api.create_session(model, title=CANARY, system_prompt=CANARY, **fields)
+        return str(created["session_id"])
+
+    def _stream(self, session_id: str, body: dict[str, Any], sent: dict[str, str]) -> list[Event]:
+        with self.api.http.stream("POST", f"/chat/{session_id}/stream", json=body, headers=sent) as response:
+            events = []
+            for event in read_events(response):
+                events.append(event)
+                if event.type == "tool_call_confirmation_required":
+                    return events
+        raise AssertionError(events)
+
+    def url(self, path: str) -> str:
+        return str(self.api.http.base_url.join(path))
+
+
+def attacks(route: Route, victim: Victim, session_id: str) -> Iterator[dict[str, Any]]:
+    """Yield requests of an operation that name a session, and everything else of the victim, wherever they can."""
+    values = {"session_id": session_id, "message_index": "1", "sha256": sha256_of(PNG), "model_name": "mochi"}
+    path = victim.url(re.sub(r"\{(\w+)\}", lambda match: values.get(match[1], "none"), route.path))
+    sent = {"X-Mochi-Session": session_id}
+    queries = {"q": CANARY, "owner": victim.owner, "after": victim.run}
+    everything = {
+        "params": {name: value for name, value in queries.items() if name in route.queries},
+        "headers": {**sent, "Idempotency-Key": KEY, "Last-Event-ID": victim.run},
+    }
+    for body in bodies(route, victim):
+        yield {"url": path, "json": body}
+        yield {"url": path, "json": body, **everything}
+
+
+def bodies(route: Route, victim: Victim) -> list[Any]:
+    """Return valid bodies of a route, among them decisions about the waiting call and references to the response."""
+    by_path = {
+        "confirm-tool": [{"confirmation_id": victim.confirmation, "approved": True}],
+        "ai-sdk": [{"messages": [{"role": "assistant", "parts": [_approval(victim)]}]}],
+        "ag-ui": [{"threadId": "t", "runId": "r", "messages": [], "resume": [_resume(victim)]}],
+        "responses": [
+            {"model": "mochi", "input": "x", "previous_response_id": victim.response},
+            {"model": "mochi", "input": [{"type": "item_reference", "id": victim.item}]},
+        ],
+        "import": [{"metadata": {"model": "mochi", "owner": victim.owner}, "messages": [_message_with_image()]}],
+    }
+    return [route.example, *by_path.get(route.path.rpartition("/")[2], [])]
+
+
+def _approval(victim: Victim) -> dict[str, Any]:
+    approval = {"id": victim.confirmation, "approved": True}
+    return {"type": "tool-note", "state": "approval-responded", "approval": approval}
+
+
+def _resume(victim: Victim) -> dict[str, Any]:
+    return {"interruptId": victim.confirmation, "status": "resolved", "payload": {"approved": True}}
+
+
+def _message_with_image() -> dict[str, Any]:
+    reference = {"sha256": sha256_of(PNG), "media_type": "image/png"}
+    return {"role": "user", "content": "Look.", "images": [reference]}
+
+
+def seen(response: httpx.Response, session_id: str) -> tuple[int, str]:
+    """Return what a response tells, without the ID that the request has sent and without the request ID."""
+    text = re.sub(r'"request_id": "\w+"', "", response.text.replace(session_id, "ID"))
+    return response.status_code, text
+
+
+@pytest.mark.one_process("counts the tool calls of one server")
+def test_no_operation_reaches_what_another_key_owns(server: RunningServer, victim: Victim) -> None:
+    from tests.support.openapi import routes
+
+    bob = server.api(headers=headers("bob"), timeout=8)
+    before = victim.snapshot()
+    for route in routes():
+        unknown = [bob.http.request(route.method, **each) for each in attacks(route, victim, UNKNOWN)]
+        for session_id in victim.sessions:
+            for request, other in zip(attacks(route, victim, session_id), unknown, strict=True):
+                response = bob.http.request(route.method, **request)
+                told = seen(response, session_id)
+                leaked = [secret for secret in victim.secrets if secret in told[1] and secret not in str(request)]
+                assert not leaked, (route, request, response.text)
+                if "session_id" in route.path or told[0] == 404:
+                    assert told == seen(other, UNKNOWN), (route, request)
+        assert victim.snapshot() == before, route
+
+
+@pytest.mark.parametrize("field", ["previous_response_id", "item_reference"])
+def test_stored_response_of_another_key_is_unknown(server: RunningServer, victim: Victim, field: str) -> None:
+    requests = {
+        "previous_response_id": {"input": "x", "previous_response_id": victim.response},
+        "item_reference": {"input": [{"type": "item_reference", "id": victim.item}]},
+    }
+    url, body = victim.url("/v1/responses"), {"model": "mochi", **requests[field]}
+    assert victim.api.http.post(url, json=body).status_code == 200
+    assert server.api(headers=headers("bob")).http.post(url, json=body).status_code == 400
+
+
+def test_import_gives_no_access_to_images_of_another_key(server: RunningServer, victim: Victim) -> None:
+    bob = server.api(headers=headers("bob"))
+    body = {"metadata": {"model": "mochi", "owner": victim.owner}, "messages": [_message_with_image()]}
+    (imported,) = bob.ok(bob.http.post("/sessions/import", json=body), 201)["sessions"]
+    assert imported["owner"] != victim.owner
+    path = f"/sessions/{imported['session_id']}"
+    assert error_of(bob.http.get(f"{path}/blobs/{sha256_of(PNG)}")) == (404, "BLOB_NOT_FOUND")
+    assert base64_image(PNG) not in bob.http.get(f"{path}/export").text
+    assert base64_image(PNG) in victim.api.http.get(f"/sessions/{victim.shown}/export").text
+
+
+def test_attack_would_succeed_for_the_owner(victim: Victim) -> None:
+    from tests.support.openapi import routes
+
+    for route in (route for route in routes() if route.method == "GET" and "session_id" in route.path):
+        request = next(attacks(route, victim, victim.agent_chat if "agents" in route.path else victim.shown))
+        assert victim.api.http.request(route.method, **request).status_code < 400, route
+    for path in (f"/sessions?q={CANARY}", "/tools/executions", f"/sessions/{victim.shown}/export"):
+        assert CANARY in victim.api.http.get(path).text, path

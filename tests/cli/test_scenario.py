@@ -1,0 +1,323 @@
+"""Recorded sessions as tests: `mochi-server export-scenario` and `mochi-server replay`."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from functools import partial
+from pathlib import Path
+from textwrap import dedent
+from typing import Any
+
+import pytest
+import yaml
+
+from mochi_server.testing import ThreadedServer, check_scenario
+from mochi_stub import Machine, Reply, StubServer, ToolCall
+from mochi_stub.config import validate_config
+from mochi_stub.reply import Cut, Failure, Text, Usage
+from mochi_stub.server import ScriptedStub
+from tests.support.process import run
+from tests.support.tools import write_tools
+
+TOOLS = '''
+    from itertools import count
+    _numbers = count(1)
+
+    def next_number(step: int = 1) -> int:
+        """Return another number each time."""
+        return step * next(_numbers)
+
+    def find_person(name: str, phone: int = 0) -> str:
+        """Find a person."""
+        if name == "Nobody":
+            raise LookupError(name)
+        return f"{name} lives in Oslo."
+
+    __all__ = ["next_number", "find_person"]
+    __read_only__ = ["next_number"]
+'''
+
+
+def take_first(decisions: list[Any], _: object) -> Any:
+    return decisions.pop(0)
+
+
+class Recorder:
+    """A server whose model is a scripted stub. Its sessions are in `directory`."""
+
+    def __init__(self, directory: Path) -> None:
+        self.directory = directory
+        self.stub = ScriptedStub()
+        self.stub.machine = Machine(parallel=1)
+        write_tools(directory, TOOLS)
+
+    def record(self, turns: list[Any], policy: str = "never_confirm", **settings: Any) -> str:
+        """Create a session. A turn is a message and its replies, and maybe options or the user's decisions."""
+        tools = {"tools": ["next_number", "find_person"], "execution_policy": policy}
+        with self.stub, ThreadedServer(ollama_host=self.stub.url, data_dir=str(self.directory)) as server:
+            session_id: str = server.client.create_session("mochi", tool_settings=tools, **settings)["session_id"]
+            for message, replies, *rest in turns:
+                self.stub.script(*replies)
+                options = rest[0] if rest and isinstance(rest[0], dict) else {}
+                decisions: list[Any] = rest[0] if rest and isinstance(rest[0], list) else []
+                decide = partial(take_first, [*decisions])
+                with server.client.stream(session_id, message, on_confirm=decide, **options) as events:
+                    list(events)
+        self.session_id = session_id
+        return session_id
+
+    def export(self, session_id: str, *arguments: str) -> Path:
+        code, text = run("mochi_server", "export-scenario", session_id, *arguments, cwd=self.directory)
+        assert code == 0, text
+        return self.directory / "scenario.yaml"
+
+
+@pytest.fixture
+def recorder(tmp_path: Path) -> Recorder:
+    return Recorder(tmp_path)
+
+
+def check(scenario: Path) -> str:
+    """Replay a scenario against the stub. Return the difference, or ""."""
+    with StubServer(config=scenario, speed=0) as stub:
+        try:
+            check_scenario(scenario, ollama_host=stub.url, data_dir=str(scenario.parent / "replay"))
+        except AssertionError as error:
+            return str(error)
+    return ""
+
+
+def run_pytest(directory: Path) -> tuple[int, str]:
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "test_scenario.py"]
+    done = subprocess.run(command, cwd=directory, capture_output=True, text=True, check=False)
+    return done.returncode, done.stdout
+
+
+def ten_turns() -> list[Any]:
+    call = ToolCall("next_number", {"step": 2})
+    return [
+        ("Hello!", ["Hi, how are you?"]),
+        ("Yes", [Reply.of("First yes.", reasoning="Is it a yes?")], {"think": True}),
+        ("Yes", [call, Reply.of("Two, and", tool_calls=[call]), "four."]),
+        ("And now?", [call, "The number is six."]),
+        ("Who is Ana?", [ToolCall("find_person", {"name": "Ana"}), "Ana lives in Oslo."]),
+        ("Who is Nobody?", [ToolCall("find_person", {"name": "Nobody"}), "There is no such person."]),
+        ("Yes", ["Third yes.\nIt has two lines: and a colon, 'quotes' and #."]),
+        ("Long?", [Reply.of("It is lo", finish="length", usage=Usage(output=5))]),
+        ("Both", [Reply.of("Both.", tool_calls=[call, ToolCall("find_person", {"name": "Bo"})]), "Eight and Bo."]),
+        ("Bye", [Reply.of("123", usage=Usage(input=777, output=99, cache_read=700))]),
+    ]
+
+
+@pytest.mark.slow
+def test_ten_turns_with_tools_pass_and_a_changed_answer_fails(recorder: Recorder, tmp_path: Path) -> None:
+    scenario = recorder.export(recorder.record(ten_turns(), system_prompt="Be brief."))
+    assert validate_config(scenario) == []
+    assert run_pytest(tmp_path)[0] == 0
+
+    scenario.write_text(scenario.read_text().replace("The number is six.", "The number is seven."))
+    code, text = run_pytest(tmp_path)
+    assert code == 1
+    lines = [line.removeprefix("E   ").strip() for line in text.splitlines()]
+    at = lines.index("AssertionError: turn 4 differs from the recorded session:")
+    assert lines[at + 1 : at + 3] == ["--- recorded", "+++ replayed"]
+    assert {"-  content: The number is six.", "+  content: The number is seven."} <= {*lines}
+
+
+@pytest.mark.parametrize(
+    ("change", "turn", "line"),
+    [
+        (("reasoning: Is it a yes?", "reasoning: Is it a no?"), 2, "+  reasoning: Is it a no?"),
+        (("step: 2", "step: 3"), 3, "+      step: 3"),
+        (("name: find_person", "name: find_persons"), 5, "+  - name: find_persons"),
+        (("output: 99", "output: 98"), 10, "+answer tokens: 98"),
+        (("cache_read: 700", "cache_read: 701"), 10, "+cached tokens: 701"),
+    ],
+)
+def test_changed_reply_is_shown(ten: Path, tmp_path: Path, change: tuple[str, str], turn: int, line: str) -> None:
+    for file in ten.parent.glob("scenario.*"):
+        (tmp_path / file.name).write_bytes(file.read_bytes())
+    scenario = tmp_path / "scenario.yaml"
+    scenario.write_text(scenario.read_text().replace(*change, 1))
+    difference = check(scenario)
+    assert difference.startswith(f"turn {turn} differs from the recorded session:\n--- recorded\n+++ replayed\n")
+    assert line in difference.splitlines()
+
+
+@pytest.fixture(scope="module")
+def ten(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    recorder = Recorder(tmp_path_factory.mktemp("ten"))
+    return recorder.export(recorder.record(ten_turns(), system_prompt="Be brief."))
+
+
+def test_unchanged_replies_do_not_differ(ten: Path) -> None:
+    assert check(ten) == ""
+
+
+def test_scenario_has_what_the_model_answered(ten: Path) -> None:
+    (model,) = yaml.safe_load(ten.read_text())["models"].values()
+    (turns,) = [entry["_turns"] for entry in model if "_turns" in entry]
+    assert [turn["user"] for turn in turns[:3]] == ["Hello!", "Yes", "Yes"]
+    assert turns[1]["replies"][0]["reasoning"] == "Is it a yes?"
+    assert turns[7]["replies"][0]["finish"] == "length"
+    assert turns[9]["replies"][0]["usage"] == {"input": 777, "output": 99, "cache_read": 700}
+    durations = turns[0]["replies"][0]["durations"]
+    assert durations["total"] == pytest.approx(durations["load"] + durations["prompt_eval"] + durations["eval"])
+
+
+def test_users_decisions_are_repeated(recorder: Recorder) -> None:
+    """The user denies a call, approves one, and approves one for the session."""
+    call = ToolCall("find_person", {"name": "Ana"})
+    number = ToolCall("next_number")
+    turns = [
+        ("One", [call, "Denied."], [{"approved": False, "reason": "Not now."}]),
+        ("Two", [call, number, "Found."], [{"approved": True}]),
+        ("Three", [call, call, "Again."], [{"approved": True, "remember": "session"}]),
+        ("Four", [call, "And again."], []),
+    ]
+    scenario = recorder.export(recorder.record(turns, "confirm_destructive"))
+    recorded = yaml.safe_load(scenario.with_suffix(".recorded.yaml").read_text())
+    assert recorded["turns"][0]["tools"][0]["content"] == "The user denied this call. Reason: Not now."
+    assert check(scenario) == ""
+
+
+def test_refused_repetition_of_a_call_takes_no_recorded_result(recorder: Recorder) -> None:
+    call = ToolCall("next_number")
+    turns = [
+        ("One", [Reply.of(tool_calls=[call, call, call, call]), "Enough."]),
+        ("Two", [call, "Four."]),
+        ("Three", [ToolCall("unknown"), ToolCall("find_person", {"name": 1, "other": 2}), "Wrong."]),
+    ]
+    scenario = recorder.export(recorder.record(turns))
+    recorded = yaml.safe_load(scenario.with_suffix(".recorded.yaml").read_text())["turns"]
+    assert recorded[0]["tools"][3]["content"].startswith("The call was not run: ")
+    assert check(scenario) == ""
+
+
+def test_interrupted_and_failed_turns_are_repeated(recorder: Recorder) -> None:
+    turns = [
+        ("One", [Reply([Text("Half an ans"), Cut()])]),
+        ("Two", [Reply([Failure("out of order", 500)])]),
+        ("Three", [ToolCall("next_number"), Reply([Failure("out of order", 500)])]),
+        ("Four", ["Better."]),
+    ]
+    assert check(recorder.export(recorder.record(turns))) == ""
+
+
+def test_mask_replaces_personal_data_in_every_file(recorder: Recorder, tmp_path: Path) -> None:
+    call = ToolCall("find_person", {"name": "Ana Lund", "phone": 5551234})
+    answer = Reply.of("Ana Lund has 555-1234.", reasoning="Ana!")
+    session_id = recorder.record(
+        [("Who is Ana Lund?", [call, answer], {"think": True}), ("ana?", ["Yes, ANA."])], system_prompt="I am Ana."
+    )
+    scenario = recorder.export(session_id, "--mask", r"(?i)ana( lund)?|555-?1234")
+    for file in (*tmp_path.glob("scenario*"), tmp_path / "test_scenario.py"):
+        assert not any(text in file.read_text().lower() for text in ("ana", "lund", "1234")), file
+    assert "user: Who is ***?" in scenario.read_text()
+    assert check(scenario) == ""
+
+
+def test_failure_of_a_replayed_turn_is_shown(ten: Path, tmp_path: Path) -> None:
+    (tmp_path / "other.yaml").write_text("models: {other: [{_default: {type: error, message: out of order}}]}")
+    with StubServer(config=tmp_path / "other.yaml", speed=0) as stub:
+        command = ["replay", str(ten), "--model", "other", "--ollama-host", stub.url]
+        code, text = run("mochi_server", *command, cwd=tmp_path)
+    assert code == 0
+    assert text.count(": differs") == 10
+    assert "out of order" in text
+
+
+@pytest.mark.parametrize("answer", ["Hi.", "A long answer. " * 4000])
+def test_session_without_figures_is_checked_without_them(recorder: Recorder, answer: str) -> None:
+    """Sessions of other programs can be imported. They have no figures."""
+    session_id = recorder.record([("Hello!", ["Hi."])])
+    (file,) = (recorder.directory / "chat_sessions").glob(f"{session_id}.json")
+    data = json.loads(file.read_text())
+    data["messages"][1] = {"role": "assistant", "content": answer}
+    file.write_text(json.dumps(data))
+    assert check(recorder.export(session_id)) == ""
+
+
+def test_replay_approves_only_tools_that_the_user_approved(recorder: Recorder, tmp_path: Path) -> None:
+    turns = [("One", [ToolCall("find_person", {"name": "Ana"}), "Found."], [{"approved": True}])]
+    recorder.export(recorder.record(turns, "always_confirm"))
+    other = """
+    models:
+      qwen3:14b:
+        - _turns:
+            - user: One
+              replies:
+                - {type: message, tool_calls: [{name: find_person, arguments: {name: Bo}}, {name: next_number}]}
+                - "Found."
+    """
+    (tmp_path / "other.yaml").write_text(dedent(other))
+    with StubServer(config=tmp_path / "other.yaml", speed=0) as stub:
+        command = ["replay", "scenario.yaml", "--model", "qwen3:14b", "--ollama-host", stub.url]
+        code, text = run("mochi_server", *command, cwd=tmp_path, MOCHI_API_KEYS="secret")
+    assert code == 0
+    assert "+  content: Bo lives in Oslo." in text.splitlines()
+    assert "+  content: The user denied this call." in text.splitlines()
+
+
+def test_replay_with_another_model_prints_what_differs(recorder: Recorder, tmp_path: Path) -> None:
+    call, figures = ToolCall("next_number", {"step": 2}), Usage(input=9, output=3, cache_read=5)
+    turns = [
+        ("Hello!", [Reply.of("Hi.", usage=Usage(input=10, output=2, cache_read=0))]),
+        ("Number?", [Reply.of(tool_calls=[call], usage=figures), Reply.of("Two.", usage=figures)]),
+    ]
+    recorder.export(recorder.record(turns))
+    other = """
+    models:
+      other:
+        - "Hello!": {type: message, content: "Hi.", usage: {input: 10, output: 2, cache_read: 0}}
+        - "Number?":
+            {type: message, content: "One.", tool_calls: [{name: next_number}], usage: {output: 4, cache_read: 0}}
+    """
+    (tmp_path / "other.yaml").write_text(dedent(other))
+    with StubServer(config=tmp_path / "other.yaml", speed=0, machine=Machine(parallel=1)) as stub:
+        command = ["replay", "scenario.yaml", "--model", "other"]
+        code, text = run("mochi_server", *command, cwd=tmp_path, OLLAMA_HOST=stub.url)
+    assert code == 0
+    lines = text.splitlines()
+    assert lines[0].startswith("turn 1: ")
+    assert "turn 2: differs" in lines
+    for line in (
+        "-  content: Two.",
+        "+  content: One.",
+        "-      step: 2",
+        "-answer tokens: 6",
+        "+answer tokens: 8",
+        "-cached tokens: 10",
+        "+cached tokens: 0",
+    ):
+        assert line in lines[lines.index("turn 2: differs") :], text
+    assert [path.name for path in (tmp_path / "chat_sessions").glob("*.json")] == [f"{recorder.session_id}.json"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "problem"),
+    [
+        (["export-scenario", "0123456789"], "Session with ID '0123456789' not found."),
+        (["export-scenario", "0123456789", "--mask", "("], "--mask is not a regular expression: missing )"),
+        (["export-scenario"], "the following arguments are required: SESSION_ID"),
+        (
+            ["replay", "missing.yaml"],
+            "cannot read missing.recorded.yaml, which export-scenario writes beside missing.yaml",
+        ),
+        (["replay", "broken.yaml"], "cannot read broken.recorded.yaml"),
+        (["replay", "ok.yaml"], "Cannot reach Ollama"),
+        (["replay", "ok.yaml", "--modell", "x"], "unrecognized arguments: --modell"),
+        (["replay", "ok.yaml", "--port", "1"], "unrecognized arguments: --port"),
+        (["--port", "1", "replay", "ok.yaml"], "replay does not accept --port"),
+    ],
+)
+def test_error_is_one_line(tmp_path: Path, arguments: list[str], problem: str) -> None:
+    (tmp_path / "broken.recorded.yaml").write_text("a: [")
+    (tmp_path / "ok.recorded.yaml").write_text("session: {model: x}\nturns: []")
+    code, text = run("mochi_server", *arguments, cwd=tmp_path, OLLAMA_HOST="http://127.0.0.1:9")
+    assert code in (1, 2)
+    assert problem in text
+    assert text.startswith("mochi-server")
+    assert text.count("\n") == 1

@@ -1,0 +1,225 @@
+"""The files of `docs/examples/deploy`: systemd unit, alerts, dashboard, backup and restore, nginx with two servers."""
+
+import json
+import os
+import re
+import shutil
+import ssl
+import subprocess
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
+from pathlib import Path
+from threading import Event
+from typing import Any
+
+import httpx
+import pytest
+import yaml
+from prometheus_client.parser import text_string_to_metric_families
+
+from mochi_server.errors import all_errors
+from mochi_stub import StubServer
+from mochi_stub.models import Model
+from tests.docs_tooling import proxies
+from tests.docs_tooling.pages import ROOT
+from tests.docs_tooling.proxies import needed, replaced
+from tests.support import postgres
+from tests.support.instructions import instruct, words
+from tests.support.ports import free_port
+from tests.support.process import Command
+
+DEPLOY = ROOT / "docs" / "examples" / "deploy"
+ALERTS: list[dict[str, Any]] = yaml.safe_load((DEPLOY / "alerts.yml").read_text())["groups"][0]["rules"]
+PANELS: list[dict[str, Any]] = json.loads((DEPLOY / "grafana-dashboard.json").read_text())["panels"]
+QUERIES = [rule["expr"] for rule in ALERTS] + [target["expr"] for panel in PANELS for target in panel["targets"]]
+FUNCTIONS = {"sum", "by", "rate", "increase", "histogram_quantile"}
+
+
+def unit(directory: Path) -> Path:
+    """Write the unit with a command that exists, and return its path."""
+    path = directory / "mochi-server.service"
+    text = (DEPLOY / "mochi-server.service").read_text()
+    path.write_text(replaced(text, "/opt/mochi/bin/mochi-server", needed("true")))
+    return path
+
+
+def systemd_analyze(*arguments: str) -> str:
+    command = [needed("systemd-analyze"), *arguments]
+    return subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=True).stdout
+
+
+def test_systemd_accepts_the_unit(tmp_path: Path) -> None:
+    assert systemd_analyze("verify", "--man=no", str(unit(tmp_path))) == ""
+
+
+def test_systemd_grades_the_exposure_of_the_unit_below_3(tmp_path: Path) -> None:
+    printed = systemd_analyze("security", "--offline=true", "--no-pager", str(unit(tmp_path)))
+    (grade,) = re.findall(r"Overall exposure level for \S+: ([\d.]+)", printed)
+    assert float(grade) < 3
+
+
+def samples(text: str) -> dict[str, set[str]]:
+    """Return the labels of each sample in the text format of Prometheus, by name."""
+    found: dict[str, set[str]] = {}
+    for family in text_string_to_metric_families(text):
+        for sample in family.samples:
+            found.setdefault(sample.name, set()).update(sample.labels)
+    return found
+
+
+@pytest.fixture(scope="module")
+def metrics(tmp_path_factory: pytest.TempPathFactory) -> dict[str, set[str]]:
+    """The samples of a server after a turn with a tool call, a failed turn and a model load."""
+    directory = tmp_path_factory.mktemp("metrics")
+    with (
+        StubServer(speed=0, models=[Model("mochi", ("completion", "tools"), load_time=0.2)]) as stub,
+        Command("mochi_server", "--port", "0", "--ollama-host", stub.url, cwd=directory) as command,
+    ):
+        api = command.api()
+        session_id = api.create_session("mochi")["session_id"]
+        api.stream_message(session_id, instruct({"tool_call": [{"name": "nothing", "args": {}}]}, words(3)))
+        api.http.get("/sessions/0000000000")
+        return samples(api.http.get("/metrics").text)
+
+
+@pytest.mark.parametrize("query", QUERIES)
+def test_query_uses_metrics_and_labels_that_the_server_has(query: str, metrics: dict[str, set[str]]) -> None:
+    assert query.count("(") == query.count(")")
+    assert query.count("[") == query.count("]")
+    known = metrics | {"up": set()}
+    by = {label for labels in re.findall(r"by \(([^)]*)\)", query) for label in re.split(r",\s*", labels)}
+    matchers = re.findall(r'(\w+)="([^"]*)"', query)
+    bare = re.sub(r'"[^"]*"|\[[^]]*\]|by \([^)]*\)|\{[^}]*\}', "", query)
+    names = set(re.findall(r"[a-zA-Z_]\w*", bare)) - FUNCTIONS
+    assert names
+    assert names <= known.keys()
+    labels = set.union(*(known[name] for name in names)) | {"instance", "job"}
+    assert by | {label for label, _ in matchers} <= labels
+    codes = {error.code for error in all_errors()}
+    assert {value for label, value in matchers if label == "code"} <= codes
+
+
+def test_alert_rules_have_the_form_of_prometheus() -> None:
+    """Compare the keys and durations. `promtool` checks the expressions, too, where it is installed."""
+    for rule in ALERTS:
+        assert {"alert", "expr", "labels", "annotations"} <= rule.keys() <= {*rule.keys(), "for"}
+        assert re.fullmatch(r"\d+[smh]", rule.get("for", "1m"))
+        assert rule["labels"].keys() == {"severity"}
+        assert rule["annotations"]["summary"].endswith(".")
+    assert len({rule["alert"] for rule in ALERTS}) == len(ALERTS)
+    assert yaml.safe_load((DEPLOY / "prometheus.yml").read_text())["rule_files"] == ["alerts.yml"]
+
+
+def test_promtool_accepts_the_alert_rules() -> None:
+    promtool = needed("promtool")
+    done = subprocess.run(
+        [promtool, "check", "rules", DEPLOY / "alerts.yml"], capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+
+
+def test_dashboard_panels_do_not_overlap() -> None:
+    cells = [(p["gridPos"]["x"] + x, p["gridPos"]["y"]) for p in PANELS for x in range(p["gridPos"]["w"])]
+    assert len(set(cells)) == len(cells)
+    assert len({panel["id"] for panel in PANELS}) == len(PANELS)
+
+
+def script(name: str, argument: str, **environment: str) -> str:
+    command = ["sh", str(DEPLOY / name), argument]
+    done = subprocess.run(command, env=os.environ | environment, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    return done.stdout.strip()
+
+
+def empty_database() -> str:
+    """Create a database in the shared PostgreSQL, or empty it, and return its URL."""
+    instance = postgres.shared_instance().url()
+    for statement in ("DROP DATABASE IF EXISTS restored WITH (FORCE)", "CREATE DATABASE restored"):
+        subprocess.run([needed("psql"), "-qc", statement, instance], check=True, capture_output=True)
+    return instance.rpartition("/")[0] + "/restored"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("has_database", [False, True], ids=["files", "PostgreSQL"])
+def test_restored_backup_has_every_session(tmp_path: Path, has_database: bool) -> None:
+    needed("pg_dump" if has_database else "tar")
+    data, backups = tmp_path / "data", str(tmp_path / "backups")
+    data.mkdir()
+    (data / "system_prompts").mkdir()
+    (data / "system_prompts" / "own.md").write_text("Be brief.")
+    store = {"MOCHI_STORE_URL": empty_database()} if has_database else {}
+
+    with StubServer(speed=0) as stub:
+        start = ("mochi_server", "--port", "0", "--ollama-host", stub.url, "--data-dir", str(data))
+        with Command(*start, cwd=tmp_path, **store) as command:
+            api = command.api()
+            session_id = api.create_session("mochi", title="Kept")["session_id"]
+            api.send_message(session_id, instruct(words(30)))
+            before = api.session(session_id)
+            backup = script("backup.sh", backups, MOCHI_DATA_DIR=str(data), **store)
+            command.end()
+        shutil.rmtree(data)
+        if has_database:
+            empty_database()
+        script("restore.sh", backup, MOCHI_DATA_DIR=str(data), **store)
+        with Command(*start, cwd=tmp_path, **store) as command:
+            api = command.api()
+            assert api.session(session_id) == before
+            assert len(api.ok(api.http.get("/sessions"))["sessions"]) == 1
+            assert (data / "system_prompts" / "own.md").read_text() == "Be brief."
+    refused = subprocess.run(
+        ["sh", DEPLOY / "restore.sh", backup],
+        env=os.environ | {"MOCHI_DATA_DIR": str(data)},
+        capture_output=True,
+        check=False,
+    )
+    assert b"is not empty" in refused.stderr
+
+
+@pytest.mark.slow
+def test_rolling_restart_behind_nginx_loses_no_message(tmp_path: Path, database: str) -> None:
+    ports = free_port(), free_port()
+    site = replaced((DEPLOY / "nginx.conf").read_text(), "10.0.0.5:8000", f"127.0.0.1:{ports[0]}")
+    site = replaced(site, "10.0.0.6:8000", "127.0.0.1:8000")  # which the next line replaces
+    started, stopped = Event(), Event()
+
+    def run(stub: StubServer, port: int) -> Command:
+        settings = {"MOCHI_STORE_URL": database, "MOCHI_ALLOWED_ORIGINS": "https://chat.example"}
+        arguments = ("--port", str(port), "--ollama-host", stub.url)
+        command = Command("mochi_server", *arguments, cwd=tmp_path, MOCHI_SHUTDOWN_GRACE_SECONDS="10", **settings)
+        command.read_until("curl -N")
+        return command
+
+    def talk(number: int, url: str) -> list[int]:
+        """Send messages until the restarts have ended. Return the statuses of the responses."""
+        statuses: list[int] = []
+        trusted = ssl.create_default_context(cafile=tmp_path / "site.crt")
+        trusted.check_hostname = False
+        with httpx.Client(
+            base_url=f"{url}/api/v1", headers={"Host": "chat.example"}, verify=trusted, timeout=60
+        ) as http:
+            session_id = http.post("/sessions", json={"model": "mochi"}).json()["session_id"]
+            while not stopped.is_set():
+                key = {"Idempotency-Key": f"{number}-{len(statuses)}"}
+                body = {"message": instruct(words(20))}
+                statuses.append(http.post(f"/chat/{session_id}", json=body, headers=key).status_code)
+                started.set()
+            messages = http.get(f"/sessions/{session_id}").json()["messages"]
+            assert [m["role"] for m in messages] == ["user", "assistant"] * len(statuses)
+            assert not any(message.get("interrupted") for message in messages)
+        return statuses
+
+    with StubServer(speed=2) as stub, ThreadPoolExecutor(4) as threads, ExitStack() as stack:
+        servers = [stack.enter_context(run(stub, port)) for port in ports]
+        proxy = stack.enter_context(proxies.nginx(site, tmp_path, f"127.0.0.1:{ports[1]}"))
+        clients = [threads.submit(talk, number, f"https://127.0.0.1:{proxy.port}") for number in range(4)]
+        stack.callback(stopped.set)
+        assert started.wait(30)
+        for server, port in zip(servers, ports, strict=True):
+            assert server.end() == 0
+            with stack.enter_context(run(stub, port)).api() as api:
+                assert api.http.get("/health/ready").status_code == 200
+        stopped.set()
+        statuses = [status for client in clients for status in client.result(60)]
+    assert len(statuses) > 8
+    assert set(statuses) == {200}

@@ -1,0 +1,185 @@
+"""The choice of an Ollama host for each turn."""
+
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from mochi_stub import Exchange, StubServer
+from mochi_stub.models import Model
+from tests.hosts.conftest import Start
+from tests.support.api import Api
+from tests.support.ports import free_port
+from tests.support.stub import chats
+
+LONG = "word " * 60
+
+pytestmark = pytest.mark.one_process("looks at what one server knows of its hosts")
+
+
+def answering(stubs: list[StubServer]) -> list[int]:
+    """Return how many answers each stub has given."""
+    return [len(chats(stub)) for stub in stubs]
+
+
+def is_cached(exchange: Exchange) -> bool:
+    """Return whether a slot had at least half of the prompt."""
+    return (exchange.evaluated_tokens or 0) < (exchange.prompt_tokens or 0) / 2
+
+
+def _error(response: Any, status: int) -> Any:
+    assert response.status_code == status, response.text
+    return response.json()["error"]
+
+
+def last_host(api: Api, session_id: str) -> Any:
+    return api.ok(api.http.get(f"/sessions/{session_id}/status"))["last_host"]
+
+
+def test_turns_of_a_session_stay_where_the_prompt_is(start: Start, stubs: list[StubServer]) -> None:
+    api = start(*stubs).api()
+    session_id = api.create_session("mochi")["session_id"]
+    for _ in range(4):
+        api.send_message(session_id, "Hello!")
+    assert sorted(answering(stubs)) == [0, 4]
+    assert last_host(api, session_id)["reason"] == "prompt_cached"
+
+
+def test_new_session_takes_the_host_with_a_free_slot(start: Start, stubs: list[StubServer]) -> None:
+    api = start(*stubs).api()
+    sessions = [api.create_session("mochi")["session_id"] for _ in range(2)]
+    for _ in range(3):
+        for session_id in sessions:
+            api.send_message(session_id, LONG)
+    assert answering(stubs) == [3, 3]
+    assert {last_host(api, session_id)["name"] for session_id in sessions} == {
+        stub.url.removeprefix("http://") for stub in stubs
+    }
+    assert all(is_cached(exchange) for stub in stubs for exchange in chats(stub)[1:])
+
+
+def test_servers_without_knowledge_agree(start: Start, stubs: list[StubServer], tmp_path: Path) -> None:
+    session_id, hosts = "", []
+    for _ in range(2):  # one after the other, with the same sessions
+        server = start(*stubs, data_dir=tmp_path / "shared")
+        api = server.api()
+        session_id = session_id or api.create_session("mochi")["session_id"]
+        api.send_message(session_id, "Hello!")
+        hosts.append(last_host(api, session_id))
+        server.stop()
+        for stub in stubs:
+            httpx.post(f"{stub.url}/api/generate", json={"model": "mochi", "keep_alive": 0})
+    assert hosts[0] == hosts[1]
+    assert hosts[0]["reason"] == "hash"
+
+
+def test_parts_of_a_comparison_go_to_different_hosts(start: Start, stubs: list[StubServer]) -> None:
+    api = start(*stubs).api()
+    body = {"modelIds": ["mochi", "mochi-chat"], "message": "Hello!"}
+    assert api.http.post("/models/test", json=body).status_code == 200
+    assert answering(stubs) == [1, 1]
+
+
+def test_summary_goes_to_the_host_of_the_prompt(start: Start, stubs: list[StubServer]) -> None:
+    api = start(*stubs).api()
+    sessions = [api.create_session("mochi")["session_id"] for _ in range(2)]
+    for session_id in sessions:
+        api.send_message(session_id, LONG)
+    for session_id in sessions:
+        api.ok(api.http.post(f"/sessions/{session_id}/summarize"))
+    for stub in stubs:
+        _, summary = chats(stub)
+        assert is_cached(summary)
+
+
+def test_pinned_session_uses_only_its_host(start: Start, stubs: list[StubServer]) -> None:
+    api = start(f"a={stubs[0].url}", f"b={stubs[1].url}").api()
+    for name, counts in (("b", [0, 1]), ("a", [1, 1])):
+        session_id = api.create_session("mochi")["session_id"]
+        changed = api.ok(api.http.patch(f"/sessions/{session_id}", json={"ollama_host": name}))
+        assert changed["ollama_host"] == name
+        api.send_message(session_id, "Hello!")
+        assert answering(stubs) == counts
+        assert last_host(api, session_id) == {"name": name, "reason": "pinned"}
+
+
+def test_pin_can_be_removed_while_the_hosts_are_down(start: Start, stubs: list[StubServer]) -> None:
+    api = start(f"a={stubs[0].url}", f"b={stubs[1].url}").api()
+    session_id = api.create_session("mochi")["session_id"]
+    api.ok(api.http.patch(f"/sessions/{session_id}", json={"ollama_host": "a"}))
+    for stub in stubs:
+        stub.stop()
+    assert api.ok(api.http.patch(f"/sessions/{session_id}", json={"ollama_host": None}))["ollama_host"] is None
+
+
+def test_pin_to_an_unknown_host_is_refused(start: Start, stubs: list[StubServer]) -> None:
+    api = start(f"a={stubs[0].url}", f"b={stubs[1].url}").api()
+    session_id = api.create_session("mochi")["session_id"]
+    error = _error(api.http.patch(f"/sessions/{session_id}", json={"ollama_host": "c"}), 422)
+    assert error["code"] == "VALIDATION_ERROR"
+    assert "a, b" in error["message"]
+
+
+def test_models_are_the_union_with_their_hosts(start: Start) -> None:
+    with (
+        StubServer(speed=0, models=[Model("both"), Model("left")]) as one,
+        StubServer(speed=0, models=[Model("right"), Model("both")]) as two,
+    ):
+        api = start(f"a={one.url}", f"b={two.url}").api()
+        models = {model["name"]: model["hosts"] for model in api.ok(api.http.get("/models"))["models"]}
+        assert models == {"both:latest": ["a", "b"], "left:latest": ["a"], "right:latest": ["b"]}
+        session_id = api.create_session("right")["session_id"]
+        api.send_message(session_id, "Hello!")
+        assert answering([one, two]) == [0, 1]
+        error = _error(api.http.post("/sessions", json={"model": "none"}), 404)
+        assert error["code"] == "MODEL_NOT_FOUND"
+        assert error["details"]["hosts"] == ["a", "b"]
+        assert "a, b" in error["message"]
+
+
+def test_hosts_are_listed_without_credentials(start: Start, stubs: list[StubServer]) -> None:
+    url = stubs[0].url.replace("http://", "http://user:secret@")
+    api = start(f"gpu={url}", f"gone=http://127.0.0.1:{free_port()}").api()
+    response = api.http.get("/hosts")
+    one, gone = api.ok(response)["hosts"]
+    assert (one["name"], one["url"], one["state"]) == ("gpu", stubs[0].url, "up")
+    assert (gone["name"], gone["state"]) == ("gone", "down")
+    assert gone["reason"]
+    assert "secret" not in response.text
+
+
+def test_only_host_is_listed(start: Start, stubs: list[StubServer]) -> None:
+    api = start(stubs[0], ollama_hosts=(), ollama_host=stubs[0].url).api()
+    (host,) = api.ok(api.http.get("/hosts"))["hosts"]
+    assert (host["name"], host["state"]) == (stubs[0].url.removeprefix("http://"), "up")
+
+
+def test_metrics_by_host(start: Start, stubs: list[StubServer]) -> None:
+    api = start(f"a={stubs[0].url}", f"b={stubs[1].url}").api()
+    session_id = api.create_session("mochi")["session_id"]
+    api.ok(api.http.patch(f"/sessions/{session_id}", json={"ollama_host": "b"}))
+    for _ in range(2):
+        api.send_message(session_id, LONG)
+    text = api.http.get("/metrics").text
+    assert 'mochi_ollama_host_requests_total{host="b"} 2.0' in text
+    assert 'mochi_ollama_host_state{host="a",state="up"} 1.0' in text
+    tokens = sum(exchange.evaluated_tokens or 0 for exchange in chats(stubs[1]))
+    assert f'mochi_ollama_host_prompt_tokens_total{{host="b",kind="evaluated"}} {float(tokens)}' in text
+    assert 'mochi_ollama_host_prompt_tokens_total{host="b",kind="spared"}' in text
+
+
+def test_conversation_keeps_the_digest_it_began_with(
+    start: Start, stubs: list[StubServer], caplog: pytest.LogCaptureFixture
+) -> None:
+    with StubServer(speed=0, models=[Model("mochi", manifest="0" * 64)]) as third:
+        api = start(*stubs, third).api()
+        for _ in range(3):
+            session_id = api.create_session("mochi")["session_id"]
+            hosts = set()
+            for _ in range(3):
+                api.send_message(session_id, LONG)
+                hosts.add(last_host(api, session_id)["name"] == third.url.removeprefix("http://"))
+            assert len(hosts) == 1
+    warnings = [record.getMessage() for record in caplog.records if "different digests" in record.getMessage()]
+    assert len(warnings) == 1

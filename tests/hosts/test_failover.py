@@ -1,0 +1,138 @@
+"""Ollama hosts that fail, return, are added and are removed."""
+
+import socket
+from pathlib import Path
+
+import pytest
+
+from mochi_stub import StubServer
+from mochi_stub.reply import Failure, Gate, Reply, Text
+from tests.hosts.conftest import Start
+from tests.support.api import Api, error_of, text_of
+from tests.support.holding import GatedStub
+from tests.support.ports import free_port
+from tests.support.stub import chats
+from tests.support.waiting import until
+
+pytestmark = pytest.mark.one_process("looks at what one server knows of its hosts")
+
+
+def pinned_first(api: Api, name: str) -> str:
+    """Return the ID of a session whose prompt the host holds, but which is not pinned any more."""
+    session_id = str(api.create_session("mochi")["session_id"])
+    api.ok(api.http.patch(f"/sessions/{session_id}", json={"ollama_host": name}))
+    api.send_message(session_id, "Hello!")
+    api.ok(api.http.patch(f"/sessions/{session_id}", json={"ollama_host": None}))
+    return session_id
+
+
+def state_of(api: Api, name: str) -> str | None:
+    return next((host["state"] for host in api.ok(api.http.get("/hosts"))["hosts"] if host["name"] == name), None)
+
+
+def test_turn_goes_to_the_next_host_if_one_refuses_connections(start: Start, stubs: list[StubServer]) -> None:
+    api = start(f"a={stubs[0].url}", f"b={stubs[1].url}").api()
+    session_id = pinned_first(api, "a")
+    stubs[0].stop()
+    events = api.stream_message(session_id, "Are you there?")
+    assert "message_complete" in [event.type for event in events]
+    assert len(chats(stubs[1])) == 1
+    assert state_of(api, "a") == "down"
+    assert len(api.messages(session_id)) == 4
+
+
+@pytest.mark.parametrize(
+    "reply", [Reply([Failure("kaputt", 500)]), Reply([Failure("busy", 503)]), Reply([Gate(), Text("late")])]
+)
+def test_turn_goes_to_the_next_host_with_a_status_event(start: Start, stubs: list[StubServer], reply: Reply) -> None:
+    replies = [Reply.of("Fine.")]
+    with StubServer(speed=0, resolve=lambda _: replies.pop() if replies else reply) as failing:
+        api = start(f"a={failing.url}", f"b={stubs[1].url}", ollama_stall_timeout_seconds=0.5).api()
+        session_id = pinned_first(api, "a")
+        events = api.stream_message(session_id, "And now?")
+        (failover,) = [event.data for event in events if event.type == "status" and event.data["state"] == "failover"]
+        assert failover["host"] == "b"
+        assert text_of(events)
+        status = api.ok(api.http.get(f"/sessions/{session_id}/status"))
+        assert status["last_host"] == {"name": "b", "reason": "failover"}
+
+
+def test_lost_host_ends_an_answer_that_has_begun(start: Start, holding: GatedStub, stubs: list[StubServer]) -> None:
+    api = start(f"a={holding.stub.url}", f"b={stubs[1].url}").api()
+    session_id = pinned_first(api, "a")
+    with api.open_stream(session_id, "hold") as events:
+        seen = [next(event for event in events if event.type == "content_delta")]
+        holding.stub.stop()
+        seen += events
+    assert [event.data["code"] for event in seen if event.type == "error"] == ["OLLAMA_ERROR"]
+    assert api.messages(session_id)[-1]["content"]
+    api.send_message(session_id, "Next.")
+    assert len(chats(stubs[1])) == 1
+
+
+def test_error_names_each_host_with_its_reason(start: Start) -> None:
+    ports = [free_port(), free_port()]
+    api = start(f"a=http://127.0.0.1:{ports[0]}", f"b=http://127.0.0.1:{ports[1]}").api()
+    response = api.http.post("/sessions", json={"model": "mochi"})
+    assert error_of(response) == (502, "OLLAMA_UNREACHABLE")
+    error = response.json()["error"]
+    assert set(error["details"]["hosts"]) == {"a", "b"}
+    assert all(
+        f"{name}: Cannot reach Ollama at http://127.0.0.1:{port}" in error["message"]
+        for name, port in zip("ab", ports, strict=True)
+    )
+    assert api.ok(api.http.get("/health"))["ollama_connected"] is False
+
+
+def test_host_that_cannot_be_resolved_is_down(start: Start, stubs: list[StubServer]) -> None:
+    api = start("a=http://no-such-host.invalid:1", stubs[1]).api()
+    session_id = api.create_session("mochi")["session_id"]
+    api.send_message(session_id, "Hello!")
+    assert state_of(api, "a") == "down"
+    assert api.ok(api.http.get("/health"))["ollama_connected"] is True
+
+
+def test_host_that_returns_gets_turns_again(
+    start: Start, stubs: list[StubServer], caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("INFO")
+    port = free_port()
+    api = start(f"a=http://127.0.0.1:{port}", f"b={stubs[1].url}").api()
+    assert state_of(api, "a") == "down"
+    with StubServer(port=port, speed=0):
+        until(lambda: state_of(api, "a") == "up")
+    texts = [record.getMessage() for record in caplog.records]
+    assert any(text.startswith("Ollama host left host=a") for text in texts)
+    assert "Ollama host returned host=a" in texts
+
+
+def test_file_of_hosts_is_read_again(
+    start: Start, holding: GatedStub, stubs: list[StubServer], tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    file = tmp_path / "hosts"
+    file.write_text(f"# two hosts\na={holding.stub.url}\nb={stubs[1].url}\n")
+    api = start(ollama_hosts=[f"@{file}"]).api()
+    session_id = pinned_first(api, "a")
+    with api.open_stream(session_id, "hold") as events:
+        next(event for event in events if event.type == "content_delta")
+        file.write_text(f"b={stubs[1].url}, c={stubs[0].url}")
+        assert state_of(api, "a") == "draining"
+        assert state_of(api, "c") == "up"
+        other = api.create_session("mochi")["session_id"]
+        api.send_message(other, "Hello!")
+        holding.gate.open()
+        assert "message_complete" in [event.type for event in events]
+    assert len(chats(holding.stub)) == 2
+    until(lambda: state_of(api, "a") is None)
+    file.write_text("ftp://wrong")
+    assert state_of(api, "c") == "up"
+    assert any("ftp://wrong" in record.getMessage() for record in caplog.records)
+
+
+@pytest.mark.slow
+def test_host_that_does_not_respond_is_left(start: Start, stubs: list[StubServer]) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        api = start(f"a=http://127.0.0.1:{silent.getsockname()[1]}", f"b={stubs[1].url}").api()
+        session_id = api.create_session("mochi")["session_id"]
+        api.send_message(session_id, "Hello!")
+        assert state_of(api, "a") == "down"

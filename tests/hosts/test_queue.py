@@ -1,0 +1,125 @@
+"""Requests that wait in the server for a slot of an Ollama host."""
+
+import asyncio
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
+
+import pytest
+
+from mochi_server.inference.waiting import FairQueue
+from tests.hosts.conftest import Start
+from tests.support.api import Api
+from tests.support.holding import GatedStub
+from tests.support.waiting import until
+
+pytestmark = pytest.mark.one_process("looks at what one server knows of its hosts")
+
+
+async def test_requests_enter_in_turn_by_session() -> None:
+    queue, order, go = FairQueue(1), list[str](), asyncio.Event()
+
+    async def request(session_id: str) -> None:
+        async with queue.slot(session_id):
+            order.append(session_id)
+            await go.wait()
+
+    first = asyncio.ensure_future(request("a"))
+    await asyncio.sleep(0)
+    others = [asyncio.ensure_future(request(each)) for each in ("a", "a", "a", "b", "c")]
+    await asyncio.sleep(0)
+    go.set()
+    await asyncio.gather(first, *others)
+    assert order == ["a", "a", "b", "c", "a", "a"]
+    assert (queue.running, queue.waiting) == (0, 0)
+
+
+async def test_cancelled_request_leaves_the_queue() -> None:
+    queue = FairQueue(1)
+    async with queue.slot("a"):
+        waiting = asyncio.ensure_future(queue.slot("b").__aenter__())
+        await asyncio.sleep(0)
+        assert queue.position("b") == 1
+        waiting.cancel()
+        await asyncio.sleep(0)
+        assert queue.waiting == 0
+        granted = asyncio.ensure_future(queue.slot("c").__aenter__())
+        await asyncio.sleep(0)
+    granted.cancel()  # after its slot was granted
+    await asyncio.wait([granted])
+    assert (queue.running, queue.waiting) == (0, 0)
+
+
+async def test_aborted_requests_raise_the_error() -> None:
+    queue = FairQueue(1)
+    async with queue.slot("a"):
+        waiting = asyncio.ensure_future(queue.slot("b").__aenter__())
+        await asyncio.sleep(0)
+        queue.abort(ValueError("gone"))
+        with pytest.raises(ValueError, match="gone"):
+            await waiting
+        assert (queue.running, queue.waiting) == (1, 0)
+
+
+@pytest.fixture
+def api(start: Start, holding: GatedStub) -> Api:
+    return start(ollama_hosts=(), ollama_host=holding.stub.url, ollama_slots=1, max_queue=2).api()
+
+
+@pytest.fixture
+def hold(api: Api) -> Iterator[str]:
+    """Occupy the only slot. Return the ID of the session."""
+    session_id = api.create_session("mochi")["session_id"]
+    with api.open_stream(session_id, "hold") as events:
+        next(event for event in events if event.type == "content_delta")
+        yield str(session_id)
+
+
+def queued(api: Api) -> int:
+    return int(api.ok(api.http.get("/hosts"))["hosts"][0]["queued"])
+
+
+@pytest.mark.slow
+def test_waiting_turns_report_their_position(api: Api, hold: str, holding: GatedStub) -> None:
+    del hold
+    with ExitStack() as stack:
+        waiting = []
+        for number in (1, 2):
+            session_id = api.create_session("mochi")["session_id"]
+            waiting.append(stack.enter_context(api.open_stream(session_id, "Hello!")))
+            until(lambda number=number: queued(api) == number)  # type: ignore[misc]
+        for position, events in enumerate(waiting, 1):
+            status = next(event for event in events if event.type == "status")
+            assert (status.data["state"], status.data["position"]) == ("queued", position)
+        holding.gate.open()
+        for events in waiting:
+            assert "message_complete" in [event.type for event in events]
+
+
+def test_full_queue_refuses_turns_before_anything_is_stored(api: Api, hold: str, holding: GatedStub) -> None:
+    del hold
+    sessions = [api.create_session("mochi")["session_id"] for _ in range(6)]
+    with ThreadPoolExecutor(6) as pool:
+        sent = [pool.submit(api.http.post, f"/chat/{id}", json={"message": "Hello!"}) for id in sessions]
+        until(lambda: sum(each.done() for each in sent) == 4)
+        until(lambda: queued(api) == 2)
+        assert "mochi_ollama_host_queued_requests{" in api.http.get("/metrics").text
+        holding.gate.open()
+        responses = [each.result() for each in sent]
+    assert sorted(response.status_code for response in responses) == [200, 200, 503, 503, 503, 503]
+    for session_id, response in zip(sessions, responses, strict=True):
+        if response.status_code == 503:
+            assert response.json()["error"]["code"] == "OLLAMA_BUSY"
+            assert int(response.headers["Retry-After"]) >= 1
+            assert api.messages(session_id) == []
+
+
+def test_queued_turn_whose_client_leaves_sends_nothing(api: Api, hold: str, holding: GatedStub) -> None:
+    del hold
+    session_id = api.create_session("mochi")["session_id"]
+    with api.open_stream(session_id, "Goodbye!"):
+        until(lambda: queued(api) == 1)
+    until(lambda: queued(api) == 0)
+    holding.gate.open()
+    assert len(holding.chats("finished")) == 1
+    assert len([each for each in holding.stub.exchanges() if each.path == "/api/chat"]) == 1
