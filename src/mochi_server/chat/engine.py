@@ -332,7 +332,6 @@ class RunRegistry:
         try:
             confirmation = await self.approvals.decide(session_id, confirmation_id, decision)
         except errors.ConfirmationNotFound:
-            self.refuse_at_shutdown()
             return await self.parked.decide(session_id, confirmation_id, decision)
         run = self.cache.find(session_id)
         assert run is not None  # noqa: S101 - its call has waited
@@ -368,7 +367,7 @@ class RunRegistry:
         """Stop the running turn of a session. Return its latest run, if any. Raise ``SessionNotFound``."""
         run = await self.find(session_id)
         await stop_run(run)
-        if run is not None and run.is_parked:
+        if run is not None and run.state == "waiting_for_approval":
             return await self.parked.deny(session_id) or run
         return run
 

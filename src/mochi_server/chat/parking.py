@@ -85,8 +85,9 @@ class ParkedTurns:
     def find(self, session: ChatSession) -> Run | None:
         """Return the run of a session that is parked, or None."""
         record = ParkedTurn.of(session)
-        if record is None:
-            return None
+        return None if record is None else self._run_of(session, record)
+
+    def _run_of(self, session: ChatSession, record: ParkedTurn) -> Run:
         run = self._parked.get(session.session_id)
         if run is None or run.run_id != record.run_id or not run.is_parked:
             conversation = self.conversations.stored(session.session_id)
@@ -98,6 +99,8 @@ class ParkedTurns:
             if record.state == "waiting":  # else the turn is about to continue
                 run.publish([record.announcement()])
             self._parked[session.session_id] = run
+            if self.runs.shutdown.is_set():
+                run.unpark()
         return run
 
     async def repeated(self, conversation: Conversation, turn_input: TurnInput) -> Run | None:
@@ -107,6 +110,8 @@ class ParkedTurns:
 
     async def decide(self, session_id: str, confirmation_id: str, decision: Decision) -> tuple[Run, ToolInvocation]:
         """Continue a parked turn with the decision. Return its new run and the decided call.
+
+        If this server is shutting down, store the decision for the next server, and return the parked run.
 
         Raises ``SessionNotFound``, ``ConfirmationNotFound``, ``ConfirmationResolved``, ``ConfirmationTimeout``,
         ``ConfirmationStale`` and ``ValidationFailed``.
@@ -132,8 +137,12 @@ class ParkedTurns:
                     await self._announce_again(session, record, tool)
                     raise errors.ConfirmationStale(confirmation_id)
                 call = await _edited(call, tool, decision)
-            record = replace(record, state="decided", decision=decision)
-            run = await self._continue(session, record, run_id, locks)
+            decided = replace(record, state="decided", decision=decision)
+            if self.runs.shutdown.is_set():
+                await self.runs.store.patch(session_id, {"pending_approval": decided.to_dict()})
+                run = self._run_of(session, record)
+            else:
+                run = await self._continue(session, decided, run_id, locks)
         self.approvals.ended(session_id, session.metadata.owner, confirmation_id, errors.ConfirmationResolved)
         return run, call
 

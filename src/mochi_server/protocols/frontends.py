@@ -91,7 +91,7 @@ async def decide(services: Services, session_id: str, decisions: Mapping[str, De
 def _pending(services: Services, run: Run) -> set[str]:
     latest = run.latest
     waiting = {call.confirmation_id for call in services.approvals.pending(run.session_id)}
-    return waiting | set([*latest.log.confirmations][-1:] if latest.is_parked else ())
+    return waiting | set([*latest.log.confirmations][-1:] if latest.state == "waiting_for_approval" else ())
 
 
 def stream(description: str, *kinds: type[errors.MochiError]) -> Responses:

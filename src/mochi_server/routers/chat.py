@@ -116,11 +116,20 @@ async def list_confirmations(session_id: str, runs: RunsDep) -> dict[str, Any]:
     return {"confirmations": await runs.confirmations(session_id)}
 
 
-@router.post("/confirm-tool", responses=responses(*_DECISION_ERRORS, errors.ValidationFailed, errors.ServerLost))
-async def confirm_tool(session_id: str, body: ToolDecision, runs: RunsDep) -> ToolDecided:
+_STORED: Responses = {
+    202: {"model": ToolDecided, "description": "The server is shutting down. The next server applies the decision."}
+}
+
+
+@router.post(
+    "/confirm-tool", responses=_STORED | responses(*_DECISION_ERRORS, errors.ValidationFailed, errors.ServerLost)
+)
+async def confirm_tool(session_id: str, body: ToolDecision, runs: RunsDep, response: Response) -> ToolDecided:
     """Approve or deny a pending tool call."""
     decision = Decision(body.approved, body.arguments, body.reason, body.remember)
-    _, call = await runs.decide(session_id, body.confirmation_id, decision)
+    run, call = await runs.decide(session_id, body.confirmation_id, decision)
+    if run.state == "waiting_for_approval":
+        response.status_code = 202
     arguments = call.arguments if body.arguments is None else body.arguments
     return ToolDecided(
         confirmation_id=body.confirmation_id, approved=body.approved, tool_name=call.name, arguments=arguments
