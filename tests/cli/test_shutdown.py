@@ -154,7 +154,7 @@ def test_decision_during_a_shutdown_is_stored_for_the_next_server(tmp_path: Path
                 again = late.http.post(f"/chat/{decided}/confirm-tool", json=decision)
                 assert error_of(again) == (409, "CONFIRMATION_RESOLVED")
                 with late.http.stream("GET", f"/chat/{stopped}/stream") as attached:
-                    assert types_of(list(read_events(attached)))[-3:] == [ASKED, "error", "done"]
+                    assert types_of(list(read_events(attached))) == [ASKED]  # a client resumes it at the next server
                 assert late.ok(late.http.post(f"/chat/{stopped}/stop"))["state"] == "stopped"
                 gate.open()
                 assert list(events)[-1].type == "done"
