@@ -78,9 +78,8 @@ class Victim:
         request = {"model": "mochi", "input": CANARY}
         stored = api.ok(api.http.post(self.url("/v1/responses"), json=request))
         self.response, self.item = stored["id"], stored["output"][-1]["id"]
-        request = {"model": "mochi", "input": CANARY, "background": True}
-        named = {"X-Mochi-Session": self._session("mochi")}
-        self.background = api.ok(api.http.post(self.url("/v1/responses"), json=request, headers=named))["id"]
+        named, in_background = {"X-Mochi-Session": self._session("mochi")}, {**request, "background": True}
+        self.background = api.ok(api.http.post(self.url("/v1/responses"), json=in_background, headers=named))["id"]
         self.owner = api.ok(api.http.get("/sessions"))["sessions"][0]["owner"]
 
     @property
