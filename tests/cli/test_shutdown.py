@@ -160,7 +160,10 @@ def test_decision_during_a_shutdown_is_stored_for_the_next_server(tmp_path: Path
                 assert list(events)[-1].type == "done"
             assert command.wait() == 0
         with Command("mochi_server", cwd=tmp_path, **environment(stub, 0)) as command:
-            until(lambda: len(command.api().messages(decided)) == 4)
+            api = command.api()
+            with api.http.stream("GET", f"/chat/{decided}/stream") as response:
+                response.read()  # until the turn has ended
+            assert len(api.messages(decided)) == 4
     assert stored(tmp_path, decided)[2]["content"] == "Nothing"
 
 

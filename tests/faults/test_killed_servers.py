@@ -21,7 +21,6 @@ from tests.support.instructions import calls, instruct, words
 from tests.support.process import Command
 from tests.support.stub import chats
 from tests.support.tools import write_tools
-from tests.support.waiting import until
 
 LOST_SECONDS = 2.0
 SLACK_SECONDS = 1.0
@@ -149,5 +148,7 @@ def test_pending_approval_is_decided_after_a_restart(stub: StubServer, tmp_path:
         assert api.ok(api.http.get(f"/chat/{fork}/confirmations")) == {"confirmations": []}
         denial = {**decision, "approved": False}
         api.ok(api.http.post(f"/chat/{session_id}/confirm-tool", json=denial))
-        until(lambda: api.messages(session_id)[-1]["role"] == "assistant" and len(api.messages(session_id)) == 4)
+        with api.http.stream("GET", f"/chat/{session_id}/stream") as response:
+            response.read()  # until the turn has ended
+        assert len(api.messages(session_id)) == 4
         assert api.messages(session_id)[2]["error_code"] == "TOOL_EXECUTION_DENIED"
