@@ -151,7 +151,8 @@ class RunStatus(BaseModel):
         if run is None:
             return cls(run_id=None, state="idle", answer_id=None, continues=None)
         state = "waiting_for_approval" if run.running and waits else run.state
-        return cls(run_id=run.run_id, state=state, answer_id=run.answer_id, continues=run.continues)
+        answer_id = None if state == "waiting_for_approval" else run.answer_id
+        return cls(run_id=run.run_id, state=state, answer_id=answer_id, continues=run.continues)
 
 
 CHAT_EVENTS = EventUnion(
