@@ -12,7 +12,7 @@ export interface paths {
         put?: never;
         /**
          * Chat
-         * @description Send a message and get the complete answer.
+         * @description Send a message and get the complete answer, or the run if the turn runs in the background.
          */
         post: operations["chat"];
         delete?: never;
@@ -74,7 +74,7 @@ export interface paths {
         };
         /**
          * Get run
-         * @description Get the state of the running or most recent turn.
+         * @description Get the state of the running or most recent turn, also after a restart of the server.
          */
         get: operations["get_run"];
         put?: never;
@@ -94,7 +94,7 @@ export interface paths {
         };
         /**
          * List confirmations
-         * @description List the tool calls of a session that wait for approval, or waited when the server stopped.
+         * @description List the tool calls of a session that wait for approval.
          */
         get: operations["list_confirmations"];
         put?: never;
@@ -947,6 +947,46 @@ export interface paths {
          * @description Answer the items of a conversation with one JSON response or a stream of events.
          */
         post: operations["create_response"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/v1/responses/{response_id}": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * Get response
+         * @description Get a response: that of a session, or for an hour one without a session.
+         */
+        get: operations["get_response"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/v1/responses/{response_id}/cancel": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /**
+         * Cancel response
+         * @description Cancel a response in the background, and keep its text. If it has ended, return it.
+         */
+        post: operations["cancel_response"];
         delete?: never;
         options?: never;
         head?: never;
@@ -2112,12 +2152,25 @@ export interface components {
              */
             if_busy?: "reject" | "wait";
             /**
+             * If Waiting
+             * @description While tool calls wait for approval: return 409, or deny them and send the message.
+             * @default reject
+             * @enum {string}
+             */
+            if_waiting?: "reject" | "deny";
+            /**
              * On Disconnect
              * @description `cancel` ends the turn when its last client disconnects. `continue` does not.
              * @default cancel
              * @enum {string}
              */
             on_disconnect?: "cancel" | "continue";
+            /**
+             * Background
+             * @description Return 202 when the turn starts. The turn needs no client.
+             * @default false
+             */
+            background?: boolean;
             /**
              * Wait For Confirmation
              * @description Without streaming: wait for approval of tool calls.
@@ -3454,7 +3507,7 @@ export interface components {
              * Status
              * @enum {string}
              */
-            status: "in_progress" | "completed" | "incomplete" | "failed";
+            status: "in_progress" | "completed" | "incomplete" | "failed" | "cancelled";
             /** Error */
             error: {
                 [key: string]: unknown;
@@ -3770,7 +3823,7 @@ export interface components {
         };
         /**
          * PendingConfirmation
-         * @description A tool call that needs approval. If ``state`` is ``interrupted``, the server stopped before the call ran.
+         * @description A tool call that waits for approval.
          */
         PendingConfirmation: {
             /** Confirmation Id */
@@ -3787,9 +3840,9 @@ export interface components {
             agent_name?: string | null;
             /**
              * State
-             * @enum {string}
+             * @constant
              */
-            state: "waiting" | "interrupted";
+            state: "waiting";
         };
         /**
          * PendingConfirmations
@@ -4165,7 +4218,7 @@ export interface components {
             response_format?: unknown;
             /**
              * Background
-             * @description Only `false` is supported.
+             * @description Return the response at once. Get or cancel it by its ID later.
              */
             background?: boolean | null;
             /**
@@ -4209,7 +4262,17 @@ export interface components {
              * State
              * @enum {string}
              */
-            state: "idle" | "running" | "completed" | "failed" | "stopped" | "cancelled";
+            state: "idle" | "running" | "waiting_for_approval" | "completed" | "failed" | "stopped" | "cancelled";
+            /**
+             * Answer Id
+             * @description ID of the answer's message, which may be partial.
+             */
+            answer_id: string | null;
+            /**
+             * Continues
+             * @description ID of the run that waited for approval, if this run continues it.
+             */
+            continues?: string | null;
         };
         /**
          * SchemaFormat
@@ -4635,12 +4698,14 @@ export interface components {
          *     - `loading_model`: Ollama loads the model.
          *     - `processing_prompt`: Ollama evaluates the prompt.
          *     - `compacting`: the model summarizes the oldest turns.
+         *     - `continued`: a turn that waited for approval continues. `continues` is the ID of the run that waited.
          */
         Status: {
             state: string;
             elapsed: number;
             position: number | null;
             host: string | null;
+            continues: string | null;
         };
         /**
          * @description `status`: The turn waits for the model. `elapsed` is the time since the start of the turn, in seconds.
@@ -4651,6 +4716,7 @@ export interface components {
          *     - `loading_model`: Ollama loads the model.
          *     - `processing_prompt`: Ollama evaluates the prompt.
          *     - `compacting`: the model summarizes the oldest turns.
+         *     - `continued`: a turn that waited for approval continues. `continues` is the ID of the run that waited.
          */
         StatusEvent: {
             /**
@@ -5776,6 +5842,15 @@ export interface operations {
                     "application/json": components["schemas"]["ChatResponse"];
                 };
             };
+            /** @description The run of a turn in the background. */
+            202: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["RunStatus"];
+                };
+            };
             /** @description `EMPTY_HISTORY` */
             400: {
                 headers: {
@@ -6601,6 +6676,15 @@ export interface operations {
                     "application/json": components["schemas"]["ToolDecided"];
                 };
             };
+            /** @description The server is shutting down. The next server applies the decision. */
+            202: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ToolDecided"];
+                };
+            };
             /** @description `SESSION_NOT_FOUND`, `CONFIRMATION_NOT_FOUND` */
             404: {
                 headers: {
@@ -6641,7 +6725,7 @@ export interface operations {
                     "application/json": components["schemas"]["ErrorEnvelope"];
                 };
             };
-            /** @description `CONFIRMATION_RESOLVED`, `CONFIRMATION_INTERRUPTED` */
+            /** @description `CONFIRMATION_RESOLVED`, `CONFIRMATION_STALE` */
             409: {
                 headers: {
                     [name: string]: unknown;
@@ -10186,7 +10270,7 @@ export interface operations {
                     "application/json": components["schemas"]["ErrorEnvelope"];
                 };
             };
-            /** @description `SESSION_BUSY`, `CONFIRMATION_INTERRUPTED`, `CONFIRMATION_RESOLVED`, `SESSION_CONFLICT`, `SESSION_TOO_NEW` */
+            /** @description `SESSION_BUSY`, `CONFIRMATION_STALE`, `CONFIRMATION_RESOLVED`, `SESSION_CONFLICT`, `SESSION_TOO_NEW` */
             409: {
                 headers: {
                     [name: string]: unknown;
@@ -10457,7 +10541,7 @@ export interface operations {
                     "application/json": components["schemas"]["ErrorEnvelope"];
                 };
             };
-            /** @description `SESSION_BUSY`, `CONFIRMATION_INTERRUPTED`, `CONFIRMATION_RESOLVED`, `SESSION_CONFLICT`, `SESSION_TOO_NEW` */
+            /** @description `SESSION_BUSY`, `CONFIRMATION_STALE`, `CONFIRMATION_RESOLVED`, `SESSION_CONFLICT`, `SESSION_TOO_NEW` */
             409: {
                 headers: {
                     [name: string]: unknown;
@@ -11335,6 +11419,269 @@ export interface operations {
                      *         "message": "Ollama is busy: <reason>. Send the request again in 2 seconds.",
                      *         "type": "server_error",
                      *         "code": "ollama_busy"
+                     *       }
+                     *     }
+                     */
+                    "application/json": components["schemas"]["OpenAIErrorEnvelope"];
+                };
+            };
+            /** @description Any other error. All routes can return 400, 401, 403, 408, 413, 422, 431 and 500. */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "error": {
+                     *         "message": "An unexpected error occurred in the server. See its log.",
+                     *         "type": "server_error",
+                     *         "code": "internal_error"
+                     *       }
+                     *     }
+                     */
+                    "application/json": components["schemas"]["OpenAIErrorEnvelope"];
+                };
+            };
+        };
+    };
+    get_response: {
+        parameters: {
+            query?: {
+                /** @description Only `false` is supported. */
+                stream?: boolean | null;
+            };
+            header?: never;
+            path: {
+                response_id: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ModelResponse"];
+                };
+            };
+            /** @description `invalid_request` */
+            400: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "error": {
+                     *         "message": "<message>",
+                     *         "type": "invalid_request_error",
+                     *         "code": "invalid_request"
+                     *       }
+                     *     }
+                     */
+                    "application/json": components["schemas"]["OpenAIErrorEnvelope"];
+                };
+            };
+            /** @description `response_not_found` */
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "error": {
+                     *         "message": "Response '<response_id>' not found. Without a session, the server keeps responses for an hour.",
+                     *         "type": "invalid_request_error",
+                     *         "code": "response_not_found"
+                     *       }
+                     *     }
+                     */
+                    "application/json": components["schemas"]["OpenAIErrorEnvelope"];
+                };
+            };
+            /** @description `session_too_new` */
+            409: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "error": {
+                     *         "message": "The file of session '<session_id>' has format version <version>, and this server reads versions up to 1.3. Update mochi-server.",
+                     *         "type": "invalid_request_error",
+                     *         "code": "session_too_new"
+                     *       }
+                     *     }
+                     */
+                    "application/json": components["schemas"]["OpenAIErrorEnvelope"];
+                };
+            };
+            /** @description `storage_failed` */
+            500: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "error": {
+                     *         "message": "Cannot <operation>: Disk full.",
+                     *         "type": "server_error",
+                     *         "code": "storage_failed"
+                     *       }
+                     *     }
+                     */
+                    "application/json": components["schemas"]["OpenAIErrorEnvelope"];
+                };
+            };
+            /** @description `storage_busy` */
+            503: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "error": {
+                     *         "message": "<reason>",
+                     *         "type": "server_error",
+                     *         "code": "storage_busy"
+                     *       }
+                     *     }
+                     */
+                    "application/json": components["schemas"]["OpenAIErrorEnvelope"];
+                };
+            };
+            /** @description Any other error. All routes can return 400, 401, 403, 408, 413, 422, 431 and 500. */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "error": {
+                     *         "message": "An unexpected error occurred in the server. See its log.",
+                     *         "type": "server_error",
+                     *         "code": "internal_error"
+                     *       }
+                     *     }
+                     */
+                    "application/json": components["schemas"]["OpenAIErrorEnvelope"];
+                };
+            };
+        };
+    };
+    cancel_response: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                response_id: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ModelResponse"];
+                };
+            };
+            /** @description `invalid_request` */
+            400: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "error": {
+                     *         "message": "<message>",
+                     *         "type": "invalid_request_error",
+                     *         "code": "invalid_request"
+                     *       }
+                     *     }
+                     */
+                    "application/json": components["schemas"]["OpenAIErrorEnvelope"];
+                };
+            };
+            /** @description `response_not_found` */
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "error": {
+                     *         "message": "Response '<response_id>' not found. Without a session, the server keeps responses for an hour.",
+                     *         "type": "invalid_request_error",
+                     *         "code": "response_not_found"
+                     *       }
+                     *     }
+                     */
+                    "application/json": components["schemas"]["OpenAIErrorEnvelope"];
+                };
+            };
+            /** @description `session_too_new` */
+            409: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "error": {
+                     *         "message": "The file of session '<session_id>' has format version <version>, and this server reads versions up to 1.3. Update mochi-server.",
+                     *         "type": "invalid_request_error",
+                     *         "code": "session_too_new"
+                     *       }
+                     *     }
+                     */
+                    "application/json": components["schemas"]["OpenAIErrorEnvelope"];
+                };
+            };
+            /** @description `storage_failed` */
+            500: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "error": {
+                     *         "message": "Cannot <operation>: Disk full.",
+                     *         "type": "server_error",
+                     *         "code": "storage_failed"
+                     *       }
+                     *     }
+                     */
+                    "application/json": components["schemas"]["OpenAIErrorEnvelope"];
+                };
+            };
+            /** @description `storage_busy` */
+            503: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "error": {
+                     *         "message": "<reason>",
+                     *         "type": "server_error",
+                     *         "code": "storage_busy"
                      *       }
                      *     }
                      */

@@ -3,7 +3,9 @@
 import json
 import os
 import re
+from base64 import b64decode
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Annotated, Any, Literal, NamedTuple
 from urllib.parse import urlsplit
@@ -159,6 +161,9 @@ class MochiServerSettings(BaseSettings):
     tool_confirmation_timeout_seconds: Seconds = Field(
         300, description="Approval timeout. Then the call is denied. `0` means no timeout."
     )
+    park_seconds: Seconds = Field(
+        30, description="How long a turn that waits for approval stays in memory. Its stored state waits on."
+    )
     max_agent_iterations: int = Field(50, ge=1, description="Limit of tool-call rounds in an agent's execution phase.")
 
     api_keys: CommaSeparated = Field(
@@ -180,6 +185,16 @@ class MochiServerSettings(BaseSettings):
     shutdown_grace_seconds: Seconds = Field(5, description="How long running turns may continue at shutdown.")
 
     trace_content: bool = Field(False, description="Whether OpenTelemetry spans contain the text of conversations.")
+    webhook_url: Stripped = Field(
+        "", repr=False, description="`http(s)` URL to which the server posts events of runs. Empty: no webhooks."
+    )
+    webhook_secret: Stripped = Field(
+        "",
+        repr=False,
+        validate_default=True,
+        description="Secret for the signatures of webhooks: `whsec_` and 24 to 64 bytes as base64.",
+    )
+
     log_level: LogLevel = Field("INFO", description="Log level: `CRITICAL`, `ERROR`, `WARNING`, `INFO` or `DEBUG`.")
     log_format: Annotated[LogFormat, BeforeValidator(lambda value: str(value).lower())] = Field(
         "text", description="`text`, or `json` for one JSON object per line."
@@ -220,6 +235,24 @@ class MochiServerSettings(BaseSettings):
         if info.data.get("workers", 1) > 1 and not re.fullmatch(r"(http://([^/:]+|\[[^/\]]+\]))?", value):
             raise ValueError("with several workers, use http://host without a port: each worker has its own port")
         return value
+
+    @field_validator("webhook_url")
+    @classmethod
+    def _is_webhook_url(cls, value: str) -> str:
+        if value and not is_http_url(value):
+            raise ValueError("not an http:// or https:// URL")
+        return value
+
+    @field_validator("webhook_secret")
+    @classmethod
+    def _is_webhook_secret(cls, value: str, info: ValidationInfo) -> str:
+        if not value and not info.data.get("webhook_url"):
+            return value
+        encoded = value.removeprefix("whsec_")
+        with suppress(ValueError):
+            if 24 <= len(b64decode(encoded + "=" * (-len(encoded) % 4), validate=True)) <= 64:
+                return value
+        raise ValueError("not `whsec_` and 24 to 64 bytes as base64; `openssl rand -base64 32` writes such bytes")
 
     @field_validator("data_dir")
     @classmethod

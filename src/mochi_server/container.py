@@ -17,6 +17,7 @@ from mochi_server.chat.approvals import ApprovalService
 from mochi_server.chat.conversation import Conversations, StorageRetry
 from mochi_server.chat.engine import ChatEngine, RunRegistry
 from mochi_server.chat.model_answerer import ModelAnswers, ToolLoopLimits
+from mochi_server.chat.run import Run
 from mochi_server.config import MochiServerSettings, hosts_file
 from mochi_server.constants import AGENT_TOOL
 from mochi_server.errors import NotReady, ShuttingDown, StorageFailed
@@ -34,6 +35,7 @@ from mochi_server.sessions.store import SessionStore, Stores, VisibleSessions
 from mochi_server.storage.files.store import FileStores
 from mochi_server.telemetry.logging import log_event
 from mochi_server.telemetry.metrics import Metrics, record_turn
+from mochi_server.telemetry.webhooks import WebhookService
 from mochi_server.tools.discovery import ToolDiscoveryService
 from mochi_server.tools.execution import ToolExecutionService, ToolRegistry
 from mochi_server.util.text import install_command
@@ -78,7 +80,9 @@ class Services:
             on_lost=metrics.lost_threads.inc,
             on_refused=metrics.refused_calls.inc,
         )
-        self.approvals = ApprovalService(self.store, timeout=settings.tool_confirmation_timeout_seconds)
+        self.approvals = ApprovalService(
+            timeout=settings.tool_confirmation_timeout_seconds, park_seconds=settings.park_seconds
+        )
         agents = AgentDiscoveryService(agents_dir, settings.resolved(settings.agent_chats_dir))
         self.agents = AgentRegistry(agents, self.tools)
         selections = SelectionChecker(self.tools, self.agents.directory_agents)
@@ -109,16 +113,22 @@ class Services:
         models = ModelAnswers(
             *(gateway, self.tools, self.execution, self.approvals, agent_tools, limits, self.sessions),
             self.mcp.checks.check_answer,
+            tools_of_agent=self.agents.tools_of,
         )
+        self.webhooks = WebhookService(self.stores.webhooks, settings.webhook_url, settings.webhook_secret)
+        self._record_turn = partial(record_turn, metrics, trace_content=settings.trace_content)
         self.runs = RunRegistry(
             self.store,
-            ChatEngine(models.prepare, AgentAnswers(self.agents, agent_execution).prepare),
+            ChatEngine(models, AgentAnswers(self.agents, agent_execution).prepare),
             retry,
             self.summaries,
+            self.approvals,
+            self.conversations,
             gateway.prefetch_loaded,
             disconnect_grace=settings.disconnect_grace_seconds,
             shutdown_grace=settings.shutdown_grace_seconds,
-            on_ended=partial(record_turn, metrics, trace_content=settings.trace_content),
+            on_ended=self._run_ended,
+            on_waiting=self.webhooks.run_waits,
         )
         self.stores.on_sessions_lost(self.runs.abort_all)
         max_sessions, shutdown = settings.max_import_sessions, self.runs.shutdown
@@ -135,6 +145,8 @@ class Services:
         """Open the stores and start to connect to MCP servers. Raises ``MochiError`` if the stores cannot be used."""
         await self.stores.open()
         await self.mcp.open()
+        self.webhooks.open()
+        self.runs.parked.open(is_shared=self.stores.is_shared)
 
     async def check_ready(self) -> None:
         """Raise ``ShuttingDown`` or ``NotReady`` if the server cannot run or store new turns."""
@@ -160,10 +172,15 @@ class Services:
     async def aclose(self) -> None:
         """End running turns, store their partial answers, and close files and connections."""
         await self.runs.aclose()
+        await self.webhooks.aclose()
         await self.mcp.aclose()
         await self.summaries.aclose()
         await self.stores.aclose()
         await self.client.aclose()
+
+    def _run_ended(self, run: Run) -> None:
+        self._record_turn(run)
+        self.webhooks.run_ended(run)
 
 
 def build_services(settings: MochiServerSettings, ollama_client: ChatClient | None = None) -> Services:

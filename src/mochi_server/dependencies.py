@@ -6,7 +6,6 @@ from typing import Annotated, Any
 from fastapi import Depends, Request
 
 from mochi_server.agents.discovery import AgentRegistry
-from mochi_server.chat.approvals import ApprovalService
 from mochi_server.chat.conversation import Conversation
 from mochi_server.chat.engine import RunRegistry
 from mochi_server.config import MochiServerSettings
@@ -84,6 +83,5 @@ ToolsDep = Annotated[ToolRegistry, Depends(_service("tools"))]
 AgentsDep = Annotated[AgentRegistry, Depends(_service("agents"))]
 AgentChatsDep = Annotated[SessionStore, Depends(_service("agent_chats"))]
 ExecutionDep = Annotated[ToolExecutionService, Depends(_service("execution"))]
-ApprovalsDep = Annotated[ApprovalService, Depends(_service("approvals"))]
 SummariesDep = Annotated[SummarizationService, Depends(_service("summaries"))]
 CompareDep = Annotated[CompareService, Depends(_service("compare"))]

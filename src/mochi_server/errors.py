@@ -61,6 +61,17 @@ class SessionBusy(MochiError):
     template = "Session {session_id!r} is busy: a turn is running. Wait, or use POST /api/v1/chat/{session_id}/stop."
     fields = ("session_id", "run_id")
 
+    @classmethod
+    def waiting(cls, session_id: str, run_id: str, confirmations: Sequence[dict[str, Any]]) -> "SessionBusy":
+        """Return the error for a session whose turn waits for approval."""
+        error = cls(session_id, run_id)
+        error.details["confirmations"] = list(confirmations)
+        error.message = (
+            f"Session {session_id!r} is busy: its turn waits for the approval of a tool call. Decide with POST "
+            f'/api/v1/chat/{session_id}/confirm-tool, or send "if_waiting": "deny" with the message.'
+        )
+        return error
+
 
 class SessionConflict(MochiError):
     code, status, cause = "SESSION_CONFLICT", 409, "Another request changed the session first."
@@ -94,6 +105,11 @@ class SessionTooNew(MochiError):
 class BlobNotFound(MochiError):
     code, status, cause = "BLOB_NOT_FOUND", 404, "No message of the session has this image."
     template = "No message of this session has the image {sha256!r}."
+
+
+class ResponseNotFound(MochiError):
+    code, status, cause = "RESPONSE_NOT_FOUND", 404, "The response does not exist, or the server no longer has it."
+    template = "Response {response_id!r} not found. Without a session, the server keeps responses for an hour."
 
 
 class EmptyHistory(MochiError):
@@ -246,11 +262,11 @@ class ConfirmationResolved(MochiError):
     fields = ("confirmation_id",)
 
 
-class ConfirmationInterrupted(MochiError):
-    code, status, cause = "CONFIRMATION_INTERRUPTED", 409, "The turn of the tool call ended before a decision."
+class ConfirmationStale(MochiError):
+    code, status, cause = "CONFIRMATION_STALE", 409, "The tool changed after the approval of its call was requested."
     template = (
-        "The server stopped while this tool call waited for approval, and the call did not run. "
-        "Answer the message again with POST /api/v1/chat/{{session_id}}/stream and no message."
+        "The tool changed after the approval was requested, and the call did not run. The server requests the approval "
+        "again: read GET /api/v1/chat/{{session_id}}/confirmations, and decide on the new confirmation ID."
     )
     fields = ("confirmation_id",)
 

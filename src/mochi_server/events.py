@@ -177,12 +177,14 @@ class Status:
     - ``loading_model``: Ollama loads the model.
     - ``processing_prompt``: Ollama evaluates the prompt.
     - ``compacting``: the model summarizes the oldest turns.
+    - ``continued``: a turn that waited for approval continues. ``continues`` is the ID of the run that waited.
     """
 
     state: str
     elapsed: float
     position: int | None = None
     host: str | None = None
+    continues: str | None = None
     type: ClassVar[str] = "status"
 
     def __post_init__(self) -> None:

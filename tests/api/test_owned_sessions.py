@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import httpx
@@ -20,6 +21,7 @@ from tests.support.instructions import calls, instruct, words
 from tests.support.keys import headers, write_keys
 from tests.support.server import RunningServer
 from tests.support.tools import write_tools
+from tests.support.waiting import until
 
 if TYPE_CHECKING:
     from tests.support.openapi import Route
@@ -36,14 +38,17 @@ _TOOLS = '''
 '''
 
 
-@pytest.fixture(scope="module")
-def shared_server(shared_stub: StubServer, tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningServer]:
+@pytest.fixture(scope="module", params=[30, 0], ids=["waiting", "parked"])
+def shared_server(
+    request: pytest.FixtureRequest, shared_stub: StubServer, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[RunningServer]:
     """A server with the keys `ann` and `bob` of the scope `own`, and `root` of the scope `all`."""
     data_dir = tmp_path_factory.mktemp("owned")
     write_tools(data_dir, _TOOLS)
     write_agent(data_dir)
     keys = write_keys(data_dir / "keys.yaml", ann={}, bob={}, root={"scope": "all"})
-    with RunningServer(data_dir, shared_stub.url, api_keys_file=str(keys), summarization_enabled=False) as server:
+    settings: dict[str, Any] = {"summarization_enabled": False, "park_seconds": request.param}
+    with RunningServer(data_dir, shared_stub.url, api_keys_file=str(keys), **settings) as server:
         yield server
 
 
@@ -73,6 +78,8 @@ class Victim:
         request = {"model": "mochi", "input": CANARY}
         stored = api.ok(api.http.post(self.url("/v1/responses"), json=request))
         self.response, self.item = stored["id"], stored["output"][-1]["id"]
+        named, in_background = {"X-Mochi-Session": self._session("mochi")}, {**request, "background": True}
+        self.background = api.ok(api.http.post(self.url("/v1/responses"), json=in_background, headers=named))["id"]
         self.owner = api.ok(api.http.get("/sessions"))["sessions"][0]["owner"]
 
     @property
@@ -174,6 +181,37 @@ def test_no_operation_reaches_what_another_key_owns(server: RunningServer, victi
                 if "session_id" in route.path or told[0] == 404:
                     assert told == seen(other, UNKNOWN), (route, request)
         assert victim.snapshot() == before, route
+
+
+@pytest.mark.parametrize("kind", ["response", "background"])
+def test_responses_of_another_key_cannot_be_read_or_cancelled(server: RunningServer, victim: Victim, kind: str) -> None:
+    bob, response_id = server.api(headers=headers("bob")), getattr(victim, kind)
+    for method, path in (("GET", ""), ("POST", "/cancel")):
+        response, unknown = (
+            bob.http.request(method, victim.url(f"/v1/responses/{each}{path}")) for each in (response_id, "resp_none")
+        )
+        assert response.status_code == 404
+        assert response.text.replace(response_id, "resp_none") == unknown.text
+    assert victim.api.http.get(victim.url(f"/v1/responses/{response_id}")).status_code == 200
+
+
+def test_turn_that_continues_alone_creates_sessions_of_its_owner(private_stub: StubServer, tmp_path: Path) -> None:
+    write_tools(tmp_path, _TOOLS)
+    write_agent(tmp_path)
+    keys = write_keys(tmp_path / "keys.yaml", ann={}, bob={})
+    settings = {"api_keys_file": str(keys), "park_seconds": 0, "tool_confirmation_timeout_seconds": 1}
+    with RunningServer(tmp_path, private_stub.url, **settings) as server:
+        ann, bob = (server.api(headers=headers(name)) for name in ("ann", "bob"))
+        tools = {"tools": ["note"], "execution_policy": "always_confirm"}
+        agents = {"enabled_agents": ["helper"]}
+        session_id = ann.create_session("mochi", tool_settings=tools, agent_settings=agents)["session_id"]
+        message = instruct(calls("note", text="x"), delegate(), words(3))
+        ann.ok(ann.http.post(f"/chat/{session_id}", json={"message": message, "background": True}), 202)
+        until(lambda: ann.ok(ann.http.get(f"/chat/{session_id}/run"))["state"] == "completed", 20)
+        (session,) = ann.ok(ann.http.get("/sessions"))["sessions"]
+        (created,) = ann.ok(ann.http.get("/agents/chats"))["sessions"]
+        assert created["owner"] == session["owner"] is not None
+        assert bob.ok(bob.http.get("/agents/chats"))["sessions"] == []
 
 
 @pytest.mark.parametrize("field", ["previous_response_id", "item_reference"])

@@ -83,6 +83,7 @@ def test_stored_file_follows_specification(private_api: Api, tmp_path: Path) -> 
         "summary",
         "summary_model",
         "format_version",
+        "last_run",
         "tool_settings",
         "agent_settings",
         "context_window_config",

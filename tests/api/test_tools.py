@@ -508,12 +508,14 @@ def test_disconnect_during_confirmation_keeps_valid_history(api: Api, server: Ru
         if ending == "stops":
             api.ok(server.api().http.post(f"/chat/{session_id}/stop"))
             assert pending.remaining_events()[-1].type == "done"
-    api.send_message(session_id, "Go on", if_busy="wait")
+    api.send_message(session_id, "Go on", if_busy="wait", if_waiting="deny")
     messages = api.messages(session_id)
     assert [m["role"] for m in messages] == ["user", "assistant", "tool", "tool", "user", "assistant"]
     assert [c["id"] for c in messages[1]["tool_calls"]] == [m["tool_call_id"] for m in messages[2:4]]
-    assert all("interrupted" in m["content"] and m["interrupted"] for m in messages[2:4])
-    assert error_of(pending.decide(approved=True)) == (404, "CONFIRMATION_NOT_FOUND")
+    text = "interrupted" if ending == "stops" else "denied"
+    assert all(text in m["content"] for m in messages[2:4])
+    refused = (404, "CONFIRMATION_NOT_FOUND") if ending == "stops" else (409, "CONFIRMATION_RESOLVED")
+    assert error_of(pending.decide(approved=True)) == refused
 
 
 def test_stopped_turn_lists_interrupted_calls(api: Api, server: RunningServer) -> None:

@@ -1,5 +1,6 @@
 """Example page: streaming, thinking, approvals, stop, resume and comparison."""
 
+import shutil
 from pathlib import Path
 
 import pytest
@@ -11,10 +12,13 @@ from playwright.sync_api import BrowserContext, Page, Route, expect
 from mochi_stub import StubServer
 from tests.browser.scene import WHY, Scene
 from tests.browser.steps import IMAGES, answers, asked_for_dice, enable_agents, send_message, wait_for_answer
+from tests.support.balancer import Balancer
+from tests.support.cluster import Member
 from tests.support.instructions import instruct, words
 from tests.support.process import Command
 from tests.support.relay import CuttingRelay
 from tests.support.server import RunningServer
+from tests.support.tools import SAMPLES
 
 pytestmark = pytest.mark.slow  # Playwright's sync API keeps an event loop running in its process
 
@@ -134,6 +138,30 @@ def test_reload_shows_a_pending_approval_again(page: Page) -> None:
     assert "a good throw" in answers(page)[-1]
     page.reload()
     expect(page.locator(".card pre")).to_contain_text("Rolled")
+
+
+def test_approval_outlives_a_killed_server(
+    context: BrowserContext, stub: StubServer, origin: str, tmp_path: Path
+) -> None:
+    shutil.copytree(SAMPLES, tmp_path / "tools", ignore=shutil.ignore_patterns("__pycache__"))
+    page, killed = context.new_page(), Member(str(tmp_path), stub.url)
+    with Balancer([killed.port]) as balancer:
+        page.goto(f"{origin}/chat.html?server={balancer.url}")
+        expect(page.locator("#model option")).to_have_count(3)
+        asked_for_dice(page)
+        killed.kill()
+        restarted = Member(str(tmp_path), stub.url)
+        try:
+            balancer.ports = [restarted.port]
+            expect(page.get_by_role("button", name="Approve")).to_have_count(1)
+            page.get_by_role("button", name="Approve").click()
+            wait_for_answer(page)
+            assert "Rolled" in page.locator(".card pre.success").inner_text()
+            assert "a good throw" in answers(page)[-1]
+            expect(page.locator(".card")).to_have_count(1)
+            page.goto("about:blank")
+        finally:
+            restarted.kill()
 
 
 def test_lost_connection_is_resumed(page: Page, scene: Scene, server: RunningServer, origin: str) -> None:

@@ -6,23 +6,26 @@ import socket
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from urllib.parse import urlsplit
 
+import httpx
 import pytest
 
 from mochi_stub import StubServer
 from mochi_stub.prompt import Prompt
-from mochi_stub.reply import Gate, Reply
+from mochi_stub.reply import Gate, Reply, Text
 from tests.support.api import Api, error_of, read_events, text_of, types_of
 from tests.support.holding import GatedStub
 from tests.support.instructions import calls, instruct, words
 from tests.support.process import Command
 from tests.support.tools import write_tools
+from tests.support.waiting import until
 
 COMPARISON = {"modelIds": ["mochi", "mochi-chat"], "message": "hold"}
 USER = {"id": "m", "role": "user", "content": "Hi"}
+ASKED = "tool_call_confirmation_required"
 WHOLE = ["metadata", "start", "end", "done"]
 
 
@@ -97,27 +100,70 @@ def test_shutdown_completes_running_turns_and_refuses_new_ones(
     assert "interrupted" not in stored(tmp_path, running)[-1]
 
 
-def test_decision_and_stop_work_during_a_shutdown(tmp_path: Path) -> None:
+def test_shutdown_parks_a_turn_that_waits_for_approval(tmp_path: Path) -> None:
     write_tools(tmp_path, "def look() -> str:\n    \"Look.\"\n    return 'Nothing'\n__all__ = ['look']\n")
-    with (
-        StubServer(speed=0) as stub,
-        Command("mochi_server", cwd=tmp_path, **environment(stub, 30)) as command,
-    ):
-        api, late = command.api(), command.api()
-        decided = api.create_session("mochi", tool_settings={"tools": ["look"]})["session_id"]
-        stopped = api.create_session("mochi", tool_settings={"tools": ["look"]})["session_id"]
-        look = instruct(calls("look"), words(2))
-        with api.open_stream(decided, look) as events, api.open_stream(stopped, look) as other:
-            asked = next(event for event in events if event.type == "tool_call_confirmation_required")
-            next(other)
-            command.process.send_signal(signal.SIGTERM)
-            while late.http.get("/health/ready").status_code != 503:
-                pass
+    with StubServer(speed=0) as stub:
+        with Command("mochi_server", cwd=tmp_path, **environment(stub, 30)) as command:
+            api = command.api()
+            session_id = api.create_session("mochi", tool_settings={"tools": ["look"]})["session_id"]
+            with suppress(httpx.HTTPError), api.open_stream(session_id, instruct(calls("look"), words(2))) as events:
+                for event in events:
+                    if event.type == ASKED:
+                        asked = event
+                        command.process.send_signal(signal.SIGTERM)
+            assert command.wait() == 0
+        with Command("mochi_server", cwd=tmp_path, **environment(stub, 0)) as command:
+            api = command.api()
             decision = {"confirmation_id": asked.data["confirmation_id"], "approved": True}
-            late.ok(late.http.post(f"/chat/{decided}/confirm-tool", json=decision))
-            assert list(events)[-1].type == "done"
-            assert late.ok(late.http.post(f"/chat/{stopped}/stop"))["state"] == "stopped"
-        assert command.wait() == 0
+            api.ok(api.http.post(f"/chat/{session_id}/confirm-tool", json=decision))
+            until(lambda: api.messages(session_id)[-1]["role"] == "assistant" and len(api.messages(session_id)) == 4)
+    assert stored(tmp_path, session_id)[2]["content"] == "Nothing"
+
+
+def _waiting_session(api: Api) -> str:
+    """Return the ID of a session whose turn waits for approval."""
+    session_id: str = api.create_session("mochi", tool_settings={"tools": ["look"]})["session_id"]
+    body = {"message": instruct(calls("look"), words(2)), "background": True}
+    api.ok(api.http.post(f"/chat/{session_id}", json=body), 202)
+    until(lambda: _asked(api, session_id))
+    return session_id
+
+
+def _asked(api: Api, session_id: str) -> list[str]:
+    entries = api.ok(api.http.get(f"/chat/{session_id}/confirmations"))["confirmations"]
+    return [entry["confirmation_id"] for entry in entries]
+
+
+def test_decision_during_a_shutdown_is_stored_for_the_next_server(tmp_path: Path) -> None:
+    write_tools(tmp_path, "def look() -> str:\n    \"Look.\"\n    return 'Nothing'\n__all__ = ['look']\n")
+    gate = Gate()
+
+    def resolve(prompt: Prompt) -> Reply | None:
+        return Reply([Text(["one "]), gate]) if prompt.user_text == "hold" else None
+
+    with StubServer(speed=0, resolve=resolve) as stub:
+        with Command("mochi_server", cwd=tmp_path, **environment(stub, 30)) as command:
+            api, late = command.api(), command.api()
+            decided, stopped = _waiting_session(api), _waiting_session(api)
+            with api.open_stream(api.create_session("mochi")["session_id"], "hold") as events:
+                next(events)
+                command.process.send_signal(signal.SIGTERM)
+                until(lambda: late.http.get("/health/ready").status_code == 503)
+                decision = {"confirmation_id": _asked(late, decided)[0], "approved": True}
+                late.ok(late.http.post(f"/chat/{decided}/confirm-tool", json=decision), 202)
+                again = late.http.post(f"/chat/{decided}/confirm-tool", json=decision)
+                assert error_of(again) == (409, "CONFIRMATION_RESOLVED")
+                with late.http.stream("GET", f"/chat/{stopped}/stream") as attached:
+                    assert types_of(list(read_events(attached))) == [ASKED]  # a client resumes it at the next server
+                assert late.ok(late.http.post(f"/chat/{stopped}/stop"))["state"] == "stopped"
+                gate.open()
+                assert list(events)[-1].type == "done"
+            assert command.wait() == 0
+        with Command("mochi_server", cwd=tmp_path, **environment(stub, 0)) as command:
+            api = command.api()
+            with api.http.stream("GET", f"/chat/{decided}/stream") as response:
+                response.read()  # until the turn has ended
+            assert len(api.messages(decided)) == 4
     assert stored(tmp_path, decided)[2]["content"] == "Nothing"
 
 

@@ -83,6 +83,11 @@ def test_stream_of_typed_events_adds_up_to_the_answer(client: MochiClient) -> No
         assert list(again) == events
 
 
+def test_turn_in_the_background_returns_its_run(client: MochiClient) -> None:
+    session_id = client.create_session("mochi")["session_id"]
+    assert client.chat(session_id, "Hello!", background=True)["state"] in ("running", "completed")
+
+
 def test_stream_outlives_the_variable_of_its_client(server: RunningServer) -> None:
     session_id = MochiClient(server.url).create_session("mochi")["session_id"]
     stream = MochiClient(server.url).stream(session_id, "Hello")

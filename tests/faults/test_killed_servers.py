@@ -16,7 +16,7 @@ from mochi_stub import StubServer
 from tests.faults.rounds import share
 from tests.faults.world import HANGING
 from tests.sessions.processes import DEADLINE
-from tests.support.api import Api, error_of
+from tests.support.api import Api
 from tests.support.instructions import calls, instruct, words
 from tests.support.process import Command
 from tests.support.stub import chats
@@ -130,7 +130,7 @@ def test_session_is_usable_after_kill_during_tool_call(stub: StubServer, tmp_pat
 
 
 @pytest.mark.parametrize("end", ["kill", "terminate"])
-def test_pending_approval_is_listed_as_interrupted_after_a_restart(stub: StubServer, tmp_path: Path, end: str) -> None:
+def test_pending_approval_is_decided_after_a_restart(stub: StubServer, tmp_path: Path, end: str) -> None:
     write_tools(tmp_path, HANGING)
     settings = {"MOCHI_SHUTDOWN_GRACE_SECONDS": "0", "MOCHI_TOOL_CONFIRMATION_TIMEOUT_SECONDS": "0"}
     with Command("mochi_server", *arguments(stub), cwd=tmp_path, **settings) as command, command.api() as api:
@@ -142,12 +142,13 @@ def test_pending_approval_is_listed_as_interrupted_after_a_restart(stub: StubSer
 
     with Command("mochi_server", *arguments(stub), cwd=tmp_path) as command, command.api() as api:
         decision = {"confirmation_id": request.data["confirmation_id"], "approved": True}
-        response = api.http.post(f"/chat/{session_id}/confirm-tool", json=decision)
-        assert error_of(response) == (409, "CONFIRMATION_INTERRUPTED")
-        interrupted = {**request.data, "agent_name": None, "state": "interrupted"}
-        assert api.ok(api.http.get(f"/chat/{session_id}/confirmations")) == {"confirmations": [interrupted]}
+        waiting = {**request.data, "agent_name": None, "state": "waiting"}
+        assert api.ok(api.http.get(f"/chat/{session_id}/confirmations")) == {"confirmations": [waiting]}
         fork = api.ok(api.http.post(f"/sessions/{session_id}/fork"), 201)["session_id"]
         assert api.ok(api.http.get(f"/chat/{fork}/confirmations")) == {"confirmations": []}
-        assert api.send_message(session_id, "And now?")["message"]["content"]
-        assert api.ok(api.http.get(f"/chat/{session_id}/confirmations")) == {"confirmations": []}
-        assert error_of(api.http.post(f"/chat/{session_id}/confirm-tool", json=decision))[0] == 404
+        denial = {**decision, "approved": False}
+        api.ok(api.http.post(f"/chat/{session_id}/confirm-tool", json=denial))
+        with api.http.stream("GET", f"/chat/{session_id}/stream") as response:
+            response.read()  # until the turn has ended
+        assert len(api.messages(session_id)) == 4
+        assert api.messages(session_id)[2]["error_code"] == "TOOL_EXECUTION_DENIED"

@@ -104,7 +104,8 @@ def test_disconnect_at_any_stage_leaves_nothing_behind(environment: World, stage
     environment.wait_until_idle()
     environment.wait_for_connections_to_stub(environment.idle_connections + 1)
     for session_id in sessions:
-        assert environment.api.send_message(session_id, "Go on", if_busy="wait")["message"]["content"]
+        answer = environment.api.send_message(session_id, "Go on", if_busy="wait", if_waiting="deny")
+        assert answer["message"]["content"]
         assert environment.api.messages(session_id)[-2]["content"] == "Go on"
         assert environment.api.ok(environment.api.http.get(f"/chat/{session_id}/confirmations")) == {
             "confirmations": []

@@ -83,16 +83,20 @@ def test_unknown_approval_is_refused(frontend: Frontend) -> None:
 
 
 @pytest.mark.one_process("stops and restarts the server")
-def test_response_after_a_restart_is_refused_and_a_message_is_not(stub: StubServer, tmp_path: Path) -> None:
+def test_response_after_a_restart_continues_the_turn(stub: StubServer, tmp_path: Path) -> None:
     write_tools(tmp_path, TOOLS)
     with RunningServer(tmp_path, stub.url, shutdown_grace_seconds=0) as server:
         session = server.api().create_session("mochi", tool_settings={"tools": ["note"]})["session_id"]
         approval = of_type(Frontend(server.api(), session).ai_sdk(user(NOTE)), "tool-approval-request")
     with RunningServer(tmp_path, stub.url) as server:
         frontend = Frontend(server.api(), session)
-        response = frontend.post_ai_sdk(user(NOTE), response_to(approval))
-        assert error_of(response) == (409, "CONFIRMATION_INTERRUPTED")
-        assert types(frontend.ai_sdk(user("Go on.")))[-1] == "finish"
+        chunks = frontend.ai_sdk(user(NOTE), response_to(approval))
+        result = of_type(chunks, "tool-output-available")
+        assert result["toolCallId"] == approval["toolCallId"]
+        assert chunks[0]["type"] == "start"
+        assert chunks[0]["messageId"] == approval["toolCallId"].partition("-")[0]
+        assert types(chunks)[-1] == "finish"
+        assert frontend.roles() == ["user", "assistant", "tool", "assistant"]
 
 
 def test_message_instead_of_a_response_ends_the_waiting_turn(frontend: Frontend) -> None:
@@ -220,7 +224,7 @@ def test_image_is_stored_with_its_message(frontend: Frontend) -> None:
 
 def test_turn_that_waits_for_a_response_needs_no_connection(frontend: Frontend) -> None:
     frontend.ai_sdk(user(NOTE))
-    assert frontend.api.ok(frontend.api.http.get(f"/chat/{frontend.session}/run"))["state"] == "running"
+    assert frontend.api.ok(frontend.api.http.get(f"/chat/{frontend.session}/run"))["state"] == "waiting_for_approval"
 
 
 @pytest.mark.one_process("looks at the server's runs")

@@ -10,7 +10,7 @@ from mochi_stub import StubServer
 from tests.api.test_tools import PendingApproval
 from tests.mcp.test_servers import called
 from tests.support.agents import delegate, nested, write_agent
-from tests.support.api import Api
+from tests.support.api import Api, error_of
 from tests.support.instructions import calls, instruct, words
 from tests.support.mcp import by_hand, journal, write_mcp
 from tests.support.server import RunningServer
@@ -122,7 +122,10 @@ def test_call_needs_a_new_approval_when_its_tool_has_another_source(api: Api, tm
         pending = PendingApproval(api, session_id, stream)
         write_tools(tmp_path, NOTE)
         api.ok(api.http.post("/tools/reload"))
-        api.ok(pending.decide(approved=True, arguments={"text": "edited"}, remember="session"))
+        assert error_of(pending.decide(approved=True, arguments={"text": "edited"}, remember="session")) == (
+            409,
+            "CONFIRMATION_STALE",
+        )
         again = PendingApproval(api, session_id, stream)
         assert [event.data["code"] for event in again.received if event.type == "warning"] == ["TOOL_CHANGED"]
         assert again.received[-1].data["arguments"] == {"text": "edited"}
@@ -144,7 +147,7 @@ def test_call_needs_a_new_approval_when_its_tool_has_another_schema(api: Api, tm
         pending = PendingApproval(api, session_id, stream)
         change(api, "notes_offer", "note", **TITLE)
         until(lambda: api.ok(api.http.get("/tools/note"))["parameters"]["text"]["description"] == "Title")
-        api.ok(pending.decide(approved=True, remember="session"))
+        assert error_of(pending.decide(approved=True, remember="session")) == (409, "CONFIRMATION_STALE")
         again = PendingApproval(api, session_id, stream)
         assert "call note" not in journal(tmp_path / "notes")
         assert approved(api, session_id) == []
@@ -158,7 +161,7 @@ def test_call_fails_when_its_arguments_do_not_match_the_changed_schema(api: Api,
         pending = PendingApproval(api, session_id, stream)
         change(api, "notes_offer", "note", **NUMBER)
         until(lambda: api.ok(api.http.get("/tools/note"))["parameters"]["text"]["type"] == "int")
-        api.ok(pending.decide(approved=True, remember="session"))
+        assert error_of(pending.decide(approved=True, remember="session")) == (409, "CONFIRMATION_STALE")
         assert "'x' is not of type 'integer'" in result_of(pending)["error_message"]
     assert "call note" not in journal(tmp_path / "notes")
     assert approved(api, session_id) == []

@@ -396,7 +396,7 @@ def test_server_tools_run_on_server(client: openai.OpenAI) -> None:
 @pytest.mark.parametrize(
     ("asks", "status", "param"),
     [
-        ({"background": True}, 400, "background"),
+        ({"background": True, "store": False}, 400, "store"),
         ({"conversation": "conv_1"}, 400, "conversation"),
         ({"prompt": {"id": "pmpt_1"}}, 400, "prompt"),
         ({"top_logprobs": 3}, 400, "top_logprobs"),
@@ -495,6 +495,15 @@ def test_value_that_exceeds_the_limit_is_not_kept() -> None:
     values.add("0", b"x" * 2000)
     values.add("1", b"x")
     assert (values.get("0"), values.get("1")) == (None, b"x")
+
+
+def test_new_value_replaces_the_earlier_one() -> None:
+    from mochi_server.protocols.responses.memory import RecentValues
+
+    values = RecentValues(700)
+    for value_id in ("0", "1", "0", "0", "2"):
+        values.add(value_id, b"x")
+    assert [values.get(str(number)) for number in range(3)] == [b"x", None, b"x"]
 
 
 @STREAMED

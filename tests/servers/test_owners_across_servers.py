@@ -30,7 +30,7 @@ def test_forwarded_requests_carry_the_owner(start: Start, tmp_path: Path) -> Non
             for method, path in (("GET", "run"), ("POST", "stop"), ("GET", "stream"), ("GET", "confirmations")):
                 response = api.http.request(method, f"/chat/{session_id}/{path}")
                 assert error_of(response) == (404, "SESSION_NOT_FOUND"), path
-            for sent in ({}, {"Idempotency-Key": "a key"}):
+            for sent in ({}, {"Idempotency-Key": "a-key"}):
                 response = api.http.post(f"/chat/{session_id}", json={"message": "Hello"}, headers=sent)
                 assert error_of(response) == (404, "SESSION_NOT_FOUND")
             decision = {"confirmation_id": "conf_0", "approved": True}
@@ -40,5 +40,9 @@ def test_forwarded_requests_carry_the_owner(start: Start, tmp_path: Path) -> Non
             session = {**dict(api.http.headers), "X-Mochi-Session": session_id}
             body = {"model": "mochi", "messages": [{"role": "user", "content": "Hello"}]}
             assert api.http.post(f"{second.url}/v1/chat/completions", json=body, headers=session).status_code == 404
-        assert elsewhere.ok(elsewhere.http.get(f"/chat/{session_id}/run")) == {"run_id": run_id, "state": "running"}
+        assert elsewhere.ok(elsewhere.http.get(f"/chat/{session_id}/run")) == {
+            "run_id": run_id,
+            "state": "running",
+            "answer_id": None,
+        }
         assert elsewhere.ok(elsewhere.http.post(f"/chat/{session_id}/stop"))["state"] == "stopped"

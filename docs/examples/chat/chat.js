@@ -60,7 +60,7 @@ async function showSession() {
     if (sessionId !== currentSession()) return;
     showSettings(session);
     showTitle(session);
-    const running = run?.state === "running";
+    const running = ["running", "waiting_for_approval"].includes(run?.state);
     const turn = showMessages(session, running);
     await sidebar.refresh();
     if (!session) return;

@@ -170,6 +170,11 @@ class AgentRegistry:
         agents = await self._with_mcp_tools({agent.name: self._with_imported_tools(agent)})
         return agents[agent.name].catalogue.tools
 
+    async def tools_of(self, name: str) -> Mapping[str, Tool]:
+        """Return the tools of the agent ``name`` by name, or none if there is no valid agent with this name."""
+        agent = (await self.directory_agents()).get(name)
+        return await self.current_tools(agent) if agent is not None and agent.valid else {}
+
     def _with_imported_tools(self, agent: AgentDefinition) -> AgentDefinition:
         return replace(agent, catalogue=(self._agents or {}).get(agent.name, agent).catalogue)
 

@@ -74,12 +74,13 @@ class AgentToolbox:
         )
 
     async def _invoke(self, call: ToolInvocation, publish: Publish) -> AgentResult:
+        resumed = self.approver.journal.agent_of(call)
         try:
             arguments = (await call.bind(self._schema)).arguments
         except InvalidArguments as error:
             return _rejected(call, publish, str(error))
         name, instruction = str(arguments["agent"]), str(arguments["instruction"])
-        enabled = (await self.approver.conversation.load()).metadata.agent_settings.enabled_agents
+        enabled = (await self.approver.journal.conversation.load()).metadata.agent_settings.enabled_agents
         available = [agent for agent in self.agents if agent in enabled]
         if name not in available:
             text = f"There is no agent named {name!r}. Available agents: {', '.join(available) or 'none'}."
@@ -94,8 +95,8 @@ class AgentToolbox:
         return await self.service.execute(
             agent,
             TurnInput(instruction, model=metadata.model, generation=GenerationOptions(keep_alive=metadata.keep_alive)),
-            session_id=(arguments["session_id"] or "").strip() or None,
-            caller=AgentCaller(replace(self.approver, agent_name=name), current_tools, call.id, call.progress),
+            session_id=resumed.session_id if resumed else (arguments["session_id"] or "").strip() or None,
+            caller=AgentCaller(replace(self.approver, agent_name=name), current_tools, call.id, call.progress, resumed),
             publish=publish,
         )
 

@@ -2,22 +2,42 @@
 
 import asyncio
 import logging
-from collections.abc import Callable
+import math
+import time
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from uuid import uuid4
 
 from mochi_server import errors
-from mochi_server.chat.conversation import Conversation
+from mochi_server.chat.parked import ParkedAgent, TurnJournal, TurnParked
 from mochi_server.sessions.caller import CALLER, current_owner
-from mochi_server.sessions.store import SessionStore, approve_tool
+from mochi_server.sessions.store import approve_tool
 from mochi_server.tools.discovery import Tool
 from mochi_server.tools.schema import InvalidArguments
-from mochi_server.tools.toolbox import BoundCall, Decision, needs_approval
+from mochi_server.tools.toolbox import BoundCall, Decision, FindTool, ToolInvocation, needs_approval
+
+if TYPE_CHECKING:
+    from mochi_server.chat.run import Run
 
 _MAX_ENDED = 1000
 
 logger = logging.getLogger(__name__)
+
+
+def new_confirmation_id() -> str:
+    return f"conf_{uuid4().hex[:10]}"
+
+
+async def bind_decision(bound: BoundCall, decision: Decision) -> BoundCall:
+    """Return the call to run, with any arguments that the user edited. Raises ``ValidationFailed``."""
+    if not decision.approved or decision.arguments is None:
+        return bound
+    call = replace(bound.call, arguments=decision.arguments)
+    try:
+        return replace(bound, call=call, arguments=await call.bind(bound.tool.schema))
+    except InvalidArguments as error:
+        raise errors.ValidationFailed(f"The edited arguments are invalid: {error}") from error
 
 
 @dataclass(eq=False)
@@ -25,10 +45,28 @@ class Confirmation:
     session_id: str
     bound: BoundCall  # the call to run; the client's decision may replace its arguments
     agent_name: str | None = None
+    find: FindTool | None = None  # returns the tool that has a name now
     owner: str | None = field(default_factory=current_owner)  # of the session
-    confirmation_id: str = field(default_factory=lambda: f"conf_{uuid4().hex[:10]}")
+    confirmation_id: str = field(default_factory=new_confirmation_id)
     decision: "asyncio.Future[Decision]" = field(default_factory=lambda: asyncio.get_running_loop().create_future())
-    """Decision of the client. The future is cancelled if the timeout passes first."""
+    """Decision of the client. The future is cancelled if the timeout passes first, and has an error if it is parked."""
+    stored: asyncio.Event = field(default_factory=asyncio.Event)  # set when the decision is durable
+    run: "Run | None" = None  # run to park, or None if it cannot be parked
+    expires_at: float | None = None  # Unix time in seconds, or None for no timeout
+
+    def park(self) -> None:
+        """Park the turn if it can be parked and the call waits. The future then raises ``TurnParked``."""
+        if self.run is not None and not self.decision.done():
+            self.run.is_leaving = True
+            self.decision.set_exception(TurnParked(self.expires_at or math.inf))
+
+    @property
+    def end(self) -> "type[errors.MochiError] | None":
+        """Error of later decisions, or None if the call waits or its turn is parked."""
+        if self.decision.cancelled():
+            return errors.ConfirmationTimeout
+        is_decided = self.decision.done() and self.decision.exception() is None
+        return errors.ConfirmationResolved if is_decided else None
 
     def to_dict(self) -> dict[str, Any]:
         call = self.bound.call
@@ -40,84 +78,94 @@ class Confirmation:
             "agent_name": self.agent_name,
         }
 
-    async def bind(self, decision: Decision) -> BoundCall:
-        """Return the call to run, with any arguments that the user edited. Raises ``ValidationFailed``."""
-        if not decision.approved or decision.arguments is None:
-            return self.bound
-        call = replace(self.bound.call, arguments=decision.arguments)
-        try:
-            return replace(self.bound, call=call, arguments=await call.bind(self.bound.tool.schema))
-        except InvalidArguments as error:
-            raise errors.ValidationFailed(f"The edited arguments are invalid: {error}") from error
+    async def is_stale(self) -> bool:
+        """Return whether another tool has the name of the requested tool now."""
+        tool = None if self.find is None else await self.find(self.bound.call.name)
+        return tool is not None and tool is not self.bound.tool and tool.identity != self.bound.tool.identity
 
 
 class ApprovalService:
-    """Registry of approval requests. ``timeout`` is the approval timeout in seconds, or 0 for no timeout."""
+    """Registry of approval requests of running turns. All times are in seconds.
 
-    def __init__(self, store: SessionStore, *, timeout: float) -> None:
-        self._store = store
-        self._timeout = timeout or None
+    ``timeout`` is the approval timeout, or 0 for no timeout. A turn is parked after it has waited for ``park_seconds``.
+    """
+
+    def __init__(self, *, timeout: float, park_seconds: float = 30) -> None:
+        self.timeout = timeout or None
+        self.park_seconds = park_seconds
+        self.closed = False  # whether turns are parked at once, because the server stops
         self._waiting: dict[str, Confirmation] = {}
-        self._ended: dict[str, Confirmation] = {}  # requests that were decided or timed out
+        self._ended: dict[str, tuple[str, str | None, type[errors.MochiError]]] = {}
+        """Session, owner and error of the requests that were decided or timed out, by confirmation ID."""
 
     def pending(self, session_id: str) -> list[Confirmation]:
         """Return the session's requests that wait for a decision, oldest first."""
         return [c for c in self._waiting.values() if c.session_id == session_id and not c.decision.done()]
 
-    async def confirmations(self, session_id: str) -> list[dict[str, Any]]:
-        """Return the approval requests of a session as JSON objects. Raises ``SessionNotFound``."""
-        interrupted = await self._interrupted(session_id)
-        waiting = [{**c.to_dict(), "state": "waiting"} for c in self.pending(session_id)]
-        return waiting + ([{**interrupted, "state": "interrupted"}] if interrupted else [])
+    def park(self, session_id: str) -> bool:
+        """Park the running turn of a session if it waits for approval. Return whether it waits."""
+        pending = self.pending(session_id)
+        for confirmation in pending:
+            confirmation.park()
+        return any(confirmation.run for confirmation in pending)
+
+    def park_all(self) -> None:
+        """Park all turns that wait for approval, also later ones, because the server stops."""
+        self.closed = True
+        for confirmation in self._waiting.values():
+            confirmation.park()
 
     def add(self, confirmation: Confirmation) -> None:
         self._waiting[confirmation.confirmation_id] = confirmation
 
     async def wait_for_decision(self, confirmation: Confirmation) -> Decision | None:
-        """Wait for the client's decision. Return None if the timeout passes first."""
-        await asyncio.wait([confirmation.decision], timeout=self._timeout)
+        """Wait for the client's decision. Return None if the timeout passes first. Raises ``TurnParked``."""
+        park_seconds = 0 if self.closed else self.park_seconds
+        timer = asyncio.get_running_loop().call_later(park_seconds, confirmation.park)
+        await asyncio.wait([confirmation.decision], timeout=self.timeout)
+        timer.cancel()
         return None if confirmation.decision.cancel() else confirmation.decision.result()
 
     async def decide(self, session_id: str, confirmation_id: str, decision: Decision) -> Confirmation:
         """Apply the client's decision to the request with this ID, and return the request.
 
-        Raises ``SessionNotFound``, ``ConfirmationNotFound``, ``ConfirmationInterrupted`` after a restart of the server,
-        ``ConfirmationResolved`` and ``ConfirmationTimeout``. After ``ValidationFailed``, the call stays pending.
+        Raises ``ConfirmationNotFound``, also if the turn is parked, ``ConfirmationResolved``, ``ConfirmationTimeout``,
+        and ``ConfirmationStale`` if the tool has changed. After ``ValidationFailed``, the call stays pending.
         """
-        try:
-            bound = await self._undecided(session_id, confirmation_id).bind(decision)
-            confirmation = self._undecided(session_id, confirmation_id)  # meanwhile, it may have been decided or ended
-        except errors.ConfirmationNotFound:
-            interrupted = await self._interrupted(session_id)
-            if interrupted and interrupted["confirmation_id"] == confirmation_id:
-                raise errors.ConfirmationInterrupted(confirmation_id) from None
-            raise
+        confirmation = self._undecided(session_id, confirmation_id)
+        is_stale = decision.approved and await confirmation.is_stale()
+        bound = await bind_decision(confirmation.bound, decision)
+        confirmation = self._undecided(session_id, confirmation_id)  # meanwhile, it may have been decided or ended
         confirmation.bound = bound
         bound.call.progress.decided_by = "user"
-        confirmation.decision.set_result(decision)
+        confirmation.decision.set_result(decision)  # of a changed tool, the turn requests the approval again
+        if is_stale:
+            raise errors.ConfirmationStale(confirmation_id)
+        await confirmation.stored.wait()
         return confirmation
 
     def close(self, confirmation: Confirmation) -> None:
         self._waiting.pop(confirmation.confirmation_id, None)
-        if confirmation.decision.done():
-            self._ended[confirmation.confirmation_id] = confirmation
-            if len(self._ended) > _MAX_ENDED:
-                del self._ended[next(iter(self._ended))]
+        confirmation.stored.set()
+        if (kind := confirmation.end) is not None:
+            self.ended(confirmation.session_id, confirmation.owner, confirmation.confirmation_id, kind)
+
+    def ended(self, session_id: str, owner: str | None, confirmation_id: str, kind: type[errors.MochiError]) -> None:
+        """Answer later decisions on a request of a session of ``owner`` with an error of class ``kind``."""
+        self._ended[confirmation_id] = session_id, owner, kind
+        if len(self._ended) > _MAX_ENDED:
+            del self._ended[next(iter(self._ended))]
 
     def _undecided(self, session_id: str, confirmation_id: str) -> Confirmation:
-        confirmation = self._waiting.get(confirmation_id) or self._ended.get(confirmation_id)
+        ended_in, owner, kind = self._ended.get(confirmation_id, (None, None, errors.ConfirmationNotFound))
+        if ended_in == session_id and CALLER.get().sees(owner):
+            raise kind(confirmation_id)
+        confirmation = self._waiting.get(confirmation_id)
         if confirmation is None or confirmation.session_id != session_id or not CALLER.get().sees(confirmation.owner):
             raise errors.ConfirmationNotFound(confirmation_id)
-        if confirmation.decision.cancelled():
-            raise errors.ConfirmationTimeout(confirmation_id)
         if confirmation.decision.done():
-            raise errors.ConfirmationResolved(confirmation_id)
+            raise (confirmation.end or errors.ConfirmationNotFound)(confirmation_id)
         return confirmation
-
-    async def _interrupted(self, session_id: str) -> dict[str, Any] | None:
-        stored = (await self._store.load(session_id)).metadata.pending_approval
-        is_known = stored is None or stored["confirmation_id"] in self._waiting.keys() | self._ended.keys()
-        return None if is_known else stored
 
 
 @dataclass
@@ -125,36 +173,57 @@ class SessionApprover:
     """Approver of the tool calls in one turn. Its approvals are valid only for the agent ``agent_name``, if any."""
 
     approvals: ApprovalService
-    conversation: Conversation
+    journal: TurnJournal
     interactive: bool
     agent_name: str | None = None
+    agent: ParkedAgent | None = None  # running agent, with its session
+    mark: Callable[[dict[str, Any]], Awaitable[None]] | None = None  # marks the session of the agent as parked
 
-    async def decide(self, bound: BoundCall, announce: Callable[[str], None]) -> tuple[Decision, BoundCall] | None:
+    async def decide(
+        self, bound: BoundCall, announce: Callable[[str], None], find: FindTool
+    ) -> tuple[Decision, BoundCall] | None:
         """Return the user's decision and the call with edited arguments, or None after the timeout."""
-        confirmation = Confirmation(self.conversation.session_id, bound, self.agent_name)
+        journal = self.journal
+        if journal.has_decision(bound.call, self.agent):
+            return await self._stored_decision(bound)
+        session_id, durable = journal.conversation.session_id, journal.is_durable
+        confirmation = Confirmation(session_id, bound, self.agent_name, find, run=journal.run if durable else None)
+        timeout = self.approvals.timeout
+        if durable:
+            if self.mark is not None:
+                run_id = journal.run.run_id if journal.run else ""
+                await self.mark({**confirmation.to_dict(), "run_id": run_id, "state": "waiting"})
+            confirmation.expires_at = None if timeout is None else time.time() + timeout
+            await journal.request(confirmation.confirmation_id, bound, self.agent, confirmation.expires_at)
         self.approvals.add(confirmation)
         try:
-            await self._record(confirmation.to_dict())
             announce(confirmation.confirmation_id)
-            decision = await self.approvals.wait_for_decision(confirmation)  # if this is cancelled, the record remains
-            await self._record(None)
+            decision = await self.approvals.wait_for_decision(confirmation)
+            if durable:
+                await journal.decided(decision)
         finally:
             self.approvals.close(confirmation)
         return None if decision is None else (decision, confirmation.bound)
 
-    async def requires_approval(self, tool: Tool) -> bool:
-        settings = (await self.conversation.load()).metadata.tool_settings
+    async def _stored_decision(self, bound: BoundCall) -> tuple[Decision, BoundCall] | None:
+        continues, self.journal.continues = self.journal.continues, None  # it applies once
+        bound.call.progress.is_announced = True
+        if continues is None or continues.decision is None:
+            return None
+        bound.call.progress.decided_by = "user"
+        return continues.decision, await bind_decision(bound, continues.decision)
+
+    async def requires_approval(self, tool: Tool, call: ToolInvocation) -> bool:
+        if self.journal.has_decision(call, self.agent):
+            return True
+        settings = (await self.journal.conversation.load()).metadata.tool_settings
         return self._key(tool) not in settings.approved and needs_approval(settings.execution_policy, tool)
 
     async def approve_for_session(self, tool: Tool) -> None:
-        await self.conversation.patch(approve_tool(self._key(tool)))
+        await self.journal.conversation.patch(approve_tool(self._key(tool)))
 
-    async def _record(self, approval: dict[str, Any] | None) -> None:
-        session_id = self.conversation.session_id
-        try:
-            await self.conversation.store.patch(session_id, {"pending_approval": approval})
-        except errors.MochiError as error:  # the approval itself does not depend on the record
-            logger.warning("Approval request not stored session_id=%s: %s", session_id, error.message)
+    async def starting(self, bound: BoundCall) -> None:
+        await self.journal.starting(bound, self.agent)
 
     def _key(self, tool: Tool) -> str:
         return tool.approved_as if self.agent_name is None else f"{self.agent_name}/{tool.approved_as}"

@@ -6,24 +6,34 @@ from collections.abc import Awaitable, Callable, Collection
 from contextlib import AsyncExitStack, suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
+from typing import Any
 from weakref import WeakValueDictionary
 
 import anyio
 
 from mochi_server import errors
-from mochi_server.chat.conversation import Conversation, StorageRetry
+from mochi_server.chat.approvals import ApprovalService
+from mochi_server.chat.conversation import Conversation, Conversations, StorageRetry
 from mochi_server.chat.limits import TurnLimiter
+from mochi_server.chat.model_answerer import ModelAnswers
+from mochi_server.chat.parked import ParkedTurn, TurnJournal, TurnParked, snapshot
+from mochi_server.chat.parking import ParkedTurns
 from mochi_server.chat.prompt import last_user_index
-from mochi_server.chat.run import Run
+from mochi_server.chat.run import EventLog, Run
 from mochi_server.chat.turn import PrepareAnswer, Turn, TurnResult, resolve_idempotent
 from mochi_server.chat.turn_input import TurnInput
 from mochi_server.chat.turn_writer import TurnWriter
-from mochi_server.errors import IdempotencyKeyReused, SessionNotFound, SessionTaken, ShuttingDown
+from mochi_server.errors import IdempotencyKeyReused, ServerLost, SessionNotFound, SessionTaken, ShuttingDown
 from mochi_server.events import ChatEvent, Done, Stopped, TurnError
 from mochi_server.services.summarization import SummarizationService
 from mochi_server.sessions.caller import CALLER
+from mochi_server.sessions.session import ChatSession
 from mochi_server.sessions.store import SessionStore
+from mochi_server.tools.toolbox import Decision, ToolInvocation
 from mochi_server.util.clock import new_id
+from mochi_server.util.tasks import run_shielded
+
+_LOST_EVENTS = 1 << 30  # number of the snapshot of a run whose events are lost; later than that of any event
 
 logger = logging.getLogger(__name__)
 
@@ -32,20 +42,29 @@ logger = logging.getLogger(__name__)
 class ChatEngine:
     """Executor of turns. ``prepare`` validates an input without writing; ``run`` executes the turn and stores it."""
 
-    prepare_model: PrepareAnswer
+    models: ModelAnswers
     prepare_agent: PrepareAnswer
 
     async def prepare(self, conversation: Conversation, turn_input: TurnInput) -> Turn:
         """Validate the input of a turn against its session and choose its answerer. Raises ``MochiError``."""
         session = await conversation.store.load(conversation.session_id)
+        if (record := ParkedTurn.of(session)) is not None:
+            raise errors.SessionBusy.waiting(session.session_id, record.run_id, record.waiting())
+        if session.metadata.pending_approval is not None:  # unreadable, so that crash recovery ends the turn
+            session = await conversation.store.patch(session.session_id, {"pending_approval": None})
         if turn_input.revision not in (None, session.revision):
             raise errors.SessionConflict(session.session_id)
         turn_input, stored_answer = resolve_idempotent(session, turn_input)
         if turn_input.change == "regenerate" and last_user_index(session.history) is None:
             raise errors.EmptyHistory(session.session_id)
-        prepare = self.prepare_model if turn_input.agent is None else self.prepare_agent
+        prepare: PrepareAnswer = self.models.prepare if turn_input.agent is None else self.prepare_agent
         answerer = stored_answer or await prepare(conversation, session, turn_input)
         return Turn(conversation, session, turn_input, answerer)
+
+    async def prepare_parked(self, conversation: Conversation, session: ChatSession, record: ParkedTurn) -> Turn:
+        """Prepare a parked turn, which continues with ``record``. Raises ``MochiError``."""
+        answerer = await self.models.prepare(conversation, session, record.input, record)
+        return Turn(conversation, session, record.input, answerer, record)
 
     async def run(self, turn: Turn, run: Run) -> TurnResult:
         """Execute a turn, publish its events in ``run`` and return its result, which contains the error, if any."""
@@ -53,19 +72,21 @@ class ChatEngine:
             session = await turn.answerer.begin(turn.session)
         except errors.MochiError as error:
             return TurnResult(failure=error)
-        writer = TurnWriter(turn.conversation, session, turn.input)
+        writer = TurnWriter(turn.conversation, session, turn.input, run)
         write = writer.begin(turn.input.images)
         gate = _EventGate(run, buffered=None if write is None else [])
         if write is not None:
             write.add_done_callback(gate.on_write_end)
-        failure, cancelled = None, False
+        failure, cancelled, journal = None, False, turn.answerer.journal
         try:
             turn = replace(turn, input=turn.input.without_data())  # free the images: a turn may take minutes
-            if session.metadata.pending_approval is not None:  # an earlier turn was interrupted
-                await _discard_approval(turn.conversation)
+            if journal is not None:
+                journal.run, journal.writer = run, writer
             await turn.answerer.answer(session, writer, gate.publish)
             await writer.wait_until_stored()
             gate.publish([_result(turn, writer).completed()])
+        except TurnParked as parked:
+            return replace(_result(turn, writer), parked_until=parked.due)
         except asyncio.CancelledError:
             cancelled = not writer.is_complete
             if writer.is_complete:
@@ -75,11 +96,19 @@ class ChatEngine:
         if cancelled or failure is not None:
             with suppress(asyncio.CancelledError):  # the partial turn is stored even if it is cancelled again
                 failure = await writer.interrupt(lambda: run.stopped) or failure
-                if run.abort_error is None:
-                    await _discard_approval(turn.conversation)
+        await _end_journal(journal, run)
         if gate.error is not None:
             failure, cancelled = _as_mochi_error(gate.error, session.session_id), False
-        return replace(_result(turn, writer), failure=failure, cancelled=cancelled)
+        result = replace(_result(turn, writer), failure=failure, cancelled=cancelled)
+        await writer.store_end(run.state_after(result), result.answer)
+        return result
+
+
+async def _end_journal(journal: TurnJournal | None, run: Run) -> None:
+    """Remove the record of a turn that has ended, unless another server has taken the session over."""
+    if journal is not None and not isinstance(run.abort_error, SessionTaken):
+        with suppress(asyncio.CancelledError, errors.MochiError):
+            await run_shielded(journal.clear())
 
 
 @dataclass
@@ -104,12 +133,6 @@ class _EventGate:
         events, self.buffered = self.buffered, None
         if events:
             self.run.publish(events)
-
-
-async def _discard_approval(conversation: Conversation) -> None:
-    with suppress(errors.MochiError):
-        if (await conversation.store.load(conversation.session_id)).metadata.pending_approval is not None:
-            await conversation.store.patch(conversation.session_id, {"pending_approval": None})
 
 
 def _result(turn: Turn, writer: TurnWriter) -> TurnResult:
@@ -178,6 +201,11 @@ class RunCache:
         while self._bytes > MAX_BYTES and len(self._ended) > 1:
             self._drop(next(iter(self._ended)))
 
+    def park(self, run: Run) -> None:
+        """Remove a run whose turn is parked. Another run continues the turn, and has its idempotency key."""
+        self._remove(run)
+        self._keys.pop((run.session_id, run.input.key or ""), None)
+
     def drop_session(self, session_id: str) -> None:
         for run_id in list(self._runs.get(session_id, {})):
             self._drop(run_id)
@@ -193,7 +221,9 @@ class RunCache:
             if run is not None and not CALLER.get().sees(run.caller.owner):
                 raise SessionNotFound(session_id)
             if run is None:
-                run = self._keys[session_key] = await start()
+                run = await start()
+                if not run.is_parked:
+                    self._keys[session_key] = run
             elif not run.input.is_same_request(turn_input):
                 raise IdempotencyKeyReused(key, run.run_id)
             return run
@@ -223,14 +253,20 @@ class RunRegistry:
     engine: ChatEngine
     retry: StorageRetry  # retries of storage operations, which end at a shutdown
     summaries: SummarizationService
+    approvals: ApprovalService
+    conversations: Conversations
     prefetch: Callable[[], object] = lambda: None  # called when a turn starts
     disconnect_grace: float = 0
     shutdown_grace: float = 5
     on_ended: Callable[[Run], None] = lambda _: None
+    on_waiting: Callable[[Run], None] = lambda _: None  # called when a tool call begins to wait for approval
     cache: RunCache = field(default_factory=RunCache)
     limiter: TurnLimiter = field(default_factory=TurnLimiter)
     shutdown: anyio.Event = field(default_factory=anyio.Event)  # after it is set, `start` raises
     forwarded: "set[asyncio.Future[None]]" = field(default_factory=set)  # new turns that other servers run
+
+    def __post_init__(self) -> None:
+        self.parked = ParkedTurns(self, self.approvals, self.conversations)
 
     async def start(self, conversation: Conversation, turn_input: TurnInput) -> Run:
         """Start a turn, or find the run with its idempotency key, and return the run. Raises ``MochiError``."""
@@ -241,45 +277,112 @@ class RunRegistry:
         self.prefetch()  # in the background, so that the turn need not wait for it
         self.refuse_at_shutdown()
         run_id, session_id = new_id(), conversation.session_id
+        if turn_input.if_waiting == "deny" and conversation.kind == "session":
+            await self.parked.deny(session_id)
         async with AsyncExitStack() as locks:
             locks.enter_context(self.limiter.turn(CALLER.get()))
             hold = conversation.store.hold(session_id, run_id=run_id, wait=turn_input.if_busy == "wait")
-            await locks.enter_async_context(hold)
-            turn = await self.engine.prepare(conversation, turn_input)
+            try:
+                await locks.enter_async_context(hold)
+            except errors.SessionBusy as error:
+                if pending := [{**c.to_dict(), "state": "waiting"} for c in self.approvals.pending(session_id)]:
+                    raise errors.SessionBusy.waiting(session_id, error.details["run_id"], pending) from None
+                raise
+            try:
+                turn = await self.engine.prepare(conversation, turn_input)
+            except errors.SessionBusy:
+                if (repeated := await self.parked.repeated(conversation, turn_input)) is not None:
+                    return repeated
+                raise
             self.refuse_at_shutdown()
-            grace = self.disconnect_grace if conversation.kind == "session" else 0
-            model = turn_input.model or turn.session.metadata.model
-            caller = CALLER.get().inside(turn.session.metadata.owner)
-            run = Run(
-                conversation, turn_input.without_data(), run_id, model, turn.position, turn.has_schema, caller, grace
-            )
-            self.summaries.turn_starting(session_id)
-            self.cache.add(run)
-            run.task = asyncio.get_running_loop().create_task(self._execute(run, turn, locks.pop_all()))
+            run = self.new_run(turn, run_id, turn_input)
+            self.launch(run, turn, locks.pop_all())
         return run
 
-    async def find(self, session_id: str, run_id: str | None = None) -> Run | None:
-        """Return the run with ``run_id``, else the session's latest run, if cached. Raises ``SessionNotFound``."""
-        run = self.cache.find(session_id, run_id)
-        if run is None or not run.running:
-            await self.store.load(session_id)
+    def new_run(self, turn: Turn, run_id: str, turn_input: TurnInput) -> Run:
+        """Return the run of a turn. ``turn_input`` is what the client sent, before the turn was prepared."""
+        is_session = turn.conversation.kind == "session"
+        grace = self.disconnect_grace if is_session else 0
+        model = turn_input.model or turn.session.metadata.model
+        caller = CALLER.get().inside(turn.session.metadata.owner)
+        run = Run(
+            *(turn.conversation, turn_input.without_data(), run_id, model, turn.position, turn.has_schema),
+            *(caller, grace, self.on_waiting),
+        )
+        if is_session:
+            run.leave = self._leave
         return run
+
+    def launch(self, run: Run, turn: Turn, locks: AsyncExitStack) -> None:
+        """Execute a turn in the background. ``locks`` are released when it has ended."""
+        self.summaries.turn_starting(run.session_id)
+        self.cache.add(run)
+        run.task = asyncio.get_running_loop().create_task(self._execute(run, turn, locks))
+
+    def _leave(self, run: Run) -> None:
+        """Cancel a run that has no client. If it waits for approval, park it instead."""
+        if not self.approvals.park(run.session_id):
+            run.cancel()
+
+    async def decide(self, session_id: str, confirmation_id: str, decision: Decision) -> tuple[Run, ToolInvocation]:
+        """Apply a decision to a tool call that waits, also if its turn is parked. Return its run and the decided call.
+
+        Raises the errors of ``ApprovalService.decide``, and ``SessionNotFound``.
+        """
+        try:
+            confirmation = await self.approvals.decide(session_id, confirmation_id, decision)
+        except errors.ConfirmationNotFound:
+            return await self.parked.decide(session_id, confirmation_id, decision)
+        run = self.cache.find(session_id)
+        assert run is not None  # noqa: S101 - its call has waited
+        return run, confirmation.bound.call
+
+    async def confirmations(self, session_id: str) -> list[dict[str, Any]]:
+        """Return the tool calls of a session that wait for approval as JSON objects. Raises ``SessionNotFound``."""
+        record = ParkedTurn.of(await self.store.load(session_id))
+        live = [{**c.to_dict(), "state": "waiting"} for c in self.approvals.pending(session_id)]
+        return live or (record.waiting() if record is not None else [])
+
+    async def find(self, session_id: str, run_id: str | None = None) -> Run | None:
+        """Return the run with ``run_id``, or a later run of its turn, else the session's latest run, or None.
+
+        If the events of the run are lost, the run contains what was stored. Raises ``SessionNotFound``.
+        """
+        run = self.cache.find(session_id, run_id)
+        if run is not None and (run.running or run.run_id == run_id):
+            return run
+        session = await self.store.load(session_id)
+        run = self.cache.find(session_id, run_id)  # meanwhile, a turn may have started
+        if run is not None and run.running:
+            return run
+        last_run = session.metadata.last_run
+        if (parked := self.parked.find(session)) is not None or last_run is None:
+            return parked or run
+        is_latest = run is not None and run.run_id == last_run["run_id"]
+        if is_latest or run_id not in (None, last_run["run_id"], *last_run.get("earlier", ())):
+            return run
+        return _stored_run(self.conversations.stored(session_id), session)
 
     async def stop(self, session_id: str) -> Run | None:
         """Stop the running turn of a session. Return its latest run, if any. Raise ``SessionNotFound``."""
         run = await self.find(session_id)
-        await _stop(run)
+        await stop_run(run)
+        if run is not None and run.state == "waiting_for_approval":
+            return await self.parked.deny(session_id) or run
         return run
 
     async def abandon(self, session_id: str) -> None:
         """Prepare the deletion of a session: stop its running turn and drop its ended runs."""
-        await _stop(self.cache.find(session_id))
+        await stop_run(self.cache.find(session_id))
+        self.parked.abandon(session_id)
         self.cache.drop_session(session_id)
         self.summaries.session_deleting(session_id)
 
     async def drain(self) -> None:
         """Refuse new turns, wait at most ``shutdown_grace`` seconds for running turns, then cancel the rest."""
         self.shutdown.set()
+        self.approvals.park_all()
+        self.parked.release_clients()
         with anyio.move_on_after(self.shutdown_grace):
             while running := [*self.forwarded, *(run.task for run in self.cache.running() if run.task)]:
                 await asyncio.wait(running)
@@ -290,7 +393,8 @@ class RunRegistry:
         self.retry.close()
         running = self.cache.running()
         for run in running:
-            run.cancel(ShuttingDown(was_running=True))
+            if not self.approvals.park(run.session_id):
+                run.cancel(ShuttingDown(was_running=True))
         if running:
             await asyncio.wait([run.task for run in running if run.task])
 
@@ -302,6 +406,8 @@ class RunRegistry:
 
     async def aclose(self) -> None:
         self.shutdown.set()
+        self.approvals.park_all()
+        await self.parked.aclose()
         await self.end_all()
 
     async def _execute(self, run: Run, turn: Turn, lock: AsyncExitStack) -> None:
@@ -317,14 +423,16 @@ class RunRegistry:
         except Exception as error:
             result = replace(result or TurnResult(), failure=_as_mochi_error(error, run.session_id))
         run.result = result
+        if result.parked_until is not None:
+            run.state, run.task = "waiting_for_approval", None
+            self.cache.park(run)
+            self.parked.add(run, result.parked_until)
+            return
         if (ended_by := run.failure) is not None:
             ended_by.__traceback__ = ended_by.__cause__ = ended_by.__context__ = None  # they refer to all data
             run.publish([TurnError.of(ended_by)])
         # The session lock is released before `done`, because a client may start its next turn on `done`.
-        if result.cancelled:
-            run.state = "stopped" if run.stopped else "cancelled"
-        else:
-            run.state = "failed" if run.failure else "completed"
+        run.state = run.state_after(result)
         self.on_ended(run)
         if run.state == "stopped" and run.failure is None:
             run.publish([Stopped(run.result.partial_id)])
@@ -342,7 +450,28 @@ class RunRegistry:
             raise ShuttingDown
 
 
-async def _stop(run: Run | None) -> None:
+def _stored_run(conversation: Conversation, session: ChatSession) -> Run:
+    """Return the latest run of a session as it was stored, with a snapshot and its end as events."""
+    last_run: dict[str, Any] = session.metadata.last_run or {}
+    stored, state = session.history[(last_user_index(session.history) or 0) + 1 :], last_run["state"]
+    result = TurnResult(stored)
+    if state == "running" and stored and stored[-1] is result.answer and result.partial_id is None:
+        result = TurnResult()  # the answer that the run was to replace
+    log = EventLog.restored(snapshot(result.stored), _LOST_EVENTS)
+    run = Run(conversation, TurnInput(), last_run["run_id"], log=log, earlier=last_run.get("earlier") or ())
+    ending: list[ChatEvent] = [Stopped(result.partial_id)] if state == "stopped" else []
+    if state == "completed" and result.answer is not None:
+        ending = [result.completed()]
+    elif state in ("running", "failed"):
+        state, result = "failed", replace(result, failure=ServerLost(session.session_id))
+        ending = [TurnError.of(ServerLost(session.session_id))]
+    run.state, run.result, run.is_stored = state, result, True
+    run.publish([*ending, Done(session.session_id)])
+    return run
+
+
+async def stop_run(run: Run | None) -> None:
+    """Stop a run, if it is running, and wait for its end."""
     if run is not None and run.task is not None:
         run.stopped = True
         run.cancel()

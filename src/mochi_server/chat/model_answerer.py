@@ -12,6 +12,7 @@ from mochi_server.chat.answer_format import AnswerFormat, CheckAnswer
 from mochi_server.chat.approvals import ApprovalService, SessionApprover
 from mochi_server.chat.conversation import Conversation
 from mochi_server.chat.model_call import ModelCall, save_window
+from mochi_server.chat.parked import ParkedTurn, TurnJournal, turn_messages
 from mochi_server.chat.turn import Answerer
 from mochi_server.chat.turn_input import ToolSelection, TurnInput
 from mochi_server.chat.turn_writer import ResponseBuilder, TurnWriter, interrupted_outcome
@@ -34,6 +35,7 @@ from mochi_server.tools.toolbox import (
     Toolbox,
     ToolInvocation,
     ToolOutcome,
+    failed,
 )
 
 
@@ -59,13 +61,17 @@ class ToolLoop:
     may_announce: bool = False  # whether a first answer without calls may announce calls
     parallel_calls: bool = True  # whether an answer may call several tools; else only the first call counts
     format: AnswerFormat | None = None  # format of the last answer, if it is checked
+    resumed_calls: Sequence[ToolInvocation] = ()  # calls of a parked turn, which run first
+    known_outcome: Callable[[ToolInvocation], ToolOutcome | None] = lambda _: None
+    """Function that returns the outcome of a call that must not run again, or None."""
     _previous_call: ToolInvocation | None = None
     _identical_calls: int = 0
 
     async def run(self, reminders: Sequence[Message] = ()) -> None:
         """Run until the model answers without calls. The ``reminders`` follow the history and are never stored."""
+        resumed = list(self.resumed_calls)
         for rounds_left in reversed(range(self.limits.rounds)):
-            calls = await self._call_model(reminders)
+            calls, resumed = resumed or await self._call_model(reminders), []
             if not calls:
                 if not self.may_announce or self.writer.outcomes or rounds_left == 0:
                     return
@@ -154,7 +160,7 @@ class ToolLoop:
         self._identical_calls = self._identical_calls + 1 if is_same else 1
         if self._identical_calls > self.limits.identical_calls:
             call = replace(call, defect="The call was not run: the same call was made too often. Change its arguments.")
-        return await self.toolbox.run(call, self.publish)
+        return self.known_outcome(call) or await self.toolbox.run(call, self.publish)
 
 
 _INSTRUCTION = (
@@ -258,20 +264,35 @@ class ModelAnswers:
     limits: ToolLoopLimits
     sessions: SessionService
     check_answer: CheckAnswer
+    tools_of_agent: Callable[[str], Awaitable[Mapping[str, Tool]]]
 
-    async def prepare(self, conversation: Conversation, session: ChatSession, turn_input: TurnInput) -> "ModelAnswerer":
-        """Check the model, the tools and the edited message. An error of Ollama is raised when the turn answers."""
+    async def prepare(
+        self,
+        conversation: Conversation,
+        session: ChatSession,
+        turn_input: TurnInput,
+        record: ParkedTurn | None = None,
+    ) -> "ModelAnswerer":
+        """Check the model, the tools and the edited message. An error of Ollama is raised when the turn answers.
+
+        ``record`` is that of the turn to continue, if any. It can continue without its model until its calls have run.
+        """
         ticket = self.gateway.admit()
         if turn_input.edit_index is not None:
             edited(session, turn_input.edit_index, turn_input.text or "")
         if turn_input.model is not None and conversation.kind == "session":
             metadata = replace(session.metadata, model=turn_input.model)
             session = ChatSession(metadata, session.history, session.extra)
-        toolbox = await self._toolbox(conversation, session, turn_input)
+        agent = None if record is None else record.agent
+        is_missing = agent is not None and not await self.tools_of_agent(agent.name)
+        journal = TurnJournal(conversation, turn_input.without_data(), record, record, is_missing)
+        toolbox = await self._toolbox(session, turn_input, journal)
         model: ModelInfo | errors.MochiError
         try:
             model = await self.gateway.pinned(session.metadata.ollama_host).find_model(session.model)
-        except (errors.OllamaUnreachable, errors.OllamaError) as error:
+        except (errors.OllamaUnreachable, errors.OllamaError, errors.ModelNotFound) as error:
+            if isinstance(error, errors.ModelNotFound) and record is None:
+                raise
             model = error.with_traceback(None)  # the traceback refers to all data of the turn
         if turn_input.images and isinstance(model, ModelInfo) and not model.has_capability("vision"):
             text = f"images: model {session.model!r} cannot see images. Choose a vision model."
@@ -280,13 +301,23 @@ class ModelAnswers:
         if turn_input.tools.names is None:
             enabled = session.metadata
             warnings = (await self.sessions.selections.check(enabled.tool_settings, enabled.agent_settings)).warnings
-        return ModelAnswerer(self, conversation, turn_input.without_data(), toolbox, model, warnings, ticket)
+        return ModelAnswerer(self, conversation, turn_input.without_data(), toolbox, model, warnings, ticket, journal)
 
-    async def _toolbox(self, conversation: Conversation, session: ChatSession, turn_input: TurnInput) -> Toolbox:
-        approver, selected = SessionApprover(self.approvals, conversation, turn_input.interactive), turn_input.tools
+    async def find_tool(self, session: ChatSession, record: ParkedTurn) -> Tool | None:
+        """Return the tool that a parked turn of ``session`` calls, or None if the tool no longer exists."""
+        if record.source is not None:
+            await self.registry.extra_source.wait_for(record.source)
+        if record.agent is not None:
+            tools = await self.tools_of_agent(record.agent.name)
+        else:
+            tools = await self._enabled(session, record.input.tools.names)
+        return tools.get(record.tool_name)
+
+    async def _toolbox(self, session: ChatSession, turn_input: TurnInput, journal: TurnJournal) -> Toolbox:
+        approver, selected = SessionApprover(self.approvals, journal, turn_input.interactive), turn_input.tools
 
         async def current_tools() -> Mapping[str, Tool]:
-            return await self._enabled(await conversation.load(), selected.names)
+            return await self._enabled(await journal.conversation.load(), selected.names)
 
         enabled = await self._enabled(session, selected.names)
         own = FunctionToolbox(enabled, self.execution, approver, current_tools)
@@ -310,6 +341,7 @@ class ModelAnswerer(Answerer):
     model: ModelInfo | errors.MochiError  # model that answers, or the error of its lookup
     warnings: Sequence[TurnWarning]  # a warning for each enabled tool, tool group and agent that cannot be used
     ticket: Ticket
+    journal: TurnJournal
 
     async def begin(self, session: ChatSession) -> ChatSession:
         if self.input.edit_index is not None:
@@ -320,7 +352,15 @@ class ModelAnswerer(Answerer):
         wanted = self.input.model
         if wanted is not None and qualified_name(wanted) != qualified_name(session.model):
             session = await self.services.sessions.patch(session.session_id, {"model": wanted})
+        calls: Sequence[ToolInvocation] = ()
+        if self.journal.continues is not None:
+            calls = self.journal.resume(writer, turn_messages(session, self.journal.continues))
+            if writer.is_complete:  # the server stopped after the last message
+                return
         if isinstance(self.model, errors.MochiError):
+            for open_call in calls:
+                await writer.add_result(open_call, outcome := failed(open_call, self.model.message))
+                publish([outcome.event()])
             raise self.model
         services, generation, tools = self.services, self.input.generation, self.input.tools
         gateway = services.gateway.pinned(session.metadata.ollama_host)
@@ -331,6 +371,7 @@ class ModelAnswerer(Answerer):
             await writer.wait_until_stored()  # the prompt is built from the stored images
         kind = ForcedCallLoop if tools.must_call else ToolLoop
         loop = kind(call, writer, self.toolbox, services.limits, publish, parallel_calls=tools.parallel)
+        loop.resumed_calls, loop.known_outcome = calls, self.journal.unknown_outcome
         loop.format = AnswerFormat(call, writer, services.check_answer)
         try:
             await loop.run()

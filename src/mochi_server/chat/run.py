@@ -13,7 +13,7 @@ import orjson
 from mochi_server.chat.conversation import Conversation
 from mochi_server.chat.turn import TurnResult
 from mochi_server.chat.turn_input import TurnInput
-from mochi_server.errors import MochiError
+from mochi_server.errors import MochiError, ShuttingDown
 from mochi_server.events import ChatEvent, ContentDelta, Snapshot, ThinkingDelta, ToolConfirmationRequired, TurnWarning
 from mochi_server.sessions.caller import CALLER, Caller
 from mochi_server.util.clock import new_id
@@ -68,6 +68,11 @@ class EventLog:
     """Latest batches as they were published, so that a subscriber that is a little slow needs no decoding."""
     _dropped: int = 0  # number of the last event that the snapshot replaces, or 0 if there is no snapshot
     _snapshot: Snapshot | None = None
+
+    @classmethod
+    def restored(cls, snapshot: Snapshot, last: int) -> "EventLog":
+        """Return the log of a run that another server has begun. ``snapshot`` replaces its first ``last`` events."""
+        return cls(last=last, _dropped=last, _snapshot=snapshot)
 
     def add(self, events: list[ChatEvent]) -> Batch:
         lines = [encode(event) for event in events]
@@ -126,8 +131,11 @@ def _size(lines: Sequence[bytes]) -> int:
     return sum(map(len, lines)) + len(lines) * _LINE_BYTES
 
 
-RunState = Literal["running", "completed", "failed", "stopped", "cancelled"]
-"""State of a run. A client can stop a run. A disconnect, a shutdown or another server can cancel a run."""
+RunState = Literal["running", "waiting_for_approval", "completed", "failed", "stopped", "cancelled"]
+"""State of a run. A client can stop a run. A disconnect, a shutdown or another server can cancel a run.
+
+A run that waits for approval is parked: its task has ended, and another run continues its turn.
+"""
 
 
 @dataclass(eq=False)
@@ -140,43 +148,115 @@ class Run:
     holds_text: bool = False  # whether the answer may be replaced, so that some protocols must hold its text
     caller: Caller = field(default_factory=CALLER.get)  # caller inside the session of the run
     disconnect_grace: float = 0  # time in seconds that the run continues without subscribers
+    on_waiting: "Callable[[Run], None]" = lambda _: None  # called when a tool call begins to wait for approval
     state: RunState = "running"
     result: TurnResult = field(default_factory=TurnResult)
     log: EventLog = field(default_factory=EventLog)
     began: float = field(default_factory=time.monotonic)
     subscribers: int = 0  # number of clients that receive the events of the run or wait for its result
     suspended: bool = False  # whether the run waits without a subscriber for the decision on a tool call
+    earlier: Sequence[str] = ()  # IDs of the parked runs whose turn this run continues, the first run first
+    continued_by: "Run | None" = None  # run that continues this run, after it was parked
+    is_leaving: bool = False  # whether the turn is being parked, so that it cannot be cancelled
+    is_stored: bool = False  # whether the run has ended, and only its stored result is known
+    continued_after: int = 0  # number of the last event that repeats events of the run before
+    leave: Callable[["Run"], None] = field(default=lambda run: run.cancel())  # called after the last client has left
     cancel_timer: asyncio.TimerHandle | None = None  # timer that cancels the run after its last client has disconnected
     stopped: bool = False
     abort_error: MochiError | None = None  # error to report if the server cancels the run, else None
     task: "asyncio.Task[None] | None" = None  # task that executes the run, or None before the start and after the end
     _forwarders: "set[_Forwarder]" = field(default_factory=set)
+    _unparked: asyncio.Event = field(default_factory=asyncio.Event)
 
     @property
     def session_id(self) -> str:
         return self.conversation.session_id
 
     @property
+    def origin(self) -> str:
+        """ID of the first run of the turn."""
+        return (*self.earlier, self.run_id)[0]
+
+    @property
+    def continues(self) -> str | None:
+        """ID of the parked run that this run continues, or None."""
+        return self.earlier[-1] if self.earlier else None
+
+    def stored_state(self, state: str, answer_id: str | None = None) -> dict[str, Any]:
+        """Return the state of the run as the ``last_run`` of its session."""
+        earlier = {"earlier": list(self.earlier)} if self.earlier else {}
+        return {"run_id": self.run_id, "state": state, "answer_id": answer_id, **earlier}
+
+    @property
     def running(self) -> bool:
-        return self.state == "running"
+        return self.state == "running" or self.is_parked
+
+    @property
+    def is_parked(self) -> bool:
+        return self.state == "waiting_for_approval" and not self._unparked.is_set()
+
+    @property
+    def latest(self) -> "Run":
+        """Run that continues this run now, or the run itself."""
+        return self if self.continued_by is None else self.continued_by.latest
+
+    def unpark(self, continued_by: "Run | None" = None) -> None:
+        """Hand the clients of a parked run over to the run that continues it, or end their streams."""
+        self.continued_by = continued_by
+        if continued_by is not None:
+            continued_by.subscribers += self.subscribers
+        self._unparked.set()
+        for forwarder in self._forwarders:
+            forwarder.wake()
+
+    @property
+    def answer_id(self) -> str | None:
+        """ID of the answer's message, which may be partial, or None if there is no answer yet."""
+        return None if self.result.answer is None else self.result.answer["message_id"]
 
     @property
     def failure(self) -> MochiError | None:
+        if self.state == "waiting_for_approval" and self._unparked.is_set() and self.continued_by is None:
+            return ShuttingDown(was_running=True)
         return self.result.failure or (self.abort_error if self.result.cancelled else None)
+
+    def state_after(self, result: TurnResult) -> RunState:
+        """Return the final state of the run if its turn ends with ``result``."""
+        if result.cancelled:
+            return "stopped" if self.stopped else "cancelled"
+        return "failed" if result.failure else "completed"
 
     def cancel(self, abort_error: MochiError | None = None) -> None:
         """Cancel the run after its task has started, so that the task executes its cleanup code."""
         self.abort_error = abort_error or self.abort_error
         if self.task is not None:
-            self.task.get_loop().call_soon(self.task.cancel)
+            self.task.get_loop().call_soon(self._cancel_task)
+
+    def _cancel_task(self) -> None:
+        if self.task is not None and not self.is_leaving:
+            self.task.cancel()
 
     def publish(self, events: list[ChatEvent]) -> None:
+        confirmations = len(self.log.confirmations)
         batch = self.log.add(events)
+        if len(self.log.confirmations) > confirmations:
+            self.on_waiting(self)
         for forwarder in self._forwarders:
             forwarder.notify(batch)
 
     async def forward(self, receive: "Receive", after: int = 0, *, idle: float | None = None) -> None:
-        """Call ``receive`` with the events after number ``after``, and with None after ``idle`` seconds without any."""
+        """Call ``receive`` with the events after number ``after``, and with None after ``idle`` seconds without any.
+
+        If the run is parked, the events of the runs that continue it follow.
+        """
+        run: Run | None = self
+        while run is not None:
+            await run.forward_own(receive, after, idle=idle)
+            run = run.continued_by
+            after = run.continued_after if run is not None else 0
+
+    async def forward_own(self, receive: "Receive", after: int = 0, *, idle: float | None = None) -> None:
+        """Like ``forward``, without the events of the runs that continue this run."""
         forwarder = _Forwarder(self, receive, after)
         self._forwarders.add(forwarder)
         try:
@@ -197,19 +277,26 @@ class Run:
         try:
             yield
         finally:
-            self.subscribers -= 1
-            cancels = self.input.on_disconnect == "cancel" and not self.suspended
-            if self.subscribers == 0 and self.running and cancels:
-                loop = asyncio.get_running_loop()
-                self.cancel_timer = loop.call_later(self.disconnect_grace, self.cancel)
+            self.latest._unsubscribe()
 
     async def collect(self) -> TurnResult:
-        """Wait until the run has ended and return its result. If an error ended the run, raise that error."""
+        """Wait until the turn has ended and return its result. If an error ended the run, raise that error."""
         if self.task is not None:
             await asyncio.wait([self.task])
+        if self.state == "waiting_for_approval":
+            await self._unparked.wait()
+            if self.continued_by is not None:
+                return await self.continued_by.collect()
         if self.failure is not None:
             raise self.failure
         return self.result
+
+    def _unsubscribe(self) -> None:
+        self.subscribers -= 1
+        cancels = self.input.on_disconnect == "cancel" and not self.suspended
+        if self.subscribers == 0 and self.state == "running" and cancels:
+            loop = asyncio.get_running_loop()
+            self.cancel_timer = loop.call_later(self.disconnect_grace, self.leave, self)
 
 
 Receive = Callable[[Batch | None], Coroutine[Any, Any, None]]
@@ -240,6 +327,10 @@ class _Forwarder:
                 return
             self._call = call
         self._wakeup.set_result(None)
+
+    def wake(self) -> None:
+        if self._wakeup is not None and not self._wakeup.done():
+            self._wakeup.set_result(None)
 
     async def catch_up(self) -> bool:
         """Pass the new events to ``receive``. Return whether the run is still running."""

@@ -5,6 +5,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from mochi_server.chat.conversation import Conversation
+from mochi_server.chat.parked import ParkedTurn, TurnJournal
 from mochi_server.chat.prompt import answer_index, follows_result, last_user_index
 from mochi_server.chat.turn_input import HistoryChange, TurnInput
 from mochi_server.chat.turn_writer import TurnWriter
@@ -23,6 +24,7 @@ class Answerer:
     window: WindowDecision | None = None
     """Context window of the answer, or None if no model was called."""
     repeated: Sequence[Message] = ()  # stored messages of an earlier turn that the answer repeats
+    journal: TurnJournal | None = None  # durable record of the turn, if the turn can wait for approval
 
     async def begin(self, session: ChatSession) -> ChatSession:
         """Change the history as the input of the turn demands. Return the changed session."""
@@ -43,11 +45,14 @@ class Turn:
     session: ChatSession
     input: TurnInput
     answerer: Answerer
+    record: ParkedTurn | None = None  # record of the parked turn that this turn continues
 
     @property
     def position(self) -> int:
         """Number of messages in the session before the messages of the turn."""
         history, turn_input = self.session.history, self.input
+        if self.record is not None:
+            return self.record.position
         if turn_input.edit_index is not None:
             return turn_input.edit_index + 1
         if turn_input.text is not None:
@@ -72,6 +77,7 @@ class TurnResult:
     window: WindowDecision | None = None
     failure: MochiError | None = None
     cancelled: bool = False
+    parked_until: float | None = None  # Unix time in seconds until which the turn is parked, or None if it has ended
 
     @property
     def answer(self) -> Message | None:
@@ -114,18 +120,22 @@ class StoredAnswer(Answerer):
         self.repeated = messages
 
     async def answer(self, _: ChatSession, writer: TurnWriter, publish: Publish) -> None:
-        last = last_answer(self.repeated) or {}
-        writer.client_tool_calls += [
-            ToolInvocation(index, call["id"], call["function"]["name"], call["function"]["arguments"])
-            for index, call in enumerate(last.get("tool_calls") or ())
-            if call["id"] in last["client_tool_calls"]
-        ]
+        writer.client_tool_calls += returned_calls(last_answer(self.repeated) or {})
         events: list[ChatEvent] = []
         for message in self.repeated:
             if message["role"] == "assistant":
                 events += [ThinkingDelta(message["thinking"])] if message.get("thinking") else []
                 events += [ContentDelta(message["content"])] if message["content"] else []
         publish(events)
+
+
+def returned_calls(answer: Message) -> list[ToolInvocation]:
+    """Return the tool calls of a stored answer that the client must run."""
+    return [
+        ToolInvocation(index, call["id"], call["function"]["name"], call["function"]["arguments"])
+        for index, call in enumerate(answer.get("tool_calls") or ())
+        if call["id"] in (answer.get("client_tool_calls") or ())
+    ]
 
 
 def keyed_indexes(session: ChatSession, key: str | None) -> list[int]:

@@ -76,6 +76,7 @@ class TurnInput:
     agent: str | None = None  # name of the agent that answers in its own session, if any
     instructions: str | None = None  # text that is added to the system prompt for this turn and never stored
     if_busy: Literal["reject", "wait"] = "reject"
+    if_waiting: Literal["reject", "deny"] = "reject"  # if the session's turn waits for approval: deny the calls
     on_disconnect: Literal["cancel", "continue"] = "cancel"
     interactive: bool = True  # whether clients can approve tool calls
     key: str | None = None

@@ -3,10 +3,11 @@
 import asyncio
 import logging
 import time
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Awaitable, Callable, Collection, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from io import StringIO
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import orjson
 
@@ -25,6 +26,9 @@ from mochi_server.tools.schema import TOO_DEEP
 from mochi_server.tools.toolbox import ToolInvocation, ToolOutcome, failed
 from mochi_server.util.clock import new_id, now
 from mochi_server.util.tasks import run_shielded
+
+if TYPE_CHECKING:
+    from mochi_server.chat.run import Run
 
 _COUNTERS = (
     "eval_count",
@@ -195,7 +199,11 @@ logger = logging.getLogger(__name__)
 class TurnWriter:
     """Writer of the messages of one turn. A regenerated answer replaces the old answer when it is complete."""
 
-    def __init__(self, conversation: Conversation, session: ChatSession, turn_input: TurnInput) -> None:
+    def __init__(
+        self, conversation: Conversation, session: ChatSession, turn_input: TurnInput, run: "Run | None" = None
+    ) -> None:
+        """The state of ``run`` is stored with the messages. It is None for an agent inside a run."""
+        self._run = run
         self.conversation = conversation
         self._store = conversation.store
         self._session_id = session.session_id
@@ -205,6 +213,7 @@ class TurnWriter:
         self._initial_write: asyncio.Future[None] | None = None
         self._flush_timer: asyncio.TimerHandle | None = None
         self._flush: asyncio.Future[None] | None = None  # latest write of the partial answer
+        self.checkpoint: Callable[[], Awaitable[None]] | None = None  # stores the messages of a regenerated answer
         self.is_complete = False  # whether the answer that ends the turn is stored; a cancellation then comes too late
         self.stored: list[Message] = []  # messages that the turn has added, oldest first
         self.first_chunks: dict[str, float | None] = {}  # time to the first chunk of each answer, by message ID
@@ -226,10 +235,36 @@ class TurnWriter:
         )
         """``messages`` are the messages for the model. ``turn_start`` is the index of the user message to answer."""
 
+    @property
+    def position(self) -> int:
+        """Number of messages in the session before the answer of the turn."""
+        return self._answer_index
+
+    @property
+    def regeneration(self) -> str | None:
+        """Revision of the history whose end the new answer replaces, or None if the turn only appends messages."""
+        return self._revision
+
+    @property
+    def open_calls(self) -> list[ToolInvocation]:
+        return [call for call, outcome in self._open_calls.values() if outcome is None]
+
+    def resume(self, messages: Sequence[Message], outcomes: Sequence[ToolOutcome]) -> None:
+        """Continue a turn that has already added ``messages``. The session contains them, except a new answer."""
+        self.stored, self.outcomes = list(messages), list(outcomes)
+        if self._is_regeneration:
+            self.messages = self.messages.extended(messages)
+        else:
+            self._answer_index -= len(messages)
+
     def begin(self, images: Sequence[Image] = ()) -> "asyncio.Future[None] | None":
-        """Begin to store the user message and its images. Return the write, or None if there is no new message."""
+        """Begin to store the run, the user message and its images. Return the write, or None if there is none."""
+        last_run = self._last_run("running")
         if self._new_messages:
-            self._initial_write = asyncio.ensure_future(self._append(self._new_messages, images=images))
+            write = self._append(self._new_messages, images=images, last_run=last_run)
+            self._initial_write = asyncio.ensure_future(write)
+        elif last_run is not None:
+            self._initial_write = asyncio.ensure_future(self.conversation.patch({"last_run": last_run}))
         return self._initial_write
 
     async def wait_until_stored(self) -> None:
@@ -311,24 +346,39 @@ class TurnWriter:
         if not self._is_regeneration:
             images = list(self.unstored_images.values())
             # Placeholder results are stored with the calls, so that after a crash each call has a result.
-            await self._append([message], ends_turn=last, unfinished=self._unfinished_calls(result_of), images=images)
+            unfinished = self._unfinished_calls(result_of)
+            last_run = self._last_run("completed", message) if last else None
+            await self._append([message], ends_turn=last, unfinished=unfinished, images=images, last_run=last_run)
             self.unstored_images.clear()
         elif last:
-            await self._replace([*self.stored, message])
+            await self._replace([*self.stored, message], last_run=self._last_run("completed", message))
         self.answer = None
         self.messages = self.messages.extended([message])
         self.stored.append(message)
+        if self._is_regeneration and not last and self.checkpoint is not None:
+            await self.checkpoint()
         self.is_complete = last
         if result_of is not None:
             del self._open_calls[result_of.index]
 
+    async def store_end(self, state: str, answer: Message | None) -> None:
+        """Store the final state of the run, unless the last message of the turn did. Ignore errors of this write."""
+        if not self.is_complete:
+            with suppress(MochiError, asyncio.CancelledError):
+                last_run = self._last_run(state, answer)
+                await run_shielded(self._store.patch(self._session_id, {"last_run": last_run}))
+
+    def _last_run(self, state: str, answer: Message | None = None) -> dict[str, Any] | None:
+        answer_id = None if answer is None else answer["message_id"]
+        return None if self._run is None else self._run.stored_state(state, answer_id)
+
     async def _append(self, messages: Sequence[Message], **options: Any) -> None:
         await self.conversation.retry.run(lambda: self._store.append(self._session_id, messages, **options))
 
-    async def _replace(self, messages: Sequence[Message]) -> None:
+    async def _replace(self, messages: Sequence[Message], **options: Any) -> None:
         # The revision check protects messages that another process or a SessionManager has added.
         images = list(self.unstored_images.values())
-        await self._append(messages, from_index=self._answer_index, revision=self._revision, images=images)
+        await self._append(messages, from_index=self._answer_index, revision=self._revision, images=images, **options)
 
     def _start_flush(self) -> None:
         self._flush = asyncio.ensure_future(self._store_partial(self._flush))
@@ -386,6 +436,8 @@ def tool_message(call: ToolInvocation, outcome: ToolOutcome) -> Message:
         message["images"] = [image.reference for image in outcome.images]
     if outcome.error_code is not None:
         message["error_code"] = outcome.error_code
+    if outcome.is_interrupted:
+        message["interrupted"] = True
     if outcome.call.arguments != call.arguments:
         message["arguments"] = outcome.call.arguments
     return message

@@ -35,11 +35,16 @@ class GenerationOptions(TypedDict, total=False):
 
 
 class TurnOptions(GenerationOptions, total=False):
-    """Options of a turn. The default of ``on_disconnect`` is ``continue``. ``images`` are sent with the message."""
+    """Options of a turn. The default of ``on_disconnect`` is ``continue``. ``images`` are sent with the message.
+
+    With ``background``, ``chat`` returns the state of the run at once. Streams do not accept it.
+    """
 
     images: Sequence[Picture]
     if_busy: Literal["reject", "wait"]
+    if_waiting: Literal["reject", "deny"]
     on_disconnect: Literal["cancel", "continue"]
+    background: bool
 
 
 class SessionDefaults(GenerationOptions, total=False):
@@ -338,7 +343,8 @@ class AsyncMochiClient:
     async def _request(
         self, method: str, path: str, *, read_seconds: float | None = READ_SECONDS, **request: Any
     ) -> httpx.Response:
-        is_repeatable = method == "GET" or "Idempotency-Key" in request.get("headers", {})
+        is_decision = path.endswith("/confirm-tool")  # only the first decision about a call has an effect
+        is_repeatable = method == "GET" or is_decision or "Idempotency-Key" in request.get("headers", {})
         backoff = Backoff(self._delays if is_repeatable else ())
         timeout = httpx.Timeout(READ_SECONDS, read=read_seconds)
         while True:

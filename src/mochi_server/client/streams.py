@@ -9,7 +9,7 @@ import anyio
 import httpx
 from typing_extensions import Self
 
-from mochi_server.events import ChatEvent, ContentDelta, Done, Snapshot, ThinkingDelta, ToolConfirmationRequired
+from mochi_server.events import ChatEvent, ContentDelta, Done, Snapshot, Status, ThinkingDelta, ToolConfirmationRequired
 from mochi_server.util.tasks import BlockingClient, run
 
 DELAYS = (0.0, 0.5, 1.0, 2.0, 4.0, 8.0)  # seconds before each attempt to resume after a lost connection
@@ -216,7 +216,9 @@ class AsyncStream(AsyncIterator[StreamEvent]):
         return {"method": "GET", "headers": {"Last-Event-ID": self.last_event_id} if self.last_event_id else {}}
 
     def _record(self, event_id: str, event: StreamEvent) -> None:
-        if self._started and event_id.partition(":")[0] != (self.last_event_id or "").partition(":")[0]:
+        is_other_run = event_id.partition(":")[0] != (self.last_event_id or "").partition(":")[0]
+        continues = isinstance(event, Snapshot) or (isinstance(event, Status) and event.continues is not None)
+        if self._started and is_other_run and not continues:
             raise ConnectionFailed(_UNKNOWN_TURN)
         self._backoff.reset()
         self._started, self.last_event_id = True, event_id

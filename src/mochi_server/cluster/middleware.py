@@ -14,13 +14,11 @@ from urllib.parse import unquote
 import aiohttp
 from starlette.middleware import Middleware
 from starlette.requests import Request
-from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from mochi_server import errors
 from mochi_server.constants import API_PREFIX, KEY_PATTERN
-from mochi_server.errors import ConfirmationInterrupted, MochiError, ServerLost, ShuttingDown, Unauthorized
-from mochi_server.models.chat import RunStatus
+from mochi_server.errors import MochiError, ServerLost, ShuttingDown, Unauthorized
 from mochi_server.protocols import closing_body, load_protocols
 from mochi_server.sessions.caller import CALLER, Caller
 from mochi_server.sessions.session import is_session_id
@@ -43,10 +41,9 @@ _CHAT = re.compile(
 )
 _COMPLETIONS = {protocol.prefix + path for protocol in _PROTOCOLS for path in protocol.turn_paths}
 """Paths of the routes that start a turn in the session of the header `X-Mochi-Session`."""
+_RESPONSE = re.compile(r"/v1/responses/resp_([0-9a-f]{10})_[0-9]+_([0-9a-f]{10})(/cancel)?/?")
 _SESSION = re.compile(rf"{API_PREFIX}/sessions/([0-9a-f]{{10}})/?")
 _RELOADS = {f"{API_PREFIX}/tools/reload", f"{API_PREFIX}/agents/reload"}
-_LATEST_RUN = {("GET", "stream"), ("GET", "run"), ("POST", "stop")}
-"""Methods and last path segments of the requests about the latest turn of a session."""
 _RUN_ID = re.compile(r"([0-9a-f]{10}):\d+")
 PEER_HEADER = "x-mochi-peer"
 """Header between servers: in a request the token of the sender, in a response the name of the process that responds."""
@@ -237,7 +234,7 @@ class ClusterMiddleware:
                 await self._delete(match[1], scope, receive, send)
             elif (match := _CHAT.fullmatch(path)) and (method, match[2]) == ("POST", "/confirm-tool"):
                 await self._resolve_confirmation(match[1], scope, receive, send)
-            elif match:
+            elif match := match or _RESPONSE.fullmatch(path):
                 await self._forward(match[1], scope, receive, send)
             elif method == "POST" and path.rstrip("/") in _COMPLETIONS and is_session_id(named_session):
                 await self._forward(named_session, scope, receive, send)
@@ -253,8 +250,6 @@ class ClusterMiddleware:
             if not CALLER.get().sees_all:
                 await scope["app"].state.services.store.load(session_id)
             peer = await self._responsible_peer(session_id, scope)
-        except PeerGone:
-            return await _response_without_run(scope)(scope, receive, send)
         except errors.SessionNotFound:
             peer = None  # the app responds, as to a request about any unknown session
         if peer is None:
@@ -304,20 +299,20 @@ class ClusterMiddleware:
             await send(message)
 
     async def _responsible_peer(self, session_id: str, scope: Scope) -> Peer | None:
-        """Return the server for a request, or None for this one. Raises ``PeerGone`` if the latest turn is lost."""
+        """Return the server for a request, or None for this one."""
         method, path = scope["method"], scope["path"].rstrip("/")
         if method == "POST" and (path.endswith((session_id, "/stream")) or path in _COMPLETIONS):
             key = header(scope, b"idempotency-key")
             return await self._peers().claim(session_id, key) if re.search(KEY_PATTERN, key) else None
         query = unquote(scope["query_string"].decode("latin-1"))
         position = _RUN_ID.search(header(scope, b"last-event-id")) or _RUN_ID.search(query)
+        response = _RESPONSE.fullmatch(path)
+        known_run = response[2] if response else position and position[1]
         starts_turn = method == "POST" and path.endswith(("/ai-sdk", "/ag-ui"))  # or decides about a running turn
-        try:
-            return await self._peers().owner_of(session_id, position and position[1], starts_turn=starts_turn)
-        except PeerGone:
-            if (method, path.rpartition("/")[2]) in _LATEST_RUN:
-                raise
-            return None
+        for run_id in dict.fromkeys([known_run, None]):  # another server may continue the turn
+            with suppress(PeerGone):
+                return await self._peers().owner_of(session_id, run_id, starts_turn=starts_turn)
+        return None
 
     async def _delete(self, session_id: str, scope: Scope, receive: Receive, send: Send) -> None:
         responses: list[list[Message]] = []
@@ -333,6 +328,14 @@ class ClusterMiddleware:
         content = await read_body(Request(scope, receive))
         own, found = list[Message](), list[list[Message]]()
         own_scope = {**scope}
+        # The server at which the turn waits may have connected clients, which receive the rest of the turn.
+        with suppress(PeerGone):
+            if (owner := await self._peers().owner_of(session_id)) is not None:
+                (first,) = await self._request_all([owner], scope, content, session_id)
+                if first and not _is_unknown(first):
+                    for message in first:
+                        await send(message)
+                    return
         await self._app(own_scope, _replaying(content, receive), _into(own))
         if _is_unknown(own):
             others = await self._peers().peers_with_runs(session_id)
@@ -367,13 +370,6 @@ class ClusterMiddleware:
         return send_signed
 
 
-def _response_without_run(scope: Scope) -> Response:
-    """Return the response to a request about the latest turn if that turn is lost. An earlier turn is no substitute."""
-    if scope["path"].rstrip("/").endswith("/stream"):
-        return Response(status_code=HTTPStatus.NO_CONTENT)
-    return Response(RunStatus.of(None).model_dump_json(), media_type="application/json")
-
-
 def _replaying(content: bytes, receive: Receive) -> Receive:
     pending: list[Message] = [{"type": "http.request", "body": content}]
 
@@ -397,8 +393,7 @@ def _is_refusal(scope: Scope, message: Message) -> bool:
 
 def _is_unknown(response: list[Message]) -> bool:
     """Return whether ``response`` states that its server has no waiting tool call for the client's decision."""
-    body = b"".join(message.get("body", b"") for message in response)
-    return _status(response) == HTTPStatus.NOT_FOUND or f'"{ConfirmationInterrupted.code}"'.encode() in body
+    return _status(response) == HTTPStatus.NOT_FOUND
 
 
 def _status(response: list[Message]) -> int:

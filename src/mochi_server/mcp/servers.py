@@ -10,12 +10,12 @@ from functools import partial
 from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
-from urllib.parse import quote
+from urllib.parse import quote, unquote
 
 import anyio
 
 from mochi_server.mcp.config import LocalServer, McpConfig, RemoteServer, ServerConfig, read_config
-from mochi_server.mcp.session import DISCONNECTED, McpSession, limit_wait
+from mochi_server.mcp.session import CONNECT_SECONDS, DISCONNECTED, McpSession, limit_wait
 from mochi_server.mcp.tool_mapping import McpTool
 from mochi_server.tools.discovery import RESERVED_NAMES, Tool, ToolCatalogue
 from mochi_server.tools.execution import ToolContent, ToolRaised, shorten
@@ -211,6 +211,13 @@ class McpServers:
             tools |= server_tools
             problems += [Problem(name, f"MCP server {server.location}: {message}") for message in messages]
         return ToolCatalogue(tools, groups, tuple(problems))
+
+    async def wait_for(self, tool: str) -> None:
+        """Wait until the server of ``tool`` has connected, at most for the limit of its start."""
+        await self.open()
+        name = unquote(tool.removeprefix("mcp:").partition("/")[0])
+        if name in self._servers:
+            await asyncio.wait([self._servers[name].session.opened], timeout=CONNECT_SECONDS)
 
     async def aclose(self) -> None:
         """Close all connections and stop the local servers."""

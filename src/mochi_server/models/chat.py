@@ -6,6 +6,7 @@ from typing import Annotated, Any, Literal, get_args
 from fastapi import Header, Query
 from pydantic import AfterValidator, BaseModel, Field
 
+from mochi_server.chat.parked import stored_outcomes
 from mochi_server.chat.run import Run
 from mochi_server.chat.turn import TurnResult
 from mochi_server.chat.turn_input import GenerationOptions, TurnInput, read_images
@@ -66,21 +67,29 @@ class ChatRequest(StrictBody, json_schema_extra={"examples": [{"message": "What 
     keep_alive: KeepAlive = None
     images: Images | None = Field(None, description="PNG, JPEG, WebP, GIF or BMP, as base64 or as data URLs.")
     if_busy: Literal["reject", "wait"] = Field("reject", description="While a turn runs: return 409, or wait.")
+    if_waiting: Literal["reject", "deny"] = Field(
+        "reject", description="While tool calls wait for approval: return 409, or deny them and send the message."
+    )
     on_disconnect: OnDisconnect = "cancel"
+    background: bool = Field(False, description="Return 202 when the turn starts. The turn needs no client.")
     wait_for_confirmation: bool = Field(False, description="Without streaming: wait for approval of tool calls.")
 
     async def to_input(self, key: str | None, *, streaming: bool) -> TurnInput:
         """Return the input of the turn. Raises ``ValidationFailed`` for an invalid image."""
         if self.images and self.message is None:
             raise ValidationFailed("images: images require a `message`. Send both in one request.", field="images")
+        if self.background and streaming:
+            problem = "background: a turn in the background has no stream. Use POST /api/v1/chat/{session_id}."
+            raise ValidationFailed(problem, field="background")
         return TurnInput(
             self.message,
             images=await read_images({("images", index): text for index, text in enumerate(self.images or ())}),
             change="regenerate" if self.message is None else "none",
             generation=GenerationOptions(self.think, self.options, self.format, self.keep_alive),
             if_busy=self.if_busy,
-            on_disconnect=self.on_disconnect,
-            interactive=streaming or self.wait_for_confirmation,
+            if_waiting=self.if_waiting,
+            on_disconnect="continue" if self.background else self.on_disconnect,
+            interactive=streaming or self.wait_for_confirmation or self.background,
             key=key,
         )
 
@@ -118,9 +127,10 @@ class ChatResponse(BaseModel):
 
     @classmethod
     def of(cls, run: Run, result: TurnResult) -> "ChatResponse":
+        outcomes = result.outcomes or stored_outcomes(result.repeated)
         fields = {
             "message": None if result.answer is None else dict(result.answer),
-            "tool_calls_executed": [outcome.executed() for outcome in result.outcomes],
+            "tool_calls_executed": [outcome.executed() for outcome in outcomes],
             "context_window": result.window_object,
             "warnings": run.log.warnings,
         }
@@ -131,11 +141,18 @@ class RunStatus(BaseModel):
     """The running or most recent turn of a session. ``idle`` means that there was no recent turn."""
 
     run_id: str | None
-    state: Literal["idle", "running", "completed", "failed", "stopped", "cancelled"]
+    state: Literal["idle", "running", "waiting_for_approval", "completed", "failed", "stopped", "cancelled"]
+    answer_id: str | None = Field(description="ID of the answer's message, which may be partial.")
+    continues: str | None = Field(None, description="ID of the run that waited for approval, if this run continues it.")
 
     @classmethod
-    def of(cls, run: Run | None) -> "RunStatus":
-        return cls(run_id=None, state="idle") if run is None else cls(run_id=run.run_id, state=run.state)
+    def of(cls, run: Run | None, *, waits: bool = False) -> "RunStatus":
+        """Return the status of a run. ``waits`` states whether a call of the session waits for approval."""
+        if run is None:
+            return cls(run_id=None, state="idle", answer_id=None, continues=None)
+        state = "waiting_for_approval" if run.running and waits else run.state
+        answer_id = None if state == "waiting_for_approval" else run.answer_id
+        return cls(run_id=run.run_id, state=state, answer_id=answer_id, continues=run.continues)
 
 
 CHAT_EVENTS = EventUnion(

@@ -99,14 +99,14 @@ class ToolDecided(BaseModel):
 
 
 class PendingConfirmation(BaseModel):
-    """A tool call that needs approval. If ``state`` is ``interrupted``, the server stopped before the call ran."""
+    """A tool call that waits for approval."""
 
     confirmation_id: str
     tool_name: str
     arguments: dict[str, Any]
     call_index: int
     agent_name: str | None = None
-    state: Literal["waiting", "interrupted"]
+    state: Literal["waiting"]
 
 
 class PendingConfirmations(BaseModel):

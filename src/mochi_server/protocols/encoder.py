@@ -43,7 +43,7 @@ class Encoder(ABC):
 
     def closing(self) -> bytes:
         """Return the bytes that end the stream. Call this after the run has ended."""
-        return self.encode_parts(self._reader.end(self.run))
+        return self.encode_parts(self._reader.end(self.run.latest))
 
     def encode_parts(self, parts: Iterable[Part]) -> bytes:
         return b"".join([getattr(self, part.method)(part) for part in parts])
@@ -121,12 +121,14 @@ async def respond(request: Request, encoder: Encoder, *, stream: bool | None) ->
     if stream:
         return EncodedResponse(encoder)
     with encoder.run.subscribed():
-        parts = await until_disconnect(request, _collect(encoder.run))
+        parts = await until_disconnect(request, collected(encoder.run))
+    if encoder.run.latest.failure is not None:
+        raise encoder.run.latest.failure
     return Response(orjson.dumps(encoder.complete(parts)), media_type="application/json")
 
 
-async def _collect(run: Run) -> list[Part]:
-    """Wait until a run has ended and return its parts. If an error ended the run, raise that error."""
+async def collected(run: Run) -> list[Part]:
+    """Wait until a run has ended and return its parts."""
     reader, parts = PartReader(run), list[Part]()
 
     async def receive(batch: Batch | None) -> None:
@@ -134,9 +136,7 @@ async def _collect(run: Run) -> list[Part]:
             parts.extend(reader.read(event))
 
     await run.forward(receive)
-    if run.failure is not None:
-        raise run.failure
-    return [*parts, *reader.end(run)]
+    return [*parts, *reader.end(run.latest)]
 
 
 class EncodedResponse(EventStream):
@@ -160,8 +160,8 @@ class EncodedResponse(EventStream):
         forwarding = self._run.forward(partial(self._receive, send), idle=min(self._ping_seconds, CHECK_SECONDS))
         with self._run.subscribed(), suppress(ClientDisconnected):
             await until_disconnect(receive, forwarding)
-            if self._opening is not None and self._run.failure is not None:
-                await send_error(self._run.failure, scope, send)
+            if self._opening is not None and self._run.latest.failure is not None:
+                await send_error(self._run.latest.failure, scope, send)
             else:
                 await self._send(send, self._encoder.closing(), more=False)
 

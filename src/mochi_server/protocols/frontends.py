@@ -23,7 +23,7 @@ from mochi_server.web.sse import PING_SECONDS, RunResponse
 
 _ERRORS = (
     *(errors.SessionNotFound, errors.ConfirmationNotFound, errors.ModelNotFound, errors.SessionBusy),
-    *(errors.ConfirmationInterrupted, errors.ConfirmationResolved, errors.ConfirmationTimeout),
+    *(errors.ConfirmationStale, errors.ConfirmationResolved, errors.ConfirmationTimeout),
     *(errors.SessionConflict, errors.ValidationFailed, errors.ShuttingDown, errors.ServerLost, *STORAGE_ERRORS),
 )
 
@@ -46,19 +46,22 @@ async def start(
     If ``withdraws`` is true, a running turn that waits for a decision is stopped. Otherwise the session is busy.
     Raises ``MochiError`` if the turn cannot start.
     """
-    if withdraws and _pending(services, session_id):
+    if withdraws:
         run = await services.runs.find(session_id)
-        if run is not None and run.suspended:
+        if run is not None and (run.is_parked or (run.suspended and _pending(services, run))):
             await services.runs.stop(session_id)
     conversation = services.conversations.stored(session_id)
     turn = to_turn(await conversation.store.load(session_id), sent, turn)
-    return FrontendRun(await services.runs.start(conversation, turn), partial(_pending, services, session_id))
+    run = await services.runs.start(conversation, turn)
+    return FrontendRun(run, partial(_pending, services, run))
 
 
 async def running(services: Services, session_id: str) -> FrontendRun | None:
-    """Return the running turn of a session, or None. Raises ``SessionNotFound``."""
+    """Return the running turn of a session, or a turn whose server was lost, or None. Raises ``SessionNotFound``."""
     run = await services.runs.find(session_id)
-    return FrontendRun(run, partial(_pending, services, session_id)) if run is not None and run.running else None
+    if run is None or not (run.running or (run.is_stored and run.failure is not None)):
+        return None
+    return FrontendRun(run, partial(_pending, services, run))
 
 
 async def decide(services: Services, session_id: str, decisions: Mapping[str, Decision]) -> FrontendRun:
@@ -69,19 +72,26 @@ async def decide(services: Services, session_id: str, decisions: Mapping[str, De
     """
     run = await services.runs.find(session_id)
     positions = {} if run is None else run.log.confirmations
-    pending = _pending(services, session_id)
+    pending = set() if run is None else _pending(services, run)
     # Unknown IDs come first, so that the request fails before it applies a decision.
     for confirmation_id in sorted(decisions, key=lambda each: each in pending):
         if confirmation_id not in positions or confirmation_id in pending:
-            await services.approvals.decide(session_id, confirmation_id, decisions[confirmation_id])
+            try:
+                run, _ = await services.runs.decide(session_id, confirmation_id, decisions[confirmation_id])
+            except (errors.ConfirmationResolved, errors.ConfirmationTimeout):
+                if run is None or run.continues is None:  # else the run continues the turn of an earlier decision
+                    raise
     if run is None:
         raise errors.ConfirmationNotFound(next(iter(decisions)))
-    after = max(positions.get(confirmation_id, run.log.last) for confirmation_id in decisions)
-    return FrontendRun(run, partial(_pending, services, session_id), after)
+    known = [positions[each] for each in decisions if each in run.log.confirmations]
+    after = max(known, default=run.continued_after or run.log.last)
+    return FrontendRun(run, partial(_pending, services, run), after)
 
 
-def _pending(services: Services, session_id: str) -> set[str]:
-    return {call.confirmation_id for call in services.approvals.pending(session_id)}
+def _pending(services: Services, run: Run) -> set[str]:
+    latest = run.latest
+    waiting = {call.confirmation_id for call in services.approvals.pending(run.session_id)}
+    return waiting | set([*latest.log.confirmations][-1:] if latest.state == "waiting_for_approval" else ())
 
 
 def stream(description: str, *kinds: type[errors.MochiError]) -> Responses:

@@ -138,7 +138,7 @@ class PartReader:
     """
 
     def __init__(self, run: Run) -> None:
-        self._run_id = run.run_id
+        self._run_id = run.origin
         self._agent_answers = run.input.agent is not None
         self._read_characters: dict[_TextClass, int] = {Text: 0, Reasoning: 0}
         """Numbers of characters read so far. A snapshot event repeats the whole text, so the reader skips as many."""
@@ -263,7 +263,8 @@ class PartReader:
         return (TextEnd(),)
 
     def status(self, event: events.Status) -> _Parts:
-        return (Notice(event.type, dict(vars(event)), is_transient=True),)
+        payload = {name: value for name, value in vars(event).items() if value is not None}
+        return (Notice(event.type, payload, is_transient=True),)
 
     def warning(self, event: events.ContextCompacted | events.TurnWarning) -> _Parts:
         self._notices.append(notice := Notice(event.type, asdict(event)))

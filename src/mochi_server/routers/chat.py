@@ -3,9 +3,10 @@
 from typing import Any
 
 from fastapi import APIRouter, Request, Response
+from fastapi.responses import JSONResponse
 
 from mochi_server import errors
-from mochi_server.dependencies import ApprovalsDep, ConversationDep, RunsDep
+from mochi_server.dependencies import ConversationDep, RunsDep
 from mochi_server.models.chat import (
     CHAT_EVENTS,
     AfterQuery,
@@ -33,7 +34,7 @@ _NO_EVENTS: Responses = {204: {"description": "There are no events after this po
 _SESSION_ERRORS = (errors.SessionNotFound, errors.SessionTooNew, errors.ServerLost)
 _DECISION_ERRORS = (
     *(errors.SessionNotFound, errors.ConfirmationNotFound, errors.ConfirmationResolved, errors.ConfirmationTimeout),
-    errors.ConfirmationInterrupted,
+    errors.ConfirmationStale,
 )
 _TURN_ERRORS = (
     *(errors.IdempotencyKeyReused, errors.SessionNotFound, errors.ModelNotFound, errors.SessionBusy),
@@ -41,19 +42,30 @@ _TURN_ERRORS = (
 )
 
 
-@router.post("", responses=responses(*_TURN_ERRORS, *OLLAMA_ERRORS, errors.FormatNotMet, *STORAGE_ERRORS))
+_BACKGROUND: Responses = {202: {"model": RunStatus, "description": "The run of a turn in the background."}}
+
+
+@router.post(
+    "",
+    response_model=ChatResponse,
+    responses=_BACKGROUND | responses(*_TURN_ERRORS, *OLLAMA_ERRORS, errors.FormatNotMet, *STORAGE_ERRORS),
+)
 async def chat(
     conversation: ConversationDep,
     request: Request,
     runs: RunsDep,
     body: ChatRequest | None = None,
     key: KeyHeader = None,
-) -> ChatResponse:
-    """Send a message and get the complete answer."""
-    turn_input = await (body or ChatRequest.model_validate({})).to_input(key, streaming=False)
+) -> ChatResponse | Response:
+    """Send a message and get the complete answer, or the run if the turn runs in the background."""
+    body = body or ChatRequest.model_validate({})
+    turn_input = await body.to_input(key, streaming=False)
     run = await until_disconnect(request, runs.start(conversation, turn_input))
+    if body.background:
+        return JSONResponse(RunStatus.of(run).model_dump(exclude_defaults=True), status_code=202)
     with run.subscribed():
-        return ChatResponse.of(run, await until_disconnect(request, run.collect()))
+        result = await until_disconnect(request, run.collect())
+        return ChatResponse.of(run.latest, result)
 
 
 @router.post("/stream", response_class=Response, responses=_STREAM | responses(*_TURN_ERRORS, *STORAGE_ERRORS))
@@ -86,29 +98,38 @@ async def resume_stream(
     return attach_response(await runs.find(session_id, run_id), run_id, number)
 
 
-@router.post("/stop", responses=responses(*_SESSION_ERRORS))
+@router.post("/stop", response_model_exclude_defaults=True, responses=responses(*_SESSION_ERRORS))
 async def stop_chat(session_id: str, runs: RunsDep) -> RunStatus:
     """Stop the running turn and store its partial answer. If no turn is running, do nothing."""
     return RunStatus.of(await runs.stop(session_id))
 
 
-@router.get("/run", responses=responses(*_SESSION_ERRORS))
+@router.get("/run", response_model_exclude_defaults=True, responses=responses(*_SESSION_ERRORS))
 async def get_run(session_id: str, runs: RunsDep) -> RunStatus:
-    """Get the state of the running or most recent turn."""
-    return RunStatus.of(await runs.find(session_id))
+    """Get the state of the running or most recent turn, also after a restart of the server."""
+    return RunStatus.of(await runs.find(session_id), waits=bool(runs.approvals.pending(session_id)))
 
 
 @router.get("/confirmations", response_model=PendingConfirmations, responses=responses(*_SESSION_ERRORS))
-async def list_confirmations(session_id: str, approvals: ApprovalsDep) -> dict[str, Any]:
-    """List the tool calls of a session that wait for approval, or waited when the server stopped."""
-    return {"confirmations": await approvals.confirmations(session_id)}
+async def list_confirmations(session_id: str, runs: RunsDep) -> dict[str, Any]:
+    """List the tool calls of a session that wait for approval."""
+    return {"confirmations": await runs.confirmations(session_id)}
 
 
-@router.post("/confirm-tool", responses=responses(*_DECISION_ERRORS, errors.ValidationFailed, errors.ServerLost))
-async def confirm_tool(session_id: str, body: ToolDecision, approvals: ApprovalsDep) -> ToolDecided:
+_STORED: Responses = {
+    202: {"model": ToolDecided, "description": "The server is shutting down. The next server applies the decision."}
+}
+
+
+@router.post(
+    "/confirm-tool", responses=_STORED | responses(*_DECISION_ERRORS, errors.ValidationFailed, errors.ServerLost)
+)
+async def confirm_tool(session_id: str, body: ToolDecision, runs: RunsDep, response: Response) -> ToolDecided:
     """Approve or deny a pending tool call."""
     decision = Decision(body.approved, body.arguments, body.reason, body.remember)
-    call = (await approvals.decide(session_id, body.confirmation_id, decision)).bound.call
+    run, call = await runs.decide(session_id, body.confirmation_id, decision)
+    if run.state == "waiting_for_approval":
+        response.status_code = 202
     arguments = call.arguments if body.arguments is None else body.arguments
     return ToolDecided(
         confirmation_id=body.confirmation_id, approved=body.approved, tool_name=call.name, arguments=arguments

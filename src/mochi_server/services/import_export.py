@@ -2,6 +2,7 @@
 
 import asyncio
 import html
+import logging
 import re
 from base64 import b64decode, b64encode
 from collections.abc import Mapping, Sequence
@@ -22,6 +23,8 @@ from mochi_server.sessions.store import SessionPage, SessionStore
 from mochi_server.sessions.types import Format, Image, KeepAlive, Message, Role, StoredOptions, Think, images_in
 from mochi_server.util.clock import new_id, now
 from mochi_server.util.validation import MAX_REPORTED, Entries, Items, describe, field_path, to_entry
+
+logger = logging.getLogger(__name__)
 
 _REASONING = re.compile(r'<details type="reasoning"[^<>]*>(.*?)</details>\s*', re.DOTALL)
 _SUMMARY = re.compile(r"\A\s*<summary>.*?</summary>", re.DOTALL)
@@ -218,7 +221,9 @@ def _read_session(number: int, item: dict[str, Any]) -> tuple[ChatSession, list[
     blobs = item.pop("blobs", None) or {}
     try:
         session = ChatSession.from_dict(item)
-        session.metadata.pending_approval = None
+        if session.metadata.pending_approval is not None:
+            logger.warning("parked turn not imported item=%d: its open calls get interrupted results", number)
+            session.metadata.pending_approval = None
         named = images_in(session.history)
         return session, [_image(name, encoded) for name, encoded in blobs.items() if name in named]
     except SessionTooNew as error:

@@ -14,8 +14,8 @@ from mochi_server.sessions.caller import current_owner
 from mochi_server.sessions.history import History
 from mochi_server.sessions.types import (
     Image,
+    LastRun,
     Message,
-    PendingApproval,
     SessionCreationOptions,
     SessionSettings,
     optional,
@@ -60,8 +60,9 @@ class SessionMetadata(SessionSettings):
     summarized_by: str | None = field(default=None, metadata=optional(str))
     """Model that wrote the summary. ``summary_model`` is the model that the session selects for summaries."""
     compaction: dict[str, Any] | None = field(default=None, metadata=optional(dict))
-    pending_approval: dict[str, Any] | None = field(default=None, metadata=optional(PendingApproval))
-    """Tool call of the running turn that waits for approval. It stays in the session if the server stops first."""
+    pending_approval: Any = field(default=None, metadata=optional(Any))
+    """Record of the last turn if it has requested an approval and has not ended. The turn continues after a crash."""
+    last_run: dict[str, Any] | None = field(default=None, metadata=optional(LastRun))
     owner: str | None = field(default=None, metadata=optional(str))
     """Owner of the session, as in ``Caller.owner``. Sessions without an owner are visible to the scope `all` only."""
     extra: dict[str, Any] = field(default_factory=dict)
@@ -103,9 +104,8 @@ _FIELD_NAMES = frozenset(f.name for f in _FIELDS)
 _ALWAYS_WRITTEN = frozenset(f.name for f in _FIELDS if not f.metadata.get("only_if_set"))
 _READERS = {f.name: f.metadata["read"] for f in _FIELDS if "read" in f.metadata}
 _FILE_FIELDS = [*(f.name for f in _FIELDS if f.name not in _SETTINGS), *_SETTINGS]
-LIST_FIELDS = tuple(
-    name for name in _FILE_FIELDS if name not in ("summarized_by", "compaction", "pending_approval", "owner")
-)
+_INTERNAL = ("summarized_by", "compaction", "pending_approval", "last_run", "owner")
+LIST_FIELDS = tuple(name for name in _FILE_FIELDS if name not in _INTERNAL)
 """Names of the metadata fields that the server sends to clients, in the session list and in other responses."""
 
 _STRING_FIELDS = ("role", "source_file", "model", "thinking", "tool_name", "tool_call_id", "key_digest")
@@ -380,6 +380,7 @@ def forked(session: ChatSession, index: int | None = None) -> ChatSession:
         summary=metadata.summary if len(copied) == len(messages) else None,
         compaction=None if has_stale_checkpoint(metadata, copied) else metadata.compaction,
         pending_approval=None,
+        last_run=None,
         context_window_config=config,
     )
     return ChatSession(fresh, copied, session.extra)

@@ -1,5 +1,6 @@
 """Protocol of session stores, and the rules for changes and searches that all stores share."""
 
+import math
 import re
 import unicodedata
 from collections.abc import AsyncIterator, Callable, Collection, Iterable, Mapping, Sequence
@@ -48,6 +49,17 @@ def approve_tool(tool: str) -> FieldChanges:
         return {"tool_settings": ToolSettings.model_validate(settings.model_dump() | {APPROVED: names})}
 
     return change
+
+
+def due_time(approval: Any) -> float | None:
+    """Return the Unix time at which a turn with this record continues without a decision, or None without a record.
+
+    An unreadable record is due at once.
+    """
+    if approval is None:
+        return None
+    due = approval.get("due", 0) if isinstance(approval, dict) else 0
+    return math.inf if due is None else float(due) if isinstance(due, int | float) else 0
 
 
 def normalized(session: ChatSession) -> ChatSession:
@@ -136,11 +148,13 @@ class SessionStore(Protocol):
         ends_turn: bool = False,
         unfinished: Message | None = None,
         images: Sequence[Image] = (),
+        last_run: dict[str, Any] | None = None,
     ) -> None:
         """Append messages to the history, or replace all messages from ``from_index`` by them.
 
         ``ends_turn`` marks the last messages of a turn. The partial answer ``unfinished`` and the ``images`` are stored
-        atomically with the messages. An image is removed when no message of any session references it any more.
+        atomically with the messages, and so is ``last_run``, unless it is None. An image is removed when no message of
+        any session references it any more.
         """
 
     async def load_image(self, sha256: str) -> bytes:
@@ -171,6 +185,11 @@ class SessionStore(Protocol):
     async def list(self, query: SessionQuery) -> SessionPage:
         """Return one page of the sessions that match ``query``, most recently changed first."""
 
+    async def parked(self, until: float) -> Mapping[str, float]:
+        """Return the IDs of the sessions whose parked turn continues alone, and when, if not later than ``until``."""
+        del until
+        return {}
+
     def hold(
         self, session_id: str, *, run_id: str | None = None, wait: bool = False
     ) -> AbstractAsyncContextManager[None]:
@@ -179,6 +198,22 @@ class SessionStore(Protocol):
         A turn passes its ``run_id``. While it has the lock, other calls raise ``SessionBusy``, or wait if ``wait`` is
         true. All calls wait for other locks. When a turn releases the lock, all its changes are durable.
         """
+
+
+class WebhookOutbox(Protocol):
+    """Protocol of the stored webhooks, by ID and JSON body, that are not delivered. Methods raise ``StorageFailed``."""
+
+    async def add(self, webhook_id: str, body: str) -> None:
+        """Store a webhook, which is due at once."""
+
+    async def claim(self, seconds: float) -> tuple[str, str] | None:
+        """Return a webhook that is due and reserve it for ``seconds``, or return None."""
+
+    async def defer(self, webhook_id: str, seconds: float) -> None:
+        """Make a webhook due again in ``seconds``."""
+
+    async def remove(self, webhook_id: str) -> None:
+        """Remove a webhook."""
 
 
 class VisibleSessions:
@@ -229,6 +264,8 @@ class Stores(Protocol):
 
     chats: SessionStore
     agents: SessionStore
+    webhooks: WebhookOutbox
+    is_shared: bool = False  # whether other servers may use the same sessions
 
     @property
     def connected(self) -> bool:

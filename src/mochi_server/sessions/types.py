@@ -240,13 +240,13 @@ def optional(kind: Any, *, always_written: bool = False) -> dict[str, Any]:
     return {"read": read, "only_if_set": not always_written}
 
 
-class PendingApproval(TypedDict):
-    """Tool call that waits for approval."""
+class LastRun(TypedDict):
+    """Latest run of a session. ``running`` without a live run means that its server has died."""
 
-    confirmation_id: str
-    tool_name: str
-    arguments: dict[str, Any]
-    call_index: int
+    run_id: str
+    state: Literal["running", "completed", "failed", "stopped", "cancelled"]
+    answer_id: str | None  # ID of the answer's message
+    earlier: NotRequired[list[str]]  # IDs of the earlier runs of the same turn
 
 
 @dataclass(kw_only=True)

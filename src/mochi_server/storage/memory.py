@@ -41,11 +41,12 @@ class MemorySessionStore(rules.SessionStore):
         from_index: int | None = None,
         revision: str | None = None,
         images: Sequence[Image] = (),
+        last_run: dict[str, Any] | None = None,
         **_: Any,
     ) -> None:
         record = self._find(session_id, revision)
         start = record.position(from_index)
-        self._put(record.with_tail(start, rules.normalized_messages(messages, start), now()), images)
+        self._put(record.with_tail(start, rules.normalized_messages(messages, start), now(), last_run), images)
 
     async def load_image(self, sha256: str) -> bytes:
         if not any(sha256 in images_in(record.messages) for record in self._records.values()):

@@ -69,11 +69,21 @@ class SessionRecord:
         """Return ``index``, limited to the range of positions in the history. None is the end of the history."""
         return len(self.messages) if index is None else max(0, min(index, len(self.messages)))
 
-    def with_tail(self, from_index: int, messages: Sequence[Message], updated_at: str) -> "SessionRecord":
-        """Return a copy without the partial answer, in which ``messages`` replace all messages from ``from_index``."""
+    def with_tail(
+        self,
+        from_index: int,
+        messages: Sequence[Message],
+        updated_at: str,
+        last_run: dict[str, Any] | None = None,
+    ) -> "SessionRecord":
+        """Return a copy without the partial answer, in which ``messages`` replace all messages from ``from_index``.
+
+        If ``last_run`` is not None, it replaces the stored latest run.
+        """
         prefix = self.messages.prefix(self.position(from_index))
         history = prefix.extended(messages)
-        after = SessionRecord(replace(self.metadata, updated_at=updated_at), history, self.extra)
+        metadata = replace(self.metadata, updated_at=updated_at, last_run=last_run or self.metadata.last_run)
+        after = SessionRecord(metadata, history, self.extra)
         if prefix is self.messages and len(prefix.blocks) == len(history.blocks):
             vars(after)["_tail"] = (*self._tail, *map(encode, messages))
         return after
@@ -95,7 +105,8 @@ class SessionRecord:
 
     def tail_line(self, from_index: int, after: "SessionRecord") -> bytes:
         """Return the line of the turn log for the change to ``after``, which differs from position ``from_index``."""
-        head = {"at": self.digest, "from": from_index, "updated_at": after.metadata.updated_at}
+        metadata = after.metadata
+        head = {"at": self.digest, "from": from_index, "updated_at": metadata.updated_at, "last_run": metadata.last_run}
         new = map(encode, after.messages[from_index:])
         return encode(head)[:-1] + b',"messages":[' + b",".join(new) + b"]}\n"
 
@@ -116,11 +127,16 @@ class SessionRecord:
                 elif "partial" in line:
                     record = record.with_partial(line["partial"])
                 else:
-                    record = record.with_tail(line["from"], line["messages"], line["updated_at"])
+                    record = record.with_tail(line["from"], line["messages"], line["updated_at"], line.get("last_run"))
         return record
 
     def after_crash(self) -> "SessionRecord":
-        """Return a copy after crash recovery: the partial answer is stored, and each tool call has a result."""
+        """Return a copy after crash recovery: the partial answer is stored, and each tool call has a result.
+
+        A turn that has requested an approval continues after a crash, so that its calls stay without results.
+        """
+        if self.metadata.pending_approval is not None:
+            return self.with_partial(None) if self.partial is not None else self
         recovered = [] if self.partial is None else close_partial(self.partial)
         messages = with_missing_results(self.messages.extended(recovered) if recovered else self.messages)
         if messages is self.messages:

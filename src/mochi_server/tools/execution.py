@@ -247,6 +247,8 @@ class ToolSource(Protocol):
 
     async def add_tools(self, catalogue: ToolCatalogue) -> ToolCatalogue: ...
     async def reload(self) -> None: ...
+    async def wait_for(self, tool: str) -> None:
+        """Wait until the server of ``tool``, which is the source of a tool, has connected or failed to connect."""
 
 
 @dataclass(eq=False)

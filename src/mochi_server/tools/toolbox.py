@@ -69,6 +69,7 @@ class ToolOutcome:
     has_own_events: bool = False  # whether other events already reported the outcome
     result: str | None = None  # result of the tool if ``content`` may contain more than the result
     images: tuple[Image, ...] = ()  # images of the result, for models that can see
+    is_interrupted: bool = False  # whether the server stopped while the call ran
     runs_on_client: bool = False  # whether the client runs the call. The call then has no result yet, and the turn ends
 
     def event(self) -> ToolResult:
@@ -160,15 +161,26 @@ class Decision:
     remember: Literal["once", "session"] = "once"
 
 
+FindTool = Callable[[str], Awaitable[Tool | None]]
+
+
 class Approver(Protocol):
     """Interface that determines which tools need approval and requests decisions from the user."""
 
     @property
     def interactive(self) -> bool: ...  # whether a client can decide on calls
-    async def requires_approval(self, tool: Tool) -> bool: ...
+    async def requires_approval(self, tool: Tool, call: ToolInvocation) -> bool: ...
     async def approve_for_session(self, tool: Tool) -> None: ...
-    async def decide(self, bound: BoundCall, announce: Callable[[str], None]) -> tuple[Decision, BoundCall] | None:
-        """Announce the ID of a request, and return the decision and the edited call, or None after the timeout."""
+    async def starting(self, bound: BoundCall) -> None:
+        """Store that a call is about to run, so that it does not run twice."""
+
+    async def decide(
+        self, bound: BoundCall, announce: Callable[[str], None], find: FindTool
+    ) -> tuple[Decision, BoundCall] | None:
+        """Announce the ID of a request, and return the decision and the edited call, or None after the timeout.
+
+        ``find`` returns the tool that has a name now.
+        """
 
 
 def needs_approval(policy: ToolExecutionPolicy, tool: Tool) -> bool:
@@ -193,7 +205,7 @@ class FunctionToolbox:
 
     async def run(self, call: ToolInvocation, publish: Publish) -> ToolOutcome:
         bound = await self._bind(call, await self._find(call.name))
-        if isinstance(bound, ToolOutcome) or not await self.approver.requires_approval(bound.tool):
+        if isinstance(bound, ToolOutcome) or not await self.approver.requires_approval(bound.tool, call):
             call.progress.is_announced = True
             publish([ToolCalled(call.name, call.arguments, call.index)])
             return await self._execute(bound)
@@ -205,7 +217,8 @@ class FunctionToolbox:
         """Request approval of a call and run it. If its tool changes meanwhile, request approval again."""
         call = bound.call
         while True:
-            decided = await self.approver.decide(bound, partial(_announce, bound.call, publish))
+            announce = partial(_announce, bound.call, publish)
+            decided = await self.approver.decide(bound, announce, self._find)
             if decided is None:
                 return failed(call, _TIMED_OUT, ConfirmationTimeout.code, "timeout")
             decision, approved = decided
@@ -219,7 +232,7 @@ class FunctionToolbox:
                 break
             if isinstance(current, ToolOutcome):
                 return replace(current, decided_by="user")
-            publish([TurnWarning("TOOL_CHANGED", _CHANGED.format(call.name))])
+            publish([changed_warning(call.name)])
             bound = current
         if tool is not None and decision.remember == "session":
             await self.approver.approve_for_session(tool)
@@ -251,6 +264,7 @@ class FunctionToolbox:
     async def _execute(self, bound: BoundCall | ToolOutcome) -> ToolOutcome:
         if isinstance(bound, ToolOutcome):
             return bound
+        await self.approver.starting(bound)
         bound.call.progress.running = bound.call
         result = await self.execution.execute_bound(bound.tool, bound.arguments)
         return ToolOutcome(
@@ -261,6 +275,11 @@ class FunctionToolbox:
             execution_time=result.execution_time,
             images=result.images,
         )
+
+
+def changed_warning(name: str) -> TurnWarning:
+    """Return the warning that the tool ``name`` has changed while a call of it waited for approval."""
+    return TurnWarning("TOOL_CHANGED", _CHANGED.format(name))
 
 
 def _announce(call: ToolInvocation, publish: Publish, confirmation_id: str) -> None:

@@ -12,6 +12,7 @@ from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
 from mochi_server.chat.run import Batch, Run
+from mochi_server.chat.run import Receive as RunReceive
 from mochi_server.errors import MochiError
 from mochi_server.events import ChatEvent, Done, TurnError
 from mochi_server.models.common import EventUnion
@@ -82,7 +83,17 @@ class RunResponse(EventStream):
             await super().__call__(scope, receive, send)
 
     async def send_events(self, send: Send) -> None:
-        prefix = b"id: %s:" % self._run.run_id.encode()
+        run: Run | None = self._run
+        after = self._after
+        while run is not None:
+            await run.forward_own(self._sender(run, send), after, idle=PING_SECONDS)
+            run = run.continued_by
+            after = run.continued_after if run is not None else 0
+        await send(body_message(b"", more=False))
+
+    @staticmethod
+    def _sender(run: Run, send: Send) -> RunReceive:
+        prefix = b"id: %s:" % run.run_id.encode()
 
         async def receive(batch: Batch | None) -> None:
             if batch is None:
@@ -93,8 +104,7 @@ class RunResponse(EventStream):
                 frames.append(b"%s%d\nevent: %s\ndata: %s\n\n" % (prefix, number, kind, payload))
             return await send(body_message(b"".join(frames)))
 
-        await self._run.forward(receive, self._after, idle=PING_SECONDS)
-        await send(body_message(b"", more=False))
+        return receive
 
 
 class WaitingResponse(EventStream):
@@ -148,7 +158,7 @@ def attach_response(run: Run | None, run_id: str | None, number: int) -> Respons
     If no events remain, return 204, which stops an ``EventSource``.
     """
     after = min(number, run.log.last) if run and run_id in (None, run.run_id) else 0
-    if run and (run.running or after < run.log.last):
+    if run and (run.running or (after < run.log.last and (run_id or not run.is_stored))):
         return RunResponse(run, after)
     return Response(status_code=204)
 

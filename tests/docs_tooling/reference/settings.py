@@ -36,9 +36,10 @@ GROUPS = {
     "ollama_stall_timeout_seconds",
     "Storage": "data_dir sessions_dir store_url store_retry_seconds max_import_sessions",
     "Turns and connections": "disconnect_grace_seconds shutdown_grace_seconds keep_alive_seconds max_body_bytes",
+    "Webhooks": "webhook_url webhook_secret",
     "Context window and summaries": "dynamic_context_window_enabled initial_context_window summarization_enabled "
     "summarization_interval_seconds summary_unsupported_models",
-    "Tools": "tools_dir tool_timeout_seconds tool_output_limit_chars tool_confirmation_timeout_seconds "
+    "Tools": "tools_dir tool_timeout_seconds tool_output_limit_chars tool_confirmation_timeout_seconds park_seconds "
     "max_tool_iterations max_identical_tool_calls max_tool_calls_per_round",
     "Agents and system prompts": "agents_dir agent_chats_dir max_agent_iterations planning_prompt_path "
     "execution_prompt_path system_prompts_dir",

@@ -10,7 +10,8 @@ export type Message = UIMessage<unknown, { warning: Schemas["TurnWarning"] }>;
 export async function history(session: string): Promise<Message[]> {
   const { state } = await get<Schemas["RunStatus"]>(`/chat/${session}/run`);
   const { messages } = await get<Schemas["MessageList"]>(`/sessions/${session}/messages`);
-  const end = state === "running" ? messages.findLastIndex(({ role }) => role === "user") + 1 : messages.length;
+  const running = state === "running" || state === "waiting_for_approval";
+  const end = running ? messages.findLastIndex(({ role }) => role === "user") + 1 : messages.length;
   const shown: Message[] = [];
   for (const { role, message_id: id, content, thinking, tool_calls } of messages.slice(0, end)) {
     if (role !== "user" && role !== "assistant") continue;

@@ -24,7 +24,7 @@ class AiSdkEncoder(InteractiveEncoder):
     _delta_head = b""
 
     def opening(self) -> bytes:
-        start = _chunk("start", messageId=self.run.run_id)
+        start = _chunk("start", messageId=self.run.origin)
         return start if self._after else start + _chunk("start-step")
 
     def suspension(self) -> bytes:

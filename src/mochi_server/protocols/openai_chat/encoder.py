@@ -49,11 +49,11 @@ class ChunkEncoder(Encoder):
 
     def complete(self, parts: Sequence[Part]) -> Json:
         (extra,) = (extra_fields(part) for part in parts if isinstance(part, End))
-        ending = {"choices": [self._choice(parts)], "usage": usage(self.run.result), "mochi": extra}
+        ending = {"choices": [self._choice(parts)], "usage": usage(self.run.latest.result), "mochi": extra}
         return self._head(self._object) | ending
 
     def _choice(self, parts: Sequence[Part]) -> Json:
-        result, calls = self.run.result, _tool_calls(self.run.result)
+        result, calls = self.run.latest.result, _tool_calls(self.run.latest.result)
         content = _joined(parts, Text) or (None if calls else "")
         message: Json = {"role": "assistant", "content": content, "refusal": None}
         if reasoning := _joined(parts, Reasoning):
@@ -99,7 +99,7 @@ class TextChunkEncoder(ChunkEncoder):
         return b""
 
     def _choice(self, parts: Sequence[Part]) -> Json:
-        return self._chunk_choice({"content": _joined(parts, Text)}, _finish_reason(self.run.result))
+        return self._chunk_choice({"content": _joined(parts, Text)}, _finish_reason(self.run.latest.result))
 
     def _chunk_choice(self, delta: Json, finish: str | None) -> Json:
         return {"index": 0, "text": delta.get("content", ""), "logprobs": None, "finish_reason": finish}

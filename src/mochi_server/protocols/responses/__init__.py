@@ -9,14 +9,15 @@ from typing import Annotated, Any, Literal
 from weakref import WeakKeyDictionary
 
 import orjson
-from fastapi import APIRouter, Request, Response
+from fastapi import APIRouter, Query, Request, Response
+from fastapi.responses import JSONResponse
 from pydantic import AfterValidator, BaseModel, Discriminator, Field, Tag, TypeAdapter, model_validator
 
 from mochi_server.chat.turn_input import Location, TurnInput
 from mochi_server.constants import OPENAI_PREFIX
 from mochi_server.container import Services
 from mochi_server.dependencies import ServicesDep
-from mochi_server.errors import ValidationFailed
+from mochi_server.errors import ResponseNotFound, ValidationFailed
 from mochi_server.models.common import Body, Text
 from mochi_server.protocols import schemas
 from mochi_server.protocols.completions import answer_responses, start
@@ -25,6 +26,7 @@ from mochi_server.protocols.encoder import respond
 from mochi_server.protocols.parts import omitted_tools
 from mochi_server.protocols.responses.encoder import ResponseEncoder
 from mochi_server.protocols.responses.memory import RecentValues
+from mochi_server.protocols.responses.retrieval import Responses
 from mochi_server.protocols.responses.tools import Functions, HostedTool, ResponseTool, flattened
 from mochi_server.protocols.schemas import (
     OPENAI_ERRORS,
@@ -38,7 +40,7 @@ from mochi_server.sessions.session import ChatSession
 from mochi_server.sessions.types import Message, Role
 from mochi_server.util.validation import Items
 from mochi_server.web.requests import Protocol
-from mochi_server.web.routes import BodyReleasingRoute
+from mochi_server.web.routes import STORAGE_ERRORS, BodyReleasingRoute, responses
 
 
 class InputText(Body):
@@ -187,7 +189,7 @@ class ResponseRequest(
     response_format: Annotated[Any, schemas.allow(reason="use `text.format`")] = Field(
         None, description="Not supported."
     )
-    background: Annotated[bool | None, schemas.allow(False)] = Field(None, description="Only `false` is supported.")
+    background: bool | None = Field(None, description="Return the response at once. Get or cancel it by its ID later.")
     conversation: schemas.Unsupported = Field(None, description="Not supported. Use a session.")
     prompt: schemas.Unsupported = None
     max_tool_calls: schemas.Unsupported = None
@@ -238,7 +240,7 @@ class ModelResponse(BaseModel):
     id: str
     object: Literal["response"]
     created_at: int
-    status: Literal["in_progress", "completed", "incomplete", "failed"]
+    status: Literal["in_progress", "completed", "incomplete", "failed", "cancelled"]
     error: dict[str, Any] | None
     incomplete_details: dict[str, Any] | None
     model: str
@@ -279,7 +281,7 @@ def _is_latest(session: ChatSession, start: int) -> bool:
 
 
 class Memory:
-    """Recent responses without a session: their output items, and the conversations up to each response.
+    """Recent responses, the output items of those without a session, and the conversations up to each of these.
 
     Some clients send the ID of an item instead of the item, as the AI SDK does by default.
     """
@@ -287,6 +289,7 @@ class Memory:
     def __init__(self) -> None:
         self._items = RecentValues(32 * 1024 * 1024)
         self._conversations = RecentValues(64 * 1024 * 1024, 1000)
+        self.responses = Responses()
 
     def add(self, response_id: str, conversation: list[InputItem], output: list[dict[str, Any]]) -> None:
         for item in output:
@@ -321,6 +324,8 @@ async def parse(
     request: ResponseRequest, headers: MochiHeaders, items: Sequence[InputItem], functions: Functions
 ) -> tuple[TurnInput, SentMessages]:
     """Return the options of a request and the messages of the conversation ``items``. Raises ``ValidationFailed``."""
+    if request.background and request.store is False:
+        raise ValidationFailed.at("store", "a response in the background must be stored; leave out this field")
     text_format = request.text.format if request.text else None
     tools = [tool.model_copy(update={"name": name}).to_ollama() for name, (tool, _) in functions.items()]
     turn = request.turn(
@@ -331,6 +336,7 @@ async def parse(
     )
     names = {(namespace, tool.name): name for name, (tool, namespace) in functions.items()}
     sent = await _messages(request.instructions, items, names)
+    turn = replace(turn, on_disconnect="continue" if request.background else "cancel")
     return turn, replace(sent, check=partial(_check_previous, request.previous_response_id))
 
 
@@ -412,10 +418,46 @@ async def create_response(
     run = await start(request, session_id, parse(body, headers, items, functions), **names)
     # In a session, the ID contains the index of the first message of the turn, for `_check_previous`.
     new_id = f"resp_{token_hex(12)}" if session_id is None else f"resp_{session_id}_{run.position}_{run.run_id}"
-    fields = body.echo() | {"id": new_id, "store": session_id is not None}
-    refers = session_id is None and body.store is not False
-    on_items = partial(memory.add, str(new_id), items) if refers else lambda _: None
+
+    def keep(response: dict[str, Any]) -> None:
+        memory.responses.put(response)
+        if session_id is None and response["status"] != "failed":
+            memory.add(new_id, items, response["output"])
+
+    is_background = bool(body.background)
+    fields = body.echo() | {"id": new_id, "store": session_id is not None or is_background}
+    keeps = is_background or (session_id is None and body.store is not False)
     notices = omitted_tools("OpenAI", (tool.type for tool in body.tools or () if isinstance(tool, HostedTool)))
     called = {name: {"name": tool.name, "namespace": space} for name, (tool, space) in functions.items() if space}
-    encoder = ResponseEncoder(run, fields, on_items, notices, called)
+    build = partial(ResponseEncoder, run, on_end=keep if keeps else lambda _: None, notices=notices, called=called)
+    encoder = build(fields | {"background": is_background})
+    if is_background:
+        started = memory.responses.run_in_background(encoder)
+        if not body.stream:
+            return JSONResponse(started)
+        encoder = build(started)
     return await respond(request, encoder, stream=body.stream)
+
+
+_FOUND = responses(ResponseNotFound, ValidationFailed, *STORAGE_ERRORS, form=OPENAI_ERRORS)
+
+
+@router.get("/responses/{response_id}", response_model=ModelResponse, responses=_FOUND)
+async def get_response(
+    response_id: str,
+    services: ServicesDep,
+    stream: Annotated[bool | None, schemas.allow(False), Query(description="Only `false` is supported.")] = None,
+) -> Response:
+    """Get a response: that of a session, or for an hour one without a session."""
+    del stream
+    return JSONResponse(await _MEMORY.setdefault(services, Memory()).responses.get(services, response_id))
+
+
+@router.post("/responses/{response_id}/cancel", response_model=ModelResponse, responses=_FOUND)
+async def cancel_response(response_id: str, services: ServicesDep) -> Response:
+    """Cancel a response in the background, and keep its text. If it has ended, return it."""
+    known = _MEMORY.setdefault(services, Memory()).responses
+    if not (await known.get(services, response_id))["background"]:  # raises ResponseNotFound for other owners, too
+        raise ValidationFailed.at("response_id", "only a response with `background` can be cancelled")
+    await known.cancel(response_id)
+    return JSONResponse(await known.get(services, response_id))

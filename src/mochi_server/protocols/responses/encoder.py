@@ -5,6 +5,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from http import HTTPStatus
 from secrets import token_hex
+from types import MappingProxyType
 from typing import Any
 
 import orjson
@@ -16,22 +17,25 @@ from mochi_server.protocols.parts import End, Json, Notice, Part, Reasoning, Tex
 from mochi_server.protocols.schemas import http_status
 from mochi_server.tools.toolbox import ToolInvocation
 
-OnItems = Callable[[list[Json]], object]
-
 
 class ResponseEncoder(BlockEncoder):
     """Encoder of a run as events of the Responses API.
 
     ``fields`` are the fields of the response that are known before the run: its ID and the repeated fields of the
-    request. ``on_items`` receives the output items of a response that has not failed. ``notices`` are added to the
-    notices of the run. ``called`` has the name and namespace of functions whose name differs for the model.
+    request. ``on_end`` receives the response at its end. ``response`` is the response so far. ``notices`` are added to
+    the notices of the run. ``called`` has the name and namespace of functions whose name differs for the model.
     """
 
     def __init__(
-        self, run: Run, fields: Json, on_items: OnItems, notices: Sequence[Notice], called: Mapping[str, Json]
+        self,
+        run: Run,
+        fields: Json,
+        on_end: Callable[[Json], None] = lambda _: None,
+        notices: Sequence[Notice] = (),
+        called: Mapping[str, Json] = MappingProxyType({}),
     ) -> None:
         super().__init__(run)
-        self._response: Json = {
+        self.response: Json = {
             "object": "response",
             "created_at": int(time.time()),
             "status": "in_progress",
@@ -44,15 +48,15 @@ class ResponseEncoder(BlockEncoder):
             "truncation": "disabled",
             **fields,
         }
-        self._on_items, self._notices, self._called = on_items, notices, called
-        self._output: list[Json] = self._response["output"]
+        self._on_end, self._notices, self._called = on_end, notices, called
+        self._output: list[Json] = self.response["output"]
         self._item = _TextItem(Text(""), 0)
         self._item_status = "completed"  # status of the open item when it ends
         self._sequence_number = -1
 
     def opening(self) -> bytes:
-        created = self._event("response.created", response=self._response)
-        return created + self._event("response.in_progress", response=self._response)
+        created = self._event("response.created", response=self.response)
+        return created + self._event("response.in_progress", response=self.response)
 
     def start(self, first: Text | Reasoning) -> bytes:
         self._item = _TextItem(first, len(self._output))
@@ -74,19 +78,21 @@ class ResponseEncoder(BlockEncoder):
 
     def end(self, part: End) -> bytes:
         ending = _ending(part)
+        if self.response["background"] and part.result.cancelled and part.failure is None:
+            ending["status"] = "cancelled"
         status = ending["status"]
         self._item_status = "completed" if status == "completed" else "incomplete"
         frames = [self.close()]
         if status != "failed":
             frames += [self._call(call) for call in part.result.client_tool_calls]
             ending["mochi"] = extra_fields(replace(part, notices=[*self._notices, *part.notices]))
-            self._on_items(self._output)
-        self._response |= ending
-        return b"".join([*frames, self._event(f"response.{status}", response=self._response)])
+        self.response |= ending
+        self._on_end(self.response)
+        return b"".join([*frames, self._event(f"response.{status}", response=self.response)])
 
     def complete(self, parts: Sequence[Part]) -> Json:
-        self.encode_parts(parts)  # changes `self._response`
-        return self._response
+        self.encode_parts(parts)  # changes `self.response`
+        return self.response
 
     def _event(self, event_type: str, **fields: Any) -> bytes:
         self._sequence_number += 1

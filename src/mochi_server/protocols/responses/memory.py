@@ -1,4 +1,4 @@
-"""Memory of recent responses, for requests that refer to them without a session."""
+"""Memory of recent responses, for requests that refer to them."""
 
 import time
 from collections import OrderedDict
@@ -19,7 +19,10 @@ class RecentValues:
         self._values: OrderedDict[tuple[str | None, str], tuple[float, bytes]] = OrderedDict()
 
     def add(self, value_id: str, value: bytes) -> None:
-        self._values[current_owner(), value_id] = self._clock(), value
+        """Store a value, or replace the earlier value with this ID."""
+        key = current_owner(), value_id
+        self._drop(key)
+        self._values[key] = self._clock(), value
         self._size += len(value) + _OVERHEAD_BYTES
         self._drop_oldest()
 
@@ -31,8 +34,11 @@ class RecentValues:
     def _drop_oldest(self) -> None:
         count, expired = self._max_count or len(self._values), self._clock() - 3600
         while self._values:
-            added, value = next(iter(self._values.values()))
+            oldest, (added, _) = next(iter(self._values.items()))
             if len(self._values) <= count and self._size <= self._max_bytes and added > expired:
                 return
-            self._values.popitem(last=False)
-            self._size -= len(value) + _OVERHEAD_BYTES
+            self._drop(oldest)
+
+    def _drop(self, key: tuple[str | None, str]) -> None:
+        if (dropped := self._values.pop(key, None)) is not None:
+            self._size -= len(dropped[1]) + _OVERHEAD_BYTES

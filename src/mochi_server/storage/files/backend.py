@@ -15,6 +15,7 @@ from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from tempfile import NamedTemporaryFile
+from typing import Any
 from weakref import finalize
 
 from mochi_server.errors import SessionConflict, SessionNotFound, SessionTooNew, StorageBusy, StorageFailed
@@ -155,13 +156,14 @@ class SessionDirectory:
         ends_turn: bool = False,
         unfinished: Message | None = None,
         images: Sequence[Image] = (),
+        last_run: dict[str, Any] | None = None,
     ) -> None:
         moment = now()
         with self._writing(session_id) as stored:
             before = self._require_revision(session_id, stored, revision)
             start = before.position(from_index)
             new = rules.normalized_messages(messages, start)
-            after, line = before.with_tail(start, new, moment), b""
+            after, line = before.with_tail(start, new, moment, last_run), b""
             turn = self.turns.get(session_id)
             is_logged = turn is not None and (
                 turn.has_changes or unfinished is not None or stored.file.size > _LARGE_BYTES
@@ -222,6 +224,11 @@ class SessionDirectory:
         """Return one page of the session list, most recently changed first. Unreadable sessions are omitted."""
         with _storage_errors("list the sessions"):
             return self._index.list(query, use_file=self._lock.is_held)
+
+    def parked(self, until: float) -> dict[str, float]:
+        """Return the IDs of the sessions whose parked turn continues alone, and when, if not later than ``until``."""
+        with _storage_errors("find parked turns"):
+            return self._index.parked(until, use_file=self._lock.is_held)
 
     def begin(self, session_id: str, *, is_turn: bool) -> None:
         """Repair a locked session if its last turn crashed. If ``is_turn`` is true, begin a turn."""

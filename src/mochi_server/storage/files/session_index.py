@@ -17,26 +17,28 @@ import threading
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing, suppress
 from pathlib import Path
+from typing import TypeVar
 
 from mochi_server.errors import StorageBusy
 from mochi_server.sessions.serialization import encode
 from mochi_server.sessions.session import ChatSession, is_session_id
-from mochi_server.sessions.store import SessionPage, searchable_text, words
+from mochi_server.sessions.store import SessionPage, due_time, searchable_text, words
 from mochi_server.sessions.types import SessionQuery
 from mochi_server.storage.files.atomic_files import Signature
 from mochi_server.util.clock import timestamp
 from mochi_server.util.platform import scan_directory
 
-_VERSION = 7
+_VERSION = 8
 _BUSY_SECONDS = 0.5
 _TRIGRAMS_PER_WORD = 20
 
 _SCHEMA = """
 CREATE TABLE sessions
     (session_id TEXT PRIMARY KEY, inode INTEGER, modified_ns INTEGER, size INTEGER,
-    updated REAL, owner TEXT, entry BLOB);
+    updated REAL, owner TEXT, entry BLOB, due REAL);
 CREATE INDEX signatures ON sessions (session_id, inode, modified_ns, size);
 CREATE INDEX newest ON sessions (updated DESC, session_id);
+CREATE INDEX parked ON sessions (due) WHERE due IS NOT NULL;
 CREATE INDEX owned ON sessions (owner, updated DESC, session_id);
 CREATE TABLE texts (id INTEGER PRIMARY KEY, session_id TEXT UNIQUE, text TEXT);
 """
@@ -54,6 +56,8 @@ _ENTRIES = "SELECT entry FROM sessions {where} ORDER BY updated DESC, session_id
 _IN_IDS = "WHERE session_id IN (SELECT value FROM json_each(?))"
 _CONTAINING = "SELECT session_id FROM texts {where} instr(text, ?)"
 _BY_TRIGRAMS = "id IN (SELECT rowid FROM trigrams WHERE trigrams MATCH ?) AND"
+
+_Result = TypeVar("_Result")
 
 logger = logging.getLogger(__name__)
 
@@ -74,6 +78,19 @@ class SessionIndex:
 
         If ``use_file`` is false, use a database in memory.
         """
+        return self._run(lambda database: self._query(database, query), use_file=use_file)
+
+    def parked(self, until: float, *, use_file: bool) -> dict[str, float]:
+        """Return the IDs of the sessions with a turn that continues until this time, and when. Raises OSError."""
+
+        def find(database: sqlite3.Connection) -> dict[str, float]:
+            self._refresh(database)
+            return dict(database.execute("SELECT session_id, due FROM sessions WHERE due <= ?", (until,)))
+
+        # Only a list creates the file.
+        return self._run(find, use_file=use_file and self._path.is_file() and not self._path.is_symlink())
+
+    def _run(self, query: Callable[[sqlite3.Connection], _Result], *, use_file: bool) -> _Result:
         with self._lock:
             for _ in range(2 if use_file else 0):
                 try:
@@ -82,7 +99,7 @@ class SessionIndex:
                             self._path.unlink()
                         os.close(os.open(self._path, os.O_CREAT | os.O_WRONLY, 0o600))
                     with closing(sqlite3.connect(self._path, timeout=_BUSY_SECONDS)) as database:
-                        page = self._query(_prepared(database), query)
+                        result = query(_prepared(database))
                 except sqlite3.OperationalError as error:
                     logger.debug("session index file is unusable; using an index in memory: %s", error)
                     break
@@ -93,18 +110,21 @@ class SessionIndex:
                             path.unlink()
                 else:
                     self._memory = None
-                    return page
+                    return result
             if self._memory is None:
                 self._memory = _prepared(sqlite3.connect(":memory:", check_same_thread=False))
-            return self._query(self._memory, query)
+            return query(self._memory)
 
     def _query(self, database: sqlite3.Connection, query: SessionQuery) -> SessionPage:
-        rows = database.execute("SELECT session_id, inode, modified_ns, size FROM sessions")
-        self._update(database, *_scan(self._directory, {row[0]: row[1:] for row in rows}))
+        self._refresh(database)
         search_words = words(query.text)
         if search_words:
             self._add_texts(database)
         return _page(database, query, _matching(database, search_words) if search_words else None)
+
+    def _refresh(self, database: sqlite3.Connection) -> None:
+        rows = database.execute("SELECT session_id, inode, modified_ns, size FROM sessions")
+        self._update(database, *_scan(self._directory, {row[0]: row[1:] for row in rows}))
 
     def _update(self, database: sqlite3.Connection, changed: set[str], removed: set[str]) -> None:
         rows = []
@@ -118,13 +138,14 @@ class SessionIndex:
             else:
                 entry, file = found[0].summary_object(), found[1]
                 updated, owner = timestamp(entry["updated_at"]), found[0].metadata.owner
-                rows.append((session_id, *(file or (None, None, None)), updated, owner, encode(entry)))
+                signature, due = file or (None, None, None), due_time(found[0].metadata.pending_approval)
+                rows.append((session_id, *signature, updated, owner, encode(entry), due))
         if rows or removed:
             with database:
                 outdated = [(session_id,) for session_id in (*removed, *(row[0] for row in rows))]
                 database.executemany("DELETE FROM sessions WHERE session_id = ?", outdated)
                 database.executemany("DELETE FROM texts WHERE session_id = ?", outdated)
-                database.executemany("INSERT INTO sessions VALUES (?, ?, ?, ?, ?, ?, ?)", rows)
+                database.executemany("INSERT INTO sessions VALUES (?, ?, ?, ?, ?, ?, ?, ?)", rows)
 
     def _add_texts(self, database: sqlite3.Connection) -> None:
         missing = "SELECT session_id FROM sessions WHERE session_id NOT IN (SELECT session_id FROM texts)"

@@ -13,6 +13,7 @@ from mochi_server.errors import DirectoryInUse, SessionNotFound, StorageBusy, St
 from mochi_server.sessions.store import SessionPage, SessionStore, Stores
 from mochi_server.sessions.types import SessionQuery
 from mochi_server.storage.files.backend import DirectoryUse, SessionDirectory
+from mochi_server.storage.files.webhooks import FileWebhookOutbox
 from mochi_server.util.platform import scan_directory
 from mochi_server.util.tasks import run_shielded
 
@@ -89,6 +90,7 @@ class FileSessionStore(SessionStore):
     patch = _in_thread(SessionDirectory.patch)
     flush = _in_thread(SessionDirectory.flush)
     delete = _in_thread(SessionDirectory.delete)
+    parked = _in_thread(SessionDirectory.parked)
     _list = _in_thread(SessionDirectory.list)
     _begin = _in_thread(SessionDirectory.begin)
     _save_logged = _in_thread(SessionDirectory.save_logged)
@@ -129,6 +131,7 @@ class FileStores(Stores):
     def __init__(self, sessions_dir: str | Path, agent_chats_dir: str | Path) -> None:
         self.chats: FileSessionStore = FileSessionStore(sessions_dir)
         self.agents: FileSessionStore = FileSessionStore(agent_chats_dir)
+        self.webhooks: FileWebhookOutbox = FileWebhookOutbox(self.chats.path / ".webhooks")
 
     def lock(self) -> None:
         """Lock both directories. A missing directory of agent sessions is created and locked by its first session."""

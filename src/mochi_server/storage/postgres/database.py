@@ -224,7 +224,7 @@ async def migrate(database: Database) -> int:
         if version > latest:
             text = f"its schema has version {version}, but this mochi-server supports only versions up to {latest}"
             raise StorageFailed("use the database", OSError(errno.EINVAL, text))
-        for number in sorted(number for number in known if number > version):
+        for number in range(version + 1, latest + 1):
             await connection.execute(sql.SQL(known[number]))
             await connection.execute("INSERT INTO mochi_schema VALUES (%s, clock_timestamp())", [number])
     if version < latest:

@@ -21,6 +21,7 @@ SELECT %(key)s, %(start)s + number - 1, %(change)s, body, searched
 FROM unnest(%(bodies)s::text[], %(texts)s::text[]) WITH ORDINALITY AS new (body, searched, number)"""
 _UPDATE_SESSION = """
 UPDATE sessions SET message_count = %(count)s, opening = %(opening)s, searched = %(searched)s, change = %(change)s,
+    metadata = %(metadata)s,
     updated_at = CASE WHEN %(touch)s THEN greatest(updated_at + interval '1 microsecond', clock_timestamp())
         ELSE updated_at END
 WHERE key = %(key)s"""
@@ -123,12 +124,17 @@ async def replace_tail(
     *,
     images: Sequence[Image] = (),
     touch: bool = True,
+    last_run: dict[str, Any] | None = None,
 ) -> SessionRow:
     """Replace all messages from position ``start``, remove the partial answer and return the changed session row.
 
     The time ``updated_at`` changes only if ``touch`` is true.
     """
     opening = opening_of(head.opening, start, messages)
+    metadata = head.metadata()
+    if last_run is not None:
+        metadata.last_run = last_run
+        head = head._replace(stored_metadata=metadata_text(metadata))
     values: dict[str, Any] = {
         "key": head.key,
         "start": start,
@@ -137,7 +143,8 @@ async def replace_tail(
         "texts": [normalized_text(str(message.get("content") or "")) for message in messages],
         "count": start + len(messages),
         "opening": opening,
-        "searched": searched_title(head.metadata(), opening),
+        "searched": searched_title(metadata, opening),
+        "metadata": head.stored_metadata,
         "touch": touch,
     }
     removed_images: list[str] = []

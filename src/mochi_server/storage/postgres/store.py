@@ -2,7 +2,7 @@
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Coroutine, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Coroutine, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
 from datetime import datetime, timezone
 from functools import wraps
@@ -20,6 +20,7 @@ from mochi_server.storage.postgres import row_mapping
 from mochi_server.storage.postgres.database import Connection, Database, fetch_all, fetch_one, migrate, unreachable
 from mochi_server.storage.postgres.processes import IS_SILENT, PeerDirectory, ServerProcess, lock_key, locked_names
 from mochi_server.storage.postgres.row_mapping import CachedHistory, SessionRow, text_of
+from mochi_server.storage.postgres.webhooks import PostgresWebhookOutbox
 from mochi_server.storage.session_record import SessionCache, SessionLocks
 from mochi_server.util.clock import as_datetime, as_text, new_id, now, timestamp
 from mochi_server.util.tasks import cancel_and_wait, run_shielded
@@ -58,6 +59,10 @@ ON CONFLICT (session) DO UPDATE SET body = excluded.body, position = excluded.po
 _LIST = f"""
 SELECT {_COLUMNS} FROM sessions s WHERE {{}}
 ORDER BY s.updated_at DESC, s.session_id LIMIT %(limit)s OFFSET %(offset)s"""
+_DUE = r"""(substring(metadata FROM '"pending_approval":\{"due":([0-9.]+)')::float8)"""
+_PARKED = f"""
+SELECT session_id, {_DUE} FROM sessions
+WHERE metadata LIKE '%%"pending_approval":%%' AND {_DUE} <= %s AND collection = %s"""
 _WITH_WORD = """
 AND (s.searched LIKE %(word{0})s OR s.key IN (SELECT m.session FROM messages m WHERE m.searched LIKE %(word{0})s))"""
 _NEXT_FENCE = "UPDATE sessions SET fence = fence + 1, run_id = %s WHERE key = %s"
@@ -152,6 +157,7 @@ class PostgresSessionStore(rules.SessionStore):
         ends_turn: bool = False,
         unfinished: Message | None = None,
         images: Sequence[Image] = (),
+        last_run: dict[str, Any] | None = None,
     ) -> None:
         del ends_turn
         async with self._row_for_update(session_id) as (connection, head):
@@ -161,7 +167,7 @@ class PostgresSessionStore(rules.SessionStore):
             start = end if from_index is None else max(0, min(from_index, end))
             new = rules.normalized_messages(messages, start)
             await _require_revision(connection, head, revision, revision_at(start + len(new), new[-1]) if new else None)
-            await row_mapping.replace_tail(connection, head, start, new, images=images)
+            await row_mapping.replace_tail(connection, head, start, new, images=images, last_run=last_run)
             advanced = lock and lock._replace(end=start + len(new))
             if unfinished is not None:
                 await self._write_partial(connection, session_id, unfinished, advanced)
@@ -218,6 +224,10 @@ class PostgresSessionStore(rules.SessionStore):
                 logger.warning("session omitted from the list: %s", error.message)
         return rules.SessionPage.of(entries, count[0] if count else 0)
 
+    async def parked(self, until: float) -> Mapping[str, float]:
+        async with self._database.connection("find parked turns") as connection:
+            return dict(await fetch_all(connection, _PARKED, (until, self._collection)))
+
     @asynccontextmanager
     async def hold(self, session_id: str, *, run_id: str | None = None, wait: bool = False) -> AsyncIterator[None]:
         self._parameters(session_id)  # raises SessionNotFound
@@ -241,7 +251,7 @@ class PostgresSessionStore(rules.SessionStore):
         with suppress(errors.SessionNotFound):
             async with self._row_for_update(session_id) as (connection, head):
                 row = await fetch_one(connection, _READ, self._parameters(session_id, change=0))
-                if row is None or row[-3] is not None:
+                if row is None or row[-3] is not None or head.metadata().pending_approval is not None:
                     return
                 history = History.of(decode(body.encode()) for body in row[-1] or [])
                 if (complete := with_missing_results(history)) is not history:
@@ -323,6 +333,8 @@ class PostgresSessionStore(rules.SessionStore):
             lock = self.locked_sessions.get(session_id)
             if lock is not None and (lock.key, lock.fence) != (head.key, head.fence):
                 raise errors.SessionTaken(session_id)
+            if partial is not None and head.metadata().pending_approval is not None:
+                partial = None  # the parked turn continues
             if partial is not None and (is_new_lock or await self._is_abandoned(connection, session_id)):
                 recovered = close_partial(decode(partial.encode()))
                 head = await row_mapping.replace_tail(connection, head, position, recovered, touch=False)
@@ -342,6 +354,8 @@ class PostgresSessionStore(rules.SessionStore):
                 if history is None:
                     continue
                 self._histories.put(session_id, history, history.memory)
+                if head.metadata().pending_approval is not None:
+                    return head, history, False
                 if partial is None:
                     return head, history, with_missing_results(history.messages) is not history.messages
                 return head, history, await self._is_abandoned(connection, session_id)
@@ -403,12 +417,15 @@ class PostgresSessionStore(rules.SessionStore):
 class PostgresStores(rules.Stores):
     """``Stores`` in one PostgreSQL database."""
 
+    is_shared = True
+
     def __init__(self, url: str, own_url: str = "") -> None:
         """``own_url`` is the address at which other servers reach this process (see ``ServerProcess``)."""
         self._database = Database(url)
         self._process = ServerProcess(self._database, own_url)
         self.chats: PostgresSessionStore = PostgresSessionStore(self._database, self._process, "chats")
         self.agents: PostgresSessionStore = PostgresSessionStore(self._database, self._process, "agents")
+        self.webhooks: PostgresWebhookOutbox = PostgresWebhookOutbox(self._database)
         self.peers = PeerDirectory(self._database, self._process, self.chats.locked_sessions)
         self._tasks: list[asyncio.Future[None]] = []
 

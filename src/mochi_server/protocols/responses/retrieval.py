@@ -1,0 +1,119 @@
+"""Responses of one app by ID: those in memory, those in the background, and those that a session contains."""
+
+import asyncio
+import re
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+
+import orjson
+
+from mochi_server.chat.engine import stop_run
+from mochi_server.chat.run import Run
+from mochi_server.chat.turn import TurnResult, returned_calls
+from mochi_server.chat.turn_input import TurnInput
+from mochi_server.container import Services
+from mochi_server.errors import ResponseNotFound, SessionNotFound
+from mochi_server.protocols.encoder import collected
+from mochi_server.protocols.parts import End, Json, Part, Reasoning, Text
+from mochi_server.protocols.responses.encoder import ResponseEncoder
+from mochi_server.protocols.responses.memory import RecentValues
+from mochi_server.sessions.history import History
+from mochi_server.sessions.session import ChatSession
+from mochi_server.sessions.types import Message
+from mochi_server.util.clock import timestamp
+
+_ID = re.compile(r"resp_([0-9a-f]{10})_([0-9]{1,9})_([0-9a-f]{10})")
+_STATUS = {"running": "failed", "stopped": "cancelled"}
+"""Status of a response by the stored state of its run, if the names differ."""
+_FAILED = {"code": "server_error", "message": "The turn failed or its server ended. Send the request again."}
+
+
+@dataclass(eq=False)
+class Responses:
+    """Responses of a running app."""
+
+    stored: RecentValues = field(default_factory=lambda: RecentValues(32 * 1024 * 1024, 10_000))
+    running: dict[str, "tuple[Run, asyncio.Future[Json]]"] = field(default_factory=dict)  # in the background
+
+    def put(self, response: Json) -> None:
+        """Store a response, or replace the earlier state of it."""
+        self.stored.add(response["id"], orjson.dumps(response, default=str))
+
+    def run_in_background(self, encoder: ResponseEncoder) -> Json:
+        """Store the response, and complete it when its run has ended. Return a copy of its present state."""
+
+        async def complete() -> Json:
+            return encoder.complete(await collected(encoder.run))
+
+        response_id = encoder.response["id"]
+        self.put(encoder.response)
+        self.running[response_id] = encoder.run, (ending := asyncio.ensure_future(complete()))
+        ending.add_done_callback(lambda _: self.running.pop(response_id))
+        return {**encoder.response, "output": []}
+
+    async def get(self, services: Services, response_id: str) -> Json:
+        """Return a response. Raises ``ResponseNotFound``, also if its session was deleted."""
+        response: Json | None = orjson.loads(self.stored.get(response_id) or b"null")
+        if (match := _ID.fullmatch(response_id)) is not None:
+            session = await _load(services, match[1])
+            response = None if session is None else response or _from_session(services, session, response_id)
+        if response is None:
+            raise ResponseNotFound(response_id)
+        return response
+
+    async def cancel(self, response_id: str) -> None:
+        """Stop the run of a response in the background, if it is running, and wait for its end."""
+        if (running := self.running.get(response_id)) is not None:
+            await stop_run(running[0])
+            await asyncio.wait([running[1]])
+
+
+async def _load(services: Services, session_id: str) -> ChatSession | None:
+    for store in (services.store, services.agent_chats):
+        with suppress(SessionNotFound):
+            return await store.load(session_id)
+    return None
+
+
+def _from_session(services: Services, session: ChatSession, response_id: str) -> Json | None:
+    """Return the response that a turn of a session stored, or None if the session has no such turn."""
+    _, session_id, start, run_id = response_id.split("_")
+    answers = _answers(session.history, int(start))
+    last_run, live = session.metadata.last_run or {}, services.runs.cache.find(session_id, run_id)
+    is_last = last_run.get("run_id") == run_id
+    if not is_last and not answers:
+        return None
+    # A killed run that answered a stored message again has stored nothing.
+    state = last_run["state"] if is_last else "failed" if answers[-1].get("interrupted") else "completed"
+    fields = {"id": response_id, "model": session.model, "store": True, "background": True}
+    if answers:
+        fields |= {"created_at": int(timestamp(answers[0]["timestamp"])), "model": answers[-1]["model"]}
+    run = Run(services.conversations.stored(session_id), TurnInput(), run_id)
+    encoder = ResponseEncoder(run, fields)
+    if live is not None and live.run_id == run_id and live.running:
+        return encoder.response
+    response = encoder.complete(_parts(answers))
+    status = _STATUS.get(state, state)
+    changes = {} if status == "completed" else {"status": status, "error": _FAILED if status == "failed" else None}
+    return response | changes
+
+
+def _answers(history: History, start: int) -> list[Message]:
+    """Return the messages of the model in the turn that begins at index ``start``."""
+    answers: list[Message] = []
+    for message in history[start:]:
+        if answers and (message["role"] == "user" or answers[-1].get("client_tool_calls")):
+            break
+        if message["role"] == "assistant":
+            answers.append(message)
+    return answers
+
+
+def _parts(answers: Sequence[Message]) -> list[Part]:
+    parts: list[Part] = []
+    for number, answer in enumerate(answers):
+        parts += [Reasoning(answer["thinking"], number > 0)] if answer.get("thinking") else []
+        parts += [Text(answer["content"], number > 0)] if answer["content"] else []
+    calls = returned_calls(answers[-1]) if answers else ()
+    return [*parts, End(TurnResult(stored=answers, client_tool_calls=calls))]

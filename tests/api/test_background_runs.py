@@ -1,0 +1,181 @@
+"""Turns in the background, and the stored state of the latest run."""
+
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from mochi_server.sessions import FileSessionStore
+from mochi_stub import Cut, Gate, Prompt, Reply, StubServer, Text
+from tests.support.api import Api, error_of
+from tests.support.holding import GatedStub
+from tests.support.instructions import calls, instruct
+from tests.support.server import RunningServer
+from tests.support.tools import write_tools
+from tests.support.waiting import until
+
+TOOL = """
+def one() -> str:
+    "One."
+    return "1"
+
+__all__ = ["one"]
+"""
+
+
+@pytest.fixture
+def server(holding: GatedStub, holding_server: RunningServer) -> RunningServer:
+    return holding_server
+
+
+@pytest.fixture
+def api(server: RunningServer) -> Api:
+    return server.client
+
+
+def run_of(api: Api, session_id: str) -> dict[str, Any]:
+    return api.ok(api.http.get(f"/chat/{session_id}/run"))
+
+
+def start(api: Api, session_id: str, message: str | None, **fields: Any) -> dict[str, Any]:
+    body = {"background": True, **fields} | ({} if message is None else {"message": message})
+    return api.ok(api.http.post(f"/chat/{session_id}", json=body), 202)
+
+
+def ended(api: Api, session_id: str, run_id: str) -> dict[str, Any]:
+    until(lambda: run_of(api, session_id)["state"] not in ("running", "waiting_for_approval"))
+    status = run_of(api, session_id)
+    assert status["run_id"] == run_id
+    return status
+
+
+def test_background_turn_returns_its_run_and_completes(api: Api, holding: GatedStub) -> None:
+    session_id = api.create_session("mochi")["session_id"]
+    run = start(api, session_id, "hold", on_disconnect="cancel")
+    assert (run["state"], run["answer_id"]) == ("running", None)
+    assert run_of(api, session_id) == run
+    holding.gate.open()
+    status = ended(api, session_id, run["run_id"])
+    answer = api.messages(session_id)[-1]
+    assert answer["content"] == "one two three four"
+    assert status == {"run_id": run["run_id"], "state": "completed", "answer_id": answer["message_id"]}
+
+
+def test_background_turn_can_be_stopped(api: Api, holding: GatedStub) -> None:
+    session_id = api.create_session("mochi")["session_id"]
+    run = start(api, session_id, "hold")
+    holding.stub.wait_for(lambda all_: any(e.path == "/api/chat" and e.chunks >= 3 for e in all_))
+    stopped = api.ok(api.http.post(f"/chat/{session_id}/stop"))
+    assert (stopped["run_id"], stopped["state"]) == (run["run_id"], "stopped")
+    assert stopped["answer_id"] == api.messages(session_id)[-1]["message_id"]
+
+
+def test_background_stream_is_refused(api: Api) -> None:
+    session_id = api.create_session("mochi")["session_id"]
+    response = api.http.post(f"/chat/{session_id}/stream", json={"message": "Hi", "background": True})
+    assert error_of(response) == (422, "VALIDATION_ERROR")
+    assert response.json()["error"]["details"]["field"] == "background"
+    assert api.messages(session_id) == []
+
+
+def test_repeated_background_request_returns_the_same_run(api: Api, holding: GatedStub) -> None:
+    session_id = api.create_session("mochi")["session_id"]
+    headers, body = {"Idempotency-Key": "a"}, {"message": "hold", "background": True}
+    first, second = (api.ok(api.http.post(f"/chat/{session_id}", json=body, headers=headers), 202) for _ in range(2))
+    assert first == second
+    holding.gate.open()
+    ended(api, session_id, first["run_id"])
+    assert len(api.messages(session_id)) == 2
+
+
+def test_background_turn_waits_for_approval_without_a_client(stub: StubServer, tmp_path: Path) -> None:
+    write_tools(tmp_path, TOOL)
+    with RunningServer(tmp_path, stub.url) as server:
+        api = server.client
+        session_id = api.create_session("mochi", tool_settings={"tools": ["one"]})["session_id"]
+        run = start(api, session_id, instruct(calls("one")))
+        until(lambda: run_of(api, session_id)["state"] == "waiting_for_approval")
+        (call,) = api.ok(api.http.get(f"/chat/{session_id}/confirmations"))["confirmations"]
+        decision = {"confirmation_id": call["confirmation_id"], "approved": True}
+        api.ok(api.http.post(f"/chat/{session_id}/confirm-tool", json=decision))
+        assert ended(api, session_id, run["run_id"])["state"] == "completed"
+        assert [message["role"] for message in api.messages(session_id)] == ["user", "assistant", "tool", "assistant"]
+
+
+def resolve(prompt: Prompt) -> Reply | None:
+    if prompt.user_text == "hold":
+        return Reply([Text(["one "]), Gate()])
+    return Reply([Text(["one "]), Cut()]) if prompt.user_text == "fail" else Reply.of("Fine.")
+
+
+@pytest.mark.one_process("restarts the server")
+@pytest.mark.parametrize("end", ["completed", "stopped", "failed", "cancelled", "regenerated", "repeated"])
+def test_final_state_is_shown_after_a_restart(tmp_path: Path, end: str) -> None:
+    key = {"Idempotency-Key": "a"}
+    message = {"failed": "fail", "stopped": "hold", "cancelled": "hold"}.get(end, "Hi")
+    body = {"message": message, "background": True}
+    with StubServer(speed=0, resolve=resolve) as stub:
+        with RunningServer(tmp_path, stub.url, shutdown_grace_seconds=0) as server:
+            api = server.client
+            session_id = api.create_session("mochi")["session_id"]
+            run = api.ok(api.http.post(f"/chat/{session_id}", json=body, headers=key), 202)
+            if message == "hold":
+                stub.wait_for(lambda all_: any(e.path == "/api/chat" and e.chunks for e in all_))
+            else:
+                ended(api, session_id, run["run_id"])
+            if end == "stopped":
+                api.ok(api.http.post(f"/chat/{session_id}/stop"))
+            if end == "regenerated":
+                run = start(api, session_id, None)
+                ended(api, session_id, run["run_id"])
+        with RunningServer(tmp_path, stub.url, shutdown_grace_seconds=0) as server:
+            api = server.client
+            if end == "repeated":
+                run = api.ok(api.http.post(f"/chat/{session_id}", json=body, headers=key), 202)
+                ended(api, session_id, run["run_id"])
+        with RunningServer(tmp_path, stub.url) as server:
+            state = end if end in ("stopped", "failed", "cancelled") else "completed"
+            answer = server.client.messages(session_id)[-1]
+            expected = {"run_id": run["run_id"], "state": state, "answer_id": answer["message_id"]}
+            assert answer["role"] == "assistant"
+            assert run_of(server.client, session_id) == expected
+            fork = server.client.ok(server.client.http.post(f"/sessions/{session_id}/fork", json={}), 201)
+            assert run_of(server.client, fork["session_id"])["state"] == "idle"
+
+
+@pytest.mark.one_process("counts the writes of the server process")
+def test_completed_turn_stores_its_state_without_another_write(
+    tmp_path: Path, stub: StubServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with RunningServer(tmp_path, stub.url, summarization_enabled=False) as server:
+        session_id = server.client.create_session("mochi")["session_id"]
+        server.client.send_message(session_id, "Hi")
+        writes: list[str] = []
+        for name in ("append", "patch", "flush"):
+            method = getattr(FileSessionStore, name)
+
+            async def count(*args: Any, method: Any = method, **options: Any) -> Any:
+                writes.append(method.__name__)
+                return await method(*args, **options)
+
+            monkeypatch.setattr(FileSessionStore, name, count)
+        server.client.send_message(session_id, "Hi again")
+        stored = json.loads((tmp_path / "chat_sessions" / f"{session_id}.json").read_text())["metadata"]["last_run"]
+        assert stored == run_of(server.client, session_id)
+    assert len(writes) == 2
+
+
+@pytest.mark.one_process("reads the session files")
+def test_run_of_a_killed_server_has_failed(tmp_path: Path, holding: GatedStub) -> None:
+    with RunningServer(tmp_path, holding.stub.url) as server:
+        session_id = server.client.create_session("mochi")["session_id"]
+        run = start(server.client, session_id, "hold")
+        holding.stub.wait_for(lambda all_: any(e.path == "/api/chat" and e.chunks >= 3 for e in all_))
+        until(lambda: server.client.messages(session_id))  # the user message is stored while the model answers
+        copy = tmp_path / "copy"
+        shutil.copytree(tmp_path / "chat_sessions", copy / "chat_sessions")
+    with RunningServer(copy, holding.stub.url) as server:
+        expected = {"run_id": run["run_id"], "state": "failed", "answer_id": None}
+        assert run_of(server.client, session_id) == expected

@@ -1,0 +1,413 @@
+"""Turns that wait for approval are stored with their session, and continue after a restart of the server."""
+
+import asyncio
+import inspect
+import json
+import shutil
+import threading
+from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from mochi_server.chat.approvals import ApprovalService, Confirmation
+from mochi_server.errors import ConfirmationResolved
+from mochi_server.tools.discovery import Tool
+from mochi_server.tools.schema import make_schema
+from mochi_server.tools.toolbox import BoundCall, Decision, ToolInvocation
+from mochi_stub import Model, StubServer
+from tests.support.agents import delegate, nested, notes, write_agent
+from tests.support.api import Api, Event, error_of, read_events
+from tests.support.instructions import calls, instruct, words
+from tests.support.server import RunningServer
+from tests.support.tools import write_tools
+from tests.support.waiting import until
+
+TOOLS = '''
+    from pathlib import Path
+
+    def note(text: str) -> str:
+        """Write a note."""
+        with (Path(__file__).parent / "notes.txt").open("a") as notes:
+            notes.write(text + "\\n")
+        return f"Noted {text}."
+
+    __all__ = ["note"]
+'''
+ASKED = "tool_call_confirmation_required"
+PLAN = instruct(calls("note", text="x"), words(2))
+
+pytestmark = pytest.mark.one_process("stops and restarts the server")
+
+
+def confirmations(api: Api, session_id: str) -> list[dict[str, Any]]:
+    listed: list[dict[str, Any]] = api.ok(api.http.get(f"/chat/{session_id}/confirmations"))["confirmations"]
+    return listed
+
+
+def noted(data_dir: Path) -> list[str]:
+    file = data_dir / "tools" / "notes.txt"
+    return file.read_text().split() if file.exists() else []
+
+
+def run_until_asked(server: RunningServer, message: str = PLAN, **fields: Any) -> tuple[str, dict[str, Any]]:
+    """Run a turn until its call needs approval, then stop the server. Return session ID and event."""
+    api = server.api()
+    session_id = api.create_session("mochi", **(fields or {"tool_settings": {"tools": ["note"]}}))["session_id"]
+    with suppress(httpx.HTTPError), api.open_stream(session_id, message) as events:
+        for event in events:
+            if event.type == ASKED:
+                asked = event
+                stopping = threading.Thread(target=server.stop)
+                stopping.start()
+    stopping.join()
+    return session_id, {**asked.data, "run_id": asked.id.partition(":")[0]}
+
+
+def decide(api: Api, session_id: str, asked: Mapping[str, Any], **decision: Any) -> httpx.Response:
+    body = {"confirmation_id": asked["confirmation_id"], "approved": True, **decision}
+    return api.http.post(f"/chat/{session_id}/confirm-tool", json=body)
+
+
+def finish(api: Api, session_id: str) -> list[Event]:
+    """Return the events of the running turn until its end."""
+    with api.http.stream("GET", f"/chat/{session_id}/stream") as response:
+        return list(read_events(response))
+
+
+def results(api: Api, session_id: str) -> list[dict[str, Any]]:
+    return [message for message in api.messages(session_id) if message["role"] == "tool"]
+
+
+def test_decision_after_a_restart_continues_the_turn(private_stub: StubServer, tmp_path: Path) -> None:
+    write_tools(tmp_path, TOOLS)
+    with RunningServer(tmp_path, private_stub.url) as server:
+        session_id, asked = run_until_asked(server)
+    with RunningServer(tmp_path, private_stub.url) as server:
+        api = server.api()
+        assert [entry["confirmation_id"] for entry in confirmations(api, session_id)] == [asked["confirmation_id"]]
+        run = api.ok(api.http.get(f"/chat/{session_id}/run"))
+        assert (run["run_id"], run["state"]) == (asked["run_id"], "waiting_for_approval")
+        assert "pending_approval" not in api.session(session_id)
+        api.ok(decide(api, session_id, asked))
+        assert error_of(decide(api, session_id, asked)) == (409, "CONFIRMATION_RESOLVED")
+        events = finish(api, session_id)
+        assert next(e.data["continues"] for e in events if e.type == "status") == asked["run_id"]
+        assert [e.data["result"] for e in events if e.type == "tool_result"] == ["Noted x."]
+        assert events[-1].type == "done"
+        run = api.ok(api.http.get(f"/chat/{session_id}/run"))
+        assert (run["state"], run["continues"]) == ("completed", asked["run_id"])
+        assert noted(tmp_path) == ["x"]
+        roles = [message["role"] for message in api.messages(session_id)]
+        assert roles == ["user", "assistant", "tool", "assistant"]
+        assert confirmations(api, session_id) == []
+
+
+def test_all_calls_of_a_round_run_after_a_restart(private_stub: StubServer, tmp_path: Path) -> None:
+    write_tools(tmp_path, TOOLS)
+    two = instruct({"tool_call": calls("note", text="a")["tool_call"] + calls("note", text="b")["tool_call"]}, words(2))
+    with RunningServer(tmp_path, private_stub.url) as server:
+        session_id, asked = run_until_asked(server, two)
+    with RunningServer(tmp_path, private_stub.url) as server:
+        api = server.api()
+        api.ok(decide(api, session_id, asked, arguments={"text": "edited"}, reason="Because."))
+        until(lambda: confirmations(api, session_id))
+        (second,) = confirmations(api, session_id)
+        api.ok(decide(api, session_id, second))
+        finish(api, session_id)
+        assert noted(tmp_path) == ["edited", "b"]
+        first, last = results(api, session_id)
+        assert "Because." in first["content"]
+        assert first["arguments"] == {"text": "edited"}
+        assert (first["decided_by"], last["decided_by"]) == ("user", "user")
+
+
+def test_approval_expires_across_a_restart(private_stub: StubServer, tmp_path: Path) -> None:
+    write_tools(tmp_path, TOOLS)
+    settings = {"tool_confirmation_timeout_seconds": 2}
+    with RunningServer(tmp_path, private_stub.url, **settings) as server:
+        session_id, asked = run_until_asked(server)
+    with RunningServer(tmp_path, private_stub.url, **settings) as server:
+        api = server.api()
+        until(lambda: len(api.messages(session_id)) == 4)
+        assert results(api, session_id)[0]["decided_by"] == "timeout"
+        assert error_of(decide(api, session_id, asked)) == (408, "TOOL_CONFIRMATION_TIMEOUT")
+    assert noted(tmp_path) == []
+
+
+def test_decision_is_stale_if_the_tool_has_changed(private_stub: StubServer, tmp_path: Path) -> None:
+    write_tools(tmp_path, TOOLS)
+    with RunningServer(tmp_path, private_stub.url) as server:
+        session_id, asked = run_until_asked(server)
+    write_tools(tmp_path, TOOLS.replace("text: str", 'text: str, suffix: str = "!"'))
+    with RunningServer(tmp_path, private_stub.url) as server:
+        api = server.api()
+        assert error_of(decide(api, session_id, asked)) == (409, "CONFIRMATION_STALE")
+        (again,) = confirmations(api, session_id)
+        assert again["confirmation_id"] != asked["confirmation_id"]
+        api.ok(decide(api, session_id, again))
+        finish(api, session_id)
+        assert noted(tmp_path) == ["x"]
+
+
+def test_call_of_a_missing_tool_says_so(private_stub: StubServer, tmp_path: Path) -> None:
+    write_tools(tmp_path, TOOLS)
+    with RunningServer(tmp_path, private_stub.url) as server:
+        session_id, asked = run_until_asked(server)
+    write_tools(tmp_path, "__all__ = []")
+    with RunningServer(tmp_path, private_stub.url) as server:
+        api = server.api()
+        api.ok(decide(api, session_id, asked))
+        finish(api, session_id)
+        assert "There is no tool named 'note'" in results(api, session_id)[0]["content"]
+        assert api.messages(session_id)[-1]["role"] == "assistant"
+
+
+def test_call_of_a_missing_agent_says_so(private_stub: StubServer, tmp_path: Path) -> None:
+    write_agent(tmp_path)
+    message = nested(delegate(words(1), calls("note", text="x"), words(2)), words(3))
+    with RunningServer(tmp_path, private_stub.url) as server:
+        session_id, asked = run_until_asked(server, message, agent_settings={"enabled_agents": ["helper"]})
+    shutil.rmtree(tmp_path / "agents" / "helper")
+    with RunningServer(tmp_path, private_stub.url) as server:
+        api = server.api()
+        api.ok(decide(api, session_id, asked))
+        finish(api, session_id)
+        assert "There is no agent named 'helper'" in results(api, session_id)[0]["content"]
+        assert api.messages(session_id)[-1]["role"] == "assistant"
+
+
+def test_call_of_a_missing_model_says_so(private_stub: StubServer, tmp_path: Path) -> None:
+    write_tools(tmp_path, TOOLS)
+    with RunningServer(tmp_path, private_stub.url) as server:
+        session_id, asked = run_until_asked(server)
+    with StubServer(models=[Model("other")]) as stub, RunningServer(tmp_path, stub.url) as server:
+        api = server.api()
+        api.ok(decide(api, session_id, asked))
+        events = finish(api, session_id)
+        assert [event.data["code"] for event in events if event.type == "error"] == ["MODEL_NOT_FOUND"]
+        assert "'mochi'" in results(api, session_id)[0]["content"]
+        assert state(api, session_id) == "failed"
+        assert confirmations(api, session_id) == []
+
+
+def test_remembered_approval_counts_after_a_restart(private_stub: StubServer, tmp_path: Path) -> None:
+    write_tools(tmp_path, TOOLS)
+    two = instruct({"tool_call": calls("note", text="a")["tool_call"] + calls("note", text="b")["tool_call"]}, words(2))
+    with RunningServer(tmp_path, private_stub.url) as server:
+        session_id, asked = run_until_asked(server, two)
+    with RunningServer(tmp_path, private_stub.url) as server:
+        api = server.api()
+        api.ok(decide(api, session_id, asked, remember="session"))
+        finish(api, session_id)
+        assert noted(tmp_path) == ["a", "b"]
+        assert [result["decided_by"] for result in results(api, session_id)] == ["user", "policy"]
+
+
+def test_deleted_session_leaves_no_turn(private_stub: StubServer, tmp_path: Path) -> None:
+    write_tools(tmp_path, TOOLS)
+    with RunningServer(tmp_path, private_stub.url) as server:
+        session_id, asked = run_until_asked(server)
+    with RunningServer(tmp_path, private_stub.url) as server:
+        api = server.api()
+        assert api.http.delete(f"/sessions/{session_id}").status_code == 204
+        assert error_of(decide(api, session_id, asked)) == (404, "SESSION_NOT_FOUND")
+
+
+def test_repeated_request_finds_its_parked_turn(private_stub: StubServer, tmp_path: Path) -> None:
+    write_tools(tmp_path, TOOLS)
+    headers, body = {"Idempotency-Key": "k1"}, {"message": PLAN, "background": True}
+    with RunningServer(tmp_path, private_stub.url) as server:
+        api = server.api()
+        session_id = api.create_session("mochi", tool_settings={"tools": ["note"]})["session_id"]
+        run = api.ok(api.http.post(f"/chat/{session_id}", json=body, headers=headers), 202)
+        until(lambda: confirmations(api, session_id))
+    with RunningServer(tmp_path, private_stub.url) as server:
+        api = server.api()
+        again = api.ok(api.http.post(f"/chat/{session_id}", json=body, headers=headers), 202)
+        assert (again["run_id"], again["state"]) == (run["run_id"], "waiting_for_approval")
+        reused = api.http.post(f"/chat/{session_id}", json={"message": "Other"}, headers=headers)
+        assert error_of(reused) == (422, "IDEMPOTENCY_KEY_REUSED")
+
+
+def test_message_to_a_parked_session(private_stub: StubServer, tmp_path: Path) -> None:
+    write_tools(tmp_path, TOOLS)
+    with RunningServer(tmp_path, private_stub.url) as server:
+        session_id, asked = run_until_asked(server)
+    with RunningServer(tmp_path, private_stub.url) as server:
+        api = server.api()
+        fork = api.ok(api.http.post(f"/sessions/{session_id}/fork"), 201)["session_id"]
+        exported = json.loads(api.http.get(f"/sessions/{session_id}/export").content)
+        assert exported["metadata"]["pending_approval"]["confirmation_id"] == asked["confirmation_id"]
+        imported = api.ok(api.http.post("/sessions/import", json=exported), 201)["sessions"][0]
+        assert confirmations(api, fork) == confirmations(api, imported["session_id"]) == []
+        refused = api.http.post(f"/chat/{session_id}", json={"message": "Hello"})
+        assert error_of(refused) == (409, "SESSION_BUSY")
+        (waiting,) = refused.json()["error"]["details"]["confirmations"]
+        assert waiting["confirmation_id"] == asked["confirmation_id"]
+        api.send_message(session_id, "And now?", if_waiting="deny")
+        (denied,) = results(api, session_id)
+        assert (denied["error_code"], denied["decided_by"]) == ("TOOL_EXECUTION_DENIED", "user")
+        assert error_of(decide(api, session_id, asked)) == (409, "CONFIRMATION_RESOLVED")
+    assert noted(tmp_path) == []
+
+
+def test_stop_denies_the_calls_of_a_parked_turn(private_stub: StubServer, tmp_path: Path) -> None:
+    write_tools(tmp_path, TOOLS)
+    with RunningServer(tmp_path, private_stub.url) as server:
+        session_id, asked = run_until_asked(server)
+    with RunningServer(tmp_path, private_stub.url) as server:
+        api = server.api()
+        stopped = api.ok(api.http.post(f"/chat/{session_id}/stop"))
+        assert (stopped["run_id"], stopped["state"]) == (asked["run_id"], "stopped")
+        assert confirmations(api, session_id) == []
+    with RunningServer(tmp_path, private_stub.url) as server:
+        api = server.api()
+        assert state(api, session_id) == "stopped"
+        api.send_message(session_id, "Go on")
+
+
+def test_streams_follow_a_turn_that_is_parked_while_they_wait(private_stub: StubServer, tmp_path: Path) -> None:
+    write_tools(tmp_path, TOOLS)
+    with RunningServer(tmp_path, private_stub.url, park_seconds=0) as server:
+        api = server.api()
+        session_id = api.create_session("mochi", tool_settings={"tools": ["note"]})["session_id"]
+        with api.open_stream(session_id, PLAN) as events:
+            asked = next(event for event in events if event.type == ASKED)
+            server.api().ok(decide(server.api(), session_id, asked.data))
+            rest = list(events)
+        assert [
+            event.type for event in rest if event.type in ("status", "tool_result", "message_complete", "done")
+        ] == [*("status", "tool_result", "message_complete", "done")]
+        assert rest[0].data["continues"] == asked.id.partition(":")[0]
+
+
+def test_collected_request_follows_a_parked_turn(private_stub: StubServer, tmp_path: Path) -> None:
+    write_tools(tmp_path, TOOLS)
+    with RunningServer(tmp_path, private_stub.url, park_seconds=0) as server, ThreadPoolExecutor(1) as pool:
+        api = server.api()
+        session_id = api.create_session("mochi", tool_settings={"tools": ["note"]})["session_id"]
+        sending = pool.submit(server.api().send_message, session_id, PLAN, wait_for_confirmation=True)
+        until(lambda: state(api, session_id) == "waiting_for_approval")
+        api.ok(decide(api, session_id, confirmations(api, session_id)[0]))
+        answer = sending.result()
+        assert (answer["state"], answer["tool_calls_executed"][0]["result"]) == ("completed", "Noted x.")
+
+
+def test_disconnect_parks_a_turn_that_waits(private_stub: StubServer, tmp_path: Path) -> None:
+    write_tools(tmp_path, TOOLS)
+    with RunningServer(tmp_path, private_stub.url) as server:
+        api = server.api()
+        session_id = api.create_session("mochi", tool_settings={"tools": ["note"]})["session_id"]
+        with api.open_stream(session_id, PLAN) as events:
+            asked = next(event for event in events if event.type == ASKED)
+        until(lambda: state(api, session_id) == "waiting_for_approval")
+        api.ok(decide(api, session_id, asked.data))
+        finish(api, session_id)
+        assert noted(tmp_path) == ["x"]
+
+
+def test_stream_of_a_restarted_server_shows_the_request_and_the_continuation(
+    private_stub: StubServer, tmp_path: Path
+) -> None:
+    write_tools(tmp_path, TOOLS)
+    with RunningServer(tmp_path, private_stub.url) as server:
+        session_id, asked = run_until_asked(server)
+    with RunningServer(tmp_path, private_stub.url) as server:
+        api, seen = server.api(), []
+        headers = {"Last-Event-ID": f"{asked['run_id']}:0"}
+        with api.http.stream("GET", f"/chat/{session_id}/stream", headers=headers) as response:
+            for event in read_events(response):
+                seen.append(event)
+                if event.type == ASKED:
+                    server.api().ok(decide(server.api(), session_id, event.data))
+        types = [event.type for event in seen]
+        assert (types[:1], types[-1], types.count("tool_result")) == ([ASKED], "done", 1) or types[0] == "snapshot"
+
+
+def test_call_inside_an_agent_continues_after_a_restart(private_stub: StubServer, tmp_path: Path) -> None:
+    write_agent(tmp_path)
+    message = nested(delegate(words(1), calls("note", text="x"), words(2)), words(3))
+    with RunningServer(tmp_path, private_stub.url) as server:
+        session_id, asked = run_until_asked(server, message, agent_settings={"enabled_agents": ["helper"]})
+    with RunningServer(tmp_path, private_stub.url) as server:
+        api = server.api()
+        (waiting,) = confirmations(api, session_id)
+        assert waiting["agent_name"] == "helper"
+        api.ok(decide(api, session_id, asked))
+        events = finish(api, session_id)
+        assert [e.data["result"] for e in events if e.type == "agent_tool_result"] == ["Noted."]
+        assert notes(tmp_path) == ["x"]
+        assert [message["role"] for message in api.messages(session_id)] == ["user", "assistant", "tool", "assistant"]
+        result = results(api, session_id)[0]
+        assert result["success"]
+        assert "Result of note: Noted." in result["content"]
+
+
+def test_unreadable_record_does_not_block_the_session(private_stub: StubServer, tmp_path: Path) -> None:
+    write_tools(tmp_path, TOOLS)
+    with RunningServer(tmp_path, private_stub.url) as server:
+        session_id, asked = run_until_asked(server)
+    file = tmp_path / "chat_sessions" / f"{session_id}.json"
+    session = json.loads(file.read_text())
+    session["metadata"]["pending_approval"]["input"] = 7
+    file.write_text(json.dumps(session))
+    with RunningServer(tmp_path, private_stub.url) as server:
+        api = server.api()
+        assert error_of(decide(api, session_id, asked)) == (404, "CONFIRMATION_NOT_FOUND")
+        api.send_message(session_id, "Hello")
+        assert results(api, session_id)[0]["interrupted"]
+
+
+def state(api: Api, session_id: str) -> str:
+    return str(api.ok(api.http.get(f"/chat/{session_id}/run"))["state"])
+
+
+async def test_timeout_0_waits_until_the_decision() -> None:
+    def note() -> None:
+        """Take a note."""
+
+    approvals = ApprovalService(timeout=0)
+    tool = Tool("note", note, make_schema(note, "note"))
+    call = ToolInvocation(0, "call", "note", {})
+    confirmation = Confirmation("a1b2c3d4e5", BoundCall(call, tool, await call.bind(tool.schema)))
+    confirmation.stored.set()
+    approvals.add(confirmation)
+    waiting = asyncio.ensure_future(approvals.wait_for_decision(confirmation))
+    for _ in range(10):
+        await asyncio.sleep(0)
+    assert not waiting.done()
+    await approvals.decide("a1b2c3d4e5", confirmation.confirmation_id, Decision(approved=True))
+    assert await waiting == Decision(approved=True)
+
+
+async def test_only_first_of_two_simultaneous_decisions_is_applied() -> None:
+    def note(text: str) -> None:
+        """Take a note."""
+
+    schema, checked = make_schema(note, "note"), asyncio.Event()
+
+    async def bind(arguments: Mapping[str, Any]) -> inspect.BoundArguments:
+        await checked.wait()
+        return await schema.bind(arguments)
+
+    approvals = ApprovalService(timeout=0)
+    call = ToolInvocation(0, "call", "note", {"text": "x"})
+    tool = Tool("note", note, replace(schema, bind=bind))
+    confirmation = Confirmation("a1b2c3d4e5", BoundCall(call, tool, await schema.bind(call.arguments)))
+    confirmation.stored.set()
+    approvals.add(confirmation)
+    ids = ("a1b2c3d4e5", confirmation.confirmation_id)
+    edited = asyncio.ensure_future(approvals.decide(*ids, Decision(approved=True, arguments={"text": "edited"})))
+    await asyncio.sleep(0)
+    await approvals.decide(*ids, Decision(approved=False))
+    checked.set()
+    with pytest.raises(ConfirmationResolved):
+        await edited
+    assert await approvals.wait_for_decision(confirmation) == Decision(approved=False)
+    assert confirmation.bound.call is call

@@ -1,0 +1,200 @@
+"""Webhooks about runs: what is sent, repeats, and restarts."""
+
+import asyncio
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+import pytest
+from pydantic import ValidationError
+
+from mochi_server.config import MochiServerSettings
+from mochi_server.sessions.store import WebhookOutbox
+from mochi_server.telemetry.webhooks import WebhookService
+from mochi_server.util.clock import as_datetime, as_text
+from mochi_stub import Cut, Gate, Prompt, Reply, StubServer, Text
+from tests.support.instructions import calls, instruct
+from tests.support.server import RunningServer
+from tests.support.tools import write_tools
+from tests.support.waiting import until
+from tests.support.webhooks import SECRET, Receiver
+
+TOOL = """
+def one() -> str:
+    "One."
+    return "1"
+
+__all__ = ["one"]
+"""
+
+
+@pytest.fixture
+def receiver() -> Iterator[Receiver]:
+    receiver = Receiver()
+    yield receiver
+    receiver.close()
+
+
+class TimedOutbox(WebhookOutbox):
+    """Outbox of one webhook whose age grows by each pause."""
+
+    def __init__(self) -> None:
+        self.pauses: list[float | None] = []
+
+    @property
+    def age(self) -> float:
+        return sum(pause or 0 for pause in self.pauses)
+
+    async def add(self, webhook_id: str, body: str) -> None:
+        raise NotImplementedError
+
+    async def claim(self, seconds: float) -> tuple[str, str] | None:
+        raise NotImplementedError
+
+    async def defer(self, _: str, seconds: float) -> None:
+        self.pauses.append(seconds)
+
+    async def remove(self, _: str) -> None:
+        self.pauses.append(None)
+
+
+def settings_of(url: str, secret: str) -> MochiServerSettings:
+    values: dict[str, Any] = {"webhook_url": url, "webhook_secret": secret}
+    return MochiServerSettings(**values)
+
+
+def resolve(prompt: Prompt) -> Reply | None:
+    if prompt.user_text == "hold":
+        return Reply([Text(["one "]), Gate()])
+    return Reply([Text(["one "]), Cut()]) if prompt.user_text == "fail" else None
+
+
+@pytest.fixture(scope="module")
+def own_stub() -> Iterator[StubServer]:
+    with StubServer(speed=0, resolve=resolve) as stub:
+        yield stub
+
+
+def test_ended_and_waiting_runs_are_reported(tmp_path: Path, own_stub: StubServer, receiver: Receiver) -> None:
+    write_tools(tmp_path, TOOL)
+    with RunningServer(tmp_path, own_stub.url, **receiver.settings, summarization_enabled=False) as server:
+        api = server.client
+        session_id = api.create_session("mochi", tool_settings={"tools": ["one"]})["session_id"]
+        path = f"/chat/{session_id}"
+        api.ok(api.http.post(path, json={"message": instruct(calls("one")), "background": True}), 202)
+        (waits,) = receiver.wait(1)
+        run_id = api.ok(api.http.get(f"{path}/run"))["run_id"]
+        assert waits["type"] == "run.waiting_for_approval"
+        assert waits["data"] == {"session_id": session_id, "run_id": run_id}
+        (call,) = api.ok(api.http.get(f"{path}/confirmations"))["confirmations"]
+        decision = {"confirmation_id": call["confirmation_id"], "approved": True}
+        api.ok(api.http.post(f"{path}/confirm-tool", json=decision))
+        assert receiver.wait(2)[1]["type"] == "run.completed"
+        assert receiver.wait(2)[1]["data"] == {"session_id": session_id, "run_id": run_id}
+        assert api.http.post(path, json={"message": "fail"}).status_code == 502
+        assert receiver.wait(3)[2]["type"] == "run.failed"
+        assert {frozenset(event) for event in receiver.wait(3)} == {frozenset({"type", "timestamp", "data"})}
+        assert {frozenset(event["data"]) for event in receiver.wait(3)} == {frozenset({"session_id", "run_id"})}
+
+
+def test_stopped_run_is_not_reported(tmp_path: Path, own_stub: StubServer, receiver: Receiver) -> None:
+    with RunningServer(tmp_path, own_stub.url, **receiver.settings, summarization_enabled=False) as server:
+        api = server.client
+        session_id = api.create_session("mochi")["session_id"]
+        api.ok(api.http.post(f"/chat/{session_id}", json={"message": "hold", "background": True}), 202)
+        api.ok(api.http.post(f"/chat/{session_id}/stop"))
+        api.send_message(session_id, "Hi")
+        assert [event["type"] for event in receiver.wait(1)] == ["run.completed"]
+        run_id = api.ok(api.http.get(f"/chat/{session_id}/run"))["run_id"]
+        assert receiver.wait(1)[0]["data"]["run_id"] == run_id
+
+
+@pytest.mark.parametrize("status", [500, 302])
+def test_refused_webhook_is_repeated_with_its_id(
+    tmp_path: Path, own_stub: StubServer, receiver: Receiver, status: int
+) -> None:
+    receiver.statuses = [status]
+    with RunningServer(tmp_path, own_stub.url, **receiver.settings, summarization_enabled=False) as server:
+        session_id = server.client.create_session("mochi")["session_id"]
+        server.client.send_message(session_id, "Hi")
+        first, second = receiver.wait(2)
+    assert first == second
+    assert len({headers["webhook-id"] for headers, _ in receiver.received}) == 1
+    assert len(receiver.received) == 2  # the redirect was not followed
+
+
+def test_webhook_is_sent_after_a_restart(tmp_path: Path, own_stub: StubServer, receiver: Receiver) -> None:
+    receiver.statuses = [500]
+    with RunningServer(tmp_path, own_stub.url, **receiver.settings, summarization_enabled=False) as server:
+        session_id = server.client.create_session("mochi")["session_id"]
+        server.client.send_message(session_id, "Hi")
+        receiver.wait(1)
+    with RunningServer(tmp_path, own_stub.url, **receiver.settings, summarization_enabled=False):
+        first, second = receiver.wait(2)
+        assert first == second
+    with RunningServer(tmp_path, own_stub.url, **receiver.settings, summarization_enabled=False) as server:
+        server.client.send_message(session_id, "Hi")
+        assert len(receiver.wait(3)) == 3
+
+
+def test_pauses_double_for_more_than_an_hour(receiver: Receiver) -> None:
+    outbox = TimedOutbox()
+    service = WebhookService(outbox, receiver.url, SECRET)
+    receiver.statuses = [500] * 100
+
+    async def attempts() -> list[float]:
+        async with aiohttp.ClientSession() as http:
+            while outbox.pauses[-1:] != [None]:
+                moment = as_text(as_datetime(time.time() - outbox.age))
+                await service._send(http, "msg_1", f'{{"timestamp":"{moment}"}}')
+        return [pause for pause in outbox.pauses if pause is not None]
+
+    pauses = asyncio.run(attempts())
+    assert pauses == sorted(pauses)
+    assert pauses[0] <= 5
+    assert sum(pauses) >= 3600
+
+
+@pytest.mark.one_process("changes the files")
+def test_damaged_webhook_blocks_no_other(tmp_path: Path, own_stub: StubServer, receiver: Receiver) -> None:
+    receiver.statuses = [500]
+    damaged = tmp_path / "chat_sessions" / ".webhooks" / "damaged.json"
+    damaged.parent.mkdir(parents=True)
+    damaged.write_bytes(b"\xff{")
+    with RunningServer(tmp_path, own_stub.url, **receiver.settings, summarization_enabled=False) as server:
+        until(lambda: not damaged.exists())
+        receiver.received.clear()
+        session_id = server.client.create_session("mochi")["session_id"]
+        server.client.send_message(session_id, "Hi")
+        assert receiver.wait(1)[0]["type"] == "run.completed"
+
+
+@pytest.mark.parametrize("url", ["ftp://example.com", "example.com/hook", "http://", "https:///path"])
+def test_invalid_url_is_refused(url: str) -> None:
+    with pytest.raises(ValidationError, match="not an http:// or https:// URL"):
+        settings_of(url, SECRET)
+
+
+@pytest.mark.parametrize("secret", ["", "whsec_", "whsec_no base64!", "whsec_c2hvcnQ=", "päss"])
+def test_invalid_secret_is_refused(secret: str) -> None:
+    with pytest.raises(ValidationError, match="webhook_secret"):
+        settings_of("https://example.com/hook", secret)
+
+
+def test_settings_do_not_print_the_secret() -> None:
+    settings = settings_of("https://example.com/hook", SECRET)
+    assert SECRET not in repr(settings)
+
+
+@pytest.mark.slow
+def test_missing_secret_stops_the_start_with_one_sentence(tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "mochi_server", "--data-dir", str(tmp_path)]
+    environment = {"MOCHI_WEBHOOK_URL": "https://example.com/hook", "PATH": ""}
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode != 0
+    assert len(done.stderr.strip().splitlines()) == 1
+    assert "MOCHI_WEBHOOK_SECRET" in done.stderr

@@ -1,0 +1,170 @@
+"""Approvals that were requested before a restart are decided after it, by the means of each protocol."""
+
+from collections.abc import Iterator
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from mochi_server.client import MochiClient
+from mochi_stub import StubServer
+from tests.frontends.chats import Chunk, Frontend, message, of_type, read_chunks, response_to, types, user
+from tests.frontends.conftest import TOOLS
+from tests.support.agents import delegate, nested, notes, write_agent
+from tests.support.api import Api, error_of
+from tests.support.balancer import Balancer
+from tests.support.instructions import calls, instruct, words
+from tests.support.server import RunningServer
+from tests.support.tools import write_tools
+
+NOTE = instruct(calls("note", text="milk"), words(1))
+IN_AGENT = nested(delegate(words(1), calls("note", text="x"), words(2)), words(3))
+
+pytestmark = pytest.mark.one_process("stops and restarts the server")
+
+
+class Restarts:
+    """One server at a time over the same files."""
+
+    def __init__(self, stack: ExitStack, data_dir: Path, stub: StubServer) -> None:
+        self.data_dir, self._stack, self._stub = data_dir, stack, stub
+        self.server = self._start()
+        settings: dict[str, Any] = {"tool_settings": {"tools": ["note"]}}
+        settings |= {"agent_settings": {"enabled_agents": ["helper"]}}
+        self.session: str = self.server.api().create_session("mochi", **settings)["session_id"]
+
+    @property
+    def frontend(self) -> Frontend:
+        return Frontend(self.server.api(), self.session)
+
+    def restart(self) -> None:
+        self.server.stop()
+        self.server = self._start()
+
+    def _start(self) -> RunningServer:
+        return self._stack.enter_context(RunningServer(self.data_dir, self._stub.url, shutdown_grace_seconds=0))
+
+
+@pytest.fixture
+def restarts(tmp_path: Path, stub: StubServer) -> Iterator[Restarts]:
+    write_tools(tmp_path, TOOLS)
+    write_agent(tmp_path)
+    with ExitStack() as stack:
+        yield Restarts(stack, tmp_path, stub)
+
+
+def port_of(server: RunningServer) -> int:
+    return int(server.url.rpartition(":")[2])
+
+
+def interrupts(events: list[Chunk]) -> list[Chunk]:
+    found: list[Chunk] = events[-1]["outcome"]["interrupts"]
+    return found
+
+
+@pytest.mark.parametrize("approved", [True, False])
+def test_ai_sdk_decides_after_a_restart(restarts: Restarts, approved: bool) -> None:
+    approval = of_type(restarts.frontend.ai_sdk(user(NOTE)), "tool-approval-request")
+    restarts.restart()
+    answer = response_to(approval, approved=approved)
+    chunks = restarts.frontend.ai_sdk(user(NOTE), answer)
+    result = of_type(chunks, "tool-output-available" if approved else "tool-output-denied")
+    assert result["toolCallId"] == approval["toolCallId"]
+    assert chunks[0] == {"type": "start", "messageId": approval["toolCallId"].partition("-")[0]}
+    assert types(chunks)[-1] == "finish"
+    assert restarts.frontend.roles() == ["user", "assistant", "tool", "assistant"]
+    assert types(restarts.frontend.ai_sdk(user(NOTE), answer))[-1] == "finish", "the request can be repeated"
+    assert len(restarts.frontend.roles()) == 4
+
+
+def test_ai_sdk_resumes_a_parked_turn_after_a_restart(restarts: Restarts) -> None:
+    first = restarts.frontend.ai_sdk(user(NOTE))
+    restarts.restart()
+    resumed = read_chunks(restarts.frontend.api.http.get(f"/chat/{restarts.session}/ai-sdk/any/stream").content)
+    assert types(resumed)[-3:] == ["tool-approval-request", "finish-step", "finish"]
+    approval = of_type(resumed, "tool-approval-request")
+    assert approval == of_type(first, "tool-approval-request")
+    assert resumed[0] == first[0]
+    assert types(restarts.frontend.ai_sdk(user(NOTE), response_to(approval)))[-1] == "finish"
+
+
+def test_ai_sdk_decides_two_calls_of_a_round_after_a_restart(restarts: Restarts) -> None:
+    message = instruct(
+        {"tool_call": calls("note", text="a")["tool_call"] + calls("note", text="b")["tool_call"]}, words(2)
+    )
+    approval = of_type(restarts.frontend.ai_sdk(user(message)), "tool-approval-request")
+    restarts.restart()
+    second = restarts.frontend.ai_sdk(user(message), response_to(approval))
+    again = of_type(second, "tool-approval-request")
+    assert again["toolCallId"] != approval["toolCallId"]
+    restarts.restart()
+    third = restarts.frontend.ai_sdk(user(message), response_to(again))
+    assert of_type(third, "tool-output-available")["toolCallId"] == again["toolCallId"]
+    assert [role for role in restarts.frontend.roles() if role == "tool"] == ["tool", "tool"]
+
+
+def test_ai_sdk_decides_the_call_of_an_agent_after_a_restart(restarts: Restarts) -> None:
+    approval = of_type(restarts.frontend.ai_sdk(user(IN_AGENT)), "tool-approval-request")
+    restarts.restart()
+    chunks = restarts.frontend.ai_sdk(user(IN_AGENT), response_to(approval))
+    assert approval["toolCallId"] in [c["toolCallId"] for c in chunks if c["type"] == "tool-output-available"]
+    assert types(chunks)[-1] == "finish"
+    assert notes(restarts.data_dir) == ["x"]
+
+
+@pytest.mark.parametrize("sent", [NOTE, IN_AGENT])
+def test_ag_ui_answers_an_interrupt_after_a_restart(restarts: Restarts, sent: str) -> None:
+    (interrupt,) = interrupts(restarts.frontend.ag_ui(message(sent)))
+    restarts.restart()
+    answer = {"interruptId": interrupt["id"], "status": "resolved"}
+    resume = [answer | {"payload": {"approved": True, "editedArgs": {"text": "tea"}}}]
+    events = restarts.frontend.ag_ui(resume=resume, runId="r2")
+    assert interrupt["toolCallId"] in [e["toolCallId"] for e in events if e["type"] == "TOOL_CALL_RESULT"]
+    assert (events[0]["runId"], types(events)[-1]) == ("r2", "RUN_FINISHED")
+    assert restarts.frontend.roles() == ["user", "assistant", "tool", "assistant"]
+
+
+def test_other_protocols_show_what_a_parked_session_waits_for(restarts: Restarts) -> None:
+    approval = of_type(restarts.frontend.ai_sdk(user(NOTE)), "tool-approval-request")
+    restarts.restart()
+    root = restarts.server.url
+    headers = {"X-Mochi-Session": restarts.session}
+    body: dict[str, Any] = {"model": "mochi", "messages": [{"role": "user", "content": "Hi"}]}
+    with Api(root) as api:
+        requests: list[tuple[str, dict[str, Any]]] = [
+            ("/v1/chat/completions", {}),
+            ("/v1/messages", {"max_tokens": 50}),
+            ("/v1/responses", {"messages": None, "input": "Hi"}),
+        ]
+        for path, fields in requests:
+            sent = {name: value for name, value in (body | fields).items() if value is not None}
+            busy = api.http.post(f"{root}{path}", json=sent, headers=headers)
+            assert busy.status_code == 409, path
+            assert "confirm-tool" in busy.text, path
+        decision = {"confirmation_id": approval["approvalId"], "approved": True}
+        api.ok(api.http.post(f"/chat/{restarts.session}/confirm-tool", json=decision))
+        with api.http.stream("GET", f"/chat/{restarts.session}/stream") as response:
+            response.read()
+        answered = api.http.post(f"{root}/v1/responses", json={"model": "mochi", "input": "Hi"}, headers=headers)
+        assert answered.status_code == 200
+        assert error_of(api.http.post(f"/chat/{restarts.session}/confirm-tool", json=decision))[0] in (404, 409)
+
+
+def test_python_client_follows_a_turn_across_a_restart(tmp_path: Path, stub: StubServer) -> None:
+    write_tools(tmp_path, TOOLS)
+    with ExitStack() as stack:
+        servers = [stack.enter_context(RunningServer(tmp_path, stub.url, shutdown_grace_seconds=0))]
+        session = servers[0].api().create_session("mochi", tool_settings={"tools": ["note"]})["session_id"]
+        balancer = stack.enter_context(Balancer([port_of(servers[0])]))
+
+        def approve(_: object) -> bool:
+            if len(servers) == 1:
+                servers[0].stop()
+                servers.append(stack.enter_context(RunningServer(tmp_path, stub.url)))
+                balancer.ports = [port_of(servers[1])]
+            return True
+
+        with MochiClient(balancer.url) as client:
+            answer = client.chat(session, NOTE, on_confirm=approve)
+        assert (answer["state"], answer["tool_calls_executed"][0]["result"]) == ("completed", "Noted: milk")

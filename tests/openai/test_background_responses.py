@@ -1,0 +1,159 @@
+"""Responses API: responses in the background, and responses by their ID."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from mochi_stub import Cut, Gate, Prompt, Reply, StubServer, Text
+from tests.openai.conversation import client_of
+from tests.support.instructions import calls, instruct, words
+from tests.support.server import RunningServer
+from tests.support.waiting import until
+
+if TYPE_CHECKING:
+    import openai
+    from openai.types.responses import Response
+
+LOOK: Any = {"type": "function", "name": "look", "parameters": {"type": "object"}}
+IN_SESSION = pytest.mark.parametrize("in_session", [True, False], ids=["session", "none"])
+
+
+def resolve(prompt: Prompt) -> Reply | None:
+    if prompt.user_text == "hold":
+        return Reply([Text(["one "]), Gate()])
+    return Reply([Text(["one "]), Cut()]) if prompt.user_text == "fail" else None
+
+
+@pytest.fixture(scope="module")
+def stub() -> Iterator[StubServer]:
+    with StubServer(speed=0, resolve=resolve) as stub:
+        yield stub
+
+
+@pytest.fixture(scope="module")
+def server(stub: StubServer, tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningServer]:
+    with RunningServer(tmp_path_factory.mktemp("data"), stub.url, summarization_enabled=False) as server:
+        yield server
+
+
+@pytest.fixture
+def headers(server: RunningServer, in_session: bool) -> dict[str, str]:
+    return {"X-Mochi-Session": server.client.create_session("mochi")["session_id"]} if in_session else {}
+
+
+def start(client: openai.OpenAI, text: str, headers: dict[str, str], **request: Any) -> Response:
+    asked: Any = {"model": "mochi", "input": text, "background": True, "extra_headers": headers, **request}
+    response: Response = client.responses.create(**asked)
+    return response
+
+
+def ended(client: openai.OpenAI, response_id: str) -> Response:
+    until(lambda: client.responses.retrieve(response_id).status not in ("queued", "in_progress"))
+    return client.responses.retrieve(response_id)
+
+
+@IN_SESSION
+def test_background_response_completes_without_a_client(client: openai.OpenAI, headers: dict[str, str]) -> None:
+    started = start(client, instruct(words(3), reasoning=2), headers, instructions="Be kind.")
+    assert (started.status, started.background, started.output) == ("in_progress", True, [])
+    response = ended(client, started.id)
+    assert (response.status, response.id, response.instructions) == ("completed", started.id, "Be kind.")
+    assert response.output_text
+    assert response.usage
+    assert client.responses.cancel(started.id) == response
+
+
+@IN_SESSION
+def test_background_response_can_be_cancelled(client: openai.OpenAI, stub: StubServer, headers: dict[str, str]) -> None:
+    stub.clear_exchanges()
+    started = start(client, "hold", headers)
+    stub.wait_for(lambda all_: any(e.path == "/api/chat" and e.chunks for e in all_))
+    assert client.responses.retrieve(started.id).status == "in_progress"
+    cancelled = client.responses.cancel(started.id)
+    assert (cancelled.status, cancelled.output_text) == ("cancelled", "one ")
+    assert client.responses.cancel(started.id) == cancelled == client.responses.retrieve(started.id)
+
+
+@IN_SESSION
+def test_background_response_can_fail(client: openai.OpenAI, headers: dict[str, str]) -> None:
+    response = ended(client, start(client, "fail", headers).id)
+    assert response.status == "failed"
+    assert response.error
+    assert response.error.code == "server_error"
+
+
+@IN_SESSION
+def test_background_response_can_be_streamed(client: openai.OpenAI, headers: dict[str, str]) -> None:
+    request: Any = {"model": "mochi", "input": "Hello!", "background": True, "extra_headers": headers, "stream": True}
+    *_, last = client.responses.create(**request)
+    assert last.type == "response.completed"
+    response = ended(client, last.response.id)
+    assert response.output_text == last.response.output_text
+    assert len(response.output) == 1
+    if not headers:
+        follow_up: Any = {"input": "And?", "previous_response_id": response.id}
+        reference: Any = {"input": [{"type": "item_reference", "id": last.response.output[0].id}]}
+        for following in (follow_up, reference):
+            assert client.responses.create(model="mochi", **following).status == "completed"
+
+
+@IN_SESSION
+def test_other_responses_can_be_retrieved_but_not_cancelled(client: openai.OpenAI, headers: dict[str, str]) -> None:
+    import openai
+
+    asked: Any = {"model": "mochi", "input": "Hello!", "extra_headers": headers}
+    response = client.responses.create(**asked)
+    assert client.responses.retrieve(response.id).output_text == response.output_text
+    if not headers:
+        with pytest.raises(openai.BadRequestError, match="background"):
+            client.responses.cancel(response.id)
+
+
+def test_unknown_response_is_404(client: openai.OpenAI, server: RunningServer) -> None:
+    import openai
+
+    session_id = server.client.create_session("mochi")["session_id"]
+    unstored = client.responses.create(model="mochi", input="Hello!", store=False)
+    for response_id in ("resp_unknown", "resp_0123456789_0_0123456789", f"resp_{session_id}_0_0123456789", unstored.id):
+        for request in (client.responses.retrieve, client.responses.cancel):
+            with pytest.raises(openai.NotFoundError) as caught:
+                request(response_id)
+            assert caught.value.code == "response_not_found"
+
+
+def test_response_of_a_deleted_session_is_unknown(client: openai.OpenAI, server: RunningServer) -> None:
+    import openai
+
+    session_id = server.client.create_session("mochi")["session_id"]
+    response = ended(client, start(client, "Hello!", {"X-Mochi-Session": session_id}).id)
+    server.client.http.delete(f"/sessions/{session_id}")
+    with pytest.raises(openai.NotFoundError):
+        client.responses.retrieve(response.id)
+
+
+@pytest.mark.one_process("restarts the server")
+def test_session_has_its_responses_after_a_restart(tmp_path: Path, stub: StubServer) -> None:
+    with RunningServer(tmp_path, stub.url) as server, client_of(server) as client:
+        session_id = server.client.create_session("mochi")["session_id"]
+        headers = {"X-Mochi-Session": session_id}
+        first = ended(client, start(client, instruct(words(3), reasoning=2), headers).id)
+        called = ended(client, start(client, instruct(calls("look")), headers, tools=[LOOK]).id)
+        result: Any = [{"type": "function_call_output", "call_id": called.output[0].call_id, "output": "blue"}]  # type: ignore[union-attr]
+        answered = ended(client, start(client, result, headers, tools=[LOOK]).id)
+        stub.clear_exchanges()
+        stopped = start(client, "hold", headers)
+        stub.wait_for(lambda all_: any(e.path == "/api/chat" and e.chunks for e in all_))
+        client.responses.cancel(stopped.id)
+    with RunningServer(tmp_path, stub.url) as server, client_of(server) as client:
+        again = client.responses.retrieve(first.id)
+        assert (again.status, again.output_text, again.usage) == ("completed", first.output_text, first.usage)
+        assert [item.type for item in again.output] == ["reasoning", "message"]
+        (call,) = client.responses.retrieve(called.id).output
+        assert (call.type, call.call_id) == ("function_call", called.output[0].call_id)  # type: ignore[union-attr]
+        assert client.responses.retrieve(answered.id).output_text == answered.output_text
+        assert client.responses.retrieve(stopped.id).status == "cancelled"
+        assert client.responses.cancel(stopped.id).output_text == "one "

@@ -1,0 +1,68 @@
+"""Turns that are parked at one server, and are decided or expire at another server of the same database."""
+
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from mochi_server.storage.postgres.database import Database, prepare
+from mochi_server.storage.postgres.store import _PARKED
+from mochi_stub import StubServer
+from tests.servers.conftest import Start
+from tests.servers.test_approvals import TOOLS
+from tests.support.api import Api
+from tests.support.instructions import calls, instruct, words
+from tests.support.tools import write_tools
+from tests.support.waiting import until
+
+PLAN = instruct(calls("note", text="x"), words(2))
+
+pytestmark = pytest.mark.slow
+
+
+def confirm(api: Api, session_id: str, asked: dict[str, Any]) -> int:
+    decision = {"confirmation_id": asked["confirmation_id"], "approved": True}
+    return api.http.post(f"/chat/{session_id}/confirm-tool", json=decision).status_code
+
+
+def test_stream_at_one_server_follows_a_decision_at_another(start: Start, tmp_path: Path) -> None:
+    write_tools(tmp_path, TOOLS)
+    with StubServer(speed=0) as stub, ThreadPoolExecutor(2) as pool:
+        first, second = (start(stub.url, park_seconds=0) for _ in range(2))
+        with Api(first.url) as a, Api(second.url) as b, Api(first.url) as other:
+            session_id = a.create_session("mochi", tool_settings={"tools": ["note"]})["session_id"]
+            with a.open_stream(session_id, PLAN) as events:
+                asked = next(event for event in events if event.type == "tool_call_confirmation_required")
+                statuses = pool.map(lambda api: confirm(api, session_id, asked.data), (b, other))
+                assert sorted(statuses) == [200, 409]
+                types = [event.type for event in events]
+            assert types.count("tool_result") == 1
+            assert types[-1] == "done"
+    assert (tmp_path / "tools" / "notes.txt").read_text().split() == ["x"]
+
+
+def test_approval_expires_after_its_server_was_killed(start: Start, tmp_path: Path) -> None:
+    write_tools(tmp_path, TOOLS)
+    with StubServer(speed=0) as stub:
+        killed, left = (start(stub.url, park_seconds=0, tool_confirmation_timeout_seconds=3) for _ in range(2))
+        with Api(killed.url) as a, Api(left.url) as b:
+            session_id = a.create_session("mochi", tool_settings={"tools": ["note"]})["session_id"]
+            a.ok(a.http.post(f"/chat/{session_id}", json={"message": PLAN, "background": True}), 202)
+            until(lambda: a.ok(a.http.get(f"/chat/{session_id}/confirmations"))["confirmations"])
+            killed.kill()
+            until(lambda: len(b.messages(session_id)) == 4, 30)
+            assert b.messages(session_id)[2]["decided_by"] == "timeout"
+
+
+async def test_search_for_parked_turns_uses_its_index(database: str) -> None:
+    await prepare(database)
+    opened = Database(database)
+    await opened.open()
+    try:
+        async with opened.transaction("explain the search") as connection:
+            await connection.execute("SET LOCAL enable_seqscan = off")
+            rows: list[Any] = await (await connection.execute("EXPLAIN " + _PARKED, (0.0, "chats"))).fetchall()
+    finally:
+        await opened.aclose()
+    assert any("sessions_parked" in str(row[0]) for row in rows), rows

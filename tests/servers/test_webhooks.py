@@ -1,0 +1,81 @@
+"""Webhooks and stored runs of several servers with one database."""
+
+from collections.abc import Iterator
+
+import httpx
+import pytest
+
+from tests.servers.conftest import Start
+from tests.support.api import Api
+from tests.support.holding import GatedStub
+from tests.support.waiting import until
+from tests.support.webhooks import Receiver
+
+pytestmark = pytest.mark.slow
+
+
+@pytest.fixture
+def receiver() -> Iterator[Receiver]:
+    receiver = Receiver()
+    yield receiver
+    receiver.close()
+
+
+def test_each_webhook_is_sent_by_one_server(start: Start, receiver: Receiver) -> None:
+    servers = [start(**receiver.settings) for _ in range(2)]
+    with Api(servers[0].url) as a, Api(servers[1].url) as b:
+        ids = [a.create_session("mochi")["session_id"] for _ in range(10)]
+        for index, session_id in enumerate(ids):
+            (a, b)[index % 2].send_message(session_id, "Hi")
+        events = receiver.wait(10)
+        servers[0].stop()
+        servers[1].stop()
+    assert sorted(event["data"]["session_id"] for event in events) == sorted(ids)
+    assert len(receiver.received) == 10
+
+
+def test_other_server_sends_the_webhook_of_a_killed_one(start: Start, receiver: Receiver) -> None:
+    receiver.statuses = [500]
+    first = start(**receiver.settings)
+    with Api(first.url) as api:
+        session_id = api.create_session("mochi")["session_id"]
+        api.send_message(session_id, "Hi")
+        receiver.wait(1)
+        first.kill()
+    start(**receiver.settings)
+    sent = receiver.wait(2, seconds=45)  # the killed server may have claimed the webhook for 30 s
+    assert sent[1] == sent[0]
+
+
+def test_run_of_a_killed_server_has_failed_at_another_one(start: Start, holding: GatedStub) -> None:
+    first, second = start(), start()
+    with Api(first.url) as a, Api(second.url) as b:
+        session_id = a.create_session("mochi")["session_id"]
+        run = a.ok(a.http.post(f"/chat/{session_id}", json={"message": "hold", "background": True}), 202)
+        assert b.ok(b.http.get(f"/chat/{session_id}/run")) == run
+        holding.stub.wait_for(lambda all_: any(e.path == "/api/chat" and e.chunks >= 3 for e in all_))
+        first.kill()
+        expected = {"run_id": run["run_id"], "state": "failed", "answer_id": None}
+        until(lambda: b.http.get(f"/chat/{session_id}/run").json() == expected)
+
+
+def test_background_response_is_controlled_from_another_server(start: Start, holding: GatedStub) -> None:
+    first, second = start(), start()
+    with Api(first.url) as a:
+        session_id = a.create_session("mochi")["session_id"]
+    headers = {"X-Mochi-Session": session_id}
+
+    def begin() -> str:
+        body = {"model": "mochi", "input": "hold", "background": True}
+        response = httpx.post(f"{first.url}/v1/responses", json=body, headers=headers)
+        assert response.json()["status"] == "in_progress"
+        return f"{second.url}/v1/responses/{response.json()['id']}"
+
+    url = begin()
+    assert httpx.get(url).json()["status"] == "in_progress"
+    holding.stub.wait_for(lambda all_: any(e.path == "/api/chat" and e.chunks >= 3 for e in all_))
+    cancelled = httpx.post(f"{url}/cancel", json={}).json()
+    assert (cancelled["status"], cancelled["output"][0]["content"][0]["text"]) == ("cancelled", "one two three ")
+    url = begin()
+    first.kill()
+    until(lambda: httpx.get(url).json()["status"] == "failed")
