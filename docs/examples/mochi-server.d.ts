@@ -3217,56 +3217,6 @@ export interface components {
                 [key: string]: unknown;
             } | null;
         };
-        /**
-         * ListedSession
-         * @description A session in a list. ``owner`` is the ID of an API key, or `<key ID>/<user ID>`. It is absent if none owns it.
-         */
-        ListedSession: {
-            /** Session Id */
-            session_id: string;
-            /** Model */
-            model: string;
-            /** Created At */
-            created_at: string;
-            /** Updated At */
-            updated_at: string;
-            /** Message Count */
-            message_count: number;
-            /** Title */
-            title: string | null;
-            /** Preview */
-            preview: string;
-            /** Summary */
-            summary: {
-                [key: string]: unknown;
-            } | null;
-            /** Summary Model */
-            summary_model: string | null;
-            /** Format Version */
-            format_version: string;
-            tool_settings: components["schemas"]["ToolSettings"];
-            agent_settings: components["schemas"]["AgentSettings"];
-            /** Context Window Config */
-            context_window_config: {
-                [key: string]: unknown;
-            };
-            /** Options */
-            options: {
-                [key: string]: unknown;
-            } | null;
-            /** Keep Alive */
-            keep_alive: string | number | null;
-            /** Think */
-            think: boolean | string | null;
-            /** Format */
-            format: string | {
-                [key: string]: unknown;
-            } | null;
-            /** Ollama Host */
-            ollama_host: string | null;
-            /** Owner */
-            owner?: string | null;
-        };
         /** @description The answer is complete and stored. The counts are Ollama's token counts, or null. */
         MessageComplete: {
             message_id: string;
@@ -4307,6 +4257,56 @@ export interface components {
             };
         };
         /**
+         * Session
+         * @description A session in a list. ``owner`` is the ID of an API key, or `<key ID>/<user ID>`. It is absent if none owns it.
+         */
+        Session: {
+            /** Session Id */
+            session_id: string;
+            /** Model */
+            model: string;
+            /** Created At */
+            created_at: string;
+            /** Updated At */
+            updated_at: string;
+            /** Message Count */
+            message_count: number;
+            /** Title */
+            title: string | null;
+            /** Preview */
+            preview: string;
+            /** Summary */
+            summary: {
+                [key: string]: unknown;
+            } | null;
+            /** Summary Model */
+            summary_model: string | null;
+            /** Format Version */
+            format_version: string;
+            tool_settings: components["schemas"]["ToolSettings"];
+            agent_settings: components["schemas"]["AgentSettings"];
+            /** Context Window Config */
+            context_window_config: {
+                [key: string]: unknown;
+            };
+            /** Options */
+            options: {
+                [key: string]: unknown;
+            } | null;
+            /** Keep Alive */
+            keep_alive: string | number | null;
+            /** Think */
+            think: boolean | string | null;
+            /** Format */
+            format: string | {
+                [key: string]: unknown;
+            } | null;
+            /** Ollama Host */
+            ollama_host: string | null;
+            /** Owner */
+            owner?: string | null;
+        };
+        /**
          * SessionChanged
          * @description A new or changed session. ``warnings`` lists what in the request cannot be used, or makes models reload.
          */
@@ -4520,7 +4520,7 @@ export interface components {
          */
         SessionList: {
             /** Sessions */
-            sessions: components["schemas"]["ListedSession"][];
+            sessions: components["schemas"]["Session"][];
         };
         /**
          * SessionPatch
@@ -4660,7 +4660,7 @@ export interface components {
          */
         SessionsImported: {
             /** Sessions */
-            sessions: components["schemas"]["ListedSession"][];
+            sessions: components["schemas"]["Session"][];
         };
         /**
          * @description All text and reasoning of the turn up to this event.

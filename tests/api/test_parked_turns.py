@@ -10,12 +10,14 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import httpx
 import pytest
 
 from mochi_server.chat.approvals import ApprovalService, Confirmation
+from mochi_server.chat.run import Run
 from mochi_server.errors import ConfirmationResolved
 from mochi_server.tools.discovery import Tool
 from mochi_server.tools.schema import make_schema
@@ -384,6 +386,23 @@ async def test_timeout_0_waits_until_the_decision() -> None:
     assert not waiting.done()
     await approvals.decide("a1b2c3d4e5", confirmation.confirmation_id, Decision(approved=True))
     assert await waiting == Decision(approved=True)
+
+
+async def test_stopped_turn_is_not_parked_later() -> None:
+    def note() -> None:
+        """Take a note."""
+
+    approvals = ApprovalService(timeout=0, park_seconds=0)
+    call = ToolInvocation(0, "call", "note", {})
+    bound = BoundCall(call, Tool("note", note, make_schema(note, "note")), await call.bind(make_schema(note, "note")))
+    confirmation = Confirmation("a1b2c3d4e5", bound, run=cast(Run, SimpleNamespace(is_leaving=False)))
+    waiting = asyncio.ensure_future(approvals.wait_for_decision(confirmation))
+    await asyncio.sleep(0)
+    waiting.cancel()
+    for _ in range(3):
+        await asyncio.sleep(0)
+    assert waiting.cancelled()
+    assert not confirmation.decision.done()
 
 
 async def test_only_first_of_two_simultaneous_decisions_is_applied() -> None:

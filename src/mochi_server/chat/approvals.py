@@ -122,8 +122,10 @@ class ApprovalService:
         """Wait for the client's decision. Return None if the timeout passes first. Raises ``TurnParked``."""
         park_seconds = 0 if self.closed else self.park_seconds
         timer = asyncio.get_running_loop().call_later(park_seconds, confirmation.park)
-        await asyncio.wait([confirmation.decision], timeout=self.timeout)
-        timer.cancel()
+        try:
+            await asyncio.wait([confirmation.decision], timeout=self.timeout)
+        finally:  # also if the turn is stopped
+            timer.cancel()
         return None if confirmation.decision.cancel() else confirmation.decision.result()
 
     async def decide(self, session_id: str, confirmation_id: str, decision: Decision) -> Confirmation:

@@ -4,7 +4,7 @@ from typing import Annotated
 
 from pydantic import AliasPath, BaseModel, BeforeValidator, Field
 
-from mochi_server.models.sessions import ListedSession, SessionDetail
+from mochi_server.models.sessions import Session, SessionDetail
 from mochi_server.models.tools import ToolProblem, ToolSummary
 
 
@@ -34,7 +34,7 @@ class AgentList(BaseModel):
     agents: dict[str, AgentSummary]
 
 
-class AgentChat(ListedSession):
+class AgentChat(Session):
     """A session of an agent, without its messages."""
 
     agent_name: str | None = None

@@ -145,7 +145,7 @@ class SystemPromptUpdate(StrictBody):
     source_file: str | None = Field(None, description="Prompt file to load, or label of `content`.")
 
 
-class Session(BaseModel):
+class SessionWithoutOwner(BaseModel):
     """A session without its messages. ``preview`` is the beginning of the first user message."""
 
     session_id: str
@@ -168,7 +168,7 @@ class Session(BaseModel):
     ollama_host: str | None
 
 
-class SessionChanged(Session):
+class SessionChanged(SessionWithoutOwner):
     """A new or changed session. ``warnings`` lists what in the request cannot be used, or makes models reload."""
 
     warnings: list[WarningOut]
@@ -178,7 +178,7 @@ class SessionChanged(Session):
         return cls.model_validate(session.summary_object() | {"warnings": warnings})
 
 
-class SessionDetail(Session):
+class SessionDetail(SessionWithoutOwner):
     """A session with its messages. The bytes of an image in ``images`` are at ``blobs/{sha256}``."""
 
     messages: list[MessageOut]
@@ -188,7 +188,7 @@ class SessionDetail(Session):
         return cls.model_validate(session.summary_object() | {"messages": list(session.history)})
 
 
-class ListedSession(Session):
+class Session(SessionWithoutOwner):
     """A session in a list. ``owner`` is the ID of an API key, or `<key ID>/<user ID>`. It is absent if none owns it."""
 
     owner: str | None = None
@@ -197,7 +197,7 @@ class ListedSession(Session):
 class SessionList(BaseModel):
     """Sessions, the most recently changed first."""
 
-    sessions: list[ListedSession]
+    sessions: list[Session]
 
 
 class MessageList(BaseModel):
