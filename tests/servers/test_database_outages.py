@@ -108,9 +108,9 @@ def test_call_that_is_approved_during_an_outage_runs(
             until(lambda: api.http.get("/health/ready").status_code == 503)
             confirmation_id = received[0].data["confirmation_id"]
             decision = {"confirmation_id": confirmation_id, "approved": True, "remember": remember}
-            api.ok(api.http.post(f"/chat/{session_id}/confirm-tool", json=decision))
             starting = threading.Timer(2, cluster.start)
             starting.start()
+            api.ok(api.http.post(f"/chat/{session_id}/confirm-tool", json=decision))  # responds when it is stored
             received += events
             starting.join()
         (result,) = (event for event in received if event.type == "tool_result")
