@@ -210,7 +210,8 @@ async def _read(process: Process, incoming: _Incoming, session: McpSession) -> N
 
 async def _write(process: Process, outgoing: MemoryObjectReceiveStream[SessionMessage]) -> None:
     assert process.stdin is not None  # noqa: S101 - it is a pipe
-    with outgoing, suppress(ConnectionError):
+    # uvloop raises RuntimeError if the program has closed its input.
+    with outgoing, suppress(ConnectionError, RuntimeError):
         async for item in outgoing:
             line = item.message.model_dump_json(by_alias=True, exclude_unset=True)
             process.stdin.write(line.encode("utf-8", "replace") + b"\n")
