@@ -152,6 +152,7 @@ def test_agent_chat_belongs_to_the_owner_of_the_session(server: RunningServer) -
     assert as_key(server, "bob").ok(as_key(server, "bob").http.get("/agents/chats")) == {"sessions": []}
 
 
+@pytest.mark.one_process("each server counts its own turns")
 def test_turns_at_a_time_are_limited(server: RunningServer) -> None:
     one = as_key(server, "one")
     asking = one.create_session("mochi", tool_settings={"tools": ["note"]})["session_id"]
@@ -164,6 +165,7 @@ def test_turns_at_a_time_are_limited(server: RunningServer) -> None:
     one.send_message(asking, "Hello")
 
 
+@pytest.mark.one_process("each server counts its own turns")
 def test_turns_per_minute_are_limited(server: RunningServer) -> None:
     few = as_key(server, "few")
     session_id = few.create_session("mochi")["session_id"]
@@ -178,6 +180,7 @@ def test_turns_per_minute_are_limited(server: RunningServer) -> None:
     as_key(server, "ann").create_session("mochi")
 
 
+@pytest.mark.one_process("reads the log of the server")
 def test_log_and_metrics_name_the_key(server: RunningServer, caplog: pytest.LogCaptureFixture) -> None:
     from mochi_server.telemetry.logging import JsonFormatter, TextFormatter
     from mochi_server.util.text import SecretMasker

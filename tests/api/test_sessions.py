@@ -279,6 +279,7 @@ def test_manual_window_is_capped_used_and_released(private_api: Api, private_stu
     assert private_api.send_message(session_id, "Hello!")["context_window"]["reason"] == "no_adjustment"
 
 
+@pytest.mark.one_process("each server knows the hosts of its own turns")
 def test_status_has_every_field_of_the_specification(api: Api, stub: StubServer) -> None:
     session_id = api.create_session(
         "mochi",
