@@ -126,11 +126,12 @@ def test_cors_does_not_allow_the_user_header(server: RunningServer) -> None:
         assert "mochi-user" not in response.headers.get("Access-Control-Allow-Headers", "").lower()
 
 
-@pytest.mark.parametrize(("method", "path", "body"), _CHANGES_OF_ALL)
-def test_shared_routes_require_scope_all(server: RunningServer, method: str, path: str, body: object) -> None:
-    for api in (as_key(server, "ann"), as_key(server, "root", **{"X-Mochi-User": "one"})):
-        assert error_of(api.http.request(method, path, json=body)) == (403, "FORBIDDEN")
-    assert as_key(server, "root").http.request(method, path, json=body).status_code in (200, 201, 204)
+def test_shared_routes_require_scope_all(server: RunningServer) -> None:
+    root = as_key(server, "root")
+    for method, path, body in _CHANGES_OF_ALL:
+        for api in (as_key(server, "ann"), as_key(server, "root", **{"X-Mochi-User": "one"})):
+            assert error_of(api.http.request(method, path, json=body)) == (403, "FORBIDDEN")
+        assert root.http.request(method, path, json=body).status_code in (200, 201, 204)
 
 
 def test_fork_keeps_the_owner_and_import_belongs_to_the_importer(server: RunningServer) -> None:

@@ -5,4 +5,4 @@ from mochi_server.sessions.session import LIST_FIELDS
 
 
 def test_list_entry_has_the_fields_of_a_session() -> None:
-    assert set(Session.model_fields) == {*LIST_FIELDS, "preview"}
+    assert set(Session.model_fields) == {*LIST_FIELDS, "preview", "owner"}
