@@ -3,6 +3,7 @@
 import shutil
 import threading
 from collections.abc import Iterator
+from contextlib import contextmanager
 from functools import partial
 from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -37,6 +38,17 @@ class QuietFiles(SimpleHTTPRequestHandler):
         """Nothing."""
 
 
+@contextmanager
+def serving_files(directory: Path) -> Iterator[str]:
+    """Serve a directory, and yield the origin of its pages."""
+    with ThreadingHTTPServer(("127.0.0.1", 0), partial(QuietFiles, directory=str(directory))) as files:
+        thread = threading.Thread(target=files.serve_forever, daemon=True)
+        thread.start()
+        yield f"http://localhost:{files.server_port}"
+        files.shutdown()
+        thread.join()
+
+
 @pytest.fixture(scope="session")
 def browser() -> "Iterator[Browser]":
     if CHROMIUM is None:
@@ -52,12 +64,8 @@ def browser() -> "Iterator[Browser]":
 @pytest.fixture(scope="session")
 def origin() -> Iterator[str]:
     """The origin of the page, with another port than the server."""
-    with ThreadingHTTPServer(("127.0.0.1", 0), partial(QuietFiles, directory=str(EXAMPLES))) as files:
-        thread = threading.Thread(target=files.serve_forever, daemon=True)
-        thread.start()
-        yield f"http://localhost:{files.server_port}"
-        files.shutdown()
-        thread.join()
+    with serving_files(EXAMPLES) as origin:
+        yield origin
 
 
 @pytest.fixture

@@ -1,10 +1,7 @@
 """The page that `docs/how-to/write-a-frontend.md` builds, step by step, in Chromium."""
 
 import re
-import threading
 from collections.abc import Iterator
-from functools import partial
-from http.server import ThreadingHTTPServer
 from pathlib import Path
 
 import pytest
@@ -13,7 +10,7 @@ pytest.importorskip("playwright.sync_api", reason="playwright is not installed: 
 
 from playwright.sync_api import BrowserContext, Page, expect
 
-from tests.browser.conftest import QuietFiles
+from tests.browser.conftest import serving_files
 from tests.browser.scene import WHY, Scene
 from tests.docs_tooling.pages import ROOT, blocks
 from tests.support.images import PNG
@@ -36,12 +33,8 @@ def origin(tmp_path: Path, server: RunningServer) -> Iterator[str]:
     folder.mkdir()
     (folder / "index.html").write_text(of_language("html"))
     (folder / "chat.js").write_text(of_language("javascript").replace("http://127.0.0.1:8000", server.url))
-    with ThreadingHTTPServer(("127.0.0.1", 0), partial(QuietFiles, directory=str(folder))) as files:
-        thread = threading.Thread(target=files.serve_forever, daemon=True)
-        thread.start()
-        yield f"http://localhost:{files.server_port}"
-        files.shutdown()
-        thread.join()
+    with serving_files(folder) as origin:
+        yield origin
 
 
 @pytest.fixture

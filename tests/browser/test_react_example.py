@@ -4,10 +4,7 @@ import os
 import re
 import shutil
 import subprocess
-import threading
 from collections.abc import Iterator
-from functools import partial
-from http.server import ThreadingHTTPServer
 from typing import Literal
 
 import pytest
@@ -16,7 +13,7 @@ pytest.importorskip("playwright.sync_api", reason="playwright is not installed: 
 
 from playwright.sync_api import BrowserContext, Dialog, Locator, Page, expect
 
-from tests.browser.conftest import EXAMPLES, QuietFiles
+from tests.browser.conftest import EXAMPLES, serving_files
 from tests.browser.steps import IMAGES
 from tests.support.api import Api
 from tests.support.instructions import calls, instruct, words
@@ -52,12 +49,8 @@ def site(tmp_path_factory: pytest.TempPathFactory, api: Api) -> Iterator[str]:
     server = str(api.http.base_url).partition("/api")[0]
     build = ["npm", "run", "build", "--", "--outDir", str(pages), "--emptyOutDir", "--logLevel", "error"]
     subprocess.run(build, cwd=EXAMPLE, check=True, env={**os.environ, "VITE_MOCHI_SERVER": server}, timeout=120)
-    with ThreadingHTTPServer(("127.0.0.1", 0), partial(QuietFiles, directory=str(pages))) as files:
-        thread = threading.Thread(target=files.serve_forever, daemon=True)
-        thread.start()
-        yield f"http://localhost:{files.server_port}"
-        files.shutdown()
-        thread.join()
+    with serving_files(pages) as origin:
+        yield origin
 
 
 @pytest.fixture
