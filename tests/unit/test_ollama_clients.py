@@ -22,6 +22,7 @@ from mochi_server.ollama.errors import refusal_error, translate
 from mochi_stub import StubServer
 from mochi_stub.prompt import ToolCall
 from mochi_stub.reply import Failure, Reply, Text
+from tests.support.holding import GatedStub
 from tests.support.raw_ollama import RawOllama
 from tests.support.stub import chats
 
@@ -223,6 +224,24 @@ async def test_calls_at_the_same_time_share_one_model_list(private_stub: StubSer
     await client.aclose()
     assert {model.name for model in found} == {"mochi:latest"}
     assert [exchange.path for exchange in private_stub.exchanges()].count("/api/tags") == 1
+
+
+async def test_window_stays_known_while_an_answer_of_the_model_runs() -> None:
+    gated = GatedStub()
+    with gated.stub as stub:
+        client = AsyncOllamaClient(stub.url)
+        await client.chat("mochi", HELLO, context_window=4096)
+        assert await client.loaded_windows() == {"mochi:latest": 4096}
+        pieces = client.chat_stream("mochi", [{"role": "user", "content": "hold"}], context_window=4096)
+        await anext(pieces)
+        await client.chat("mochi", HELLO, context_window=4096)
+        windows = [await client.loaded_windows()]
+        await pieces.aclose()
+        windows.append(await client.loaded_windows())
+        await client.aclose()
+        requests = [exchange.path for exchange in stub.exchanges()]
+    assert windows == [{"mochi:latest": 4096}] * 2
+    assert requests.count("/api/ps") == 2
 
 
 async def test_loaded_models_are_requested_once_until_a_chat(private_stub: StubServer) -> None:

@@ -3,6 +3,7 @@
 import asyncio
 import logging
 import time
+from collections import Counter
 from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine, Mapping, Sequence
 from copy import copy
 from importlib import import_module
@@ -54,6 +55,7 @@ class AsyncOllamaClient:
         self._refresh: asyncio.Task[dict[ModelKey, ModelInfo]] | None = None
         self._windows: asyncio.Task[dict[str, int] | None] | None = None
         self._windows_requested = 0.0
+        self._answers: Counter[str] = Counter()  # running answers by qualified name of the model
         self.last_windows: dict[str, int] | None = None  # windows of the loaded models in the latest response
         self.version = ""  # of Ollama, as soon as it has responded to `is_reachable`
         self._tasks: set[asyncio.Task[Any]] = set()
@@ -159,8 +161,10 @@ class AsyncOllamaClient:
         If the calling task is cancelled, Ollama stops generating the answer. Raises ``ModelNotFound``,
         ``OllamaUnreachable``, or ``OllamaError`` if the request fails or brings no content for ``stall_timeout``.
         """
+        name = qualified_name(payload["model"])
         if not self._is_loaded_for(payload):
             self._windows = None  # the request may load a model
+        self._answers[name] += 1
         try:
             await self._transport.post("/api/chat", payload, on_lines)
         except ModelNotFound as error:  # the model was removed after it was listed
@@ -169,8 +173,10 @@ class AsyncOllamaClient:
             errors.log_failure(error, payload["model"])
             raise
         finally:
-            self._windows = None  # from now on, another program may reload the model
-        known, name = self.last_windows or {}, qualified_name(payload["model"])
+            self._answers[name] -= 1
+            if not self._answers[name]:
+                self._windows = None  # from now on, another program may reload the model
+        known = self.last_windows or {}
         self.last_windows = {**known, name: (payload.get("options") or {}).get("num_ctx") or known.get(name, 0)}
 
     async def embed(self, payload: Mapping[str, Any]) -> Mapping[str, Any]:
