@@ -146,6 +146,11 @@ class SessionDirectory:
         self._recent.put(session_id, stored, stored.memory)
         return visible.session()
 
+    def load_cached(self, session_id: str) -> ChatSession | None:
+        """Return a session whose files have not changed since they were cached, or None. Reads no content of files."""
+        stored = self._current(session_id)
+        return None if stored is None else self._visible(session_id, stored).session()
+
     def append(
         self,
         session_id: str,
@@ -238,6 +243,15 @@ class SessionDirectory:
                 current = self._save(session_id, stored, recovered)
             if is_turn:
                 self.turns[session_id] = _RunningTurn(current)
+
+    def begin_cached(self, session_id: str, *, is_turn: bool) -> bool:
+        """Run ``begin`` if it reads and writes no file. Return whether it did."""
+        stored = self._current(session_id) if self._lock.is_held else None
+        if stored is None or stored.log or stored.record.after_crash() is not stored.record:
+            return False
+        if is_turn:
+            self.turns[session_id] = _RunningTurn(stored)
+        return True
 
     def save_logged(self, session_id: str) -> None:
         """Write the changes in the session's turn log to the session's file."""

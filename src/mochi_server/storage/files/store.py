@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any, Concatenate, ParamSpec, TypeVar
 
 from mochi_server.errors import DirectoryInUse, SessionNotFound, StorageBusy, StorageFailed
+from mochi_server.sessions.session import ChatSession
 from mochi_server.sessions.store import SessionPage, SessionStore, Stores
 from mochi_server.sessions.types import SessionQuery
 from mochi_server.storage.files.backend import DirectoryUse, SessionDirectory
@@ -84,7 +85,7 @@ class FileSessionStore(SessionStore):
     create = _in_thread(SessionDirectory.create)
     create_all = _in_thread(SessionDirectory.create_all)
     put = _in_thread(SessionDirectory.put)
-    load = _in_thread(SessionDirectory.load)
+    _load = _in_thread(SessionDirectory.load)
     load_image = _in_thread(SessionDirectory.load_image)
     append = _in_thread(SessionDirectory.append)
     patch = _in_thread(SessionDirectory.patch)
@@ -94,6 +95,10 @@ class FileSessionStore(SessionStore):
     _list = _in_thread(SessionDirectory.list)
     _begin = _in_thread(SessionDirectory.begin)
     _save_logged = _in_thread(SessionDirectory.save_logged)
+
+    async def load(self, session_id: str) -> ChatSession:
+        session = self.directory.load_cached(session_id)  # takes less time than the change to a thread
+        return session if session is not None else await self._load(session_id)
 
     async def list(self, query: SessionQuery) -> SessionPage:
         async with self._list_lock:
@@ -105,7 +110,8 @@ class FileSessionStore(SessionStore):
         directory = self.directory
         async with directory.locks.holding(session_id, run_id=run_id, wait=wait):
             try:
-                await self._begin(session_id, is_turn=run_id is not None)
+                if not directory.begin_cached(session_id, is_turn=run_id is not None):
+                    await self._begin(session_id, is_turn=run_id is not None)
                 yield
             finally:
                 try:
