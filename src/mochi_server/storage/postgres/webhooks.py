@@ -9,6 +9,9 @@ _CLAIM = """
 UPDATE webhooks SET due = clock_timestamp() + make_interval(secs => %s) WHERE webhook_id = (
     SELECT webhook_id FROM webhooks WHERE due <= clock_timestamp() ORDER BY due LIMIT 1 FOR UPDATE SKIP LOCKED
 ) RETURNING webhook_id, body"""
+_ADD = """
+INSERT INTO webhooks (webhook_id, body, due) VALUES (%s, %s, clock_timestamp() + make_interval(secs => %s))
+ON CONFLICT (webhook_id) DO UPDATE SET body = excluded.body, due = excluded.due RETURNING due"""
 _DEFER = """
 UPDATE webhooks SET due = clock_timestamp() + make_interval(secs => %s) WHERE webhook_id = %s RETURNING due"""
 
@@ -19,8 +22,8 @@ class PostgresWebhookOutbox(WebhookOutbox):
     def __init__(self, database: Database) -> None:
         self._database = database
 
-    async def add(self, webhook_id: str, body: str) -> None:
-        await self._run("INSERT INTO webhooks (webhook_id, body) VALUES (%s, %s) RETURNING due", webhook_id, body)
+    async def add(self, webhook_id: str, body: str, *, seconds: float = 0) -> None:
+        await self._run(_ADD, webhook_id, body, seconds)
 
     async def claim(self, seconds: float) -> tuple[str, str] | None:
         return next(((webhook_id, body) for webhook_id, body in await self._run(_CLAIM, seconds)), None)
