@@ -57,12 +57,12 @@ class WebhookService:
     async def run_starting(self, run: Run) -> None:
         """Store that a run begins, before the run stores anything."""
         if self._reports(run):
-            await run_shielded(self._store_event(run, _end_id(run.run_id), _STARTED))
+            await run_shielded(self._store_event(run, _id(run.run_id), _STARTED))
 
     def run_waits(self, run: Run) -> None:
         """Report a run with a new tool call that waits for approval."""
         if self._reports(run):
-            self._spawn(self._store_event(run, _waits_id(next(reversed(run.log.confirmations))), _WAITS))
+            self._spawn(self._store_event(run, _id(next(reversed(run.log.confirmations))), _WAITS))
 
     def run_ended(self, run: Run) -> None:
         """Report a run that has completed or failed. A run that is parked, or that a client ends, is not reported."""
@@ -73,7 +73,7 @@ class WebhookService:
             event = _COMPLETED
         elif run.state != "waiting_for_approval" and run.failure is not None:
             event = _FAILED
-        self._spawn(self._store_event(run, _end_id(run.run_id), event, after=[*self._writes]))
+        self._spawn(self._store_event(run, _id(run.run_id), event, after=[*self._writes]))
 
     async def aclose(self) -> None:
         """Store the latest webhooks and stop. The next start sends the rest."""
@@ -160,7 +160,7 @@ class WebhookService:
         record, last_run = ParkedTurn.of(session), session.metadata.last_run or {}
         if record is not None and run_id in (record.run_id, *record.earlier):  # the turn goes on
             if record.state == "waiting":
-                await self._change(_waits_id(record.confirmation_id), _WAITS, session_id, record.run_id)
+                await self._change(_id(record.confirmation_id), _WAITS, session_id, record.run_id)
             await self._outbox.remove(started_id)
         elif run_id in last_run.get("earlier", ()):
             await self._outbox.remove(started_id)
@@ -184,9 +184,6 @@ class WebhookService:
             return type(error).__name__
 
 
-def _end_id(run_id: str) -> str:
-    return f"msg_{run_id}"
-
-
-def _waits_id(confirmation_id: str) -> str:
-    return f"msg_{confirmation_id}"
+def _id(run_or_confirmation_id: str) -> str:
+    """Return the ID of the webhook about the end of a run, or about the request for an approval."""
+    return f"msg_{run_or_confirmation_id}"

@@ -25,8 +25,7 @@ from mochi_server.protocols.conversation import SentMessages, add_tool_names, de
 from mochi_server.protocols.encoder import respond
 from mochi_server.protocols.parts import omitted_tools
 from mochi_server.protocols.responses.encoder import ResponseEncoder
-from mochi_server.protocols.responses.memory import RecentValues
-from mochi_server.protocols.responses.retrieval import Responses
+from mochi_server.protocols.responses.retrieval import RecentValues, Responses
 from mochi_server.protocols.responses.tools import Functions, HostedTool, ResponseTool, flattened
 from mochi_server.protocols.schemas import (
     OPENAI_ERRORS,

@@ -2,11 +2,8 @@
 
 import asyncio
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
-from mochi_server.errors import StorageFailed
 from mochi_server.sessions.store import WebhookOutbox
 from mochi_server.storage.files import atomic_files
 
@@ -19,20 +16,20 @@ class FileWebhookOutbox(WebhookOutbox):
         self._due: dict[str, float] = {}  # Unix times by webhook ID
 
     async def add(self, webhook_id: str, body: str, *, seconds: float = 0) -> None:
-        with _storage_errors("store a webhook"):
+        with atomic_files.storage_errors("store a webhook"):
             await asyncio.to_thread(self._path.mkdir, mode=0o700, parents=True, exist_ok=True)
             await self.defer(webhook_id, seconds)
             await asyncio.to_thread(atomic_files.write, self._file(webhook_id), body.encode())
 
     async def claim(self, seconds: float) -> tuple[str, str] | None:
-        with _storage_errors("read the webhooks"):
+        with atomic_files.storage_errors("read the webhooks"):
             return await asyncio.to_thread(self._claim, seconds)
 
     async def defer(self, webhook_id: str, seconds: float) -> None:
         self._due[webhook_id] = time.time() + seconds
 
     async def remove(self, webhook_id: str) -> None:
-        with _storage_errors("remove a webhook"):
+        with atomic_files.storage_errors("remove a webhook"):
             await asyncio.to_thread(self._file(webhook_id).unlink, missing_ok=True)
         self._due.pop(webhook_id, None)
 
@@ -46,11 +43,3 @@ class FileWebhookOutbox(WebhookOutbox):
 
     def _file(self, webhook_id: str) -> Path:
         return self._path / f"{webhook_id}.json"
-
-
-@contextmanager
-def _storage_errors(operation: str) -> Iterator[None]:
-    try:
-        yield
-    except OSError as error:
-        raise StorageFailed(operation, error) from error
