@@ -50,13 +50,10 @@ class TimedOutbox(WebhookOutbox):
     def age(self) -> float:
         return sum(pause or 0 for pause in self.pauses)
 
-    async def add(self, webhook_id: str, body: str, *, seconds: float = 0) -> None:
-        raise NotImplementedError
-
     async def claim(self, seconds: float) -> tuple[str, str] | None:
         raise NotImplementedError
 
-    async def defer(self, _: str, seconds: float) -> None:
+    async def add(self, _: str, __: str, *, seconds: float = 0) -> None:
         self.pauses.append(seconds)
 
     async def remove(self, _: str) -> None:

@@ -6,6 +6,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 
+import orjson
 from starlette.types import Send
 
 from mochi_server import errors
@@ -14,7 +15,7 @@ from mochi_server.chat.turn_input import TurnInput
 from mochi_server.container import Services
 from mochi_server.protocols.conversation import SentMessages, to_turn
 from mochi_server.protocols.encoder import BlockEncoder, EncodedResponse
-from mochi_server.protocols.parts import Approval, TextEnd
+from mochi_server.protocols.parts import Approval, Reasoning, Text, TextEnd
 from mochi_server.tools.toolbox import Decision
 from mochi_server.web.routes import STORAGE_ERRORS, Responses, responses
 
@@ -113,6 +114,8 @@ class InteractiveEncoder(BlockEncoder):
         self.pending = started.pending
         self.is_suspended = False
         """Whether the stream must end now, because a tool call waits for the decision of this client."""
+        self._block_id = ""  # of the open block
+        self._delta_head = b""  # the constant bytes of a delta; the text follows them
         self._after = started.after
         self._number = 0  # number of the current event
 
@@ -140,9 +143,18 @@ class InteractiveEncoder(BlockEncoder):
     def text_end(self, _: TextEnd) -> bytes:
         return self.close()
 
-    def part_id(self) -> str:
-        """Return the ID of a block that starts now. A second stream of the run has the same IDs."""
-        return f"{self.run.run_id}-{self._number}"
+    def begin_block(self, delta_type: str, id_field: str) -> str:
+        """Begin a block, whose deltas have this type, and its ID in this field. Return the ID.
+
+        A second stream of the run has the same IDs.
+        """
+        self._block_id = f"{self.run.run_id}-{self._number}"
+        head = orjson.dumps({"type": delta_type, id_field: self._block_id})
+        self._delta_head = b'data: %s,"delta":' % head.removesuffix(b"}")
+        return self._block_id
+
+    def delta(self, part: Text | Reasoning) -> bytes:
+        return b"%s%s}\n\n" % (self._delta_head, orjson.dumps(part.text))
 
 
 class _StreamEnded(Exception):

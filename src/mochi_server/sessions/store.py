@@ -209,9 +209,6 @@ class WebhookOutbox(Protocol):
     async def claim(self, seconds: float) -> tuple[str, str] | None:
         """Return a webhook that is due and reserve it for ``seconds``, or return None."""
 
-    async def defer(self, webhook_id: str, seconds: float) -> None:
-        """Make a webhook due again in ``seconds``."""
-
     async def remove(self, webhook_id: str) -> None:
         """Remove a webhook."""
 

@@ -130,7 +130,7 @@ class WebhookService:
             return None
 
     async def _send(self, http: aiohttp.ClientSession, webhook_id: str, body: str) -> None:
-        """Make one attempt to send a webhook, and then remove or defer it."""
+        """Make one attempt to send a webhook, and then remove it or store its next time."""
         try:
             if f'"type":"{_STARTED}"' in body:
                 await self._settle(webhook_id, **orjson.loads(body)["data"])
@@ -143,7 +143,7 @@ class WebhookService:
             if problem is None or age > _MAX_AGE_SECONDS:
                 await self._outbox.remove(webhook_id)
             else:
-                await self._outbox.defer(webhook_id, max(_FIRST_PAUSE_SECONDS, age))
+                await self._outbox.add(webhook_id, body, seconds=max(_FIRST_PAUSE_SECONDS, age))
         except MochiError as error:  # it is due again after _CLAIM_SECONDS
             logger.warning("webhook is sent again webhook_id=%s: %s", webhook_id, error.message)
 

@@ -18,15 +18,12 @@ class FileWebhookOutbox(WebhookOutbox):
     async def add(self, webhook_id: str, body: str, *, seconds: float = 0) -> None:
         with atomic_files.storage_errors("store a webhook"):
             await asyncio.to_thread(self._path.mkdir, mode=0o700, parents=True, exist_ok=True)
-            await self.defer(webhook_id, seconds)
+            self._due[webhook_id] = time.time() + seconds
             await asyncio.to_thread(atomic_files.write, self._file(webhook_id), body.encode())
 
     async def claim(self, seconds: float) -> tuple[str, str] | None:
         with atomic_files.storage_errors("read the webhooks"):
             return await asyncio.to_thread(self._claim, seconds)
-
-    async def defer(self, webhook_id: str, seconds: float) -> None:
-        self._due[webhook_id] = time.time() + seconds
 
     async def remove(self, webhook_id: str) -> None:
         with atomic_files.storage_errors("remove a webhook"):

@@ -12,8 +12,6 @@ UPDATE webhooks SET due = clock_timestamp() + make_interval(secs => %s) WHERE we
 _ADD = """
 INSERT INTO webhooks (webhook_id, body, due) VALUES (%s, %s, clock_timestamp() + make_interval(secs => %s))
 ON CONFLICT (webhook_id) DO UPDATE SET body = excluded.body, due = excluded.due RETURNING due"""
-_DEFER = """
-UPDATE webhooks SET due = clock_timestamp() + make_interval(secs => %s) WHERE webhook_id = %s RETURNING due"""
 
 
 class PostgresWebhookOutbox(WebhookOutbox):
@@ -27,9 +25,6 @@ class PostgresWebhookOutbox(WebhookOutbox):
 
     async def claim(self, seconds: float) -> tuple[str, str] | None:
         return next(((webhook_id, body) for webhook_id, body in await self._run(_CLAIM, seconds)), None)
-
-    async def defer(self, webhook_id: str, seconds: float) -> None:
-        await self._run(_DEFER, seconds, webhook_id)
 
     async def remove(self, webhook_id: str) -> None:
         await self._run("DELETE FROM webhooks WHERE webhook_id = %s RETURNING due", webhook_id)
