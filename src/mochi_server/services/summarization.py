@@ -187,7 +187,6 @@ class SummarizationService:
         """Store a summary and return the changed session.
 
         In the background, raise ``_ModelNotLoaded`` instead of loading or unloading a model.
-
         If ``may_load`` is true, a model that is not loaded may be loaded.
         """
         gateway = self.gateway.pinned(session.metadata.ollama_host).of_session(session.session_id, name)
