@@ -185,7 +185,7 @@ class MochiServerSettings(BaseSettings):
     shutdown_grace_seconds: Seconds = Field(5, description="How long running turns may continue at shutdown.")
 
     trace_content: bool = Field(False, description="Whether OpenTelemetry spans contain the text of conversations.")
-    webhook_url: Stripped = Field(
+    webhook_url: Annotated[Stripped, AfterValidator(lambda url: url and _http_url(url))] = Field(
         "", repr=False, description="`http(s)` URL to which the server posts events of runs. Empty: no webhooks."
     )
     webhook_secret: Stripped = Field(
@@ -209,10 +209,7 @@ class MochiServerSettings(BaseSettings):
     @field_validator("ollama_host")
     @classmethod
     def _is_url(cls, value: str) -> str:
-        url = full_url(reachable_host(value))
-        if not is_http_url(url):
-            raise ValueError("not an http:// or https:// URL")
-        return url.rstrip("/")
+        return _http_url(full_url(reachable_host(value))).rstrip("/")
 
     @field_validator("ollama_hosts")
     @classmethod
@@ -234,13 +231,6 @@ class MochiServerSettings(BaseSettings):
             raise ValueError("not a URL such as http://10.0.0.5:8000, without credentials and query")
         if info.data.get("workers", 1) > 1 and not re.fullmatch(r"(http://([^/:]+|\[[^/\]]+\]))?", value):
             raise ValueError("with several workers, use http://host without a port: each worker has its own port")
-        return value
-
-    @field_validator("webhook_url")
-    @classmethod
-    def _is_webhook_url(cls, value: str) -> str:
-        if value and not is_http_url(value):
-            raise ValueError("not an http:// or https:// URL")
         return value
 
     @field_validator("webhook_secret")
@@ -407,6 +397,12 @@ def without_credentials(url: str) -> str:
     """Return ``url`` with masked credentials. ``url`` may also be an invalid URL."""
     url = re.sub(r"(password=)[^&]*", rf"\1{MASK}", url)
     return re.sub(r"^(\w+://)?.*@", rf"\1{MASK}@", url, flags=re.DOTALL)
+
+
+def _http_url(url: str) -> str:
+    if not is_http_url(url):
+        raise ValueError("not an http:// or https:// URL")
+    return url
 
 
 def is_http_url(url: str) -> bool:

@@ -115,7 +115,7 @@ class Services:
             self.mcp.checks.check_answer,
             tools_of_agent=self.agents.tools_of,
         )
-        self.webhooks = WebhookService(self.stores.webhooks, settings.webhook_url, settings.webhook_secret)
+        self.webhooks = WebhookService(self.stores.webhooks, self.store, settings.webhook_url, settings.webhook_secret)
         self._record_turn = partial(record_turn, metrics, trace_content=settings.trace_content)
         self.runs = RunRegistry(
             self.store,
@@ -127,6 +127,7 @@ class Services:
             gateway.prefetch_loaded,
             disconnect_grace=settings.disconnect_grace_seconds,
             shutdown_grace=settings.shutdown_grace_seconds,
+            on_starting=self.webhooks.run_starting,
             on_ended=self._run_ended,
             on_waiting=self.webhooks.run_waits,
         )
@@ -179,7 +180,8 @@ class Services:
         await self.client.aclose()
 
     def _run_ended(self, run: Run) -> None:
-        self._record_turn(run)
+        if run.state != "waiting_for_approval":
+            self._record_turn(run)
         self.webhooks.run_ended(run)
 
 

@@ -7,7 +7,12 @@ from typing import Any
 
 import pytest
 
+from mochi_server.chat.conversation import Conversation
+from mochi_server.chat.run import Run
+from mochi_server.chat.turn_input import TurnInput
+from mochi_server.models.chat import RunStatus
 from mochi_server.sessions import FileSessionStore
+from mochi_server.storage.memory import MemorySessionStore
 from mochi_stub import Cut, Gate, Prompt, Reply, StubServer, Text
 from tests.support.api import Api, error_of
 from tests.support.holding import GatedStub
@@ -102,6 +107,13 @@ def test_background_turn_waits_for_approval_without_a_client(stub: StubServer, t
         api.ok(api.http.post(f"/chat/{session_id}/confirm-tool", json=decision))
         assert ended(api, session_id, run["run_id"])["state"] == "completed"
         assert [message["role"] for message in api.messages(session_id)] == ["user", "assistant", "tool", "assistant"]
+
+
+def test_run_that_is_being_parked_waits() -> None:
+    run = Run(Conversation("a1b2c3d4e5", MemorySessionStore()), TurnInput())
+    assert RunStatus.of(run).state == "running"
+    run.is_leaving = True
+    assert RunStatus.of(run).state == "waiting_for_approval"
 
 
 def resolve(prompt: Prompt) -> Reply | None:

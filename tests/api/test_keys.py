@@ -112,7 +112,8 @@ def test_user_with_an_invalid_name_is_refused(server: RunningServer, user: str) 
 def test_user_header_requires_scope_all(server: RunningServer, tmp_path: Path, stub: StubServer) -> None:
     sent = {"X-Mochi-User": "one"}
     assert error_of(as_key(server, "ann", **sent).http.get("/sessions")) == (403, "FORBIDDEN")
-    assert error_of(server.api(headers=sent).http.get("/sessions"))[0] == 401
+    assert error_of(server.api(headers=sent).http.get("/sessions")) == (403, "FORBIDDEN")
+    assert error_of(as_key(server, "unknown", **sent).http.get("/sessions"))[0] == 401
     with RunningServer(tmp_path, stub.url) as without_keys:
         assert error_of(without_keys.api(headers=sent).http.get("/sessions")) == (403, "FORBIDDEN")
 

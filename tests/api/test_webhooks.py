@@ -14,6 +14,7 @@ from pydantic import ValidationError
 
 from mochi_server.config import MochiServerSettings
 from mochi_server.sessions.store import WebhookOutbox
+from mochi_server.storage.memory import MemorySessionStore
 from mochi_server.telemetry.webhooks import WebhookService
 from mochi_server.util.clock import as_datetime, as_text
 from mochi_stub import Cut, Gate, Prompt, Reply, StubServer, Text
@@ -49,13 +50,10 @@ class TimedOutbox(WebhookOutbox):
     def age(self) -> float:
         return sum(pause or 0 for pause in self.pauses)
 
-    async def add(self, webhook_id: str, body: str) -> None:
-        raise NotImplementedError
-
     async def claim(self, seconds: float) -> tuple[str, str] | None:
         raise NotImplementedError
 
-    async def defer(self, _: str, seconds: float) -> None:
+    async def add(self, _: str, __: str, *, seconds: float = 0) -> None:
         self.pauses.append(seconds)
 
     async def remove(self, _: str) -> None:
@@ -143,7 +141,7 @@ def test_webhook_is_sent_after_a_restart(tmp_path: Path, own_stub: StubServer, r
 
 def test_pauses_double_for_more_than_an_hour(receiver: Receiver) -> None:
     outbox = TimedOutbox()
-    service = WebhookService(outbox, receiver.url, SECRET)
+    service = WebhookService(outbox, MemorySessionStore(), receiver.url, SECRET)
     receiver.statuses = [500] * 100
 
     async def attempts() -> list[float]:

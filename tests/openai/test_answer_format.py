@@ -8,7 +8,6 @@ from typing import Any
 
 import pytest
 
-from mochi_server.protocols import frontends
 from mochi_server.protocols.encoder import EncodedResponse
 from mochi_stub import Failure, Reply, StubServer, Text
 from mochi_stub.prompt import Prompt, ToolCall
@@ -234,7 +233,6 @@ def test_frontends_receive_only_text_that_fits(api: Api, route: str, body: Any) 
 def test_held_text_is_bridged_by_pings(
     api: Api, server: RunningServer, model: CarelessModel, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(frontends, "PING_SECONDS", 0.05)
     monkeypatch.setattr(EncodedResponse.__init__, "__kwdefaults__", {"ping_seconds": 0.05})
     asks = {"model": "mochi", "messages": [{"role": "user", "content": "A city?"}], "response_format": FORM}
     session_id = api.create_session("mochi")["session_id"]

@@ -469,7 +469,7 @@ def server_of_cut(tmp_path: Any) -> Any:
 
 
 def test_oldest_values_are_dropped() -> None:
-    from mochi_server.protocols.responses.memory import RecentValues
+    from mochi_server.protocols.responses.retrieval import RecentValues
 
     for values in (RecentValues(max_bytes=700), RecentValues(max_bytes=10_000, max_count=2)):
         for number in range(3):
@@ -478,7 +478,7 @@ def test_oldest_values_are_dropped() -> None:
 
 
 def test_values_are_kept_for_an_hour() -> None:
-    from mochi_server.protocols.responses.memory import RecentValues
+    from mochi_server.protocols.responses.retrieval import RecentValues
 
     times = iter([0.0, 0.0, 3599.0, 3599.0, 3599.0, 3600.0, 3600.0])
     values = RecentValues(max_bytes=1000, clock=lambda: next(times))
@@ -489,7 +489,7 @@ def test_values_are_kept_for_an_hour() -> None:
 
 
 def test_value_that_exceeds_the_limit_is_not_kept() -> None:
-    from mochi_server.protocols.responses.memory import RecentValues
+    from mochi_server.protocols.responses.retrieval import RecentValues
 
     values = RecentValues(1000)
     values.add("0", b"x" * 2000)
@@ -498,7 +498,7 @@ def test_value_that_exceeds_the_limit_is_not_kept() -> None:
 
 
 def test_new_value_replaces_the_earlier_one() -> None:
-    from mochi_server.protocols.responses.memory import RecentValues
+    from mochi_server.protocols.responses.retrieval import RecentValues
 
     values = RecentValues(700)
     for value_id in ("0", "1", "0", "0", "2"):

@@ -258,7 +258,8 @@ class RunRegistry:
     prefetch: Callable[[], object] = lambda: None  # called when a turn starts
     disconnect_grace: float = 0
     shutdown_grace: float = 5
-    on_ended: Callable[[Run], None] = lambda _: None
+    on_starting: Callable[[Run], Awaitable[None]] = lambda _: asyncio.sleep(0)  # awaited before a run stores anything
+    on_ended: Callable[[Run], None] = lambda _: None  # called when a run has ended or was parked
     on_waiting: Callable[[Run], None] = lambda _: None  # called when a tool call begins to wait for approval
     cache: RunCache = field(default_factory=RunCache)
     limiter: TurnLimiter = field(default_factory=TurnLimiter)
@@ -415,6 +416,7 @@ class RunRegistry:
         CALLER.set(run.caller)
         try:
             async with lock:
+                await self.on_starting(run)
                 running = self.engine.run(turn, run)
                 del turn  # so that the engine can free the bytes of its images
                 result = await running
@@ -427,6 +429,7 @@ class RunRegistry:
             run.state, run.task = "waiting_for_approval", None
             self.cache.park(run)
             self.parked.add(run, result.parked_until)
+            self.on_ended(run)
             return
         if (ended_by := run.failure) is not None:
             ended_by.__traceback__ = ended_by.__cause__ = ended_by.__context__ = None  # they refer to all data

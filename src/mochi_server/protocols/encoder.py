@@ -157,13 +157,16 @@ class EncodedResponse(EventStream):
         self._last_sent = time.monotonic()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        forwarding = self._run.forward(partial(self._receive, send), idle=min(self._ping_seconds, CHECK_SECONDS))
         with self._run.subscribed(), suppress(ClientDisconnected):
-            await until_disconnect(receive, forwarding)
+            await until_disconnect(receive, self.send_events(send))
             if self._opening is not None and self._run.latest.failure is not None:
                 await send_error(self._run.latest.failure, scope, send)
             else:
                 await self._send(send, self._encoder.closing(), more=False)
+
+    async def send_events(self, send: Send) -> None:
+        """Send the events, and the start of the response before them, until the run has ended."""
+        await self._run.forward(partial(self._receive, send), idle=min(self._ping_seconds, CHECK_SECONDS))
 
     async def _receive(self, send: Send, batch: Batch | None) -> None:
         data = b"" if batch is None else self._encoder.encode(batch)

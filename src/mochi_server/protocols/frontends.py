@@ -1,12 +1,12 @@
 """What the AI SDK and AG-UI share: one route starts turns and applies decisions, and a run can have several streams."""
 
-import time
 from abc import abstractmethod
 from collections.abc import Callable, Collection, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 
+import orjson
 from starlette.types import Send
 
 from mochi_server import errors
@@ -14,12 +14,10 @@ from mochi_server.chat.run import Batch, Run
 from mochi_server.chat.turn_input import TurnInput
 from mochi_server.container import Services
 from mochi_server.protocols.conversation import SentMessages, to_turn
-from mochi_server.protocols.encoder import CHECK_SECONDS, BlockEncoder
-from mochi_server.protocols.parts import Approval, TextEnd
+from mochi_server.protocols.encoder import BlockEncoder, EncodedResponse
+from mochi_server.protocols.parts import Approval, Reasoning, Text, TextEnd
 from mochi_server.tools.toolbox import Decision
-from mochi_server.web.requests import body_message
 from mochi_server.web.routes import STORAGE_ERRORS, Responses, responses
-from mochi_server.web.sse import PING_SECONDS, RunResponse
 
 _ERRORS = (
     *(errors.SessionNotFound, errors.ConfirmationNotFound, errors.ModelNotFound, errors.SessionBusy),
@@ -116,6 +114,8 @@ class InteractiveEncoder(BlockEncoder):
         self.pending = started.pending
         self.is_suspended = False
         """Whether the stream must end now, because a tool call waits for the decision of this client."""
+        self._block_id = ""  # of the open block
+        self._delta_head = b""  # the constant bytes of a delta; the text follows them
         self._after = started.after
         self._number = 0  # number of the current event
 
@@ -143,42 +143,40 @@ class InteractiveEncoder(BlockEncoder):
     def text_end(self, _: TextEnd) -> bytes:
         return self.close()
 
-    def part_id(self) -> str:
-        """Return the ID of a block that starts now. A second stream of the run has the same IDs."""
-        return f"{self.run.run_id}-{self._number}"
+    def begin_block(self, delta_type: str, id_field: str) -> str:
+        """Begin a block, whose deltas have this type, and its ID in this field. Return the ID.
+
+        A second stream of the run has the same IDs.
+        """
+        self._block_id = f"{self.run.run_id}-{self._number}"
+        head = orjson.dumps({"type": delta_type, id_field: self._block_id})
+        self._delta_head = b'data: %s,"delta":' % head.removesuffix(b"}")
+        return self._block_id
+
+    def delta(self, part: Text | Reasoning) -> bytes:
+        return b"%s%s}\n\n" % (self._delta_head, orjson.dumps(part.text))
 
 
 class _StreamEnded(Exception):
     """Signal that the stream ends, although the run continues."""
 
 
-class InteractiveResponse(RunResponse):
-    """Stream of a run for a frontend. The stream also ends when a tool call needs approval."""
+class InteractiveResponse(EncodedResponse):
+    """Stream of a run for a frontend. The response starts at once, and ends also when a tool call needs approval."""
 
     def __init__(self, encoder: InteractiveEncoder) -> None:
-        super().__init__(encoder.run)
-        self.headers.update(encoder.headers)
-        self._encoder = encoder
+        super().__init__(encoder)
+        self._encoder: InteractiveEncoder = encoder
 
     async def send_events(self, send: Send) -> None:
-        encoder = self._encoder
-        await send(body_message(encoder.opening()))
-        last_sent = time.monotonic()
-
-        async def receive(batch: Batch | None) -> None:
-            nonlocal last_sent
-            data = b"" if batch is None else encoder.encode(batch)
-            if not data and time.monotonic() - last_sent >= PING_SECONDS:
-                data = encoder.ping  # a held text has no bytes
-            if data:
-                last_sent = time.monotonic()
-                await send(body_message(data))
-            if encoder.is_suspended:
-                raise _StreamEnded
-
         try:
+            await self._send(send, b"")
             with suppress(_StreamEnded):
-                await self._run.forward(receive, idle=CHECK_SECONDS)
+                await super().send_events(send)
         finally:
-            self._run.suspended = encoder.is_suspended or bool(encoder.pending())
-        await send(body_message(encoder.closing(), more=False))
+            self._run.suspended = self._encoder.is_suspended or bool(self._encoder.pending())
+
+    async def _receive(self, send: Send, batch: Batch | None) -> None:
+        await super()._receive(send, batch)
+        if self._encoder.is_suspended:
+            raise _StreamEnded

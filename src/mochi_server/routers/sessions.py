@@ -10,7 +10,6 @@ from mochi_server.dependencies import RunsDep, SessionsDep, StoreDep, SummariesD
 from mochi_server.errors import InvalidMessageIndex, PromptNotFound, SessionNotFound, StorageBusy, ValidationFailed
 from mochi_server.models import sessions as schemas
 from mochi_server.models.sessions import ExportFormat, SessionChanged, SessionDetail, SessionFork, SessionsImported
-from mochi_server.services.summarization import SummaryResult
 from mochi_server.sessions.types import MEDIA_TYPES, SessionQuery
 from mochi_server.web.requests import read_body, until_disconnect
 from mochi_server.web.routes import MODEL_ERRORS, STORAGE_ERRORS, PrefixRouter, Responses, responses
@@ -165,16 +164,13 @@ async def remove_system_prompt(session_id: str, sessions: SessionsDep) -> None:
     await sessions.remove_system_prompt(session_id)
 
 
-@router.post(
-    "/{session_id}/summarize",
-    response_model=schemas.SummaryOut,
-    responses=responses(*_UNLOCKED, errors.NothingToSummarize, *MODEL_ERRORS),
-)
+@router.post("/{session_id}/summarize", responses=responses(*_UNLOCKED, errors.NothingToSummarize, *MODEL_ERRORS))
 async def summarize_session(
     session_id: str, request: Request, summaries: SummariesDep, body: schemas.SummarizeRequest | None = None
-) -> SummaryResult:
+) -> schemas.SummaryOut:
     """Summarize a session now."""
-    return await until_disconnect(request, summaries.summarize(session_id, body.model if body else None))
+    summarizing = summaries.summarize(session_id, body.model if body else None)
+    return schemas.SummaryOut.of(await until_disconnect(request, summarizing))
 
 
 @router.get("/{session_id}/summary", responses=responses(*_READ_ERRORS))

@@ -60,13 +60,6 @@ class ConversationSummary(BaseModel):
 _SCHEMA = ConversationSummary.model_json_schema()
 
 
-@dataclass(frozen=True, slots=True)
-class SummaryResult:
-    summary: str
-    topics: list[str]
-    model_used: str
-
-
 @dataclass
 class _SummaryState:
     task: "asyncio.Task[None] | None" = None
@@ -128,8 +121,8 @@ class SummarizationService:
         self._states.pop(session_id, None)
         self.gateway.discard_session(session_id)
 
-    async def summarize(self, session_id: str, model: str | None = None) -> SummaryResult:
-        """Summarize a session now. ``model`` is stored as its ``summary_model``. Raises ``MochiError``."""
+    async def summarize(self, session_id: str, model: str | None = None) -> ChatSession:
+        """Return the session with a new summary. ``model`` becomes its ``summary_model``. Raises ``MochiError``."""
         session = await self.store.load(session_id)
         if not any(map(_is_dialogue, session.history)):
             raise NothingToSummarize(session_id)
@@ -139,8 +132,7 @@ class SummarizationService:
         self._postpone_for(session_id)
         chosen = model or self.models.choose(session.metadata) or session.model
         state = self._states.setdefault(session_id, _SummaryState())
-        summary = await self._update_summary(session, chosen, state, in_background=False)
-        return SummaryResult(summary.summary, summary.topics, chosen)
+        return await self._update_summary(session, chosen, state, in_background=False)
 
     async def aclose(self) -> None:
         await cancel_and_wait([state.task for state in self._states.values() if state.task is not None])
@@ -191,9 +183,10 @@ class SummarizationService:
 
     async def _update_summary(
         self, session: ChatSession, name: str, state: _SummaryState, *, in_background: bool, may_load: bool = False
-    ) -> ConversationSummary:
-        """Store and return a summary. In the background, raise ``_ModelNotLoaded`` instead of (un)loading a model.
+    ) -> ChatSession:
+        """Store a summary and return the changed session.
 
+        In the background, raise ``_ModelNotLoaded`` instead of loading or unloading a model.
         If ``may_load`` is true, a model that is not loaded may be loaded.
         """
         gateway = self.gateway.pinned(session.metadata.ollama_host).of_session(session.session_id, name)
@@ -219,9 +212,10 @@ class SummarizationService:
             summary = await self._request_summary(gateway, request)
         selected = session.metadata.summary_model or name
         changes = {"summary": summary.model_dump(), "summary_model": selected, "summarized_by": name}
-        await self.store.patch(session.session_id, changes, revision=session.revision if in_background else None)
+        revision = session.revision if in_background else None
+        changed = await self.store.patch(session.session_id, changes, revision=revision)
         state.covered = session.history[-1]["message_id"] if session.history else None
-        return summary
+        return changed
 
     async def _continue_prompt(
         self, session: ChatSession, name: str, model: ModelInfo, loaded: int | None, state: _SummaryState

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from mochi_server.constants import MAX_PROMPT_CHARS
-from mochi_server.errors import PromptExists, PromptNotFound, StorageFailed, ValidationFailed
+from mochi_server.errors import PromptExists, PromptNotFound, ValidationFailed
 from mochi_server.sessions.session import shorten
 from mochi_server.storage.files import atomic_files
 
@@ -62,10 +62,8 @@ class SystemPromptService:
 
     def delete(self, filename: str) -> None:
         """Delete a prompt file. Raise ``PromptNotFound`` or ``StorageFailed``."""
-        try:
+        with atomic_files.storage_errors(f"delete the system prompt {filename!r}"):
             self._path(self.get(filename).filename).unlink()
-        except OSError as error:
-            raise StorageFailed(f"delete the system prompt {filename!r}", error) from error
 
     def _read(self, filename: str) -> SystemPrompt | None:
         path = self._path(filename)
@@ -81,11 +79,9 @@ class SystemPromptService:
             raise ValidationFailed("content must not be blank.")
         if len(content) >= MAX_PROMPT_CHARS:
             raise ValidationFailed(f"content must be shorter than {MAX_PROMPT_CHARS} characters.", length=len(content))
-        try:
+        with atomic_files.storage_errors(f"write the system prompt {filename!r}"):
             self._directory.mkdir(mode=0o700, parents=True, exist_ok=True)
             atomic_files.write(self._path(filename), content.encode("utf-8", "replace"))
-        except OSError as error:
-            raise StorageFailed(f"write the system prompt {filename!r}", error) from error
         return SystemPrompt(filename, content)
 
     def _path(self, filename: str) -> Path:

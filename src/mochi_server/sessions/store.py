@@ -203,14 +203,11 @@ class SessionStore(Protocol):
 class WebhookOutbox(Protocol):
     """Protocol of the stored webhooks, by ID and JSON body, that are not delivered. Methods raise ``StorageFailed``."""
 
-    async def add(self, webhook_id: str, body: str) -> None:
-        """Store a webhook, which is due at once."""
+    async def add(self, webhook_id: str, body: str, *, seconds: float = 0) -> None:
+        """Store or replace a webhook, which is due in ``seconds``."""
 
     async def claim(self, seconds: float) -> tuple[str, str] | None:
         """Return a webhook that is due and reserve it for ``seconds``, or return None."""
-
-    async def defer(self, webhook_id: str, seconds: float) -> None:
-        """Make a webhook due again in ``seconds``."""
 
     async def remove(self, webhook_id: str) -> None:
         """Remove a webhook."""

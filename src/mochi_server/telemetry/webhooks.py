@@ -4,35 +4,46 @@ import asyncio
 import logging
 import re
 import time
+from collections.abc import Coroutine, Sequence
 from datetime import datetime, timezone
+from typing import Any
 
 import aiohttp
 import anyio
 import orjson
 from standardwebhooks import Webhook
 
+from mochi_server.chat.parked import ParkedTurn
 from mochi_server.chat.run import Run
-from mochi_server.errors import MochiError
-from mochi_server.sessions.store import WebhookOutbox
-from mochi_server.util.clock import new_id, now, timestamp
-from mochi_server.util.tasks import cancel_and_wait
+from mochi_server.errors import MochiError, SessionBusy, SessionNotFound
+from mochi_server.sessions.store import SessionStore, WebhookOutbox
+from mochi_server.util.clock import now, timestamp
+from mochi_server.util.tasks import cancel_and_wait, run_shielded
 
 _FIRST_PAUSE_SECONDS = 2.0  # later pauses are as long as the age of the webhook, so that they double
 _MAX_AGE_SECONDS = 4000
 _TIMEOUT_SECONDS = 20
-_CLAIM_SECONDS = 30  # after this time, another server repeats the attempt of a server that has died
+_CLAIM_SECONDS = 30  # after this time, another server continues the work of a server that has died
 _POLL_SECONDS = 1
 _TIMESTAMP = re.compile('"timestamp":"([^"]*)"')
 _MAX_ATTEMPTS_AT_ONCE = 8
+_STARTED, _WAITS, _COMPLETED, _FAILED = "run.started", "run.waiting_for_approval", "run.completed", "run.failed"
+_EVENTS = {"completed": _COMPLETED, "stopped": None}
+"""Events by the final state of a run. A run with any other state has failed."""
 
 logger = logging.getLogger(__name__)
 
 
 class WebhookService:
-    """Sender of webhooks to one URL. Without a URL, it stores and sends nothing."""
+    """Sender of webhooks to one URL. Without a URL, it stores and sends nothing.
 
-    def __init__(self, outbox: WebhookOutbox, url: str, secret: str) -> None:
+    While a run is running, the outbox contains a webhook ``run.started``, which is never sent. If the server is killed
+    before it has stored the next webhook of the run, the session shows which webhook is missing.
+    """
+
+    def __init__(self, outbox: WebhookOutbox, store: SessionStore, url: str, secret: str) -> None:
         self._outbox = outbox
+        self._store = store
         self._url = url
         self._secret = secret
         self._wakeup = asyncio.Event()  # set after a webhook was stored, or an attempt has ended
@@ -43,32 +54,56 @@ class WebhookService:
         if self._url:
             self._sender = [asyncio.ensure_future(self._send_all())]
 
-    def run_ended(self, run: Run) -> None:
-        """Report a run that has completed or failed. A run that a client ends is not reported."""
-        if run.failure is not None or run.state == "completed":
-            self._report(run, "run.completed" if run.failure is None else "run.failed")
+    async def run_starting(self, run: Run) -> None:
+        """Store that a run begins, before the run stores anything."""
+        if self._reports(run):
+            await run_shielded(self._store_event(run, _id(run.run_id), _STARTED))
 
     def run_waits(self, run: Run) -> None:
         """Report a run with a new tool call that waits for approval."""
-        self._report(run, "run.waiting_for_approval")
+        if self._reports(run):
+            self._spawn(self._store_event(run, _id(next(reversed(run.log.confirmations))), _WAITS))
+
+    def run_ended(self, run: Run) -> None:
+        """Report a run that has completed or failed. A run that is parked, or that a client ends, is not reported."""
+        if not self._reports(run):
+            return
+        event = None
+        if run.state == "completed":
+            event = _COMPLETED
+        elif run.state != "waiting_for_approval" and run.failure is not None:
+            event = _FAILED
+        self._spawn(self._store_event(run, _id(run.run_id), event, after=[*self._writes]))
 
     async def aclose(self) -> None:
         """Store the latest webhooks and stop. The next start sends the rest."""
         await asyncio.gather(*self._writes)
         await cancel_and_wait(self._sender)
 
-    def _report(self, run: Run, event: str) -> None:
-        if self._url and run.conversation.kind == "session":
-            self._writes.add(write := asyncio.ensure_future(self._add(event, run)))
-            write.add_done_callback(self._writes.discard)
+    def _reports(self, run: Run) -> bool:
+        return bool(self._url) and run.conversation.kind == "session"
 
-    async def _add(self, event: str, run: Run) -> None:
-        data = {"session_id": run.session_id, "run_id": run.run_id}
-        webhook_id, body = f"msg_{new_id(32)}", orjson.dumps({"type": event, "timestamp": now(), "data": data}).decode()
+    def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
+        self._writes.add(write := asyncio.ensure_future(work))
+        write.add_done_callback(self._writes.discard)
+
+    async def _store_event(
+        self, run: Run, webhook_id: str, event: str | None, after: Sequence["asyncio.Future[None]"] = ()
+    ) -> None:
+        """Store a webhook, or remove it if ``event`` is None. Wait for the writes ``after`` first."""
+        await asyncio.gather(*after)
         try:
-            await run.conversation.retry.run(lambda: self._outbox.add(webhook_id, body))
+            await run.conversation.retry.run(lambda: self._change(webhook_id, event, run.session_id, run.run_id))
         except MochiError as error:
             logger.error("webhook lost event=%s run_id=%s: %s", event, run.run_id, error.message)
+
+    async def _change(self, webhook_id: str, event: str | None, session_id: str, run_id: str) -> None:
+        if event is None:
+            await self._outbox.remove(webhook_id)
+            return
+        data = {"session_id": session_id, "run_id": run_id}
+        body = orjson.dumps({"type": event, "timestamp": now(), "data": data}).decode()
+        await self._outbox.add(webhook_id, body, seconds=_CLAIM_SECONDS if event == _STARTED else 0)
         self._wakeup.set()
 
     async def _send_all(self) -> None:
@@ -95,8 +130,11 @@ class WebhookService:
             return None
 
     async def _send(self, http: aiohttp.ClientSession, webhook_id: str, body: str) -> None:
-        """Make one attempt to send a webhook, and then remove or defer it."""
+        """Make one attempt to send a webhook, and then remove it or store its next time."""
         try:
+            if f'"type":"{_STARTED}"' in body:
+                await self._settle(webhook_id, **orjson.loads(body)["data"])
+                return
             match = _TIMESTAMP.search(body)  # an unreadable webhook counts as old, so that it is sent only once
             age = time.time() - timestamp(match and match[1])
             problem = await self._post(http, webhook_id, body)
@@ -105,9 +143,30 @@ class WebhookService:
             if problem is None or age > _MAX_AGE_SECONDS:
                 await self._outbox.remove(webhook_id)
             else:
-                await self._outbox.defer(webhook_id, max(_FIRST_PAUSE_SECONDS, age))
-        except (MochiError, OSError) as error:  # it is due again after _CLAIM_SECONDS
-            logger.warning("webhook is sent again webhook_id=%s: %s", webhook_id, error)
+                await self._outbox.add(webhook_id, body, seconds=max(_FIRST_PAUSE_SECONDS, age))
+        except MochiError as error:  # it is due again after _CLAIM_SECONDS
+            logger.warning("webhook is sent again webhook_id=%s: %s", webhook_id, error.message)
+
+    async def _settle(self, started_id: str, session_id: str, run_id: str) -> None:
+        """Store the missing webhook of a run whose server was killed. If the run is still running, do nothing."""
+        try:
+            async with self._store.hold(session_id):
+                session = await self._store.load(session_id)
+        except SessionBusy:
+            return
+        except SessionNotFound:
+            await self._outbox.remove(started_id)
+            return
+        record, last_run = ParkedTurn.of(session), session.metadata.last_run or {}
+        if record is not None and run_id in (record.run_id, *record.earlier):  # the turn goes on
+            if record.state == "waiting":
+                await self._change(_id(record.confirmation_id), _WAITS, session_id, record.run_id)
+            await self._outbox.remove(started_id)
+        elif run_id in last_run.get("earlier", ()):
+            await self._outbox.remove(started_id)
+        else:
+            state = last_run["state"] if last_run.get("run_id") == run_id else "failed"
+            await self._change(started_id, _EVENTS.get(state, _FAILED), session_id, run_id)
 
     async def _post(self, http: aiohttp.ClientSession, webhook_id: str, body: str) -> str | None:
         """Return None if the receiver accepted the webhook, else the problem."""
@@ -123,3 +182,8 @@ class WebhookService:
                 return None if 200 <= response.status < 300 else f"status {response.status}"
         except (aiohttp.ClientError, OSError, asyncio.TimeoutError) as error:
             return type(error).__name__
+
+
+def _id(run_or_confirmation_id: str) -> str:
+    """Return the ID of the webhook about the end of a run, or about the request for an approval."""
+    return f"msg_{run_or_confirmation_id}"

@@ -102,8 +102,12 @@ class KeyRing:
             except KeysFileInvalid as error:
                 logger.error("Keys file invalid; the earlier keys stay valid: %s", error)
         # All hashes are compared, so that the response time reveals neither a key's length nor which key matched.
-        pairs = [(each, known) for each in map(hash_of, sent) for known in (*self._unnamed, *self._named)]
-        return next(iter([caller for each, (known, caller) in pairs if hmac.compare_digest(each, known)]), None)
+        matching = []
+        for sent_hash in map(hash_of, sent):
+            for known, caller in (*self._unnamed, *self._named):
+                if hmac.compare_digest(sent_hash, known):
+                    matching.append(caller)
+        return matching[0] if matching else None
 
     def _read(self) -> list[tuple[str, Caller]]:
         return [(key["hash"], caller_of(key)) for key in (read_keys(self._path) if self._path else ())]

@@ -26,6 +26,7 @@ LOCAL_ORIGINS = r"https?://(localhost|[\w.-]+\.localhost|127\.\d+\.\d+\.\d+|\[::
 USER_HEADER = b"x-mochi-user"
 """Header in which a backend with a key of the scope `all` names its user."""
 _UNNAMED = "settings"  # in place of a key ID
+_USER_NEEDS_KEY = "X-Mochi-User is for backends. It requires an API key of the scope `all`."
 _USER = re.compile("[!-~]{1,128}")
 _SHARED = re.compile(
     rf"(GET|HEAD) (|{API_PREFIX})/metrics/?|POST {API_PREFIX}/\w+/reload/?|(?!GET|HEAD).* {API_PREFIX}/system-prompts.*"
@@ -214,7 +215,10 @@ def key_check(keys: KeyRing, *, insecure: bool, exempt: Collection[str] = ()) ->
             if not (insecure or address is None or address.is_loopback):
                 return errors.Unauthorized(keys_exist=False)
             return _set_caller(scope, UNRESTRICTED, may_name_user=False)
-        caller = keys.find(sent := _sent_keys(scope))
+        sent = _sent_keys(scope)
+        if not sent and _names_user(scope):
+            return errors.Forbidden(_USER_NEEDS_KEY)
+        caller = keys.find(sent)
         if caller is None:
             return errors.Unauthorized(key_sent=bool(sent))
         return _set_caller(scope, caller, may_name_user=caller.sees_all)
@@ -224,9 +228,9 @@ def key_check(keys: KeyRing, *, insecure: bool, exempt: Collection[str] = ()) ->
 
 def _set_caller(scope: Scope, caller: Caller, *, may_name_user: bool) -> MochiError | None:
     """Set the caller of the request, which has sent the key of ``caller``. Return an error if it may not send this."""
-    if any(name == USER_HEADER for name, _ in scope["headers"]):
+    if _names_user(scope):
         if not may_name_user:
-            return errors.Forbidden("X-Mochi-User is for backends. It requires an API key of the scope `all`.")
+            return errors.Forbidden(_USER_NEEDS_KEY)
         if not _USER.fullmatch(user := header(scope, USER_HEADER)):
             return errors.MalformedRequest("X-Mochi-User must have 1 to 128 visible ASCII characters.")
         # Keys without a name share their users.
@@ -235,6 +239,10 @@ def _set_caller(scope: Scope, caller: Caller, *, may_name_user: bool) -> MochiEr
         return errors.Forbidden("This route concerns all users. It requires an API key of the scope `all`.")
     CALLER.set(caller)
     return None
+
+
+def _names_user(scope: Scope) -> bool:
+    return any(name == USER_HEADER for name, _ in scope["headers"])
 
 
 def _sent_keys(scope: Scope) -> list[bytes]:

@@ -36,8 +36,6 @@ class AgUiEncoder(InteractiveEncoder):
         self._ids: dict[str, Any] = {"thread_id": request.thread_id, "run_id": request.run_id}
         self._timeout = timeout
         self._interrupts: list[core.Interrupt] = []
-        self._block_id = ""
-        self._delta_head = b""
         self._message_id: str | None = None
         """ID of the message with the text of the current answer, if any. It is the parent message of tool calls."""
 
@@ -48,19 +46,12 @@ class AgUiEncoder(InteractiveEncoder):
         return self._finished(core.RunFinishedInterruptOutcome(interrupts=self._interrupts[-1:]))
 
     def start(self, first: Text | Reasoning) -> bytes:
-        self._block_id = block_id = self.part_id()
-        is_text = isinstance(first, Text)
-        name = "TEXT_MESSAGE_CONTENT" if is_text else "REASONING_MESSAGE_CONTENT"
-        head = orjson.dumps({"type": name, "messageId": block_id})
-        self._delta_head = b'data: %s,"delta":' % head.removesuffix(b"}")
-        if is_text:
-            self._message_id = block_id
+        if isinstance(first, Text):
+            self._message_id = block_id = self.begin_block("TEXT_MESSAGE_CONTENT", "messageId")
             return _frame(core.TextMessageStartEvent(message_id=block_id, role="assistant"))
+        block_id = self.begin_block("REASONING_MESSAGE_CONTENT", "messageId")
         start = core.ReasoningMessageStartEvent(message_id=block_id)
         return _frame(core.ReasoningStartEvent(message_id=block_id)) + _frame(start)
-
-    def delta(self, part: Text | Reasoning) -> bytes:
-        return b"%s%s}\n\n" % (self._delta_head, orjson.dumps(part.text))  # a model of ag_ui takes 20 times as long
 
     def stop(self, first: Text | Reasoning) -> bytes:
         if isinstance(first, Text):
@@ -128,17 +119,14 @@ def _usage(part: End) -> list[core.TokenUsage] | None:
     completed, counts = part.completed, usage(part.result)
     if completed is None or completed.prompt_eval_count is None or completed.eval_count is None:
         return None  # Ollama did not count the tokens
-    total, prompt, answer = (counts[name] for name in ("total_tokens", "prompt_tokens", "completion_tokens"))
-    cached = counts["prompt_tokens_details"]["cached_tokens"]
-    return [
-        core.TokenUsage(
-            model=completed.model,
-            input_tokens=prompt,
-            output_tokens=answer,
-            total_tokens=total,
-            cached_input_tokens=cached,
-        )
-    ]
+    tokens = core.TokenUsage(
+        model=completed.model,
+        input_tokens=counts["prompt_tokens"],
+        output_tokens=counts["completion_tokens"],
+        total_tokens=counts["total_tokens"],
+        cached_input_tokens=counts["prompt_tokens_details"]["cached_tokens"],
+    )
+    return [tokens]
 
 
 def _frame(event: core.BaseEvent) -> bytes:

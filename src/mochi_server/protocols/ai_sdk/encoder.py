@@ -20,8 +20,6 @@ class AiSdkEncoder(InteractiveEncoder):
     """
 
     headers: ClassVar[dict[str, str]] = {"x-vercel-ai-ui-message-stream": "v1"}
-    _block_id = ""
-    _delta_head = b""
 
     def opening(self) -> bytes:
         start = _chunk("start", messageId=self.run.origin)
@@ -31,13 +29,7 @@ class AiSdkEncoder(InteractiveEncoder):
         return _chunk("finish-step") + _chunk("finish", finishReason="tool-calls") + _DONE
 
     def start(self, first: Text | Reasoning) -> bytes:
-        self._block_id = self.part_id()
-        head = orjson.dumps({"type": f"{first.method}-delta", "id": self._block_id})
-        self._delta_head = b'data: %s,"delta":' % head.removesuffix(b"}")
-        return _chunk(f"{first.method}-start", id=self._block_id)
-
-    def delta(self, part: Text | Reasoning) -> bytes:
-        return b"%s%s}\n\n" % (self._delta_head, orjson.dumps(part.text))
+        return _chunk(f"{first.method}-start", id=self.begin_block(f"{first.method}-delta", "id"))
 
     def stop(self, first: Text | Reasoning) -> bytes:
         return _chunk(f"{first.method}-end", id=self._block_id)

@@ -25,8 +25,7 @@ from mochi_server.protocols.conversation import SentMessages, add_tool_names, de
 from mochi_server.protocols.encoder import respond
 from mochi_server.protocols.parts import omitted_tools
 from mochi_server.protocols.responses.encoder import ResponseEncoder
-from mochi_server.protocols.responses.memory import RecentValues
-from mochi_server.protocols.responses.retrieval import Responses
+from mochi_server.protocols.responses.retrieval import RecentValues, Responses
 from mochi_server.protocols.responses.tools import Functions, HostedTool, ResponseTool, flattened
 from mochi_server.protocols.schemas import (
     OPENAI_ERRORS,
@@ -426,7 +425,7 @@ async def create_response(
 
     is_background = bool(body.background)
     fields = body.echo() | {"id": new_id, "store": session_id is not None or is_background}
-    keeps = is_background or (session_id is None and body.store is not False)
+    keeps = body.store is not False
     notices = omitted_tools("OpenAI", (tool.type for tool in body.tools or () if isinstance(tool, HostedTool)))
     called = {name: {"name": tool.name, "namespace": space} for name, (tool, space) in functions.items() if space}
     build = partial(ResponseEncoder, run, on_end=keep if keeps else lambda _: None, notices=notices, called=called)

@@ -4,11 +4,13 @@ import errno
 import os
 import stat
 import time
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from datetime import datetime, timezone
 from pathlib import Path
 from typing import NamedTuple
 
+from mochi_server.errors import StorageFailed
 from mochi_server.util.clock import new_id
 from mochi_server.util.platform import OPEN_SAFELY, sync_directory
 
@@ -29,6 +31,15 @@ class Signature(NamedTuple):
     @classmethod
     def of(cls, status: os.stat_result) -> "Signature":
         return cls(status.st_ino, status.st_mtime_ns, status.st_size)
+
+
+@contextmanager
+def storage_errors(operation: str) -> Iterator[None]:
+    """Convert each OSError of the ``with`` body to ``StorageFailed``."""
+    try:
+        yield
+    except OSError as error:
+        raise StorageFailed(operation, error) from error
 
 
 def signature(path: str | Path) -> Signature | None:

@@ -18,13 +18,13 @@ from tempfile import NamedTemporaryFile
 from typing import Any
 from weakref import finalize
 
-from mochi_server.errors import SessionConflict, SessionNotFound, SessionTooNew, StorageBusy, StorageFailed
+from mochi_server.errors import SessionConflict, SessionNotFound, SessionTooNew, StorageBusy
 from mochi_server.sessions import store as rules
 from mochi_server.sessions.serialization import decode_file
 from mochi_server.sessions.session import ChatSession, is_session_id
 from mochi_server.sessions.types import Image, Message, SessionQuery, images_in
 from mochi_server.storage.files import atomic_files
-from mochi_server.storage.files.atomic_files import Signature
+from mochi_server.storage.files.atomic_files import Signature, storage_errors
 from mochi_server.storage.files.directory_lock import DirectoryLock, import_all
 from mochi_server.storage.files.image_files import ImageFiles
 from mochi_server.storage.files.session_index import SessionIndex
@@ -65,14 +65,6 @@ class _RunningTurn:
     has_changes: bool = False  # whether the turn has changed the history. Later changes are appended to the turn log
 
 
-@contextmanager
-def _storage_errors(operation: str) -> Iterator[None]:
-    try:
-        yield
-    except OSError as error:
-        raise StorageFailed(operation, error) from error
-
-
 class SessionDirectory:
     """Store for the sessions in one directory. Its methods block, and implement those of ``SessionStore``.
 
@@ -93,7 +85,7 @@ class SessionDirectory:
 
     def open(self) -> None:
         """Create the directory with mode 0700 unless it exists, and lock it for this process."""
-        with _storage_errors("lock the sessions directory"):
+        with storage_errors("lock the sessions directory"):
             self._open()
 
     def close(self) -> None:
@@ -101,7 +93,7 @@ class SessionDirectory:
 
     def check(self) -> None:
         """Raise StorageFailed if a small file cannot be written to the directory."""
-        with _storage_errors("write the sessions directory"):
+        with storage_errors("write the sessions directory"):
             self._open()
             suffix = atomic_files.TEMPORARY
             with NamedTemporaryFile(buffering=0, dir=self.path, prefix=".check.", suffix=suffix) as file:
@@ -109,7 +101,7 @@ class SessionDirectory:
 
     def create(self, session: ChatSession, *, images: Sequence[Image] = ()) -> ChatSession:
         fresh = rules.normalized(session)
-        with _storage_errors("create a session"):
+        with storage_errors("create a session"):
             self._open()
             while not (created := self._create_file(fresh, images)):
                 fresh.metadata.session_id = new_id()
@@ -121,7 +113,7 @@ class SessionDirectory:
         messages = (message for session, _ in sessions for message in session.messages)
         images = [image for _, images in sessions for image in images]
         try:
-            with _storage_errors("store the sessions"):
+            with storage_errors("store the sessions"):
                 self._open()
                 with self._images.storing(messages, images):
                     return import_all(self.path, sessions, check)
@@ -131,7 +123,7 @@ class SessionDirectory:
 
     def put(self, session: ChatSession, *, images: Sequence[Image] = ()) -> ChatSession:
         fresh, session_id = rules.normalized(session), session.session_id
-        with _storage_errors(f"save session {session_id}"):
+        with storage_errors(f"save session {session_id}"):
             self._open()
             if created := self._create_file(fresh, images):
                 return created
@@ -141,7 +133,7 @@ class SessionDirectory:
         return put
 
     def load(self, session_id: str) -> ChatSession:
-        with _storage_errors(f"read session {session_id}"):
+        with storage_errors(f"read session {session_id}"):
             stored, visible = self._read(session_id)
         self._recent.put(session_id, stored, stored.memory)
         return visible.session()
@@ -217,7 +209,7 @@ class SessionDirectory:
             self.sweep()
 
     def load_image(self, sha256: str) -> bytes:
-        with _storage_errors("read an image"):
+        with storage_errors("read an image"):
             return self._images.read(sha256)
 
     def sweep(self) -> None:
@@ -227,12 +219,12 @@ class SessionDirectory:
 
     def list(self, query: SessionQuery) -> rules.SessionPage:
         """Return one page of the session list, most recently changed first. Unreadable sessions are omitted."""
-        with _storage_errors("list the sessions"):
+        with storage_errors("list the sessions"):
             return self._index.list(query, use_file=self._lock.is_held)
 
     def parked(self, until: float) -> dict[str, float]:
         """Return the IDs of the sessions whose parked turn continues alone, and when, if not later than ``until``."""
-        with _storage_errors("find parked turns"):
+        with storage_errors("find parked turns"):
             return self._index.parked(until, use_file=self._lock.is_held)
 
     def begin(self, session_id: str, *, is_turn: bool) -> None:
@@ -291,7 +283,7 @@ class SessionDirectory:
     @contextmanager
     def _writing(self, session_id: str, operation: str = "save") -> Iterator[FileSnapshot]:
         """Lock the directory for this process, and an existing session for this thread. Provide its snapshot."""
-        with _storage_errors(f"{operation} session {session_id}"):
+        with storage_errors(f"{operation} session {session_id}"):
             if not is_session_id(session_id):
                 raise SessionNotFound(session_id)
             if not self._lock.is_held:

@@ -13,6 +13,7 @@ from mochi_server.errors import DirectoryInUse, SessionNotFound, StorageBusy, St
 from mochi_server.sessions.session import ChatSession
 from mochi_server.sessions.store import SessionPage, SessionStore, Stores
 from mochi_server.sessions.types import SessionQuery
+from mochi_server.storage.files.atomic_files import storage_errors
 from mochi_server.storage.files.backend import DirectoryUse, SessionDirectory
 from mochi_server.storage.files.webhooks import FileWebhookOutbox
 from mochi_server.util.platform import scan_directory
@@ -66,11 +67,9 @@ class FileSessionStore(SessionStore):
 
         Raises ``StorageFailed`` if it cannot be read, ``DirectoryInUse`` if another process uses it.
         """
-        try:
-            with suppress(FileNotFoundError), scan_directory(self.path):
-                pass
-        except OSError as error:
-            raise StorageFailed(f"read the sessions directory {self.path}", error) from error
+        reading = f"read the sessions directory {self.path}"
+        with storage_errors(reading), suppress(FileNotFoundError), scan_directory(self.path):
+            pass
         try:
             self.directory.open()
         except StorageFailed as error:

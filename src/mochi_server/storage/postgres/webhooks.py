@@ -1,16 +1,15 @@
 """Outbox of webhooks in PostgreSQL, which the servers of the database share."""
 
-from typing import Any
-
 from mochi_server.sessions.store import WebhookOutbox
-from mochi_server.storage.postgres.database import Database, Row, fetch_all
+from mochi_server.storage.postgres.database import Database, fetch_one
 
 _CLAIM = """
 UPDATE webhooks SET due = clock_timestamp() + make_interval(secs => %s) WHERE webhook_id = (
     SELECT webhook_id FROM webhooks WHERE due <= clock_timestamp() ORDER BY due LIMIT 1 FOR UPDATE SKIP LOCKED
 ) RETURNING webhook_id, body"""
-_DEFER = """
-UPDATE webhooks SET due = clock_timestamp() + make_interval(secs => %s) WHERE webhook_id = %s RETURNING due"""
+_ADD = """
+INSERT INTO webhooks (webhook_id, body, due) VALUES (%s, %s, clock_timestamp() + make_interval(secs => %s))
+ON CONFLICT (webhook_id) DO UPDATE SET body = excluded.body, due = excluded.due"""
 
 
 class PostgresWebhookOutbox(WebhookOutbox):
@@ -19,18 +18,14 @@ class PostgresWebhookOutbox(WebhookOutbox):
     def __init__(self, database: Database) -> None:
         self._database = database
 
-    async def add(self, webhook_id: str, body: str) -> None:
-        await self._run("INSERT INTO webhooks (webhook_id, body) VALUES (%s, %s) RETURNING due", webhook_id, body)
+    async def add(self, webhook_id: str, body: str, *, seconds: float = 0) -> None:
+        async with self._database.connection("store a webhook") as connection:
+            await connection.execute(_ADD, [webhook_id, body, seconds])
 
     async def claim(self, seconds: float) -> tuple[str, str] | None:
-        return next(((webhook_id, body) for webhook_id, body in await self._run(_CLAIM, seconds)), None)
-
-    async def defer(self, webhook_id: str, seconds: float) -> None:
-        await self._run(_DEFER, seconds, webhook_id)
+        async with self._database.connection("read the webhooks") as connection:
+            return await fetch_one(connection, _CLAIM, [seconds])
 
     async def remove(self, webhook_id: str) -> None:
-        await self._run("DELETE FROM webhooks WHERE webhook_id = %s RETURNING due", webhook_id)
-
-    async def _run(self, statement: str, *values: Any) -> list[Row]:
-        async with self._database.connection("store a webhook") as connection:
-            return await fetch_all(connection, statement, values)
+        async with self._database.connection("remove a webhook") as connection:
+            await connection.execute("DELETE FROM webhooks WHERE webhook_id = %s", [webhook_id])
