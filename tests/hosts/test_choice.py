@@ -183,3 +183,15 @@ def test_conversation_keeps_the_digest_it_began_with(
             assert len(hosts) == 1
     warnings = [record.getMessage() for record in caplog.records if "different digests" in record.getMessage()]
     assert len(warnings) == 1
+
+
+def test_different_digests_are_warned_of_once(
+    start: Start, stubs: list[StubServer], caplog: pytest.LogCaptureFixture
+) -> None:
+    with StubServer(speed=0, models=[Model("mochi", manifest="0" * 64)]) as third:
+        api = start(*stubs, third).api()
+        api.create_session("mochi")
+        stubs[1].stop()
+        assert "down" in [host["state"] for host in api.ok(api.http.get("/hosts"))["hosts"]]
+        api.create_session("mochi")
+    assert sum("different digests" in record.getMessage() for record in caplog.records) == 1

@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 
 from mochi_server.config import HostAddress
 from mochi_server.errors import HostsUnreachable, MochiError, ModelNotFound, OllamaBusy, OllamaError, OllamaUnreachable
-from mochi_server.inference.placement import Host
+from mochi_server.inference.placement import MIN_PAUSE, Host
 from mochi_server.ollama.async_client import AsyncOllamaClient
 from mochi_server.ollama.errors import is_context_refusal, is_out_of_memory
 from mochi_server.ollama.payloads import Endpoint, qualified_name
@@ -34,6 +34,12 @@ def is_host_failure(error: MochiError) -> bool:
     return not is_refusal and int(error.details.get("upstream_status", _SERVER_ERROR)) >= _SERVER_ERROR
 
 
+def may_succeed_elsewhere(error: MochiError) -> bool:
+    """Return whether another host may answer a request that has failed: one that works, with the model or memory."""
+    lacks_memory = isinstance(error, OllamaError) and is_out_of_memory(error)
+    return is_host_failure(error) or isinstance(error, ModelNotFound) or lacks_memory
+
+
 class Fleet:
     """All Ollama hosts. With one host, it is never left out, and its errors are raised unchanged.
 
@@ -48,7 +54,7 @@ class Fleet:
         self._signature = self._file_signature()
         self._by_address = {address: connect(address) for address in read()}
         self._tasks: set[asyncio.Task[Any]] = set()
-        self._warned: set[object] = set()
+        self._warned: set[str] = set()
 
     @property
     def hosts(self) -> list[Host]:
@@ -77,9 +83,19 @@ class Fleet:
         for host in self.hosts:
             await host.client.aclose()
 
-    def fail(self, host: Host, error: MochiError) -> None:
-        """Leave out a host for a growing pause, unless it is the only one. Requests that wait for it get ``error``."""
-        if host.failure is not None or host.is_draining:
+    def succeeded(self, host: Host) -> None:
+        """Record that a host has answered a request."""
+        host.pause, host.failure = MIN_PAUSE, None
+
+    def failed(self, host: Host, error: MochiError, *, is_answering: bool = False) -> None:
+        """Record the error of a request. After a failure, leave out the host for a growing pause, unless it is alone.
+
+        Requests that wait for the host get the error. If ``is_answering`` is true, Ollama may have reported the failure
+        of one answer, which does not concern the host.
+        """
+        if host.failure is not None or host.is_draining or not is_host_failure(error):
+            return
+        if is_answering and getattr(error, "upstream_text", ""):
             return
         host.failure = error
         host.models.clear()
@@ -106,19 +122,20 @@ class Fleet:
             if responds := await host.client.is_reachable():
                 host.failure = None if self.is_single else host.failure
             else:
-                self.fail(host, OllamaUnreachable(host.client.endpoint.url, "it does not respond"))
+                self.failed(host, OllamaUnreachable(host.client.endpoint.url, "it does not respond"))
             return responds
 
         results = await asyncio.gather(*map(check, self.active))
         self._warn_if_different("versions", {host.name: host.client.version for host in self.active})
         return any(results)
 
-    async def without_revived(self, failures: Mapping[Host, MochiError]) -> dict[Host, MochiError]:
-        """Return the failures without the hosts that were unreachable and respond again."""
-        broken = [host for host, error in failures.items() if not getattr(error, "upstream_text", "")]
-        responses = await asyncio.gather(*(host.client.is_reachable() for host in broken if not self.is_single))
-        revived = [host for host, responds in zip(broken, responses, strict=False) if responds]
-        return {host: error for host, error in failures.items() if host not in revived}
+    async def revived(self, failures: Mapping[Host, MochiError]) -> list[Host]:
+        """Return the hosts that were unreachable and respond again. An only host is not tried again."""
+        lost = [host for host, error in failures.items() if not getattr(error, "upstream_text", "")]
+        if self.is_single:
+            return []
+        responses = await asyncio.gather(*(host.client.is_reachable() for host in lost))
+        return [host for host, responds in zip(lost, responses, strict=True) if responds]
 
     def prefetch_loaded(self) -> None:
         """Request the loaded models of all hosts in the background."""
@@ -177,8 +194,7 @@ class Fleet:
                 found[host] = await call(host.client)
             except MochiError as error:
                 errors[host] = error.with_traceback(None)
-                if is_host_failure(error):
-                    self.fail(host, error)
+                self.failed(host, error)
 
         up = self.up
         for hosts in (up, [host for host in active if host not in up]):  # a host that was left out may be back
@@ -216,7 +232,7 @@ class Fleet:
     def drop_drained(self) -> None:
         """Drop the removed hosts whose requests have ended."""
         for address, host in [*self._by_address.items()]:
-            if host.is_draining and not host.requests:
+            if host.is_draining and not host.tracker.count():
                 del self._by_address[address]
                 self._start(host.client.aclose())
 
@@ -226,10 +242,10 @@ class Fleet:
         return None
 
     def _warn_if_different(self, what: str, values: Mapping[str, str]) -> None:
-        known = sorted((name, value) for name, value in values.items() if value)
-        if len({value for _, value in known}) > 1 and (what, *known) not in self._warned:
-            self._warned.add((what, *known))
-            texts = ", ".join(f"{name}: {value}" for name, value in known)
+        known = {name: value for name, value in values.items() if value}
+        if len({*known.values()}) > 1 and what not in self._warned:
+            self._warned.add(what)
+            texts = ", ".join(f"{name}: {value}" for name, value in sorted(known.items()))
             logger.warning("Ollama hosts have different %s. %s", what, texts)
 
     def _start(self, work: Coroutine[Any, Any, _Result]) -> "asyncio.Task[_Result]":

@@ -1,9 +1,16 @@
-"""Queue of requests that wait in this server for a slot of an Ollama host."""
+"""Requests that wait for an Ollama host: in a queue of this server, and in Ollama until their first token."""
 
 import asyncio
+import time
 from bisect import insort
-from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from contextlib import asynccontextmanager, contextmanager
+from dataclasses import dataclass, field
+from itertools import takewhile
+
+from mochi_server.ollama.payloads import qualified_name
+
+_POLL_SECONDS, _REPEAT_SECONDS = 1.0, 5.0
 
 
 class Ticket:
@@ -60,3 +67,84 @@ class FairQueue:
             if not future.done():
                 self.running += 1
                 future.set_result(None)
+
+
+@dataclass(eq=False, slots=True)
+class TrackedRequest:
+    """A request from the choice of its host to its end. ``answering`` is true after the first token."""
+
+    model: str
+    is_turn: bool = False
+    answering: bool = False
+    started: float = field(default_factory=time.monotonic)
+    sent: float | None = None  # when it left this server's queue
+    missed_probes: int = 0
+
+
+class RequestTracker:
+    """Tracker of the requests of this process to one Ollama host."""
+
+    def __init__(self, on_first_token: Callable[[str, float], None]) -> None:
+        self._on_first_token = on_first_token  # receives the model and the seconds until the first token
+        self._running: dict[TrackedRequest, None] = {}
+        self._max_parallel: dict[str, int] = {}  # parallel answers so far, by model, as Ollama does not report slots
+
+    @contextmanager
+    def request(self, model: str, *, is_turn: bool = False) -> Iterator[TrackedRequest]:
+        request = TrackedRequest(qualified_name(model), is_turn)
+        self._running[request] = None
+        try:
+            yield request
+        finally:
+            del self._running[request]
+
+    def count(self, model: str | None = None) -> int:
+        """Return the number of requests, or of those to one model."""
+        return sum(model is None or request.model == qualified_name(model) for request in self._running)
+
+    def slots(self, model: str) -> int:
+        """Return the highest number of parallel answers of a model so far, at least 1."""
+        return self._max_parallel.get(qualified_name(model), 1)
+
+    def waiting_turns(self) -> int:
+        return sum(request.is_turn and not request.answering for request in self._running)
+
+    def first_token(self, request: TrackedRequest) -> None:
+        request.answering = True
+        self._on_first_token(request.model, time.monotonic() - request.started)
+        parallel = sum(other.answering and other.model == request.model for other in self._running)
+        self._max_parallel[request.model] = max(self.slots(request.model), parallel)
+
+    def is_queued(self, request: TrackedRequest, *, loaded: bool) -> bool:
+        """Return whether a request waits because earlier requests use all slots of the model, or must load models."""
+        earlier = takewhile(lambda other: other is not request, self._running)
+        count = sum(other.sent is not None and (not loaded or other.model == request.model) for other in earlier)
+        return count >= (self.slots(request.model) if loaded else 1)
+
+
+State = tuple[str, int | None]  # of a waiting request, and its position in this server's queue, starting at 1
+Report = Callable[..., None]  # receives a state, its position or None, and perhaps the name of a host
+
+
+@contextmanager
+def reporting_status(state: Callable[[], Awaitable[State]], report: Report | None) -> Iterator[Callable[[], object]]:
+    """Report ``state`` after one second, on changes and every five seconds, until the yielded function is called."""
+    if report is None:
+        yield lambda: None
+        return
+    task = asyncio.get_running_loop().create_task(_report_status(state, report))
+    try:
+        yield task.cancel
+    finally:
+        task.cancel()
+
+
+async def _report_status(state: Callable[[], Awaitable[State]], report: Report) -> None:
+    last_status: State = "", None
+    reported_at = 0.0
+    while True:
+        await asyncio.sleep(_POLL_SECONDS)
+        status, now = await state(), time.monotonic()
+        if status != last_status or now - reported_at >= _REPEAT_SECONDS:
+            last_status, reported_at = status, now
+            report(*status)

@@ -301,6 +301,11 @@ class Allocation:
         decision = WindowDecision(window, "no_adjustment", window)
         return Allocation(self.windows, self.model, is_fixed=True, decision=decision, is_loaded=self.is_loaded)
 
+    def move_to(self, windows: WindowRegistry) -> None:
+        """Use the windows of the host that gets the next request."""
+        if windows is not self.windows:
+            self.windows, self.is_loaded = windows, False
+
     async def decide(self, required_tokens: int = 0) -> WindowDecision | None:
         if self.is_fixed:
             return self.decision

@@ -11,7 +11,8 @@ from typing import Annotated
 from pydantic import BaseModel, Field, StringConstraints, ValidationError
 
 from mochi_server.errors import MochiError, NothingToSummarize, OllamaBusy, OllamaError, SessionConflict
-from mochi_server.inference.gateway import Exchange, FixedPrompt, ModelGateway, ModelRequest, payload_without_thinking
+from mochi_server.inference.gateway import FixedPrompt, ModelGateway, ModelRequest, payload_without_thinking
+from mochi_server.inference.slots import Exchange
 from mochi_server.inference.structured import StructuredRequest
 from mochi_server.inference.windows import Allocation, PromptSize, manual_window
 from mochi_server.ollama.payloads import qualified_name
@@ -247,6 +248,7 @@ class SummarizationService:
             prompt=prompt.extended(session.history[-1]["content"], _CONTINUATION),
             limits_answer=False,
             exchange=lambda *_: exchange,
+            session_id=session.session_id,
         )
         try:
             return await self._request_summary(gateway, request)
@@ -259,18 +261,15 @@ class SummarizationService:
     def _cached_exchange(
         self, session: ChatSession, model: ModelInfo, loaded: int | None, state: _SummaryState
     ) -> Exchange | None:
-        """Return the exchange to continue: in the slot of the model, or one that Ollama has probably kept."""
+        """Return the exchange to continue: one that a slot of the model holds, or may hold if that costs no more."""
         gateway = state.gateway or self.gateway
-        exchange = gateway.slots.get(model.name)
-        own, distance = gateway.slots.prompt_of(model.name, session.session_id)
-        if own is None or own.exchange is exchange:
+        exchange, is_held = gateway.exchange_of(session.session_id, model.name)
+        if exchange is None or is_held:
             return exchange
-        if own.kept is not None:
-            return own.exchange if own.kept >= max(distance, 1) else exchange
-        # A continuation shows whether the prompt is cached. It is sent only if it costs no more in either case.
+        # A continuation shows whether a slot holds the prompt. It is sent only if it costs no more in either case.
         prompt = _SummaryPrompt(gateway.allocate(model), session, state.covered, loaded or _UNKNOWN_WINDOW)
-        uncached = own.exchange.size.characters + len(session.history[-1]["content"] + _CONTINUATION)
-        return own.exchange if uncached <= prompt.characters else exchange
+        uncached = exchange.size.characters + len(session.history[-1]["content"] + _CONTINUATION)
+        return exchange if uncached <= prompt.characters else None
 
     async def _request_summary(self, gateway: ModelGateway, request: ModelRequest) -> ConversationSummary:
         """Request a summary. If the answer is invalid, send the validation error to the model and retry once."""
