@@ -21,18 +21,17 @@ def with_five_held_prompts() -> ModelSlots:
 
 
 def test_cached_prompt_shows_the_number_of_held_prompts() -> None:
-    assert with_five_held_prompts().min_held == 5
+    assert with_five_held_prompts().capacity == 5
 
 
 def test_one_miss_does_not_discard_what_earlier_hits_have_shown() -> None:
     slots = with_five_held_prompts()
     send(slots, "e", is_cached=False)
-    assert slots.min_held == 4
-    assert {*slots.held(1)} == {*"abcde"}
+    assert slots.capacity == 4
 
 
-def test_miss_after_more_prompts_limits_the_held_ones() -> None:
-    slots = with_five_held_prompts()
-    for session_id in "fgb":
-        send(slots, session_id, is_cached=False)
-    assert [*slots.held(1)] == [*"deafgb"]
+def test_prompts_are_recorded_in_the_order_of_their_requests() -> None:
+    slots = ModelSlots()
+    for session_id in ("a", "b", "", "a"):
+        slots.begin(session_id, None)
+    assert [prompt.session_id for prompt in slots.prompts] == ["b", "", "a"]

@@ -283,8 +283,6 @@ class ModelGateway:
                     if tracked.answering or not may_succeed_elsewhere(error):
                         raise
                     failures[best] = error.with_traceback(None)
-                finally:
-                    fleet.drop_drained()
             revived = await fleet.revived(failures)
             if not revived:
                 break
@@ -334,14 +332,14 @@ class ModelGateway:
 
             async with host.queue.slot(request.session_id, lambda: self._tickets.discard(request.ticket)):
                 tracked.sent = time.monotonic()
-                sent = slots.begin(request.session_id, allocation.size)
+                held = slots.begin(request.session_id, allocation.size)
                 with scope:
                     await host.client.post_chat(body, receive)
             if scope.cancelled_caught:
                 raise OllamaError(f"Ollama at {host.client.endpoint.url} stopped responding before its answer.")
         slots.measure(last, time.monotonic() - tracked.sent)
         answer = Answer(prompt, *allocation.record(last, prompt.size, limit), host.name)
-        slots.record(sent, last, request.exchange and request.exchange(body, answer.tokens))
+        slots.record(held, last, request.exchange and request.exchange(body, answer.tokens))
         return answer
 
     async def _post_embed(
@@ -398,7 +396,6 @@ class ModelGateway:
             session_id=request.session_id,
             model=request.model,
             tokens=allocation.estimate.tokens(request.prompt.size),
-            model_mib=allocation.model.size_mb,
             window=allocation.manual or min(own, allocation.model.context_length or own),
             is_manual=allocation.manual is not None,
             digest=turn.digest if turn is not None and turn.model == qualified_name(request.model) else None,

@@ -3,7 +3,6 @@
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, TypeVar
@@ -40,6 +39,11 @@ def may_succeed_elsewhere(error: MochiError) -> bool:
     return is_host_failure(error) or isinstance(error, ModelNotFound) or lacks_memory
 
 
+def _is_reported(error: MochiError) -> bool:
+    """Return whether an error is a text of Ollama, which shows that the host responds."""
+    return isinstance(error, OllamaError) and bool(error.upstream_text)
+
+
 class Fleet:
     """All Ollama hosts. With one host, it is never left out, and its errors are raised unchanged.
 
@@ -51,14 +55,15 @@ class Fleet:
     ) -> None:
         """``read`` returns the hosts' addresses, again after ``file`` has changed. It may raise ``ValueError``."""
         self._read, self._connect, self._file = read, connect, file
-        self._signature = self._file_signature()
-        self._by_address = {address: connect(address) for address in read()}
+        self._version = self._file_version()
+        self._by_address = {address: connect(address) for address in read()}  # includes the removed hosts
         self._tasks: set[asyncio.Task[Any]] = set()
         self._warned: set[str] = set()
 
     @property
     def hosts(self) -> list[Host]:
-        return [*self._by_address.values()]
+        """Listed hosts, and removed hosts until their requests have ended."""
+        return [host for host in self._by_address.values() if not host.is_draining or host.tracker.count()]
 
     @property
     def active(self) -> list[Host]:
@@ -72,7 +77,7 @@ class Fleet:
 
     @property
     def is_single(self) -> bool:
-        return len(self._by_address) == 1
+        return len(self.hosts) == 1
 
     @property
     def endpoint(self) -> Endpoint:
@@ -80,7 +85,7 @@ class Fleet:
 
     async def aclose(self) -> None:
         await cancel_and_wait([*self._tasks])
-        for host in self.hosts:
+        for host in self._by_address.values():
             await host.client.aclose()
 
     def succeeded(self, host: Host) -> None:
@@ -95,24 +100,24 @@ class Fleet:
         """
         if host.failure is not None or host.is_draining or not is_host_failure(error):
             return
-        if is_answering and getattr(error, "upstream_text", ""):
+        if is_answering and _is_reported(error):
             return
         host.failure = error
-        host.models.clear()
         if not self.is_single:
+            host.models.clear()
             reason = error.message if isinstance(error, OllamaUnreachable) else error.code
             logger.warning("Ollama host left host=%s pause_seconds=%g: %s", host.name, host.pause, reason)
             host.queue.abort(error)
             self._start(self._probe(host))
 
     async def _probe(self, host: Host) -> None:
-        while host.failure is not None and host in self.hosts:
+        while host.failure is not None and not host.is_draining:
             await asyncio.sleep(host.pause)
             host.pause = min(host.pause * 2, _MAX_PAUSE)
             if await host.client.is_reachable():
                 await host.client.loaded_windows()  # a host that was restarted has lost its models
                 host.failure = None
-        logger.info("Ollama host returned host=%s", host.name)
+                logger.info("Ollama host returned host=%s", host.name)
 
     async def is_reachable(self) -> bool:
         """Return whether a host responds. Leave out the others."""
@@ -131,7 +136,7 @@ class Fleet:
 
     async def revived(self, failures: Mapping[Host, MochiError]) -> list[Host]:
         """Return the hosts that were unreachable and respond again. An only host is not tried again."""
-        lost = [host for host, error in failures.items() if not getattr(error, "upstream_text", "")]
+        lost = [host for host, error in failures.items() if not _is_reported(error)]
         if self.is_single:
             return []
         responses = await asyncio.gather(*(host.client.is_reachable() for host in lost))
@@ -208,38 +213,33 @@ class Fleet:
 
     def refresh(self) -> None:
         """Read the file of hosts again if it has changed. An invalid file changes nothing."""
-        if self._file is None or (signature := self._file_signature()) == self._signature:
+        if self._file is None or (version := self._file_version()) == self._version:
             return
-        self._signature = signature
+        self._version = version
         try:
             addresses = self._read()
         except ValueError as error:
             logger.warning("Ollama hosts not changed: %s", error)
             return
-        before, kept = self._by_address, dict.fromkeys(addresses)
-        self._by_address = {each: before.get(each) or self._connect(each) for each in addresses} | {
-            each: host for each, host in before.items() if each not in kept
-        }
+        before, was_single = self._by_address, self.is_single
+        listed = {address: before.get(address) or self._connect(address) for address in addresses}
+        self._by_address = listed | {address: host for address, host in before.items() if address not in listed}
         logger.info("Ollama hosts changed hosts=%s", ",".join(address.name for address in addresses))
-        for address, host in before.items():
-            host.is_draining = address not in kept
-            if host.is_draining:
+        for host in listed.values():
+            if host.is_draining or was_single:
+                host.failure = None  # the host was not probed
+            host.is_draining = False
+        for host in self.hosts:
+            if host not in listed.values():
+                host.is_draining = True
                 host.queue.abort(OllamaUnreachable(host.client.endpoint.url, "it was removed from the list of hosts"))
-            elif len(before) == 1 and host.failure is not None:  # an only host is not probed
-                self._start(self._probe(host))
-        self.drop_drained()
 
-    def drop_drained(self) -> None:
-        """Drop the removed hosts whose requests have ended."""
-        for address, host in [*self._by_address.items()]:
-            if host.is_draining and not host.tracker.count():
-                del self._by_address[address]
-                self._start(host.client.aclose())
-
-    def _file_signature(self) -> object:
-        with suppress(OSError):
-            return self._file and [getattr(self._file.stat(), f"st_{name}") for name in ("mtime_ns", "size", "ino")]
-        return None
+    def _file_version(self) -> tuple[int, ...] | None:
+        try:
+            status = self._file and self._file.stat()
+        except OSError:
+            return None
+        return (status.st_mtime_ns, status.st_size, status.st_ino) if status else None
 
     def _warn_if_different(self, what: str, values: Mapping[str, str]) -> None:
         known = {name: value for name, value in values.items() if value}

@@ -14,8 +14,8 @@ from mochi_server.ollama.payloads import qualified_name
 
 MIN_PAUSE = 1.0
 _TOKENS_PER_SECOND = 1000.0  # these values are assumed until a host has shown its own
-_ANSWER_SECONDS = _LOAD_SECONDS = 1.0
-_MIB_PER_SECOND = 4096  # that a host loads
+_ANSWER_SECONDS = 1.0
+_LOAD_SECONDS = 3.0
 _REPLACEMENT_FACTOR = 1.25  # of the load time if other models are in memory, because one of them may have to leave it
 _WINDOW_BUFFER = 1.5  # smallest window for a prompt, as a multiple of its tokens, as in `windows`
 
@@ -53,7 +53,6 @@ class PromptNeeds:
     session_id: str
     model: str
     tokens: int  # estimated number of tokens
-    model_mib: float = 0  # size of the model
     window: int = 0  # smallest context window that the session accepts, in tokens
     is_manual: bool = False  # whether the window must be exactly `window`
     digest: str | None = None  # of the model with which the conversation began
@@ -85,23 +84,24 @@ def predict(host: Host, hosts: Sequence[Host], needs: PromptNeeds) -> Prediction
 
     model, speed = host.slots(needs.model), known("tokens_per_second", _TOKENS_PER_SECOND)
     slots = host.queue.limit or host.tracker.slots(needs.model)
-    held, capacity = model.held(slots), max(model.min_held, slots)
-    own = held.get(needs.session_id)
+    capacity = max(model.capacity, slots)
+    held = model.prompts[-capacity:] if host.queue.limit else model.prompts  # without a limit, there may be more slots
+    own = next((prompt for prompt in held if needs.session_id and prompt.session_id == needs.session_id), None)
     loaded = host.client.last_windows  # None if unknown
     is_loaded = bool(held) if loaded is None else qualified_name(needs.model) in loaded
     loads = not (is_loaded and needs.fits((loaded or {}).get(qualified_name(needs.model), 0)))
     if loads:  # a reload removes all prompts from the slots
-        held_tokens, evicted = 0, [prompt for prompt in held.values() if is_loaded and prompt is not own]
+        held_tokens, evicted = 0, [prompt for prompt in held if is_loaded and prompt is not own]
     else:
         held_tokens = min(own.tokens, needs.tokens) if own else 0
-        evicted = [[*held.values()][-capacity]] if own is None and len(held) >= capacity else []
-    evicted = [prompt for prompt in evicted if prompt.in_use]
+        evicted = [held[-capacity]] if own is None and len(held) >= capacity else []
+    evicted = [prompt for prompt in evicted if prompt.session_id]
 
     requests = host.tracker.count(None if host.queue.limit else needs.model)
     wait = max(requests - slots + 1, 0) / slots * known("answer_seconds", _ANSWER_SECONDS)
     load = 0.0
     if loads:
-        load = known("load_seconds", _LOAD_SECONDS + needs.model_mib / _MIB_PER_SECOND)
+        load = known("load_seconds", _LOAD_SECONDS)
         load *= _REPLACEMENT_FACTOR if loaded and not is_loaded else 1
     tokens = needs.tokens - held_tokens + sum(prompt.tokens for prompt in evicted)
     return Prediction(wait + load + tokens / speed, bool(evicted), held_tokens, loads)
@@ -128,7 +128,7 @@ def choose(hosts: Sequence[Host], needs: PromptNeeds) -> tuple[Host, str]:
         host.slots(needs.model).discard_answered()
     for other in hosts:
         if other is not host:
-            other.slots(needs.model).release(needs.session_id)
+            other.slots(needs.model).discard(needs.session_id)
     host.slots(needs.model).reserve(needs.session_id)
     reason = "prompt_cached" if predictions[host].held else "least_time" if len(tied) == 1 else "hash"
     return host, reason
