@@ -17,7 +17,8 @@ from mochi_server.chat.turn_writer import TurnWriter
 from mochi_server.constants import MIN_ANSWER_TOKENS, RELOADING_OPTIONS
 from mochi_server.errors import BlobNotFound, ContextOverflow, MochiError
 from mochi_server.events import ChatEvent, ContextCompacted, Publish, Status, TurnWarning
-from mochi_server.inference.gateway import FixedPrompt, ModelGateway, ModelRequest, payload_without_thinking
+from mochi_server.inference.gateway import ModelGateway
+from mochi_server.inference.requests import FixedPrompt, ModelRequest, payload_without_thinking
 from mochi_server.inference.slots import Exchange
 from mochi_server.inference.structured import StructuredRequest
 from mochi_server.inference.waiting import Ticket

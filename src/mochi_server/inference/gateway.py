@@ -11,11 +11,10 @@
 import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from copy import copy
-from dataclasses import dataclass, field
 from functools import partial
 from math import inf
 from pathlib import Path
-from typing import Any, NamedTuple, Protocol, TypeVar
+from typing import Any, NamedTuple, TypeVar
 from weakref import WeakSet
 
 import anyio
@@ -23,11 +22,11 @@ import anyio
 from mochi_server.config import HostAddress
 from mochi_server.errors import ContextOverflow, MochiError, ModelNotFound, OllamaBusy, OllamaError, OllamaUnreachable
 from mochi_server.inference.hosts import Fleet, may_succeed_elsewhere, no_host_left
-from mochi_server.inference.placement import Host, PromptNeeds, choose
+from mochi_server.inference.placement import Host, choose
+from mochi_server.inference.requests import Answer, FixedPrompt, ModelRequest
 from mochi_server.inference.slots import Exchange
 from mochi_server.inference.waiting import (
     FairQueue,
-    Report,
     RequestTracker,
     State,
     Ticket,
@@ -37,9 +36,9 @@ from mochi_server.inference.waiting import (
 from mochi_server.inference.windows import Allocation, PromptSize, WindowRegistry
 from mochi_server.ollama.async_client import AsyncOllamaClient
 from mochi_server.ollama.errors import is_context_refusal, is_out_of_memory, refused_tokens
-from mochi_server.ollama.payloads import chat_payload, qualified_name
+from mochi_server.ollama.payloads import qualified_name
 from mochi_server.ollama.transport import Line, OnLines
-from mochi_server.ollama.types import ChatMessage, Encoded, ModelInfo
+from mochi_server.ollama.types import ModelInfo
 
 _MAX_PASSES = 3  # through all hosts for one request, because hosts can be restarted meanwhile
 _MAX_ATTEMPTS = 8  # for one answer; after a refused prompt, the prompt or the window changes
@@ -49,74 +48,6 @@ _MAX_TURNS = 10_000  # sessions whose latest host is recorded
 _Result = TypeVar("_Result")
 
 
-class PromptSource(Protocol):
-    """Source of a prompt, and the way to shorten it."""
-
-    @property
-    def size(self) -> PromptSize:
-        """Size of the prompt before it is shortened."""
-
-    async def fit(self, window: int | None, refused: int | None) -> "FixedPrompt | None":
-        """Return a prompt for ``window`` tokens, or None. It is shorter if one of ``refused`` tokens was refused."""
-
-
-@dataclass(frozen=True, slots=True)
-class FixedPrompt:
-    """Messages with their size. They cannot be shortened."""
-
-    messages: Sequence[ChatMessage | Encoded]
-    size: PromptSize
-
-    async def fit(self, window: int | None, refused: int | None) -> "FixedPrompt | None":  # noqa: ARG002 - a protocol
-        return self if refused is None else None
-
-    def extended(self, answer: str, request: str) -> "FixedPrompt":
-        """Return this prompt followed by an answer of the model and a request of the user."""
-        more: list[ChatMessage] = [{"role": "assistant", "content": answer}, {"role": "user", "content": request}]
-        return FixedPrompt([*self.messages, *more], self.size + PromptSize.of(more))
-
-
-@dataclass(frozen=True, kw_only=True)
-class ModelRequest:
-    allocation: Allocation
-    payload: Mapping[str, Any]  # body of the request, without the prompt and the window
-    prompt: PromptSource
-    limits_answer: bool = True  # whether the answer must end where the window ends
-    exchange: Callable[[Mapping[str, Any], int], Exchange] | None = None  # from the body and the number of tokens
-    report: Report | None = None  # receives `queued`, `loading_model`, `processing_prompt` or `failover`
-    session_id: str = ""  # session whose prompt this is, or "" for a prompt that no later request continues
-    avoid: Sequence[str] = ()  # names of hosts that serve other parts of the same comparison
-    ticket: Ticket = field(default_factory=Ticket)
-
-    @property
-    def model(self) -> str:
-        """Name of the model, as the client has written it."""
-        name: str = self.payload["model"]
-        return name
-
-    def body(self, prompt: FixedPrompt) -> tuple[dict[str, Any], int | None]:
-        """Return the body for ``/api/chat``, and the limit of the answer in tokens if the window sets one."""
-        options, limit, window = dict(self.payload.get("options") or {}), None, self.allocation.size
-        # If Ollama chooses the window, an answer must end where it ends. Ollama would drop the oldest messages.
-        more: dict[str, Any] = {"shift": False} if window is None else {}
-        if window is not None:
-            options["num_ctx"] = window
-            if self.limits_answer:
-                limit = self.allocation.answer_limit(prompt.size, window, options.get("num_predict"))
-                options |= {} if limit is None else {"num_predict": limit}
-        more |= {"options": options} if options else {}
-        return {**self.payload, "messages": prompt.messages, **more}, limit
-
-
-@dataclass(frozen=True, slots=True)
-class Answer:
-    prompt: FixedPrompt
-    tokens: int  # number of tokens of the prompt and the answer: the estimate or Ollama's count, whichever is larger
-    is_prompt_truncated: bool
-    is_cut: bool
-    host: str
-
-
 class HostOfTurn(NamedTuple):
     """Host of a session's latest turn and why it was chosen. ``digest`` is that of the conversation's first turn."""
 
@@ -124,15 +55,6 @@ class HostOfTurn(NamedTuple):
     reason: str
     model: str
     digest: str | None
-
-
-def payload_without_thinking(
-    model: ModelInfo, name: str, max_tokens: int, keep_alive: str | float | None, format: Any = None
-) -> dict[str, Any]:
-    """Return the body of a request to ``model``, called ``name``, for an answer of at most ``max_tokens`` tokens."""
-    think = False if model.has_capability("thinking") else None
-    options = {"num_predict": max_tokens}
-    return chat_payload(name, (), think=think, options=options, format=format, keep_alive=keep_alive)
 
 
 class GatewayObserver:
@@ -382,25 +304,14 @@ class ModelGateway:
         if not rest:
             return None
         if len(rest) > 1:
-            host, reason = choose(rest, self._needs(request))
+            turn = self.turns.get(request.session_id)
+            has_begun = turn is not None and turn.model == qualified_name(request.model)
+            host, reason = choose(rest, request, turn.digest if turn is not None and has_begun else None)
         else:
             host, reason = rest[0], "only_host" if fleet.is_single else "pinned" if len(hosts) == 1 else "only_up"
         if request.report is not None:
             self._record_turn(request, host, "failover" if failures else reason)
         return host
-
-    def _needs(self, request: ModelRequest) -> PromptNeeds:
-        allocation, turn = request.allocation, self.turns.get(request.session_id)
-        own = (allocation.config or {}).get("current_window") or 0
-        return PromptNeeds(
-            session_id=request.session_id,
-            model=request.model,
-            tokens=allocation.estimate.tokens(request.prompt.size),
-            window=allocation.manual or min(own, allocation.model.context_length or own),
-            is_manual=allocation.manual is not None,
-            digest=turn.digest if turn is not None and turn.model == qualified_name(request.model) else None,
-            avoid=request.avoid,
-        )
 
     def _record_turn(self, request: ModelRequest, host: Host, reason: str) -> None:
         name, digest = qualified_name(request.model), host.client.digest(request.model)

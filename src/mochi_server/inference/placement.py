@@ -1,11 +1,12 @@
 """Choice of an Ollama host: the predicted time until the first token on each host, from what the hosts have shown."""
 
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from hashlib import sha256
 from typing import Literal, NamedTuple
 
 from mochi_server.errors import MochiError
+from mochi_server.inference.requests import ModelRequest
 from mochi_server.inference.slots import ModelSlots
 from mochi_server.inference.waiting import FairQueue, RequestTracker
 from mochi_server.inference.windows import WindowRegistry
@@ -17,7 +18,6 @@ _TOKENS_PER_SECOND = 1000.0  # these values are assumed until a host has shown i
 _ANSWER_SECONDS = 1.0
 _LOAD_SECONDS = 3.0
 _REPLACEMENT_FACTOR = 1.25  # of the load time if other models are in memory, because one of them may have to leave it
-_WINDOW_BUFFER = 1.5  # smallest window for a prompt, as a multiple of its tokens, as in `windows`
 
 
 @dataclass(eq=False)
@@ -41,28 +41,15 @@ class Host:
     def slots(self, model: str) -> ModelSlots:
         return self.models.setdefault(qualified_name(model), ModelSlots())
 
+    def loaded_window(self, model: str) -> int | None:
+        """Return the window with which a model is loaded, 0 if it is unknown, or None if the model is not loaded."""
+        if self.client.last_windows is None:  # Ollama did not report which models are loaded
+            return 0 if self.slots(model).prompts else None
+        return self.client.last_windows.get(qualified_name(model))
+
     def has(self, model: str) -> bool:
         """Return whether the latest list of the host's models contains a model."""
         return self.client.digest(model) is not None
-
-
-@dataclass(frozen=True, slots=True)
-class PromptNeeds:
-    """A prompt that needs a host."""
-
-    session_id: str
-    model: str
-    tokens: int  # estimated number of tokens
-    window: int = 0  # smallest context window that the session accepts, in tokens
-    is_manual: bool = False  # whether the window must be exactly `window`
-    digest: str | None = None  # of the model with which the conversation began
-    avoid: Collection[str] = ()  # names of hosts that serve other parts of the same comparison
-
-    def fits(self, loaded_window: int) -> bool:
-        """Return whether Ollama needs no reload. The window 0 is unknown."""
-        if self.is_manual:
-            return loaded_window in (0, self.window)
-        return not loaded_window or loaded_window >= max(self.window, self.tokens * _WINDOW_BUFFER)
 
 
 class Prediction(NamedTuple):
@@ -74,61 +61,63 @@ class Prediction(NamedTuple):
     loads: bool  # whether Ollama must load or reload the model
 
 
-def predict(host: Host, hosts: Sequence[Host], needs: PromptNeeds) -> Prediction:
+def predict(host: Host, hosts: Sequence[Host], request: ModelRequest) -> Prediction:
     """Predict the cost of a prompt on ``host``. What the host has not shown is the mean of the other hosts."""
 
     def known(name: str, default: float) -> float:
-        own, *others = (getattr(each.slots(needs.model), name) for each in (host, *hosts))
+        own, *others = (getattr(each.slots(request.model), name) for each in (host, *hosts))
         values = [value for value in others if value is not None] or [default]
         return float(own or sum(values) / len(values))
 
-    model, speed = host.slots(needs.model), known("tokens_per_second", _TOKENS_PER_SECOND)
-    slots = host.queue.limit or host.tracker.slots(needs.model)
-    capacity = max(model.capacity, slots)
-    held = model.prompts[-capacity:] if host.queue.limit else model.prompts  # without a limit, there may be more slots
-    own = next((prompt for prompt in held if needs.session_id and prompt.session_id == needs.session_id), None)
-    loaded = host.client.last_windows  # None if unknown
-    is_loaded = bool(held) if loaded is None else qualified_name(needs.model) in loaded
-    loads = not (is_loaded and needs.fits((loaded or {}).get(qualified_name(needs.model), 0)))
-    if loads:  # a reload removes all prompts from the slots
-        held_tokens, evicted = 0, [prompt for prompt in held if is_loaded and prompt is not own]
-    else:
-        held_tokens = min(own.tokens, needs.tokens) if own else 0
-        evicted = [held[-capacity]] if own is None and len(held) >= capacity else []
-    evicted = [prompt for prompt in evicted if prompt.session_id]
+    window = host.loaded_window(request.model)
+    is_reload = window is not None and not request.allocation.fits(window, request.tokens)
+    loads = is_reload or window is None
 
-    requests = host.tracker.count(None if host.queue.limit else needs.model)
-    wait = max(requests - slots + 1, 0) / slots * known("answer_seconds", _ANSWER_SECONDS)
-    load = 0.0
+    parallel = host.queue.limit or host.tracker.slots(request.model)
+    prompts, capacity = host.slots(request.model).prompts, max(host.slots(request.model).capacity, parallel)
+    if host.queue.limit:  # otherwise there may be more slots than are known
+        prompts = prompts[-capacity:]
+    own = next((prompt for prompt in prompts if request.session_id and prompt.session_id == request.session_id), None)
+    held_tokens = min(own.tokens, request.tokens) if own is not None and not loads else 0
+    evicted = []
+    if is_reload:
+        evicted = prompts
+    elif window is not None and own is None and len(prompts) >= capacity:
+        evicted = [prompts[-capacity]]
+    evicted = [prompt for prompt in evicted if prompt.session_id and prompt is not own]
+
+    requests = host.tracker.count(None if host.queue.limit else request.model)
+    cost = max(requests - parallel + 1, 0) / parallel * known("answer_seconds", _ANSWER_SECONDS)
     if loads:
-        load = known("load_seconds", _LOAD_SECONDS)
-        load *= _REPLACEMENT_FACTOR if loaded and not is_loaded else 1
-    tokens = needs.tokens - held_tokens + sum(prompt.tokens for prompt in evicted)
-    return Prediction(wait + load + tokens / speed, bool(evicted), held_tokens, loads)
+        factor = _REPLACEMENT_FACTOR if window is None and host.client.last_windows else 1
+        cost += known("load_seconds", _LOAD_SECONDS) * factor
+    tokens = request.tokens - held_tokens + sum(prompt.tokens for prompt in evicted)
+    cost += tokens / known("tokens_per_second", _TOKENS_PER_SECOND)
+    return Prediction(cost, bool(evicted), held_tokens, loads)
 
 
-def choose(hosts: Sequence[Host], needs: PromptNeeds) -> tuple[Host, str]:
+def choose(hosts: Sequence[Host], request: ModelRequest, digest: str | None) -> tuple[Host, str]:
     """Return the host with the least cost, and the reason. A new session takes a free slot if any host has one.
 
     Ties are decided by rendezvous hashing, so that servers with the same database make the same choice.
     """
-    predictions = {host: predict(host, hosts, needs) for host in hosts}
+    predictions = {host: predict(host, hosts, request) for host in hosts}
     is_new = not any(prediction.held for prediction in predictions.values())
-    is_installed = needs.digest in {host.client.digest(needs.model) for host in hosts}
+    is_installed = digest in {host.client.digest(request.model) for host in hosts}
 
     def rank(host: Host) -> tuple[bool, bool, bool, float]:
-        is_other = is_installed and host.client.digest(needs.model) != needs.digest
-        return is_other, host.name in needs.avoid, is_new and predictions[host].evicts, predictions[host].cost
+        is_other = is_installed and host.client.digest(request.model) != digest
+        return is_other, host.name in request.avoid, is_new and predictions[host].evicts, predictions[host].cost
 
     best = min(map(rank, hosts))
     tied = [host for host in hosts if rank(host) == best]
-    key = f"{needs.session_id}\0{qualified_name(needs.model)}"
+    key = f"{request.session_id}\0{qualified_name(request.model)}"
     host = max(tied, key=lambda host: sha256(f"{host.name}\0{key}".encode()).digest())
     if predictions[host].loads:
-        host.slots(needs.model).discard_answered()
+        host.slots(request.model).discard_answered()
     for other in hosts:
         if other is not host:
-            other.slots(needs.model).discard(needs.session_id)
-    host.slots(needs.model).reserve(needs.session_id)
+            other.slots(request.model).discard(request.session_id)
+    host.slots(request.model).reserve(request.session_id)
     reason = "prompt_cached" if predictions[host].held else "least_time" if len(tied) == 1 else "hash"
     return host, reason

@@ -9,7 +9,8 @@ from typing import Any, ClassVar
 from urllib.parse import urlsplit
 
 from mochi_server.errors import InvalidComparison, MochiError, ModelNotFound, ShuttingDown
-from mochi_server.inference.gateway import FixedPrompt, ModelGateway, ModelRequest
+from mochi_server.inference.gateway import ModelGateway
+from mochi_server.inference.requests import FixedPrompt, ModelRequest
 from mochi_server.inference.windows import PromptSize
 from mochi_server.ollama.payloads import chat_payload
 from mochi_server.ollama.transport import Line
