@@ -263,6 +263,8 @@ def no_host_left(failures: Mapping[Host, MochiError]) -> MochiError:
     reasons = {host.name: error.message for host, error in failures.items()}
     text = "No Ollama host can answer. " + " ".join(f"{name}: {reason}" for name, reason in reasons.items())
     if all(isinstance(error, OllamaBusy) for error in errors):
-        return OllamaBusy(text, retry_after=max(error.retry_after or 1 for error in errors))
+        busy = OllamaBusy("all hosts", retry_after=max(error.retry_after or 1 for error in errors))
+        busy.message, busy.details["hosts"] = text, reasons
+        return busy
     kind = HostsUnreachable if all(isinstance(error, OllamaUnreachable) for error in errors) else OllamaError
     return kind(text, hosts=reasons)
