@@ -6,7 +6,7 @@ from typing import Any
 import httpx
 import pytest
 
-from mochi_stub import Exchange, StubServer
+from mochi_stub import Exchange, Machine, StubServer
 from mochi_stub.models import Model
 from tests.hosts.conftest import Start
 from tests.support.api import Api
@@ -57,6 +57,25 @@ def test_new_session_takes_the_host_with_a_free_slot(start: Start, stubs: list[S
         stub.url.removeprefix("http://") for stub in stubs
     }
     assert all(is_cached(exchange) for stub in stubs for exchange in chats(stub)[1:])
+
+
+def test_sessions_leave_a_host_that_cannot_hold_all_their_prompts(start: Start) -> None:
+    with (
+        StubServer(speed=0, machine=Machine(parallel=2), resolve=lambda _: "Fine.") as one,
+        StubServer(speed=0, machine=Machine(parallel=2), resolve=lambda _: "Fine.") as two,
+    ):
+        api = start(f"a={one.url}", f"b={two.url}").api()
+        sessions = [api.create_session("mochi")["session_id"] for _ in range(4)]
+        for session_id, name in zip(sessions, "aaab", strict=True):
+            api.ok(api.http.patch(f"/sessions/{session_id}", json={"ollama_host": name}))
+            api.send_message(session_id, session_id + LONG)
+            api.ok(api.http.patch(f"/sessions/{session_id}", json={"ollama_host": None}))
+        for _ in range(3):
+            before = [len(chats(stub)) for stub in (one, two)]
+            for session_id in sessions:
+                api.send_message(session_id, session_id + LONG)
+        latest = [exchange for stub, count in zip((one, two), before, strict=True) for exchange in chats(stub)[count:]]
+    assert [is_cached(exchange) for exchange in latest] == [True] * len(sessions)
 
 
 def test_servers_without_knowledge_agree(start: Start, stubs: list[StubServer], tmp_path: Path) -> None:

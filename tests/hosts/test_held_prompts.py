@@ -35,3 +35,11 @@ def test_prompts_are_recorded_in_the_order_of_their_requests() -> None:
     for session_id in ("a", "b", "", "a"):
         slots.begin(session_id, None)
     assert [prompt.session_id for prompt in slots.prompts] == ["b", "", "a"]
+
+
+def test_miss_after_more_prompts_limits_the_held_ones() -> None:
+    slots = with_five_held_prompts()
+    assert slots.max_capacity is None
+    for session_id in "fgb":
+        send(slots, session_id, is_cached=False)
+    assert (slots.capacity, slots.max_capacity) == (5, 6)

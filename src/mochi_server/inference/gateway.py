@@ -261,7 +261,8 @@ class ModelGateway:
                 raise OllamaError(f"Ollama at {host.client.endpoint.url} stopped responding before its answer.")
         slots.measure(last, time.monotonic() - tracked.sent)
         answer = Answer(prompt, *allocation.record(last, prompt.size, limit), host.name)
-        slots.record(held, last, request.exchange and request.exchange(body, answer.tokens))
+        exchange = None if request.exchange is None else request.exchange(body, answer.tokens)
+        slots.record(held, last, exchange)
         return answer
 
     async def _post_embed(

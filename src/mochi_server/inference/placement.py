@@ -74,9 +74,10 @@ def predict(host: Host, hosts: Sequence[Host], request: ModelRequest) -> Predict
     loads = is_reload or window is None
 
     parallel = host.queue.limit or host.tracker.slots(request.model)
-    prompts, capacity = host.slots(request.model).prompts, max(host.slots(request.model).capacity, parallel)
-    if host.queue.limit:  # otherwise there may be more slots than are known
-        prompts = prompts[-capacity:]
+    slots = host.slots(request.model)
+    capacity = max(slots.capacity, parallel)
+    max_capacity = host.queue.limit or slots.max_capacity
+    prompts = slots.prompts[-max(capacity, max_capacity) :] if max_capacity else slots.prompts
     own = next((prompt for prompt in prompts if request.session_id and prompt.session_id == request.session_id), None)
     held_tokens = min(own.tokens, request.tokens) if own is not None and not loads else 0
     evicted = []

@@ -48,6 +48,7 @@ class ModelSlots:
     load_seconds: float | None = None
     answer_seconds: float | None = None
     capacity: int = 1  # number of prompts that the slots are known to hold
+    max_capacity: int | None = None  # number of prompts that they hold at most, or None if unknown
     prompts: list[HeldPrompt] = field(default_factory=list)  # the latest one last; the slots may hold only the last few
     _window: int | None = None
     _counts_cached_tokens: bool = False
@@ -115,7 +116,9 @@ class ModelSlots:
         """Learn from a prompt that came back after ``newer`` other prompts how many prompts the slots hold."""
         if is_cached:
             self.capacity = max(self.capacity, newer + 1)
-        elif 0 < newer < self.capacity:  # fewer than before, or requests have overtaken each other
+        elif newer >= self.capacity:
+            self.max_capacity = newer
+        elif newer:  # fewer than before, or requests have overtaken each other
             self.capacity -= 1
 
 
