@@ -7,7 +7,7 @@ from typing import Literal, NamedTuple
 
 from mochi_server.errors import MochiError
 from mochi_server.inference.requests import ModelRequest
-from mochi_server.inference.slots import ModelSlots
+from mochi_server.inference.slots import HeldPrompt, ModelSlots
 from mochi_server.inference.waiting import FairQueue, RequestTracker
 from mochi_server.inference.windows import WindowRegistry
 from mochi_server.ollama.async_client import AsyncOllamaClient
@@ -17,7 +17,6 @@ MIN_PAUSE = 1.0
 _TOKENS_PER_SECOND = 1000.0  # these values are assumed until a host has shown its own
 _ANSWER_SECONDS = 1.0
 _LOAD_SECONDS = 3.0
-_REPLACEMENT_FACTOR = 1.25  # of the load time if other models are in memory, because one of them may have to leave it
 
 
 @dataclass(eq=False)
@@ -30,6 +29,8 @@ class Host:
     tracker: RequestTracker
     queue: FairQueue
     models: dict[str, ModelSlots] = field(default_factory=dict)  # by qualified name
+    max_models: int | None = None  # number of models that fit into memory, or None if no load has replaced a model
+    loaded: frozenset[str] = frozenset()  # names of the loaded models at the latest choice
     is_draining: bool = False  # whether it was removed from the list of hosts
     failure: MochiError | None = None  # why the host is left out, or None
     pause: float = MIN_PAUSE  # seconds until the next probe of a host that is left out
@@ -46,6 +47,19 @@ class Host:
         if self.client.last_windows is None:  # Ollama did not report which models are loaded
             return 0 if self.slots(model).prompts else None
         return self.client.last_windows.get(qualified_name(model))
+
+    def update_loaded(self) -> None:
+        """Learn from the loaded models how many of them fit into memory."""
+        before, self.loaded = self.loaded, frozenset(self.client.last_windows or ())
+        if self.loaded - before and before - self.loaded:
+            self.max_models = len(self.loaded)
+        elif self.max_models:
+            self.max_models = max(self.max_models, len(self.loaded))
+
+    def prompts_of_others(self, model: str) -> list[HeldPrompt]:
+        """Return the prompts in the slots of all other loaded models."""
+        names = self.loaded - {qualified_name(model)}
+        return [prompt for name in names if name in self.models for prompt in self.models[name].prompts]
 
     def has(self, model: str) -> bool:
         """Return whether the latest list of the host's models contains a model."""
@@ -83,15 +97,16 @@ def predict(host: Host, hosts: Sequence[Host], request: ModelRequest) -> Predict
     evicted = []
     if is_reload:
         evicted = prompts
-    elif window is not None and own is None and len(prompts) >= capacity:
+    elif loads and host.max_models and len(host.loaded) >= host.max_models:
+        evicted = host.prompts_of_others(request.model)
+    elif not loads and own is None and len(prompts) >= capacity:
         evicted = [prompts[-capacity]]
     evicted = [prompt for prompt in evicted if prompt.session_id and prompt is not own]
 
     requests = host.tracker.count(None if host.queue.limit else request.model)
     cost = max(requests - parallel + 1, 0) / parallel * known("answer_seconds", _ANSWER_SECONDS)
     if loads:
-        factor = _REPLACEMENT_FACTOR if window is None and host.client.last_windows else 1
-        cost += known("load_seconds", _LOAD_SECONDS) * factor
+        cost += known("load_seconds", _LOAD_SECONDS)
     tokens = request.tokens - held_tokens + sum(prompt.tokens for prompt in evicted)
     cost += tokens / known("tokens_per_second", _TOKENS_PER_SECOND)
     return Prediction(cost, bool(evicted), held_tokens, loads)
@@ -102,6 +117,8 @@ def choose(hosts: Sequence[Host], request: ModelRequest, digest: str | None) -> 
 
     Ties are decided by rendezvous hashing, so that servers with the same database make the same choice.
     """
+    for host in hosts:
+        host.update_loaded()
     predictions = {host: predict(host, hosts, request) for host in hosts}
     is_new = not any(prediction.held for prediction in predictions.values())
     is_installed = digest in {host.client.digest(request.model) for host in hosts}
