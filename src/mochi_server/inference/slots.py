@@ -50,7 +50,6 @@ class ModelSlots:
     capacity: int = 1  # number of prompts that the slots are known to hold
     max_capacity: int | None = None  # number of prompts that they hold at most, or None if unknown
     prompts: list[HeldPrompt] = field(default_factory=list)  # the latest one last; the slots may hold only the last few
-    _window: int | None = None
     _counts_cached_tokens: bool = False
 
     def reserve(self, session_id: str) -> None:
@@ -66,18 +65,18 @@ class ModelSlots:
         """Discard the prompts that a reload of the model removes from the slots, but not those that wait for it."""
         self.prompts = [prompt for prompt in self.prompts if prompt.session_id and not prompt.tokens]
 
-    def begin(self, session_id: str, window: int | None) -> HeldPrompt:
-        """Record a request that is about to be sent, with its window in tokens. A session is optional."""
-        if window not in (None, self._window):
-            self.discard_answered()
-            self._window = window
+    def begin(self, session_id: str) -> HeldPrompt:
+        """Record a request that is about to be sent, perhaps of a session."""
         prompt = self._find(session_id) or HeldPrompt(session_id)
         prompt.newer = self._count_newer(prompt)
         self.prompts = [*(each for each in self.prompts if each is not prompt), prompt][-_MAX_PROMPTS:]
         return prompt
 
-    def record(self, prompt: HeldPrompt, last: Mapping[str, Any], exchange: Exchange | None = None) -> None:
-        """Record the last line of an answer to a prompt, and the exchange of a session."""
+    def record(
+        self, prompt: HeldPrompt, last: Mapping[str, Any], seconds: float, exchange: Exchange | None = None
+    ) -> None:
+        """Record the last line of an answer that took ``seconds``, and the exchange of a session."""
+        self._measure(last, seconds)
         count, cached = number(last.get("prompt_eval_count")), last.get("prompt_eval_cached_count")
         self._counts_cached_tokens = cached is not None
         is_longer = count >= prompt.tokens > 0  # a prompt that was shortened may differ from the latest one
@@ -87,8 +86,14 @@ class ModelSlots:
             prompt.tokens = int(count) or exchange.tokens
         prompt.exchange = exchange if self._count_newer(prompt) < self.capacity else None
 
-    def measure(self, last: Mapping[str, Any], seconds: float) -> None:
-        """Record the speeds that the last line of an answer shows. The answer took ``seconds``."""
+    def exchange_of(self, session_id: str) -> tuple[Exchange | None, bool]:
+        """Return the exchange of a session if a slot may hold it, and whether it is known that a slot holds it."""
+        if (prompt := self._find(session_id)) is None:
+            return None, False
+        is_held = self._count_newer(prompt) < self.capacity
+        return prompt.exchange if is_held or self._counts_cached_tokens else None, is_held
+
+    def _measure(self, last: Mapping[str, Any], seconds: float) -> None:
         evaluated = number(last.get("prompt_eval_count")) - number(last.get("prompt_eval_cached_count"))
         evaluation = number(last.get("prompt_eval_duration")) / 1e9
         if evaluation and evaluated > 0:
@@ -97,13 +102,6 @@ class ModelSlots:
         if load := load_seconds(last):
             self.load_seconds = _smooth(self.load_seconds, load)
         self.answer_seconds = _smooth(self.answer_seconds, seconds)
-
-    def exchange_of(self, session_id: str) -> tuple[Exchange | None, bool]:
-        """Return the exchange of a session if a slot may hold it, and whether it is known that a slot holds it."""
-        if (prompt := self._find(session_id)) is None:
-            return None, False
-        is_held = self._count_newer(prompt) < self.capacity
-        return prompt.exchange if is_held or self._counts_cached_tokens else None, is_held
 
     def _find(self, session_id: str) -> HeldPrompt | None:
         return next((prompt for prompt in self.prompts if session_id and prompt.session_id == session_id), None)
