@@ -124,7 +124,7 @@ class Services:
             self.summaries,
             self.approvals,
             self.conversations,
-            gateway.prefetch_loaded,
+            gateway.client.prefetch_loaded,
             disconnect_grace=settings.disconnect_grace_seconds,
             shutdown_grace=settings.shutdown_grace_seconds,
             on_starting=self.webhooks.run_starting,

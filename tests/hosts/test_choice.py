@@ -1,12 +1,13 @@
 """The choice of an Ollama host for each turn."""
 
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import httpx
 import pytest
 
-from mochi_stub import Exchange, StubServer
+from mochi_stub import Exchange, Machine, StubServer
 from mochi_stub.models import Model
 from tests.hosts.conftest import Start
 from tests.support.api import Api
@@ -57,6 +58,48 @@ def test_new_session_takes_the_host_with_a_free_slot(start: Start, stubs: list[S
         stub.url.removeprefix("http://") for stub in stubs
     }
     assert all(is_cached(exchange) for stub in stubs for exchange in chats(stub)[1:])
+
+
+@pytest.fixture
+def pair(request: pytest.FixtureRequest) -> Iterator[list[StubServer]]:
+    """Two stubs with the models "left" and "right", and a machine of these limits."""
+    settings: dict[str, Any] = {
+        "speed": 0,
+        "machine": Machine(**request.param),
+        "models": [Model("left"), Model("right")],
+    }
+    with (
+        StubServer(**settings, resolve=lambda _: "Fine.") as one,
+        StubServer(**settings, resolve=lambda _: "Fine.") as two,
+    ):
+        yield [one, two]
+
+
+def latest_are_cached(api: Api, pair: list[StubServer], sessions: list[str], rounds: int) -> list[bool]:
+    """Send messages of all sessions in turn. Return whether the slots had the prompts of the latest round."""
+    for _ in range(rounds):
+        before = answering(pair)
+        for session_id in sessions:
+            api.send_message(session_id, session_id + LONG)
+    return [is_cached(each) for stub, count in zip(pair, before, strict=True) for each in chats(stub)[count:]]
+
+
+@pytest.mark.parametrize("pair", [{"parallel": 2}], indirect=True)
+def test_sessions_leave_a_host_that_cannot_hold_all_their_prompts(start: Start, pair: list[StubServer]) -> None:
+    api = start(f"a={pair[0].url}", f"b={pair[1].url}").api()
+    sessions = [api.create_session("left")["session_id"] for _ in range(4)]
+    for session_id, name in zip(sessions, "aaab", strict=True):
+        api.ok(api.http.patch(f"/sessions/{session_id}", json={"ollama_host": name}))
+        api.send_message(session_id, session_id + LONG)
+        api.ok(api.http.patch(f"/sessions/{session_id}", json={"ollama_host": None}))
+    assert latest_are_cached(api, pair, sessions, rounds=3) == [True] * 4
+
+
+@pytest.mark.parametrize("pair", [{"parallel": 4, "max_loaded_models": 1}], indirect=True)
+def test_models_that_do_not_fit_together_go_to_different_hosts(start: Start, pair: list[StubServer]) -> None:
+    api = start(*pair).api()
+    sessions = [api.create_session(model)["session_id"] for _ in range(3) for model in ("left", "right")]
+    assert latest_are_cached(api, pair, sessions, rounds=4) == [True] * 6
 
 
 def test_servers_without_knowledge_agree(start: Start, stubs: list[StubServer], tmp_path: Path) -> None:
@@ -183,3 +226,15 @@ def test_conversation_keeps_the_digest_it_began_with(
             assert len(hosts) == 1
     warnings = [record.getMessage() for record in caplog.records if "different digests" in record.getMessage()]
     assert len(warnings) == 1
+
+
+def test_different_digests_are_warned_of_once(
+    start: Start, stubs: list[StubServer], caplog: pytest.LogCaptureFixture
+) -> None:
+    with StubServer(speed=0, models=[Model("mochi", manifest="0" * 64)]) as third:
+        api = start(*stubs, third).api()
+        api.create_session("mochi")
+        stubs[1].stop()
+        assert "down" in [host["state"] for host in api.ok(api.http.get("/hosts"))["hosts"]]
+        api.create_session("mochi")
+    assert sum("different digests" in record.getMessage() for record in caplog.records) == 1

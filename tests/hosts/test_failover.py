@@ -1,6 +1,7 @@
 """Ollama hosts that fail, return, are added and are removed."""
 
 import socket
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
@@ -82,6 +83,21 @@ def test_error_names_each_host_with_its_reason(start: Start) -> None:
         for name, port in zip("ab", ports, strict=True)
     )
     assert api.ok(api.http.get("/health"))["ollama_connected"] is False
+
+
+def test_busy_hosts_are_named_with_the_time_to_wait(start: Start) -> None:
+    with ExitStack() as stack:
+        busy = [
+            stack.enter_context(StubServer(speed=0, resolve=lambda _: Reply([Failure("too many", 503)]))) for _ in "ab"
+        ]
+        api = start(*(f"{name}={stub.url}" for name, stub in zip("ab", busy, strict=True))).api()
+        session_id = api.create_session("mochi")["session_id"]
+        response = api.http.post(f"/chat/{session_id}", json={"message": "Hello!"})
+    assert error_of(response) == (503, "OLLAMA_BUSY")
+    assert response.headers["Retry-After"] == "2"
+    error = response.json()["error"]
+    assert error["message"].startswith("No Ollama host can answer. ")
+    assert {*error["details"]["hosts"]} == {"a", "b"}
 
 
 def test_host_that_cannot_be_resolved_is_down(start: Start, stubs: list[StubServer]) -> None:

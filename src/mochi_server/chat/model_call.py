@@ -17,7 +17,9 @@ from mochi_server.chat.turn_writer import TurnWriter
 from mochi_server.constants import MIN_ANSWER_TOKENS, RELOADING_OPTIONS
 from mochi_server.errors import BlobNotFound, ContextOverflow, MochiError
 from mochi_server.events import ChatEvent, ContextCompacted, Publish, Status, TurnWarning
-from mochi_server.inference.gateway import Exchange, FixedPrompt, ModelGateway, ModelRequest, payload_without_thinking
+from mochi_server.inference.gateway import ModelGateway
+from mochi_server.inference.requests import FixedPrompt, ModelRequest, payload_without_thinking
+from mochi_server.inference.slots import Exchange
 from mochi_server.inference.structured import StructuredRequest
 from mochi_server.inference.waiting import Ticket
 from mochi_server.inference.windows import Allocation, PromptSize, manual_window
@@ -155,7 +157,7 @@ class ModelCall:
 
         def exchange(body: Any, tokens: int) -> Exchange:
             sent, first = prompt.prompt.history, self.writer.history[0]
-            return Exchange(self.session.session_id, body, sent, first, answer_id, prompt.size, tokens)
+            return Exchange(body, sent, first, answer_id, prompt.size, tokens)
 
         request = ModelRequest(
             allocation=self.allocation, payload=payload, prompt=prompt, exchange=exchange, report=self._report
@@ -214,7 +216,7 @@ class TurnPrompt:
 
     async def fit(self, window: int | None, refused: int | None) -> FixedPrompt:
         """Shorten the prompt if it is too long or has been refused. Raise ``ContextOverflow`` if that is impossible."""
-        call, slots, history = self.call, self.call.gateway.slots, self.prompt.history
+        call, trims, history = self.call, self.call.gateway.trims, self.prompt.history
         session_id = call.session.session_id
         if window is None and refused is not None:
             raise ContextOverflow(None, refused)
@@ -222,11 +224,14 @@ class TurnPrompt:
             self._is_new = False
             if call.allocation.differs:
                 call.warn("WINDOW_DIFFERS", _RELOAD)
-            if trim_end := slots.trim_end(session_id, window, history):
+            # A prompt that trims what the latest one has trimmed begins with the same text, which is cached.
+            trimmed = (i for i, each in enumerate(history, 1) if trims.get(session_id) == (window, each["message_id"]))
+            if trim_end := next(trimmed, 0):
                 self.prompt = replace(self.prompt, trim_end=trim_end)
         if window is not None:
             self.prompt = await self._shorten(self.budget(window), forced=refused is not None)
-        slots.record_trim(session_id, window, history, self.prompt.trim_limit)
+        if window is not None and self.prompt.trim_limit:
+            trims[session_id] = window, history[self.prompt.trim_limit - 1]["message_id"]
         compaction = (self.prompt.dropped, self.prompt.trimmed)
         if compaction != call.last_compaction:
             call.last_compaction = compaction

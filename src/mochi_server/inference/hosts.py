@@ -3,14 +3,13 @@
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, TypeVar
 
 from mochi_server.config import HostAddress
 from mochi_server.errors import HostsUnreachable, MochiError, ModelNotFound, OllamaBusy, OllamaError, OllamaUnreachable
-from mochi_server.inference.placement import Host
+from mochi_server.inference.placement import MIN_PAUSE, Host
 from mochi_server.ollama.async_client import AsyncOllamaClient
 from mochi_server.ollama.errors import is_context_refusal, is_out_of_memory
 from mochi_server.ollama.payloads import Endpoint, qualified_name
@@ -34,6 +33,17 @@ def is_host_failure(error: MochiError) -> bool:
     return not is_refusal and int(error.details.get("upstream_status", _SERVER_ERROR)) >= _SERVER_ERROR
 
 
+def may_succeed_elsewhere(error: MochiError) -> bool:
+    """Return whether another host may answer a request that has failed: one that works, with the model or memory."""
+    lacks_memory = isinstance(error, OllamaError) and is_out_of_memory(error)
+    return is_host_failure(error) or isinstance(error, ModelNotFound) or lacks_memory
+
+
+def _is_reported(error: MochiError) -> bool:
+    """Return whether an error is a text of Ollama, which shows that the host responds."""
+    return isinstance(error, OllamaError) and bool(error.upstream_text)
+
+
 class Fleet:
     """All Ollama hosts. With one host, it is never left out, and its errors are raised unchanged.
 
@@ -45,14 +55,15 @@ class Fleet:
     ) -> None:
         """``read`` returns the hosts' addresses, again after ``file`` has changed. It may raise ``ValueError``."""
         self._read, self._connect, self._file = read, connect, file
-        self._signature = self._file_signature()
-        self._by_address = {address: connect(address) for address in read()}
+        self._version = self._file_version()
+        self._by_address = {address: connect(address) for address in read()}  # includes the removed hosts
         self._tasks: set[asyncio.Task[Any]] = set()
-        self._warned: set[object] = set()
+        self._warned: set[str] = set()
 
     @property
     def hosts(self) -> list[Host]:
-        return [*self._by_address.values()]
+        """Listed hosts, and removed hosts until their requests have ended."""
+        return [host for host in self._by_address.values() if not host.is_draining or host.tracker.count()]
 
     @property
     def active(self) -> list[Host]:
@@ -66,7 +77,7 @@ class Fleet:
 
     @property
     def is_single(self) -> bool:
-        return len(self._by_address) == 1
+        return len(self.hosts) == 1
 
     @property
     def endpoint(self) -> Endpoint:
@@ -74,29 +85,39 @@ class Fleet:
 
     async def aclose(self) -> None:
         await cancel_and_wait([*self._tasks])
-        for host in self.hosts:
+        for host in self._by_address.values():
             await host.client.aclose()
 
-    def fail(self, host: Host, error: MochiError) -> None:
-        """Leave out a host for a growing pause, unless it is the only one. Requests that wait for it get ``error``."""
-        if host.failure is not None or host.is_draining:
+    def succeeded(self, host: Host) -> None:
+        """Record that a host has answered a request."""
+        host.pause, host.failure = MIN_PAUSE, None
+
+    def failed(self, host: Host, error: MochiError, *, is_answering: bool = False) -> None:
+        """Record the error of a request. After a failure, leave out the host for a growing pause, unless it is alone.
+
+        Requests that wait for the host get the error. If ``is_answering`` is true, Ollama may have reported the failure
+        of one answer, which does not concern the host.
+        """
+        if host.failure is not None or host.is_draining or not is_host_failure(error):
+            return
+        if is_answering and _is_reported(error):
             return
         host.failure = error
-        host.models.clear()
         if not self.is_single:
+            host.models.clear()
             reason = error.message if isinstance(error, OllamaUnreachable) else error.code
             logger.warning("Ollama host left host=%s pause_seconds=%g: %s", host.name, host.pause, reason)
             host.queue.abort(error)
             self._start(self._probe(host))
 
     async def _probe(self, host: Host) -> None:
-        while host.failure is not None and host in self.hosts:
+        while host.failure is not None and not host.is_draining:
             await asyncio.sleep(host.pause)
             host.pause = min(host.pause * 2, _MAX_PAUSE)
             if await host.client.is_reachable():
                 await host.client.loaded_windows()  # a host that was restarted has lost its models
                 host.failure = None
-        logger.info("Ollama host returned host=%s", host.name)
+                logger.info("Ollama host returned host=%s", host.name)
 
     async def is_reachable(self) -> bool:
         """Return whether a host responds. Leave out the others."""
@@ -106,19 +127,20 @@ class Fleet:
             if responds := await host.client.is_reachable():
                 host.failure = None if self.is_single else host.failure
             else:
-                self.fail(host, OllamaUnreachable(host.client.endpoint.url, "it does not respond"))
+                self.failed(host, OllamaUnreachable(host.client.endpoint.url, "it does not respond"))
             return responds
 
         results = await asyncio.gather(*map(check, self.active))
         self._warn_if_different("versions", {host.name: host.client.version for host in self.active})
         return any(results)
 
-    async def without_revived(self, failures: Mapping[Host, MochiError]) -> dict[Host, MochiError]:
-        """Return the failures without the hosts that were unreachable and respond again."""
-        broken = [host for host, error in failures.items() if not getattr(error, "upstream_text", "")]
-        responses = await asyncio.gather(*(host.client.is_reachable() for host in broken if not self.is_single))
-        revived = [host for host, responds in zip(broken, responses, strict=False) if responds]
-        return {host: error for host, error in failures.items() if host not in revived}
+    async def revived(self, failures: Mapping[Host, MochiError]) -> list[Host]:
+        """Return the hosts that were unreachable and respond again. An only host is not tried again."""
+        lost = [host for host, error in failures.items() if not _is_reported(error)]
+        if self.is_single:
+            return []
+        responses = await asyncio.gather(*(host.client.is_reachable() for host in lost))
+        return [host for host, responds in zip(lost, responses, strict=True) if responds]
 
     def prefetch_loaded(self) -> None:
         """Request the loaded models of all hosts in the background."""
@@ -177,8 +199,7 @@ class Fleet:
                 found[host] = await call(host.client)
             except MochiError as error:
                 errors[host] = error.with_traceback(None)
-                if is_host_failure(error):
-                    self.fail(host, error)
+                self.failed(host, error)
 
         up = self.up
         for hosts in (up, [host for host in active if host not in up]):  # a host that was left out may be back
@@ -192,44 +213,39 @@ class Fleet:
 
     def refresh(self) -> None:
         """Read the file of hosts again if it has changed. An invalid file changes nothing."""
-        if self._file is None or (signature := self._file_signature()) == self._signature:
+        if self._file is None or (version := self._file_version()) == self._version:
             return
-        self._signature = signature
+        self._version = version
         try:
             addresses = self._read()
         except ValueError as error:
             logger.warning("Ollama hosts not changed: %s", error)
             return
-        before, kept = self._by_address, dict.fromkeys(addresses)
-        self._by_address = {each: before.get(each) or self._connect(each) for each in addresses} | {
-            each: host for each, host in before.items() if each not in kept
-        }
+        before, was_single = self._by_address, self.is_single
+        listed = {address: before.get(address) or self._connect(address) for address in addresses}
+        self._by_address = listed | {address: host for address, host in before.items() if address not in listed}
         logger.info("Ollama hosts changed hosts=%s", ",".join(address.name for address in addresses))
-        for address, host in before.items():
-            host.is_draining = address not in kept
-            if host.is_draining:
+        for host in listed.values():
+            if host.is_draining or was_single:
+                host.failure = None  # the host was not probed
+            host.is_draining = False
+        for host in self.hosts:
+            if host not in listed.values():
+                host.is_draining = True
                 host.queue.abort(OllamaUnreachable(host.client.endpoint.url, "it was removed from the list of hosts"))
-            elif len(before) == 1 and host.failure is not None:  # an only host is not probed
-                self._start(self._probe(host))
-        self.drop_drained()
 
-    def drop_drained(self) -> None:
-        """Drop the removed hosts whose requests have ended."""
-        for address, host in [*self._by_address.items()]:
-            if host.is_draining and not host.requests:
-                del self._by_address[address]
-                self._start(host.client.aclose())
-
-    def _file_signature(self) -> object:
-        with suppress(OSError):
-            return self._file and [getattr(self._file.stat(), f"st_{name}") for name in ("mtime_ns", "size", "ino")]
-        return None
+    def _file_version(self) -> tuple[int, ...] | None:
+        try:
+            status = self._file and self._file.stat()
+        except OSError:
+            return None
+        return (status.st_mtime_ns, status.st_size, status.st_ino) if status else None
 
     def _warn_if_different(self, what: str, values: Mapping[str, str]) -> None:
-        known = sorted((name, value) for name, value in values.items() if value)
-        if len({value for _, value in known}) > 1 and (what, *known) not in self._warned:
-            self._warned.add((what, *known))
-            texts = ", ".join(f"{name}: {value}" for name, value in known)
+        known = {name: value for name, value in values.items() if value}
+        if len({*known.values()}) > 1 and what not in self._warned:
+            self._warned.add(what)
+            texts = ", ".join(f"{name}: {value}" for name, value in sorted(known.items()))
             logger.warning("Ollama hosts have different %s. %s", what, texts)
 
     def _start(self, work: Coroutine[Any, Any, _Result]) -> "asyncio.Task[_Result]":
@@ -247,6 +263,8 @@ def no_host_left(failures: Mapping[Host, MochiError]) -> MochiError:
     reasons = {host.name: error.message for host, error in failures.items()}
     text = "No Ollama host can answer. " + " ".join(f"{name}: {reason}" for name, reason in reasons.items())
     if all(isinstance(error, OllamaBusy) for error in errors):
-        return OllamaBusy(text, retry_after=max(error.retry_after or 1 for error in errors))
+        busy = OllamaBusy("all hosts", retry_after=max(error.retry_after or 1 for error in errors))
+        busy.message, busy.details["hosts"] = text, reasons
+        return busy
     kind = HostsUnreachable if all(isinstance(error, OllamaUnreachable) for error in errors) else OllamaError
     return kind(text, hosts=reasons)

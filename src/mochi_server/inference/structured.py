@@ -4,7 +4,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
-from mochi_server.inference.gateway import FixedPrompt, ModelGateway, ModelRequest
+from mochi_server.inference.gateway import ModelGateway
+from mochi_server.inference.requests import FixedPrompt, ModelRequest
 from mochi_server.ollama.async_client import AsyncInstructorOllamaClient
 from mochi_server.ollama.transport import Line, OnLines
 from mochi_server.ollama.types import ChatResponse

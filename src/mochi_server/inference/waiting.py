@@ -1,13 +1,30 @@
-"""Queue of requests that wait in this server for a slot of an Ollama host."""
+"""Requests that wait for an Ollama host: in a queue of this server, and in Ollama until their first token."""
 
 import asyncio
+import time
 from bisect import insort
-from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from contextlib import asynccontextmanager, contextmanager
+from dataclasses import dataclass, field
+from itertools import takewhile
+from typing import NamedTuple
+
+from mochi_server.ollama.payloads import qualified_name
+
+_POLL_SECONDS, _REPEAT_SECONDS = 1.0, 5.0
 
 
 class Ticket:
     """Admission of a turn that has not reached the queue of a host yet."""
+
+
+class _Waiting(NamedTuple):
+    """A request in a queue. Requests are granted by round. Each round has one request of each session."""
+
+    round: int
+    number: int  # in order of arrival
+    session_id: str
+    granted: "asyncio.Future[None]"
 
 
 class FairQueue:
@@ -16,8 +33,7 @@ class FairQueue:
     def __init__(self, limit: int | None = None) -> None:
         self.limit = limit
         self.running = self._round = self._number = 0
-        # Round, number, session and future of each waiting request, the next request first
-        self._waiting: list[tuple[int, int, str, asyncio.Future[None]]] = []
+        self._waiting: list[_Waiting] = []  # the next request first
 
     @property
     def waiting(self) -> int:
@@ -25,38 +41,118 @@ class FairQueue:
 
     def position(self, session_id: str) -> int | None:
         """Return the position of a session's first waiting request, starting at 1, or None if none waits."""
-        return next((i for i, (_, _, waiting, _) in enumerate(self._waiting, 1) if waiting == session_id), None)
+        return next((i for i, each in enumerate(self._waiting, 1) if each.session_id == session_id), None)
 
     @asynccontextmanager
     async def slot(self, session_id: str, on_entered: Callable[[], object] = lambda: None) -> AsyncIterator[None]:
         """Wait for a slot and occupy it. ``on_entered`` is called when the request runs or waits. See ``abort``."""
         self._number += 1
-        last = max((entry[0] + 1 for entry in self._waiting if entry[2] == session_id), default=self._round)
-        entry = max(last, self._round), self._number, session_id, asyncio.get_running_loop().create_future()
-        insort(self._waiting, entry)
+        rounds = [each.round + 1 for each in self._waiting if each.session_id == session_id]
+        granted = asyncio.get_running_loop().create_future()
+        request = _Waiting(max([self._round, *rounds]), self._number, session_id, granted)
+        insort(self._waiting, request)
         self._grant()
         on_entered()
         try:
-            if not entry[3].done():
-                await entry[3]
-            entry[3].result()
+            await granted
             yield
         finally:
-            if entry in self._waiting:
-                self._waiting.remove(entry)
-            elif not entry[3].cancelled() and entry[3].exception() is None:
+            if request in self._waiting:
+                self._waiting.remove(request)
+            elif not granted.cancelled() and granted.exception() is None:
                 self.running -= 1
                 self._grant()
 
     def abort(self, error: Exception) -> None:
         """Let all waiting requests raise ``error``."""
         while self._waiting:
-            if not (future := self._waiting.pop()[3]).done():
-                future.set_exception(error)
+            if not (granted := self._waiting.pop().granted).done():
+                granted.set_exception(error)
 
     def _grant(self) -> None:
         while self._waiting and (self.limit is None or self.running < self.limit):
-            self._round, _, _, future = self._waiting.pop(0)
-            if not future.done():
+            self._round, _, _, granted = self._waiting.pop(0)
+            if not granted.done():
                 self.running += 1
-                future.set_result(None)
+                granted.set_result(None)
+
+
+@dataclass(eq=False, slots=True)
+class TrackedRequest:
+    """A request from the choice of its host to its end. ``answering`` is true after the first token."""
+
+    model: str
+    is_turn: bool = False
+    answering: bool = False
+    started: float = field(default_factory=time.monotonic)
+    sent: float | None = None  # when it left this server's queue
+    missed_probes: int = 0
+
+
+class RequestTracker:
+    """Tracker of the requests of this process to one Ollama host."""
+
+    def __init__(self, on_first_token: Callable[[str, float], None]) -> None:
+        self._on_first_token = on_first_token  # receives the model and the seconds until the first token
+        self._running: dict[TrackedRequest, None] = {}
+        self._max_parallel: dict[str, int] = {}  # parallel answers so far, by model, as Ollama does not report slots
+
+    @contextmanager
+    def request(self, model: str, *, is_turn: bool = False) -> Iterator[TrackedRequest]:
+        request = TrackedRequest(qualified_name(model), is_turn)
+        self._running[request] = None
+        try:
+            yield request
+        finally:
+            del self._running[request]
+
+    def count(self, model: str | None = None) -> int:
+        """Return the number of requests, or of those to one model."""
+        return sum(model is None or request.model == qualified_name(model) for request in self._running)
+
+    def slots(self, model: str) -> int:
+        """Return the highest number of parallel answers of a model so far, at least 1."""
+        return self._max_parallel.get(qualified_name(model), 1)
+
+    def waiting_turns(self) -> int:
+        return sum(request.is_turn and not request.answering for request in self._running)
+
+    def first_token(self, request: TrackedRequest) -> None:
+        request.answering = True
+        self._on_first_token(request.model, time.monotonic() - request.started)
+        parallel = sum(other.answering and other.model == request.model for other in self._running)
+        self._max_parallel[request.model] = max(self.slots(request.model), parallel)
+
+    def is_queued(self, request: TrackedRequest, *, loaded: bool) -> bool:
+        """Return whether a request waits because earlier requests use all slots of the model, or must load models."""
+        earlier = takewhile(lambda other: other is not request, self._running)
+        count = sum(other.sent is not None and (not loaded or other.model == request.model) for other in earlier)
+        return count >= (self.slots(request.model) if loaded else 1)
+
+
+State = tuple[str, int | None]  # of a waiting request, and its position in this server's queue, starting at 1
+Report = Callable[..., None]  # receives a state, its position or None, and perhaps the name of a host
+
+
+@contextmanager
+def reporting_status(state: Callable[[], Awaitable[State]], report: Report | None) -> Iterator[Callable[[], object]]:
+    """Report ``state`` after one second, on changes and every five seconds, until the yielded function is called."""
+    if report is None:
+        yield lambda: None
+        return
+    task = asyncio.get_running_loop().create_task(_report_status(state, report))
+    try:
+        yield task.cancel
+    finally:
+        task.cancel()
+
+
+async def _report_status(state: Callable[[], Awaitable[State]], report: Report) -> None:
+    last_status: State = "", None
+    reported_at = 0.0
+    while True:
+        await asyncio.sleep(_POLL_SECONDS)
+        status, now = await state(), time.monotonic()
+        if status != last_status or now - reported_at >= _REPEAT_SECONDS:
+            last_status, reported_at = status, now
+            report(*status)

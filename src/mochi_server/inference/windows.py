@@ -301,6 +301,18 @@ class Allocation:
         decision = WindowDecision(window, "no_adjustment", window)
         return Allocation(self.windows, self.model, is_fixed=True, decision=decision, is_loaded=self.is_loaded)
 
+    def move_to(self, windows: WindowRegistry) -> None:
+        """Use the windows of the host that gets the next request."""
+        if windows is not self.windows:
+            self.windows, self.is_loaded = windows, False
+
+    def fits(self, loaded: int, tokens: int) -> bool:
+        """Return whether a loaded window suits a prompt of ``tokens`` tokens. The window 0 is unknown."""
+        if self.manual is not None or not loaded:
+            return loaded in (0, self.manual)
+        own = _cap((self.config or {}).get("current_window") or 0, self.model.context_length)
+        return loaded >= max(own, tokens * _BUFFER)
+
     async def decide(self, required_tokens: int = 0) -> WindowDecision | None:
         if self.is_fixed:
             return self.decision

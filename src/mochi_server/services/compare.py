@@ -9,7 +9,8 @@ from typing import Any, ClassVar
 from urllib.parse import urlsplit
 
 from mochi_server.errors import InvalidComparison, MochiError, ModelNotFound, ShuttingDown
-from mochi_server.inference.gateway import FixedPrompt, ModelGateway, ModelRequest
+from mochi_server.inference.gateway import ModelGateway
+from mochi_server.inference.requests import FixedPrompt, ModelRequest
 from mochi_server.inference.windows import PromptSize
 from mochi_server.ollama.payloads import chat_payload
 from mochi_server.ollama.transport import Line
@@ -186,7 +187,7 @@ class CompareService:
         try:
             if isinstance(model_id, str) and not model_id.isdigit():
                 return await self.gateway.find_model(model_id)
-            numbered = {str(number): model for number, model in enumerate(await self.gateway.list_models(), 1)}
+            numbered = {str(number): model for number, model in enumerate(await self.gateway.client.list_models(), 1)}
             return numbered[str(model_id)]
         except (ModelNotFound, KeyError) as error:
             raise InvalidComparison(f"Invalid model ID: {_display_name(model_id)}") from error

@@ -11,7 +11,9 @@ from typing import Annotated
 from pydantic import BaseModel, Field, StringConstraints, ValidationError
 
 from mochi_server.errors import MochiError, NothingToSummarize, OllamaBusy, OllamaError, SessionConflict
-from mochi_server.inference.gateway import Exchange, FixedPrompt, ModelGateway, ModelRequest, payload_without_thinking
+from mochi_server.inference.gateway import ModelGateway
+from mochi_server.inference.requests import FixedPrompt, ModelRequest, payload_without_thinking
+from mochi_server.inference.slots import Exchange
 from mochi_server.inference.structured import StructuredRequest
 from mochi_server.inference.windows import Allocation, PromptSize, manual_window
 from mochi_server.ollama.payloads import qualified_name
@@ -67,7 +69,6 @@ class _SummaryState:
     answer_id: str | None = None  # last answer of this process; other servers summarize after their own
     covered: str | None = None  # ID of the last message that the stored summary covers
     failed: set[str] = field(default_factory=set)  # models that the background does not use again
-    gateway: ModelGateway | None = None  # to the host of the latest summary
     postponements: int = 0  # by turns of other sessions, since the latest turn of this one
 
 
@@ -190,7 +191,7 @@ class SummarizationService:
         If ``may_load`` is true, a model that is not loaded may be loaded.
         """
         gateway = self.gateway.pinned(session.metadata.ollama_host).of_session(session.session_id, name)
-        state.gateway, loaded = gateway, await gateway.loaded_window(name)
+        loaded = await gateway.loaded_window(name)
         if in_background and (_unloads_model(session.metadata.keep_alive) if loaded else not may_load):
             raise _ModelNotLoaded(name)
         model = await gateway.find_model(name)
@@ -198,7 +199,7 @@ class SummarizationService:
         manual = manual_window(model, session.metadata.context_window_config) if is_own else None
         if in_background and loaded and (manual or gateway.windows.size(name)) not in (None, loaded):
             raise _ModelNotLoaded(name)
-        summary = await self._continue_prompt(session, name, model, loaded, state)
+        summary = await self._continue_prompt(gateway, session, name, model, loaded=loaded, state=state)
         if summary is None:
             allocation = gateway.allocate(model)
             window = loaded if in_background and loaded else manual
@@ -218,13 +219,23 @@ class SummarizationService:
         return changed
 
     async def _continue_prompt(
-        self, session: ChatSession, name: str, model: ModelInfo, loaded: int | None, state: _SummaryState
+        self,
+        gateway: ModelGateway,
+        session: ChatSession,
+        name: str,
+        model: ModelInfo,
+        *,
+        loaded: int | None,
+        state: _SummaryState,
     ) -> ConversationSummary | None:
         """Request a summary by continuing the session's cached prompt. Return None if this is not possible or fails."""
-        gateway = state.gateway or self.gateway
-        exchange = self._cached_exchange(session, model, loaded, state)
+        exchange, is_held = gateway.exchange_of(session.session_id, model.name)
         if exchange is None or loaded is None or not _is_current(exchange, session):
             return None
+        separate = _SummaryPrompt(gateway.allocate(model), session, state.covered, loaded)
+        uncached = exchange.size.characters + len(session.history[-1]["content"] + _CONTINUATION)
+        if not is_held and uncached > separate.characters:
+            return None  # if no slot holds the prompt any more, the continuation would cost more
         if _unloads_model(exchange.payload.get("keep_alive")):
             return None  # the model has been loaded again since
         options, allocation = exchange.payload.get("options") or {}, gateway.allocate(model)
@@ -241,6 +252,7 @@ class SummarizationService:
             prompt=prompt.extended(session.history[-1]["content"], _CONTINUATION),
             limits_answer=False,
             exchange=lambda *_: exchange,
+            session_id=session.session_id,
         )
         try:
             return await self._request_summary(gateway, request)
@@ -249,22 +261,6 @@ class SummarizationService:
             if not isinstance(error, OllamaBusy):
                 state.failed.add(name)  # a separate summary after each turn would remove the prompt from the cache
             return None
-
-    def _cached_exchange(
-        self, session: ChatSession, model: ModelInfo, loaded: int | None, state: _SummaryState
-    ) -> Exchange | None:
-        """Return the exchange to continue: in the slot of the model, or one that Ollama has probably kept."""
-        gateway = state.gateway or self.gateway
-        exchange = gateway.slots.get(model.name)
-        own, distance = gateway.slots.prompt_of(model.name, session.session_id)
-        if own is None or own.exchange is exchange:
-            return exchange
-        if own.kept is not None:
-            return own.exchange if own.kept >= max(distance, 1) else exchange
-        # A continuation shows whether the prompt is cached. It is sent only if it costs no more in either case.
-        prompt = _SummaryPrompt(gateway.allocate(model), session, state.covered, loaded or _UNKNOWN_WINDOW)
-        uncached = own.exchange.size.characters + len(session.history[-1]["content"] + _CONTINUATION)
-        return own.exchange if uncached <= prompt.characters else exchange
 
     async def _request_summary(self, gateway: ModelGateway, request: ModelRequest) -> ConversationSummary:
         """Request a summary. If the answer is invalid, send the validation error to the model and retry once."""

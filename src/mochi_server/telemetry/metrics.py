@@ -17,6 +17,7 @@ from mochi_server.chat.run import Run
 from mochi_server.chat.turn import TurnResult
 from mochi_server.errors import ConfirmationTimeout, OllamaUnreachable, ToolExecutionDenied, ToolNotFound
 from mochi_server.inference.gateway import GatewayObserver
+from mochi_server.inference.slots import load_seconds, number
 from mochi_server.ollama.payloads import qualified_name
 from mochi_server.sessions.types import Message
 from mochi_server.telemetry.logging import log_event
@@ -26,7 +27,6 @@ M = TypeVar("M", Counter, Gauge, Histogram)
 
 _MAX_NAMES = 100
 _OTHER = "other"
-_MIN_LOAD_SECONDS = 0.1  # Ollama reports a few milliseconds for models that are in memory
 _NANO = 1e-9
 _FIRST_TOKEN = (0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120)
 _LOADS = (0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120, 300)
@@ -111,7 +111,7 @@ class Metrics(GatewayObserver):
         self._turn_seconds.observe(seconds)
         durations = [message.get("prompt_eval_duration") for message in messages]
         if any(duration is not None for duration in durations):
-            self._evaluation.observe(sum(map(_number, durations)) * _NANO)
+            self._evaluation.observe(sum(map(number, durations)) * _NANO)
         self.tool_calls_ended(messages)
         if error is not None:
             self._errors.labels(error, "turn").inc()
@@ -124,18 +124,18 @@ class Metrics(GatewayObserver):
 
     def response_ended(self, last: Mapping[str, Any], host: str = "") -> None:
         """Record an answer's tokens and the model's load time, also for its host."""
-        count, cached = (_number(last.get(f"prompt_eval_{name}")) for name in ("count", "cached_count"))
+        count, cached = (number(last.get(f"prompt_eval_{name}")) for name in ("count", "cached_count"))
         self._host_requests.labels(host).inc()
-        self._host_seconds.labels(host, "evaluation").inc(_number(last.get("prompt_eval_duration")) * _NANO)
+        self._host_seconds.labels(host, "evaluation").inc(number(last.get("prompt_eval_duration")) * _NANO)
         self._host_tokens.labels(host, "evaluated").inc(max(count - cached, 0))
         self._host_tokens.labels(host, "spared").inc(cached)
         model = self._model(str(last.get("model") or ""))
         self._requests.labels(model).inc()
-        self._tokens.labels(model, "in").inc(_number(last.get("prompt_eval_count")))
-        self._tokens.labels(model, "out").inc(_number(last.get("eval_count")))
+        self._tokens.labels(model, "in").inc(number(last.get("prompt_eval_count")))
+        self._tokens.labels(model, "out").inc(number(last.get("eval_count")))
         if last.get("prompt_eval_cached_count") is not None:
             self._evaluated.labels(model).inc(max(count - cached, 0))
-        if (seconds := _number(last.get("load_duration")) * _NANO) >= _MIN_LOAD_SECONDS:
+        if seconds := load_seconds(last):
             self._loads.labels(model).observe(seconds)
             self._host_seconds.labels(host, "load").inc(seconds)
 
@@ -177,10 +177,6 @@ def _label(name: str, known: set[str]) -> str:
     return name
 
 
-def _number(value: object) -> float:
-    return float(value) if isinstance(value, int | float) and value > 0 else 0.0
-
-
 def record_turn(metrics: Metrics, run: Run, *, trace_content: bool = False) -> None:
     """Record an ended turn. Log only the code of most errors, because error messages may quote conversations.
 
@@ -201,7 +197,7 @@ def _log_turn(run: Run, seconds: float) -> None:
 
     def tokens(field: str) -> int | None:
         counts = [message.get(field) for message in run.result.stored if message.get(field) is not None]
-        return int(sum(map(_number, counts))) if counts else None
+        return int(sum(map(number, counts))) if counts else None
 
     log_event(
         *(logger, logging.WARNING if failure else logging.INFO, "Turn ended"),

@@ -8,7 +8,8 @@ import orjson
 from pydantic import BaseModel, BeforeValidator, Field, Tag
 
 from mochi_server.errors import ModelNotFound, OllamaError, ValidationFailed
-from mochi_server.inference.gateway import FixedPrompt, ModelGateway, ModelRequest
+from mochi_server.inference.gateway import ModelGateway
+from mochi_server.inference.requests import FixedPrompt, ModelRequest
 from mochi_server.inference.windows import PromptSize
 from mochi_server.models.common import Text, UnstoredBody
 from mochi_server.ollama.types import ModelInfo

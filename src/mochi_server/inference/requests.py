@@ -1,0 +1,93 @@
+"""Requests to models and their prompts, as the callers of the gateway define them."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+from mochi_server.inference.slots import Exchange
+from mochi_server.inference.waiting import Report, Ticket
+from mochi_server.inference.windows import Allocation, PromptSize
+from mochi_server.ollama.payloads import chat_payload
+from mochi_server.ollama.types import ChatMessage, Encoded, ModelInfo
+
+
+class PromptSource(Protocol):
+    """Source of a prompt, and the way to shorten it."""
+
+    @property
+    def size(self) -> PromptSize:
+        """Size of the prompt before it is shortened."""
+
+    async def fit(self, window: int | None, refused: int | None) -> "FixedPrompt | None":
+        """Return a prompt for ``window`` tokens, or None. It is shorter if one of ``refused`` tokens was refused."""
+
+
+@dataclass(frozen=True, slots=True)
+class FixedPrompt:
+    """Messages with their size. They cannot be shortened."""
+
+    messages: Sequence[ChatMessage | Encoded]
+    size: PromptSize
+
+    async def fit(self, window: int | None, refused: int | None) -> "FixedPrompt | None":  # noqa: ARG002 - a protocol
+        return self if refused is None else None
+
+    def extended(self, answer: str, request: str) -> "FixedPrompt":
+        """Return this prompt followed by an answer of the model and a request of the user."""
+        more: list[ChatMessage] = [{"role": "assistant", "content": answer}, {"role": "user", "content": request}]
+        return FixedPrompt([*self.messages, *more], self.size + PromptSize.of(more))
+
+
+@dataclass(frozen=True, kw_only=True)
+class ModelRequest:
+    allocation: Allocation
+    payload: Mapping[str, Any]  # body of the request, without the prompt and the window
+    prompt: PromptSource
+    limits_answer: bool = True  # whether the answer must end where the window ends
+    exchange: Callable[[Mapping[str, Any], int], Exchange] | None = None  # from the body and the number of tokens
+    report: Report | None = None  # receives `queued`, `loading_model`, `processing_prompt` or `failover`
+    session_id: str = ""  # session whose prompt this is, or "" for a prompt that no later request continues
+    avoid: Sequence[str] = ()  # names of hosts that serve other parts of the same comparison
+    ticket: Ticket = field(default_factory=Ticket)
+
+    @property
+    def model(self) -> str:
+        """Name of the model, as the client has written it."""
+        name: str = self.payload["model"]
+        return name
+
+    @property
+    def tokens(self) -> int:
+        """Estimated number of tokens of the prompt."""
+        return self.allocation.estimate.tokens(self.prompt.size)
+
+    def body(self, prompt: FixedPrompt) -> tuple[dict[str, Any], int | None]:
+        """Return the body for ``/api/chat``, and the limit of the answer in tokens if the window sets one."""
+        options, limit, window = dict(self.payload.get("options") or {}), None, self.allocation.size
+        # If Ollama chooses the window, an answer must end where it ends. Ollama would drop the oldest messages.
+        more: dict[str, Any] = {"shift": False} if window is None else {}
+        if window is not None:
+            options["num_ctx"] = window
+            if self.limits_answer:
+                limit = self.allocation.answer_limit(prompt.size, window, options.get("num_predict"))
+                options |= {} if limit is None else {"num_predict": limit}
+        more |= {"options": options} if options else {}
+        return {**self.payload, "messages": prompt.messages, **more}, limit
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    prompt: FixedPrompt
+    tokens: int  # number of tokens of the prompt and the answer: the estimate or Ollama's count, whichever is larger
+    is_prompt_truncated: bool
+    is_cut: bool
+    host: str
+
+
+def payload_without_thinking(
+    model: ModelInfo, name: str, max_tokens: int, keep_alive: str | float | None, format: Any = None
+) -> dict[str, Any]:
+    """Return the body of a request to ``model``, called ``name``, for an answer of at most ``max_tokens`` tokens."""
+    think = False if model.has_capability("thinking") else None
+    options = {"num_predict": max_tokens}
+    return chat_payload(name, (), think=think, options=options, format=format, keep_alive=keep_alive)

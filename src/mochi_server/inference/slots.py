@@ -1,0 +1,135 @@
+"""Slots of a model on a host: which prompts they hold, and how fast the model loads and evaluates.
+
+Ollama reports neither the number of slots nor their prompts. The server derives both from the requests that it sent and
+from the counts of cached tokens in the answers.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import takewhile
+from typing import Any
+
+from mochi_server.inference.windows import PromptSize
+
+_MAX_TOKENS_PER_SECOND = 10_000.0  # limit for implausible measurements
+_MIN_LOAD_SECONDS = 0.1  # Ollama reports a few milliseconds for models that are in memory
+_CACHED_RATIO = 0.8  # share of a session's latest prompt that is cached if a slot still holds the prompt
+_SMOOTHING = 0.3
+_MAX_PROMPTS = 32  # number of prompts that are recorded
+
+
+@dataclass(frozen=True, slots=True)
+class Exchange:
+    """A prompt and its answer, which a summary can continue while a slot holds them."""
+
+    payload: Mapping[str, Any]  # body of the request
+    history: Sequence[Any]  # messages of the prompt; the system message includes the instructions
+    first_stored: Any
+    answer_id: str
+    size: PromptSize
+    tokens: int  # number of tokens of the prompt and the answer: the estimate or Ollama's count, whichever is larger
+
+
+@dataclass(eq=False, slots=True)
+class HeldPrompt:
+    """Latest prompt of a session, or a prompt without a session, which no later request continues."""
+
+    session_id: str
+    tokens: int = 0  # Ollama's count for the latest answered prompt of the session
+    newer: int = 0  # number of other prompts between the session's latest two
+    exchange: Exchange | None = None  # for summaries
+
+
+@dataclass(eq=False, slots=True)
+class ModelSlots:
+    """Measurements of a model on a host, and the prompts that its slots hold."""
+
+    tokens_per_second: float | None = None
+    load_seconds: float | None = None
+    answer_seconds: float | None = None
+    capacity: int = 1  # number of prompts that the slots are known to hold
+    max_capacity: int | None = None  # number of prompts that they hold at most, or None if unknown
+    prompts: list[HeldPrompt] = field(default_factory=list)  # the latest one last; the slots may hold only the last few
+    _counts_cached_tokens: bool = False
+
+    def reserve(self, session_id: str) -> None:
+        """Record that a session has been assigned to the slots. Its request may have to wait."""
+        if session_id and self._find(session_id) is None:
+            self.prompts.append(HeldPrompt(session_id))
+
+    def discard(self, session_id: str) -> None:
+        """Discard the prompt of a session that has moved to another host or is about to be deleted."""
+        self.prompts = [prompt for prompt in self.prompts if not session_id or prompt.session_id != session_id]
+
+    def discard_answered(self) -> None:
+        """Discard the prompts that a reload of the model removes from the slots, but not those that wait for it."""
+        self.prompts = [prompt for prompt in self.prompts if prompt.session_id and not prompt.tokens]
+
+    def begin(self, session_id: str) -> HeldPrompt:
+        """Record a request that is about to be sent, perhaps of a session."""
+        prompt = self._find(session_id) or HeldPrompt(session_id)
+        prompt.newer = self._count_newer(prompt)
+        self.prompts = [*(each for each in self.prompts if each is not prompt), prompt][-_MAX_PROMPTS:]
+        return prompt
+
+    def record(
+        self, prompt: HeldPrompt, last: Mapping[str, Any], seconds: float, exchange: Exchange | None = None
+    ) -> None:
+        """Record the last line of an answer that took ``seconds``, and the exchange of a session."""
+        self._measure(last, seconds)
+        count, cached = number(last.get("prompt_eval_count")), last.get("prompt_eval_cached_count")
+        self._counts_cached_tokens = cached is not None
+        is_longer = count >= prompt.tokens > 0  # a prompt that was shortened may differ from the latest one
+        if cached is not None and is_longer and not load_seconds(last):
+            self._learn(prompt.newer, is_cached=number(cached) >= prompt.tokens * _CACHED_RATIO)
+        if exchange is not None and exchange is not prompt.exchange:  # otherwise a summary has continued the prompt
+            prompt.tokens = int(count) or exchange.tokens
+        prompt.exchange = exchange if self._count_newer(prompt) < self.capacity else None
+
+    def exchange_of(self, session_id: str) -> tuple[Exchange | None, bool]:
+        """Return the exchange of a session if a slot may hold it, and whether it is known that a slot holds it."""
+        if (prompt := self._find(session_id)) is None:
+            return None, False
+        is_held = self._count_newer(prompt) < self.capacity
+        return prompt.exchange if is_held or self._counts_cached_tokens else None, is_held
+
+    def _measure(self, last: Mapping[str, Any], seconds: float) -> None:
+        evaluated = number(last.get("prompt_eval_count")) - number(last.get("prompt_eval_cached_count"))
+        evaluation = number(last.get("prompt_eval_duration")) / 1e9
+        if evaluation and evaluated > 0:
+            speed = min(evaluated / evaluation, _MAX_TOKENS_PER_SECOND)
+            self.tokens_per_second = _smooth(self.tokens_per_second, speed)
+        if load := load_seconds(last):
+            self.load_seconds = _smooth(self.load_seconds, load)
+        self.answer_seconds = _smooth(self.answer_seconds, seconds)
+
+    def _find(self, session_id: str) -> HeldPrompt | None:
+        return next((prompt for prompt in self.prompts if session_id and prompt.session_id == session_id), None)
+
+    def _count_newer(self, prompt: HeldPrompt) -> int:
+        """Return the number of prompts after one, or of all prompts if it is not recorded."""
+        return sum(1 for _ in takewhile(lambda other: other is not prompt, reversed(self.prompts)))
+
+    def _learn(self, newer: int, *, is_cached: bool) -> None:
+        """Learn from a prompt that came back after ``newer`` other prompts how many prompts the slots hold."""
+        if is_cached:
+            self.capacity = max(self.capacity, newer + 1)
+        elif newer >= self.capacity:
+            self.max_capacity = newer
+        elif newer:  # fewer than before, or requests have overtaken each other
+            self.capacity -= 1
+
+
+def load_seconds(last: Mapping[str, Any]) -> float:
+    """Return the seconds in which Ollama has loaded the model for an answer, or 0 if it was in memory."""
+    seconds = number(last.get("load_duration")) / 1e9
+    return seconds if seconds >= _MIN_LOAD_SECONDS else 0
+
+
+def _smooth(before: float | None, value: float) -> float:
+    return value if before is None else before + _SMOOTHING * (value - before)
+
+
+def number(value: object) -> float:
+    """Return a count or a duration of Ollama, or 0 for another value."""
+    return float(value) if isinstance(value, int | float) and value > 0 else 0.0
