@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property, partial
-from itertools import groupby
+from itertools import groupby, repeat
 from operator import itemgetter
 from typing import Any
 
@@ -35,6 +35,7 @@ from mochi_stub.replies.chunks import Piece, pieces, planned_end, token_logprobs
 from mochi_stub.reply import Failure, HttpError, Logprob, Reasoning, Text
 
 STREAM_ERROR = b"application/json"
+NOT_DONE = '"done":false'
 INPUT_TOO_LONG = "the input length exceeds the context length"
 NO_IMAGES = "Multimodal data provided, but model does not support multimodal requests."
 NO_EMBEDDINGS = "This server does not support embeddings. Start it with `--embeddings`"
@@ -80,8 +81,7 @@ def generate(operation: Operation, stub: Stub, request: Request, body: dict[str,
             # llama-server refuses the prompt after Ollama has started the stream.
             message = go_dumps({"error": error.failure.message}).encode()
             return HttpResponse(error.failure.status, message, STREAM_ERROR, has_length=False)
-        encoder_class = ChatLines if is_chat else GenerateLines
-        generation = done.generation(encoder_class(done, ids, body, lease.load_duration))
+        generation = done.generation(ReplyLines(done, ids, body, lease.load_duration))
         return generation._replace(error_content_type=STREAM_ERROR) if prompt.stream else generation
 
     return ScheduledResult(load, build_result)
@@ -162,8 +162,8 @@ def _load_request(stub: Stub, body: Mapping[str, Any], if_empty: HttpError | Non
 
 
 @dataclass
-class ChatLines:
-    """Encoder of replies for `/api/chat`. `load_duration` is in nanoseconds."""
+class ReplyLines:
+    """Encoder of replies for `/api/chat` and `/api/generate`. `load_duration` is in nanoseconds."""
 
     evaluated: EvaluatedPrompt
     ids: SeededIds
@@ -176,7 +176,10 @@ class ChatLines:
         self.prompt, self.model, self.reply = self.evaluated.prompt, self.evaluated.model, self.evaluated.reply
         self.start = self.ids.start
         self.top_logprobs = self.body.get("top_logprobs", 0) if self.body.get("logprobs") else None
+        self.is_chat = self.prompt.operation == "chat"
+        content = '"message":{"role":"assistant","content":' if self.is_chat else '"response":'
         self.head = f'{{"model":{go_text(self.prompt.model)},"created_at":"'
+        self.before_content = f'",{content}'
         self.native = self.model.template_style == "native"
         self.calls = 0
         self.characters = 0  # characters with log probabilities so far
@@ -186,7 +189,7 @@ class ChatLines:
         return "".join([self._lines(kind, list(group)) for kind, group in groupby(pieces, itemgetter(0))]).encode()
 
     def end(self) -> bytes:
-        return self._final("", "", self.pending_calls, []).encode()
+        return self._last_line("", "", self.pending_calls, []).encode()
 
     def error(self, failure: Failure) -> bytes:
         return error_line(failure)
@@ -196,7 +199,9 @@ class ChatLines:
         calls = reply.tool_calls if self.prompt.tools or self.native or reply.sends_unoffered_calls else []
         has_logprobs = self.top_logprobs is not None
         text_pieces = [piece for piece in pieces(reply) if piece.kind in (Reasoning, Text)] if has_logprobs else []
-        return HttpResponse(200, self._final(reply.text, reply.reasoning, calls, text_pieces).rstrip().encode(), JSON)
+        return HttpResponse(
+            200, self._last_line(reply.text, reply.reasoning, calls, text_pieces).rstrip().encode(), JSON
+        )
 
     @cached_property
     def planned_end(self) -> int:
@@ -205,24 +210,39 @@ class ChatLines:
     def _lines(self, kind: type, group: list[Piece]) -> str:
         if kind is ToolCall:
             return "".join([self._call(piece) for piece in group])
-        before, after = self._frame(thinking=kind is Reasoning)
-        if self.top_logprobs is not None:
-            texts = [(piece, before + go_text(piece.value)) for piece in group]
-            lines = [self._line(piece.due, text, after + self._logprobs([piece])) for piece, text in texts]
-        else:  # hot path, therefore without `_line`
-            head, start = self.head, self.start
-            lines = [f"{head}{timestamp(start + due)}{before}{go_text(value)}{after}}}\n" for _, value, due, _ in group]
-        return "".join(lines)
-
-    def _line(self, due: int, *fields: str) -> str:
-        return f"{self.head}{timestamp(self.start + due)}{''.join(fields)}}}\n"
+        head, start = self.head, self.start
+        before = self.before_content + ('"","thinking":' if kind is Reasoning else "")
+        after = self._after_content("", NOT_DONE)
+        logprobs = repeat("") if self.top_logprobs is None else [self._logprobs([piece]) for piece in group]
+        return "".join(
+            [
+                f"{head}{timestamp(start + due)}{before}{go_text(value)}{after}{entries}}}\n"
+                for (_, value, due, _), entries in zip(group, logprobs, strict=False)
+            ]
+        )
 
     def _call(self, piece: Piece) -> str:
         if self.native:
             self.pending_calls.append(piece.value)
             return ""
         self.calls += 1
-        return self._line(piece.due, self._call_fields(self._calls([piece.value], self.calls - 1)))
+        calls = self._calls([piece.value], self.calls - 1)
+        return self._line(piece.due, f'""{self._after_content(calls, NOT_DONE)}')
+
+    def _last_line(self, content: str, thinking: str, calls: list[ToolCall], text_pieces: list[Piece]) -> str:
+        thinking_field = f',"thinking":{go_text(thinking)}' if thinking else ""
+        logprobs, counters = self._logprobs(text_pieces), self._counters()
+        details = f"{logprobs}{counters}" if self.is_chat else f"{self._context()}{counters}"
+        done = f'"done":true,"done_reason":"{self.reply.finish}"{details}'
+        after = self._after_content(self._calls(calls), done) + ("" if self.is_chat else logprobs)
+        return self._line(self.planned_end, f"{go_text(content)}{thinking_field}{after}")
+
+    def _after_content(self, calls: str, done: str) -> str:
+        """Return the fields after the content. Tool calls are in the message of a chat, or else at the end."""
+        return f"{calls}}},{done}" if self.is_chat else f",{done}{calls}"
+
+    def _line(self, due: int, content: str) -> str:
+        return f"{self.head}{timestamp(self.start + due)}{self.before_content}{content}}}\n"
 
     def _calls(self, calls: list[ToolCall], start: int = 0) -> str:
         """Return the field `tool_calls`, or an empty string if there are no calls. Missing IDs are generated."""
@@ -234,13 +254,13 @@ class ChatLines:
         return f',"tool_calls":[{",".join(items)}]' if items else ""
 
     def _logprobs(self, pieces: list[Piece]) -> str:
-        top = self.top_logprobs or 0
-        entries = [_logprob(entry, top) for piece in pieces for entry in self._entries(piece)]
-        return f',"logprobs":[{",".join(entries)}]' if entries else ""
-
-    def _entries(self, piece: Piece) -> list[Logprob]:
-        self.characters += len(piece.value)
-        return token_logprobs(piece, self.characters - len(piece.value), self.model.chars_per_token)
+        if self.top_logprobs is None:
+            return ""
+        entries = []
+        for piece in pieces:
+            entries += token_logprobs(piece, self.characters, self.model.chars_per_token)
+            self.characters += len(piece.value)
+        return f',"logprobs":[{",".join([_logprob(entry, self.top_logprobs) for entry in entries])}]' if entries else ""
 
     def _counters(self) -> str:
         usage, times, seconds = self.reply.usage, self.reply.durations, self.evaluated.seconds
@@ -261,36 +281,6 @@ class ChatLines:
             "eval_duration": eval_time,
         }
         return "".join([f',"{key}":{value}' for key, value in counters.items() if value])
-
-    def _frame(self, *, thinking: bool) -> tuple[str, str]:
-        key = '"content":"","thinking":' if thinking else '"content":'
-        return f'","message":{{"role":"assistant",{key}', '},"done":false'
-
-    def _call_fields(self, calls: str) -> str:
-        return f'","message":{{"role":"assistant","content":""{calls}}},"done":false'
-
-    def _final(self, content: str, thinking: str, calls: list[ToolCall], logprobs: list[Piece]) -> str:
-        thinking_field = f',"thinking":{go_text(thinking)}' if thinking else ""
-        message = f'{{"role":"assistant","content":{go_text(content)}{thinking_field}{self._calls(calls)}}}'
-        done = f',"done":true,"done_reason":"{self.reply.finish}"{self._logprobs(logprobs)}{self._counters()}'
-        return self._line(self.planned_end, f'","message":{message}', done)
-
-
-class GenerateLines(ChatLines):
-    """Encoder of replies for `/api/generate`."""
-
-    def _frame(self, *, thinking: bool) -> tuple[str, str]:
-        key = '"response":"","thinking":' if thinking else '"response":'
-        return f'",{key}', ',"done":false'
-
-    def _call_fields(self, calls: str) -> str:
-        return f'","response":"","done":false{calls}'
-
-    def _final(self, content: str, thinking: str, calls: list[ToolCall], logprobs: list[Piece]) -> str:
-        thinking_field = f',"thinking":{go_text(thinking)}' if thinking else ""
-        done = f',"done":true,"done_reason":"{self.reply.finish}"{self._context()}{self._counters()}'
-        response = f'","response":{go_text(content)}{thinking_field}'
-        return self._line(self.planned_end, response, done, self._calls(calls), self._logprobs(logprobs))
 
     def _context(self) -> str:
         """Return the field `context`. By default, it contains one token for each character of the conversation."""
