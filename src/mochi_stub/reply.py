@@ -129,10 +129,11 @@ class Pace:
 class Frames:
     """Recorded stream or body, and encoder that sends it unchanged, even if it is not valid UTF-8.
 
-    `due` has the send time of each frame in nanoseconds after the start of the reply.
+    `path` is the ending of the recorded path. `due` has the send time of each frame in nanoseconds after the start of
+    the reply.
     """
 
-    api: str
+    path: str
     stream: bool
     frames: tuple[bytes, ...]
     due: tuple[int, ...]

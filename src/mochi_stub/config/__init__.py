@@ -17,7 +17,7 @@ from pydantic import AfterValidator, BeforeValidator, ConfigDict, Field, Validat
 
 from mochi_stub.models import MIN_CONTEXT, Model, TemplateStyle
 from mochi_stub.prompt import Prompt, ToolCall
-from mochi_stub.recording import api_of, recorded, recordings_below
+from mochi_stub.recording import path_ending, recorded, recordings_below
 from mochi_stub.replies.built_in import default_reply, demo_reply, ui_task_reply
 from mochi_stub.reply import Durations, Failure, Finish, Pace, Part, Pause, Reasoning, Reply, Text, Usage, joined
 from mochi_stub.yaml_file import ConfigError, Document, Entry, Headers, Scalar, WatchedFile, parse, plain, wrong_key
@@ -43,7 +43,7 @@ def _without_server_headers(headers: dict[str, str]) -> dict[str, str]:
 def _recorded_path(text: Any, info: ValidationInfo) -> Path:
     path = Path(info.context or "", str(text))
     recording = recorded(path)
-    if recording.status < 400 and not api_of(recording.path):
+    if recording.status < 400 and not path_ending(recording.path):
         raise ValueError(f"a recorded reply of a model, found a response from {recording.url}")
     return path
 

@@ -14,6 +14,7 @@ from mochi_stub.handlers import ANY, Handler, Result, Routes, Stub
 from mochi_stub.http import Headers, HttpResponse, Request
 from mochi_stub.providers.anthropic import API as ANTHROPIC
 from mochi_stub.providers.gemini import API as GEMINI
+from mochi_stub.providers.ollama import RECORDED
 from mochi_stub.providers.ollama import ROUTES as OLLAMA_ROUTES
 from mochi_stub.providers.ollama.models import error_response
 from mochi_stub.providers.openai import API as OPENAI
@@ -104,10 +105,14 @@ _STUB_ROUTES: Routes = {
     "/stub/state": {"GET": state},
     "/*": {ANY: always(HttpResponse(404, b"404 page not found", b"text/plain"))},
 }
-_OLLAMA = Api(("", "/ollama"), OLLAMA_ROUTES, error_response, _wrong_method)
+_OLLAMA = Api(("", "/ollama"), OLLAMA_ROUTES, error_response, _wrong_method, RECORDED)
 _STUB = Api(("",), _STUB_ROUTES, error_response, _wrong_method)
 
+_APIS = (OPENAI, ANTHROPIC, GEMINI, _OLLAMA, _STUB)
+RECORDED_FORMATS = {ending: recorded for api in _APIS for ending, recorded in api.recorded.items()}
+"""Format of the recorded responses of each path of a model, by the ending of the path."""
+
 ROUTES: dict[str, list[Match]] = {}
-for _api in (OPENAI, ANTHROPIC, GEMINI, _OLLAMA, _STUB):
+for _api in _APIS:
     for _prefix, _path in product(_api.prefixes, _api.routes):
         ROUTES.setdefault(f"{_prefix}{_path}".rstrip("/") or "/", []).append((_api, _api.routes[_path]))

@@ -23,6 +23,7 @@ from mochi_stub.models import Model
 from mochi_stub.models.scheduler import Lease, LoadRequest
 from mochi_stub.prompt import Message, Prompt, ToolCall, count_tokens, prompt_tokens
 from mochi_stub.providers.body_validation import snake_case
+from mochi_stub.recorded_reply import RecordedFormat
 from mochi_stub.replies import SeededIds, embed
 from mochi_stub.replies.chunks import Piece
 from mochi_stub.reply import Choice, Content, Cut, Failure, HttpError, Part, Reasoning, Reply, Text, ToolCalls, joined
@@ -38,13 +39,15 @@ class Api(NamedTuple):
     """API of one provider. Its paths begin with one of the prefixes.
 
     The arguments of `error_response` are a failure, IDs for the response, the request, and the details of an HttpError
-    as keywords. `wrong_method` handles the HTTP methods for which a route has no handler.
+    as keywords. `wrong_method` handles the HTTP methods for which a route has no handler. `recorded` has the format of
+    recorded responses by the ending of their path.
     """
 
     prefixes: tuple[str, ...]
     routes: Routes
     error_response: Callable[..., HttpResponse]
     wrong_method: Handler
+    recorded: Mapping[str, RecordedFormat] = {}
 
 
 class EventEncoder:

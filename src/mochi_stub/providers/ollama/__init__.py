@@ -30,9 +30,10 @@ from mochi_stub.providers.provider_pipeline import (
     evaluate_prompt,
     generated_characters,
 )
+from mochi_stub.recorded_reply import RecordedFormat, ReplyBuilder, get, line_frame, listed
 from mochi_stub.replies import NANOSECONDS_PER_PROMPT_TOKEN, SeededIds, normalised
 from mochi_stub.replies.chunks import Piece, pieces, planned_end, token_logprobs
-from mochi_stub.reply import Failure, HttpError, Logprob, Reasoning, Text
+from mochi_stub.reply import Durations, Failure, HttpError, Logprob, Reasoning, Text
 
 STREAM_ERROR = b"application/json"
 NOT_DONE = '"done":false'
@@ -302,11 +303,25 @@ def _token(token: str, logprob: float) -> str:
     return f'"token":{go_text(token)},"logprob":{go_dumps(logprob)}' + (f',"bytes":[{encoded}]' if encoded else "")
 
 
+def _read_recorded(line: Any, builder: ReplyBuilder) -> None:
+    message = get(line, "message") or line
+    builder.add(Reasoning, get(message, "thinking"))
+    builder.add(Text, get(message, "content"))
+    builder.add(Text, get(line, "response"))
+    for call in listed(message, "tool_calls"):
+        builder.call(len(builder.calls), get(call, "function"), get(call, "id"))
+    if get(line, "done"):
+        builder.end(get(line, "done_reason"), line)
+        durations = {name: get(line, f"{name}_duration") for name in ("total", "load", "prompt_eval", "eval")}
+        builder.durations = Durations(**{name: value for name, value in durations.items() if isinstance(value, int)})
+
+
 _RUNNING = always(HttpResponse(200, b"Ollama is running", b"text/plain; charset=utf-8"))
 _VERSION = always(json_response({"version": "0.33.3"}))
 NO_FILES = always(json_response({"error": "mochi-stub stores no files and pushes no models"}, 400))
 
-
+_LINES = RecordedFormat(_read_recorded, line_frame, "application/x-ndjson", go_dumps)
+RECORDED = {"/api/chat": _LINES, "/api/generate": _LINES}
 ROUTES: Routes = {
     "/": {"HEAD": _RUNNING, "GET": _RUNNING},
     "/api/version": {"HEAD": _VERSION, "GET": _VERSION},

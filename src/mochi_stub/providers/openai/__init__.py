@@ -21,8 +21,9 @@ from mochi_stub.prompt import Message, Prompt, ToolCall
 from mochi_stub.providers import provider_pipeline as pipeline
 from mochi_stub.providers.body_validation import checked
 from mochi_stub.providers.openai import request_schema as schema
-from mochi_stub.providers.openai.responses import RESPONSE, responses, token_object
+from mochi_stub.providers.openai.responses import RESPONSE, read_recorded, responses, token_object
 from mochi_stub.providers.provider_pipeline import Counts, EvaluatedPrompt, evaluate_prompt
+from mochi_stub.recorded_reply import RecordedFormat, ReplyBuilder, event_frame, get, listed
 from mochi_stub.replies import normalised
 from mochi_stub.replies.chunks import Piece, pieces, token_logprobs
 from mochi_stub.reply import Choice, Failure, HttpError, Logprob, Part, Reasoning, Reply, Text, ToolCalls
@@ -305,6 +306,30 @@ class CompletionChunks(ChunkEncoder):
         }
 
 
+def _read_recorded(body: Any, builder: ReplyBuilder) -> None:
+    builder.end(None, get(body, "usage"))
+    for choice in listed(body, "choices"):
+        if get(choice, "index") not in (None, 0):
+            continue
+        message = get(choice, "delta") or get(choice, "message")
+        builder.add(Reasoning, get(message, "reasoning_content") or get(message, "reasoning"))
+        builder.add(Text, get(message, "content"))
+        builder.add(Text, get(choice, "text"))
+        for position, call in enumerate(listed(message, "tool_calls")):
+            index = get(call, "index")
+            builder.call(position if index is None else index, get(call, "function"), get(call, "id"))
+        builder.end(get(choice, "finish_reason"))
+
+
+def _with_index(value: Any) -> Any:
+    """Add the position of each choice of OpenAI's APIs as its index if it has none, because clients require it."""
+    choices = get(value, "choices")
+    if not isinstance(choices, list) or all("index" in choice for choice in choices if isinstance(choice, dict)):
+        return value
+    numbered = enumerate(choices)
+    return {**value, "choices": [{"index": index, **one} if isinstance(one, dict) else one for index, one in numbered]}
+
+
 _ROUTES: Routes = {
     "/chat/completions": {"POST": checked(schema.CHAT, chat)},
     "/completions": {"POST": checked(schema.COMPLETION, completions)},
@@ -315,4 +340,14 @@ _ROUTES: Routes = {
     "/*": {ANY: pipeline.refuse(404, "Invalid URL ({method} {path})", code=None)},
 }
 _WRONG_METHOD = pipeline.refuse(405, "Not allowed to {method} on {path}.", code="method_not_supported")
-API = pipeline.Api(("/v1",), _ROUTES, schema.error_response, _WRONG_METHOD)
+_CHUNKS = RecordedFormat(
+    _read_recorded,
+    frame=lambda value: event_frame(_with_index(value), named=False, done="data: [DONE]\n\n"),
+    encode=lambda value: dumps(_with_index(value)),
+)
+_RECORDED = {
+    "/chat/completions": _CHUNKS,
+    "/completions": _CHUNKS,
+    "/responses": RecordedFormat(read_recorded, event_frame),
+}
+API = pipeline.Api(("/v1",), _ROUTES, schema.error_response, _WRONG_METHOD, _RECORDED)
