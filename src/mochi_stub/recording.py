@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache, partial
 from pathlib import Path
@@ -27,7 +27,6 @@ Milliseconds: TypeAlias = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 ENDINGS = (".yaml", ".yml", ".json")
 PREFIX = "/ollama"
 LOCAL_ROUTES = ("/health", STUB_ROUTES)  # requests to these routes are neither recorded nor replayed
-_STREAMED = re.compile(r"/(chat|generate|completions|responses|messages)$")
 _NOT_REPLAYED = {
     *(b"content-length", b"content-type", b"content-encoding", b"transfer-encoding", b"connection", b"keep-alive"),
     *(b"date", b"server", b"set-cookie", b"access-control-allow-origin", b"vary", b"alt-svc"),
@@ -63,46 +62,64 @@ def request_key(method: str, path: str, query: str, data: bytes) -> RequestKey:
     parsed = parsed_body(data)
     body = data.decode(errors="replace") if parsed is None else parsed
     streamed = path.startswith("/api/")
-    if _STREAMED.search(path) and isinstance(body, dict):
-        streamed = bool(body.get("stream", streamed))
+    if isinstance(body, dict) and "stream" in body:
+        streamed = bool(body["stream"])
         body = {key: value for key, value in body.items() if key != "stream"}
     return RequestKey(method, path, pairs, body, streamed or path.endswith(":streamGenerateContent"))
 
 
+class RecordedRequest(BaseModel, defer_build=True):
+    """Request of a client. `path` is the path of the client's request if it differs from that in `url`."""
+
+    method: str = "POST"
+    url: str
+    path: str | None = None
+    body: Annotated[Any, BeforeValidator(plain)] = None
+
+
+class RecordedResponse(BaseModel, defer_build=True):
+    """Response to a request. If it is a stream, `body` lists the streamed objects."""
+
+    status: Annotated[int, Field(ge=200, le=599)] = 200
+    headers: Headers = Field(default_factory=dict)
+    body: Annotated[Any, BeforeValidator(plain)]
+    is_streaming: bool | None = None
+    at_ms: list[Milliseconds] | None = None
+
+
+class _Exchange(BaseModel, defer_build=True):
+    duration_ms: Milliseconds = 0.0
+    request: RecordedRequest
+    response: RecordedResponse
+
+
 @dataclass(frozen=True)
 class Recording:
-    """Recorded request and response.
-
-    If the response is a stream, `body` lists the streamed objects. `timestamps` has the time of each object, in
-    nanoseconds after the request. `request_path` is the path of the client's request if it differs from that in `url`.
-    """
+    """Recorded request and response, with the time of each streamed object in nanoseconds after the request."""
 
     file: Path
-    method: str
-    url: str
-    request: Any
-    status: int
-    headers: Mapping[str, str]
-    body: Any
+    request: RecordedRequest
+    response: RecordedResponse
     stream: bool
     timestamps: tuple[int, ...]
-    request_path: str | None = None
 
     @property
     def path(self) -> str:
-        return urlsplit(self.url).path
+        return urlsplit(self.request.url).path
 
     @cached_property
     def request_key(self) -> RequestKey:
-        body = self.request
+        body = self.request.body
         data = b"" if body is None else body.encode() if isinstance(body, str) else json.dumps(body).encode()
-        return request_key(self.method, unquote(self.request_path or self.path), urlsplit(self.url).query, data)
+        return request_key(
+            self.request.method, unquote(self.request.path or self.path), urlsplit(self.request.url).query, data
+        )
 
     @cached_property
     def reply(self) -> Reply:
         """Recorded response as a reply that any API can send. Its `frames` are only valid for the recorded API."""
         ending = path_ending(self.path)
-        if self.status >= 400:
+        if self.response.status >= 400:
             reply = Reply([Pause(max(self.timestamps, default=0) / 1e9), self._failure()])
         elif ending is None:
             reply = Reply([Failure(f"the response recorded at {self.path} is not the reply of a model", 500)])
@@ -112,25 +129,28 @@ class Recording:
 
     @cached_property
     def frames(self) -> Frames:
-        """Recorded response as bytes. Only white space between JSON values can differ from the original."""
+        """Recorded response as texts. Only white space between JSON values can differ from the original."""
         ending = path_ending(self.path)
-        path = ending or self.request_path or self.path
+        path = ending or self.request.path or self.path
         format = RECORDED_FORMATS[ending] if ending else _format_of_other_responses(path)
         if self.stream:
-            texts, content_type = tuple(map(format.frame, self.body)), format.stream_type
-        elif self.body is None or isinstance(self.body, str):
-            texts, content_type = (self.body or "",), "text/plain; charset=utf-8" if self.body else ""
+            texts, content_type = tuple(map(format.frame, self.response.body)), format.stream_type
+        elif self.response.body is None or isinstance(self.response.body, str):
+            texts, content_type = (self.response.body or "",), "text/plain; charset=utf-8" if self.response.body else ""
         else:
-            texts, content_type = (format.encode(self.body),), "application/json"
-        content_type = self.headers.get("content-type") or content_type
-        encoded = [(name.encode(), text.encode("latin-1")) for name, text in self.headers.items()]
+            texts, content_type = (format.encode(self.response.body),), "application/json"
+        content_type = self.response.headers.get("content-type") or content_type
+        encoded = [(name.encode(), text.encode("latin-1")) for name, text in self.response.headers.items()]
         headers = tuple(header for header in encoded if header[0] not in _NOT_REPLAYED)
-        frames = tuple(text.encode() for text in texts)
-        return Frames(path, self.stream, frames, self.timestamps, self.status, content_type.encode("latin-1"), headers)
+        return Frames(
+            path, self.stream, texts, self.timestamps, self.response.status, content_type.encode("latin-1"), headers
+        )
 
     def _translated(self, read: Callable[[Any, ReplyBuilder], None]) -> Reply:
         builder = ReplyBuilder(self.stream)
-        objects = self.body if isinstance(self.body, list) else [self.body]  # without alt=sse, Gemini sends a list
+        objects = (
+            self.response.body if isinstance(self.response.body, list) else [self.response.body]
+        )  # without alt=sse, Gemini sends a list
         for time, item in zip(self.timestamps if self.stream else [0] * len(objects), objects, strict=True):
             builder.timestamp = time
             error = get(item, "error")
@@ -141,10 +161,12 @@ class Recording:
         return builder.reply() if self.stream else _spread(builder.reply(), self.timestamps[-1])
 
     def _failure(self) -> Failure:
-        error = get(self.body, "error")
-        message = get(error, "message") or error or get(self.body, "message") or f"error {self.status}"
-        retry = [item for item in self.headers.items() if item[0].startswith(("retry-after", "x-ratelimit"))]
-        return Failure(message if isinstance(message, str) else go_dumps(message), self.status, tuple(retry))
+        error = get(self.response.body, "error")
+        message = (
+            get(error, "message") or error or get(self.response.body, "message") or f"error {self.response.status}"
+        )
+        retry = [item for item in self.response.headers.items() if item[0].startswith(("retry-after", "x-ratelimit"))]
+        return Failure(message if isinstance(message, str) else go_dumps(message), self.response.status, tuple(retry))
 
 
 def recorded(path: Path) -> Recording:
@@ -170,27 +192,6 @@ def _watched(path: Path) -> WatchedFile[Recording]:
     return WatchedFile(path, partial(read_recording, path))
 
 
-class _Request(BaseModel, defer_build=True):
-    method: str = "POST"
-    url: str
-    path: str | None = None
-    body: Annotated[Any, BeforeValidator(plain)] = None
-
-
-class _Response(BaseModel, defer_build=True):
-    status: Annotated[int, Field(ge=200, le=599)] = 200
-    headers: Headers = Field(default_factory=dict)
-    body: Annotated[Any, BeforeValidator(plain)]
-    is_streaming: bool | None = None
-    at_ms: list[Milliseconds] | None = None
-
-
-class _Exchange(BaseModel, defer_build=True):
-    duration_ms: Milliseconds = 0.0
-    request: _Request
-    response: _Response
-
-
 def read_recording(path: Path, data: bytes) -> Recording:
     """Parse the bytes of a recorded file. Raises ConfigError."""
     document = parse(data, str(path))
@@ -206,8 +207,7 @@ def read_recording(path: Path, data: bytes) -> Recording:
         expected = f"{objects} times, one for each object of the body, found {len(times)}"
         raise document.error(expected, "response", "at_ms")
     timestamps = tuple(round(time * MILLISECOND) for time in times)
-    received = (response.status, response.headers, response.body, stream, timestamps)
-    return Recording(path, request.method, request.url, request.body, *received, request.path)
+    return Recording(path, request, response, stream, timestamps)
 
 
 def path_ending(path: str) -> str | None:

@@ -52,7 +52,7 @@ def describe_nearest(key: RequestKey, recordings: Iterable[Recording]) -> str:
     compared = [
         (item.request_key.path != key.path, len(found := _differences(item.request_key, key)), item.file.name, found)
         for item in recordings
-        if item.method == key.method
+        if item.request.method == key.method
     ]
     if not compared:
         return f"there is no recording of any {key.method} request"
@@ -98,8 +98,7 @@ def recorded_playback(generation: Generation, request: Request) -> Generation:
 
 def _frame_playback(frames: Frames, reply: Reply, journal_fields: Mapping[str, Any]) -> Generation:
     parts: list[Part] = []
-    for frame, due, before in zip(frames.frames, frames.due, (0, *frames.due), strict=False):
-        parts.append(Pause(max(due - before, 0) / 1e9))
-        parts.append(Text((frame.decode(errors="surrogateescape") if frames.stream else "",)))
+    for text, due, before in zip(frames.texts, frames.due, (0, *frames.due), strict=False):
+        parts += [Pause(max(due - before, 0) / 1e9), Text((text,))]
     reply = replace(reply, parts=parts, pace=Pace(characters_per_second=math.inf))
     return Generation(reply, frames, frames.stream, {"mode": "recorded", **journal_fields})

@@ -43,8 +43,8 @@ def _without_server_headers(headers: dict[str, str]) -> dict[str, str]:
 def _recorded_path(text: Any, info: ValidationInfo) -> Path:
     path = Path(info.context or "", str(text))
     recording = recorded(path)
-    if recording.status < 400 and not path_ending(recording.path):
-        raise ValueError(f"a recorded reply of a model, found a response from {recording.url}")
+    if recording.response.status < 400 and not path_ending(recording.path):
+        raise ValueError(f"a recorded reply of a model, found a response from {recording.request.url}")
     return path
 
 

@@ -305,4 +305,11 @@ _ROUTES: Routes = {
     "/*": {ANY: _UNKNOWN_PATH},
 }
 _RECORDED = {"/messages": RecordedFormat(_read_recorded, event_frame)}
-API = pipeline.Api(("/v1",), _ROUTES, error_response, pipeline.refuse(405, "Method Not Allowed"), _RECORDED)
+_WRONG_METHOD = pipeline.refuse(405, "Method Not Allowed")
+
+
+def _is_client(request: Request) -> bool:
+    return "anthropic-version" in request.headers
+
+
+API = pipeline.Api(("/v1",), _ROUTES, error_response, _WRONG_METHOD, _RECORDED, _is_client)

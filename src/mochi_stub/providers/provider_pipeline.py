@@ -38,16 +38,23 @@ Tools: TypeAlias = "tuple[Mapping[str, Any], ...]"
 class Api(NamedTuple):
     """API of one provider. Its paths begin with one of the prefixes.
 
-    The arguments of `error_response` are a failure, IDs for the response, the request, and the details of an HttpError
-    as keywords. `wrong_method` handles the HTTP methods for which a route has no handler. `recorded` has the format of
-    recorded responses by the ending of their path.
+    Attributes:
+        error_response: Function that builds the response to a failure. Its arguments are the failure, IDs for the
+            response, the request, and the details of an HttpError as keywords.
+        wrong_method: Handler of the HTTP methods for which a route has no handler. None means a 405 in plain text.
+        recorded: Formats of recorded responses by the ending of their path.
+        is_client: Function that returns whether a request comes from a client of this API. If several APIs have the
+            same path, the result selects the API.
+        headers: Function that returns the headers of all responses.
     """
 
     prefixes: tuple[str, ...]
     routes: Routes
     error_response: Callable[..., HttpResponse]
-    wrong_method: Handler
+    wrong_method: Handler | None = None
     recorded: Mapping[str, RecordedFormat] = {}
+    is_client: Callable[[Request], bool] = lambda _request: False
+    headers: Callable[[Stub, Request], Headers] = lambda _stub, _request: ()
 
 
 class EventEncoder:

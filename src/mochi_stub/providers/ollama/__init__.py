@@ -23,6 +23,7 @@ from mochi_stub.providers.ollama import request_schema as schema
 from mochi_stub.providers.ollama.models import JSON, error_line, full_name, json_response, local_model, not_found
 from mochi_stub.providers.ollama.request_schema import checked, effective_options, to_prompt
 from mochi_stub.providers.provider_pipeline import (
+    Api,
     EvaluatedPrompt,
     RefusedPrompt,
     always,
@@ -321,8 +322,7 @@ _VERSION = always(json_response({"version": "0.33.3"}))
 NO_FILES = always(json_response({"error": "mochi-stub stores no files and pushes no models"}, 400))
 
 _LINES = RecordedFormat(_read_recorded, line_frame, "application/x-ndjson", go_dumps)
-RECORDED = {"/api/chat": _LINES, "/api/generate": _LINES}
-ROUTES: Routes = {
+_ROUTES: Routes = {
     "/": {"HEAD": _RUNNING, "GET": _RUNNING},
     "/api/version": {"HEAD": _VERSION, "GET": _VERSION},
     "/api/tags": {"HEAD": models.tags, "GET": models.tags},
@@ -339,3 +339,5 @@ ROUTES: Routes = {
     "/api/delete": {"DELETE": checked("DeleteRequest", schema.DELETE, models.delete)},
     "/api/blobs/*": {ANY: NO_FILES},
 }
+_RECORDED = {"/api/chat": _LINES, "/api/generate": _LINES}
+API = Api(("", "/ollama"), _ROUTES, models.error_response, recorded=_RECORDED)

@@ -13,7 +13,7 @@ from itertools import accumulate
 from typing import Any
 
 from mochi_stub.handlers import ANY, Generation, Result, Routes, ScheduledResult, Stub
-from mochi_stub.http import HttpResponse, Request
+from mochi_stub.http import Headers, HttpResponse, Request
 from mochi_stub.json_encoding import dumps, event
 from mochi_stub.models import Model
 from mochi_stub.models.scheduler import Lease
@@ -330,6 +330,10 @@ def _with_index(value: Any) -> Any:
     return {**value, "choices": [{"index": index, **one} if isinstance(one, dict) else one for index, one in numbered]}
 
 
+def _headers(stub: Stub, request: Request) -> Headers:
+    return ((b"x-request-id", f"req_{stub.seeded_ids(request.body).id(0, 32)}".encode()),)
+
+
 _ROUTES: Routes = {
     "/chat/completions": {"POST": checked(schema.CHAT, chat)},
     "/completions": {"POST": checked(schema.COMPLETION, completions)},
@@ -350,4 +354,4 @@ _RECORDED = {
     "/completions": _CHUNKS,
     "/responses": RecordedFormat(read_recorded, event_frame),
 }
-API = pipeline.Api(("/v1",), _ROUTES, schema.error_response, _WRONG_METHOD, _RECORDED)
+API = pipeline.Api(("/v1",), _ROUTES, schema.error_response, _WRONG_METHOD, _RECORDED, headers=_headers)
