@@ -80,7 +80,7 @@ class Config:
 
 def load(path: Path) -> Config:
     """Load a configuration. Raises ConfigError for the first invalid entry or recorded file."""
-    return _watched(path).current()
+    return _without_problems(WatchedFile(path, partial(_read, path)))
 
 
 def reloading_config(path: Path) -> Callable[[], Config]:
@@ -88,13 +88,13 @@ def reloading_config(path: Path) -> Callable[[], Config]:
 
     Raises ConfigError if the configuration is invalid now. The returned function logs errors instead.
     """
-    watched = _watched(path)
-    config, problem = watched.current(), ""
+    watched = WatchedFile(path, partial(_read, path))
+    config, problem = _without_problems(watched), ""
 
     def current() -> Config:
         nonlocal config, problem
         try:
-            config, problem = watched.current(), ""
+            config, problem = _without_problems(watched), ""
         except ConfigError as error:
             if str(error) != problem:
                 logger.error("configuration not reloaded, the last valid configuration remains in use: error=%s", error)
@@ -134,14 +134,11 @@ def normalized_name(model: str) -> str:
     return model.lower().removeprefix("registry.ollama.ai/").removeprefix("library/").removesuffix(":latest")
 
 
-def _watched(path: Path) -> WatchedFile[Config]:
-    def read(data: bytes) -> Config:
-        config, problems = _read(path, data)
-        if problems:
-            raise problems[0]
-        return config
-
-    return WatchedFile(path, read)
+def _without_problems(watched: WatchedFile[tuple[Config, list[ConfigError]]]) -> Config:
+    config, problems = watched.current()
+    if problems:
+        raise problems[0]
+    return config
 
 
 def _read(path: Path, data: bytes) -> tuple[Config, list[ConfigError]]:

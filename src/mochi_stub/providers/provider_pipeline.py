@@ -13,8 +13,6 @@ from itertools import accumulate, groupby
 from math import inf
 from typing import Any, NamedTuple, TypeAlias
 
-import orjson
-
 from mochi_stub import prompt as prompts
 from mochi_stub.handlers import Encoder, Generation, Handler, Result, Routes, ScheduledResult, Stub
 from mochi_stub.http import Headers, HttpResponse, Request
@@ -91,14 +89,10 @@ class RefusedPrompt(HttpError):
     """Ollama's llama-server refuses the prompt."""
 
 
-class TooLong(RefusedPrompt):
-    """The prompt exceeds the context and cannot be truncated. The message is JSON, as in Ollama's llama-server."""
-
-    def __init__(self, tokens: int, context: int) -> None:
-        message = f"request ({tokens} tokens) exceeds the available context size ({context} tokens), try increasing it"
-        error = {"code": 400, "message": message, "type": "exceed_context_size_error"}
-        body = {"error": {**error, "n_prompt_tokens": tokens, "n_ctx": context}}
-        super().__init__(400, orjson.dumps(body).decode())
+def _refused_length(tokens: int, context: int) -> RefusedPrompt:
+    message = f"request ({tokens} tokens) exceeds the available context size ({context} tokens), try increasing it"
+    error = {"code": 400, "message": message, "type": "exceed_context_size_error"}
+    return RefusedPrompt(400, dumps({"error": {**error, "n_prompt_tokens": tokens, "n_ctx": context}}))
 
 
 def fit_prompt(
@@ -115,14 +109,14 @@ def fit_prompt(
     if context is None or tokens < context:
         return prompt, tokens, 0, False
     if not truncate:
-        raise TooLong(tokens, context)
+        raise _refused_length(tokens, context)
     shorter = replace(prompt, messages=_latest(prompt, per_token, context)) if is_chat else prompt
     tokens = prompt_tokens(shorter, per_token) + before
     dropped = len(prompt.messages) - len(shorter.messages)
     if tokens < context:
         return shorter, tokens, dropped, True
     if is_chat and model.template_style == "native":
-        raise TooLong(tokens, context)
+        raise _refused_length(tokens, context)
     if not shift:
         raise HttpError(400, _TOO_LONG)
     keep = max(0, min(int(prompt.options.get("num_keep", NUM_KEEP)), context - 1))
