@@ -13,17 +13,8 @@ from functools import cached_property, lru_cache, partial
 from pathlib import Path
 from typing import Any, get_args
 
-from mochi_stub.config.entries import (
-    RESPONSES,
-    STREAM,
-    Capability,
-    ConfigFile,
-    MessageResponse,
-    ModelEntry,
-    ReplySettings,
-    Response,
-    TurnEntry,
-)
+from mochi_stub.config import entries
+from mochi_stub.config.entries import STREAM, ReplySettings, Response
 from mochi_stub.models import MIN_CONTEXT, Model
 from mochi_stub.recording import recordings_below
 from mochi_stub.yaml_file import ConfigError, Document, Scalar, WatchedFile, parse
@@ -36,7 +27,7 @@ FAULT_MODELS = (
     *("finish-content-filter", "weirdo", "embed-zero"),
 )
 LATEST_CHANGE = datetime(2026, 1, 15, tzinfo=timezone.utc)
-_UNDECLARED = Model("", get_args(Capability)[:6], context_length=131072, embedding_length=768)
+_UNDECLARED = Model("", get_args(entries.Capability)[:6], context_length=131072, embedding_length=768)
 
 
 @dataclass
@@ -148,7 +139,7 @@ def _read(path: Path, data: bytes) -> tuple[Config, list[ConfigError]]:
     keys = document.validate(dict[str, Any], document.data)
     for key, value in keys.items():
         with _collected(problems):
-            top[key] = getattr(document.validate(ConfigFile, {key: value}), key)
+            top[key] = getattr(document.validate(entries.ConfigFile, {key: value}), key)
     own = {name: _script(name, value, document, problems) for name, value in top.get("models", {}).items()}
     packaged = packaged_config().by_name if "include" in keys else {}
     names = set(map(normalized_name, own))
@@ -199,10 +190,10 @@ def _add_entry(script: Script, trigger: str, value: Any, path: tuple[str | int, 
     if trigger == "_inherit":
         script.parent, script.parent_path = document.validate(str, value, *path), path
     elif trigger == "_model":
-        entry = document.validate(ModelEntry, value, *path)
+        entry = document.validate(entries.ModelEntry, value, *path)
         script.properties = {name: given for name, given in entry if given is not None}
     elif trigger == "_turns":
-        for index, turn in enumerate(document.validate(list[TurnEntry], value, *path)):
+        for index, turn in enumerate(document.validate(list[entries.TurnEntry], value, *path)):
             place = (*path, index, "replies")
             replies = [_response(reply, document, (*place, number)) for number, reply in enumerate(turn.replies)]
             script.turns.append((turn.user, replies))
@@ -219,10 +210,10 @@ def _add_entry(script: Script, trigger: str, value: Any, path: tuple[str | int, 
 
 def _response(value: Any, document: Document, path: tuple[str | int, ...]) -> Response:
     if isinstance(value, str) and not (isinstance(value, Scalar) and value.value is None):
-        return MessageResponse(type="message", content=str(value))
-    schema = RESPONSES.get(str(document.validate(dict[str, Any], value, *path).get("type")))
+        return entries.MessageResponse(type="message", content=str(value))
+    schema = entries.RESPONSES.get(str(document.validate(dict[str, Any], value, *path).get("type")))
     if schema is None:
-        raise document.error(f"a type: {', '.join(RESPONSES)}", *path, "type")
+        raise document.error(f"a type: {', '.join(entries.RESPONSES)}", *path, "type")
     return document.validate(schema, value, *path)
 
 

@@ -84,7 +84,8 @@ def _match(request: Request) -> Match:
     if len(matches) == 1:
         return matches[0]
     matches = [match for match in matches if request.method in match[1] or ANY in match[1]] or matches
-    return next((match for match in matches if match[0].is_client(request)), matches[0])
+    sent = {*request.headers, *request.query}
+    return next((match for match in matches if match[0].client_marks & sent), matches[0])
 
 
 _HEALTH = always(HttpResponse(200, b'{"status":"ok"}', JSON))

@@ -306,10 +306,5 @@ _ROUTES: Routes = {
 }
 _RECORDED = {"/messages": RecordedFormat(_read_recorded, event_frame)}
 _WRONG_METHOD = pipeline.refuse(405, "Method Not Allowed")
-
-
-def _is_client(request: Request) -> bool:
-    return "anthropic-version" in request.headers
-
-
-API = pipeline.Api(("/v1",), _ROUTES, error_response, _WRONG_METHOD, _RECORDED, _is_client)
+_MARKS = frozenset({"anthropic-version"})
+API = pipeline.Api(("/v1",), _ROUTES, error_response, _WRONG_METHOD, _RECORDED, _MARKS)

@@ -331,11 +331,5 @@ _ROUTES: Routes = {"/models": {"GET": models}, "/models/*": {"GET": model, "POST
 _WRONG_METHOD = pipeline.refuse(405, "The request method {method} is inappropriate for the URL {path}.")
 _EVENTS = RecordedFormat(_read_recorded, partial(event_frame, named=False, end="\r\n\r\n"))
 _RECORDED = {":generateContent": _EVENTS, _STREAM: _EVENTS}
-
-
-def _is_client(request: Request) -> bool:
-    headers = request.headers
-    return "x-goog-api-key" in headers or "x-goog-api-client" in headers or "key" in request.query
-
-
-API = pipeline.Api(("/v1", "/v1beta", "/v1alpha"), _ROUTES, error_response, _WRONG_METHOD, _RECORDED, _is_client)
+_MARKS = frozenset({"x-goog-api-key", "x-goog-api-client", "key"})
+API = pipeline.Api(("/v1", "/v1beta", "/v1alpha"), _ROUTES, error_response, _WRONG_METHOD, _RECORDED, _MARKS)

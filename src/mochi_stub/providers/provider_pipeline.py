@@ -41,8 +41,8 @@ class Api(NamedTuple):
             response, the request, and the details of an HttpError as keywords.
         wrong_method: Handler of the HTTP methods for which a route has no handler. None means a 405 in plain text.
         recorded: Formats of recorded responses by the ending of their path.
-        is_client: Function that returns whether a request comes from a client of this API. If several APIs have the
-            same path, the result selects the API.
+        client_marks: Names of headers or query parameters that only clients of this API send. They select the API if
+            several APIs have the same path.
         headers: Function that returns the headers of all responses.
     """
 
@@ -51,7 +51,7 @@ class Api(NamedTuple):
     error_response: Callable[..., HttpResponse]
     wrong_method: Handler | None = None
     recorded: Mapping[str, RecordedFormat] = {}
-    is_client: Callable[[Request], bool] = lambda _request: False
+    client_marks: frozenset[str] = frozenset()
     headers: Callable[[Stub, Request], Headers] = lambda _stub, _request: ()
 
 

@@ -18,19 +18,11 @@ from mochi_stub.json_encoding import dumps, go_dumps, go_text, number, quoted, t
 from mochi_stub.models import Model
 from mochi_stub.models.scheduler import Lease, LoadRequest
 from mochi_stub.prompt import Operation, ToolCall, count_tokens, counted_text
+from mochi_stub.providers import provider_pipeline as pipeline
 from mochi_stub.providers.ollama import models
 from mochi_stub.providers.ollama import request_schema as schema
 from mochi_stub.providers.ollama.models import JSON, error_line, full_name, json_response, local_model, not_found
 from mochi_stub.providers.ollama.request_schema import checked, effective_options, to_prompt
-from mochi_stub.providers.provider_pipeline import (
-    Api,
-    EvaluatedPrompt,
-    RefusedPrompt,
-    always,
-    embed_text,
-    evaluate_prompt,
-    generated_characters,
-)
 from mochi_stub.recorded_reply import RecordedFormat, ReplyBuilder, get, line_frame, listed
 from mochi_stub.replies import NANOSECONDS_PER_PROMPT_TOKEN, SeededIds, normalised
 from mochi_stub.replies.chunks import Piece, pieces, planned_end, token_logprobs
@@ -74,10 +66,11 @@ def generate(operation: Operation, stub: Stub, request: Request, body: dict[str,
     def build_result(lease: Lease) -> HttpResponse | Generation:
         truncate, context_tokens = body.get("truncate", True), len(body.get("context", ()))
         try:
-            _require("vision", model, any(message.images for message in prompt.messages), RefusedPrompt(400, NO_IMAGES))
+            has_images = any(message.images for message in prompt.messages)
+            _require("vision", model, has_images, pipeline.RefusedPrompt(400, NO_IMAGES))
             _check_format(prompt.format)
-            done = evaluate_prompt(stub, load, lease, prompt, truncate=truncate, context_tokens=context_tokens)
-        except RefusedPrompt as error:
+            done = pipeline.evaluate_prompt(stub, load, lease, prompt, truncate=truncate, context_tokens=context_tokens)
+        except pipeline.RefusedPrompt as error:
             if not prompt.stream:
                 raise
             # llama-server refuses the prompt after Ollama has started the stream.
@@ -103,7 +96,7 @@ def _check_capabilities(body: Mapping[str, Any], model: Model, operation: Operat
 def _check_format(value: Any) -> None:
     if value not in (None, "json") and not isinstance(value, dict):
         message = f'invalid format: {quoted(dumps(value))}; expected "json" or a valid JSON Schema object'
-        raise RefusedPrompt(500, message)
+        raise pipeline.RefusedPrompt(500, message)
 
 
 def embed(stub: Stub, _request: Request, body: dict[str, Any]) -> Result:
@@ -123,7 +116,7 @@ def embed(stub: Stub, _request: Request, body: dict[str, Any]) -> Result:
         _require("embedding", model, inputs, HttpError(501, NO_EMBEDDINGS))
         vectors, tokens, dimensions = [], 0, max(0, body.get("dimensions", 0)) or None
         for item in inputs:
-            vector, count = embed_text(stub, model, item[:room], name)
+            vector, count = pipeline.embed_text(stub, model, item[:room], name)
             vectors.append(",".join([number(round(value, 8)) for value in normalised(vector[:dimensions])]))
             tokens += max(count, 1)
         arrays = ",".join(f"[{vector}]" for vector in vectors)
@@ -145,7 +138,7 @@ def embeddings(stub: Stub, _request: Request, body: dict[str, Any]) -> Result:
         if len(prompt) > lease.context * load.model.chars_per_token:
             raise HttpError(500, INPUT_TOO_LONG)
         _require("embedding", load.model, prompt, HttpError(500, NO_EMBEDDINGS))
-        vector = embed_text(stub, load.model, prompt, name)[0] if prompt else []
+        vector = pipeline.embed_text(stub, load.model, prompt, name)[0] if prompt else []
         return HttpResponse(200, f'{{"embedding":[{",".join(map(number, vector))}]}}'.encode(), JSON)
 
     return ScheduledResult(load, build_response)
@@ -167,7 +160,7 @@ def _load_request(stub: Stub, body: Mapping[str, Any], if_empty: HttpError | Non
 class ReplyLines:
     """Encoder of replies for `/api/chat` and `/api/generate`. `load_duration` is in nanoseconds."""
 
-    evaluated: EvaluatedPrompt
+    evaluated: pipeline.EvaluatedPrompt
     ids: SeededIds
     body: Mapping[str, Any]
     load_duration: int
@@ -267,7 +260,7 @@ class ReplyLines:
     def _counters(self) -> str:
         usage, times, seconds = self.reply.usage, self.reply.durations, self.evaluated.seconds
         cached = self.evaluated.cached_tokens
-        length = generated_characters(self.reply, go_dumps)
+        length = pipeline.generated_characters(self.reply, go_dumps)
         prompt_tokens = max(self.evaluated.tokens, 1) if usage.input is None else usage.input
         eval_time = self.planned_end if times.eval is None else times.eval
         planned = prompt_tokens * NANOSECONDS_PER_PROMPT_TOKEN if seconds is None else round(seconds * 1e9)
@@ -317,9 +310,9 @@ def _read_recorded(line: Any, builder: ReplyBuilder) -> None:
         builder.durations = Durations(**{name: value for name, value in durations.items() if isinstance(value, int)})
 
 
-_RUNNING = always(HttpResponse(200, b"Ollama is running", b"text/plain; charset=utf-8"))
-_VERSION = always(json_response({"version": "0.33.3"}))
-NO_FILES = always(json_response({"error": "mochi-stub stores no files and pushes no models"}, 400))
+_RUNNING = pipeline.always(HttpResponse(200, b"Ollama is running", b"text/plain; charset=utf-8"))
+_VERSION = pipeline.always(json_response({"version": "0.33.3"}))
+NO_FILES = pipeline.always(json_response({"error": "mochi-stub stores no files and pushes no models"}, 400))
 
 _LINES = RecordedFormat(_read_recorded, line_frame, "application/x-ndjson", go_dumps)
 _ROUTES: Routes = {
@@ -340,4 +333,4 @@ _ROUTES: Routes = {
     "/api/blobs/*": {ANY: NO_FILES},
 }
 _RECORDED = {"/api/chat": _LINES, "/api/generate": _LINES}
-API = Api(("", "/ollama"), _ROUTES, models.error_response, recorded=_RECORDED)
+API = pipeline.Api(("", "/ollama"), _ROUTES, models.error_response, recorded=_RECORDED)
