@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from contextlib import aclosing
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from mochi_stub.config import Config
-from mochi_stub.handlers import Encoder, Generation, Result, ScheduledResult, Stub
+from mochi_stub.handlers import Encoder, Generation, Result, Stub
 from mochi_stub.http import Access, HttpResponse, Request, ResponseWriter
 from mochi_stub.journal import JournalEntry, Outcome
-from mochi_stub.models.scheduler import Lease
+from mochi_stub.models.scheduler import Lease, LoadRequest
 from mochi_stub.providers import refusal, response_headers, route
 from mochi_stub.replay import recorded_playback, replay
 from mochi_stub.replies.chunks import Piece, paced, pieces, planned_end
@@ -47,8 +47,8 @@ class App:
         finally:
             log_request(record)
 
-    def handle(self, request: Request) -> Result:
-        return self.access.response(request) or replay(self.stub, self.config(), request) or route(self.stub, request)
+    def handle(self, stub: Stub, request: Request) -> Result:
+        return self.access.response(request) or replay(stub, self.config(), request) or route(stub, request)
 
 
 @dataclass
@@ -67,11 +67,9 @@ class ExchangeHandler:
         """
         request = self.writer.request
         try:
-            result = result or self.app.handle(request)
-            if isinstance(result, ScheduledResult):
-                self.lease = lease = await self.app.stub.scheduler.acquire(result.load_request)
-                self.record.update(num_ctx=lease.context, reload=lease.reload)
-                result = result.build(lease)
+            result = result or self.app.handle(replace(self.app.stub, load=self._load), request)
+            if isinstance(result, Awaitable):
+                result = await result
             if isinstance(result, HttpResponse):
                 await self._answer(result)
             else:
@@ -89,6 +87,11 @@ class ExchangeHandler:
             await self._answer(HttpResponse(500, text, b"text/plain; charset=utf-8"))
         finally:
             self._close("cancelled")
+
+    async def _load(self, request: LoadRequest) -> Lease:
+        self.lease = lease = await self.app.stub.scheduler.acquire(request)
+        self.record.update(num_ctx=lease.context, reload=lease.reload)
+        return lease
 
     async def _generate(self, generation: Generation) -> None:
         reply = generation.reply

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple, Protocol, TypeAlias
 
@@ -48,17 +48,7 @@ class Generation(NamedTuple):
     error_content_type: bytes = b""
 
 
-class ScheduledResult(NamedTuple):
-    """A result that can be built only when a model is loaded.
-
-    `build` builds the result with a lease on the loaded model. The lease is released after the result was sent.
-    """
-
-    load_request: LoadRequest
-    build: Callable[[Lease], HttpResponse | Generation]
-
-
-Result: TypeAlias = "HttpResponse | Generation | ScheduledResult"
+Result: TypeAlias = "HttpResponse | Generation | Awaitable[HttpResponse | Generation]"
 
 
 class ModelRegistry:
@@ -94,11 +84,16 @@ class ModelRegistry:
 
 @dataclass(frozen=True)
 class Stub:
-    """State of the stub that all request handlers share. `resolve` returns the reply to a prompt."""
+    """State of the stub for a request handler.
+
+    `resolve` returns the reply to a prompt. `load` waits for a model and a free slot, which are released after the
+    response to the request.
+    """
 
     registry: ModelRegistry
     resolve: Callable[[Prompt], Reply]
     scheduler: Scheduler
+    load: Callable[[LoadRequest], Awaitable[Lease]]
     journal: Journal
     seed: int
 

@@ -159,7 +159,9 @@ class StubServer:
                 return Reply([Failure(f"the stub failed: {error!r}")], rule="script")
 
         scheduler = Scheduler(self.machine, wait=load)
-        stub = Stub(ModelRegistry(declared_models), resolve_reply, scheduler, self._journal, self.seed)
+        stub = Stub(
+            ModelRegistry(declared_models), resolve_reply, scheduler, scheduler.acquire, self._journal, self.seed
+        )
         app = App(stub, self.speed, self._access, self._config)
         return self.record.app(app) if self.record else app
 

@@ -7,11 +7,10 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any, TypeAlias
 
-from mochi_stub.handlers import ANY, Result, Routes, ScheduledResult, Stub
+from mochi_stub.handlers import ANY, Result, Routes, Stub
 from mochi_stub.http import HttpResponse, Request
 from mochi_stub.json_encoding import compact_json, dumps
 from mochi_stub.models import Model
-from mochi_stub.models.scheduler import Lease
 from mochi_stub.prompt import Message, Prompt, ToolCall, prompt_tokens
 from mochi_stub.providers import provider_pipeline as pipeline
 from mochi_stub.providers.body_validation import Check, ValidationError, integer, read, schema
@@ -195,13 +194,11 @@ def _count(_stub: Stub, _request: Request, model: Model, name: str, body: Body) 
     return json_response({"totalTokens": prompt_tokens(prompt, model.chars_per_token)})
 
 
-def _embed(stub: Stub, _request: Request, model: Model, _name: str, body: Body) -> Result:
-    def build_response(_lease: Lease) -> HttpResponse:
-        if "requests" in body:
-            return json_response({"embeddings": [_vector(stub, model, item) for item in body["requests"]]})
-        return json_response({"embedding": _vector(stub, model, body)})
-
-    return ScheduledResult(pipeline.usual_load(model), build_response)
+async def _embed(stub: Stub, _request: Request, model: Model, _name: str, body: Body) -> HttpResponse:
+    await stub.load(pipeline.usual_load(model))
+    if "requests" in body:
+        return json_response({"embeddings": [_vector(stub, model, item) for item in body["requests"]]})
+    return json_response({"embedding": _vector(stub, model, body)})
 
 
 def _vector(stub: Stub, model: Model, item: dict[str, Any]) -> dict[str, Any]:

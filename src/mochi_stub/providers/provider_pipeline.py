@@ -14,7 +14,7 @@ from math import inf
 from typing import Any, NamedTuple, TypeAlias
 
 from mochi_stub import prompt as prompts
-from mochi_stub.handlers import Encoder, Generation, Handler, Result, Routes, ScheduledResult, Stub
+from mochi_stub.handlers import Encoder, Generation, Handler, Result, Routes, Stub
 from mochi_stub.http import Headers, HttpResponse, Request
 from mochi_stub.json_encoding import dumps
 from mochi_stub.models import Model
@@ -300,17 +300,14 @@ def list_models(stub: Stub) -> list[Model]:
     return [model for model in stub.models if not model.name.startswith("_")]
 
 
-def generate(
+async def generate(
     stub: Stub, model: Model, prompt: Prompt, request: Request, encoder: Callable[[EvaluatedPrompt], Encoder]
-) -> ScheduledResult:
-    """Return a result that loads the model and sends the reply to `prompt`. `encoder` creates the reply's encoder."""
+) -> Generation:
+    """Load the model and return the response that sends its reply. `encoder` creates the encoder of the reply."""
     load = usual_load(model)
-
-    def build_result(lease: Lease) -> Generation:
-        evaluated = evaluate_prompt(stub, load, lease, with_defaults(prompt, model, request.body))
-        return evaluated.generation(encoder(evaluated), prompt_tokens=evaluated.usage.input)
-
-    return ScheduledResult(load, build_result)
+    lease = await stub.load(load)
+    evaluated = evaluate_prompt(stub, load, lease, with_defaults(prompt, model, request.body))
+    return evaluated.generation(encoder(evaluated), prompt_tokens=evaluated.usage.input)
 
 
 def with_defaults(prompt: Prompt, model: Model, request: bytes = b"") -> Prompt:

@@ -12,7 +12,7 @@ from itertools import groupby, repeat
 from operator import itemgetter
 from typing import Any
 
-from mochi_stub.handlers import ANY, Generation, Result, Routes, ScheduledResult, Stub
+from mochi_stub.handlers import ANY, Generation, Routes, Stub
 from mochi_stub.http import HttpResponse, Request
 from mochi_stub.json_encoding import dumps, go_dumps, go_text, number, quoted, timestamp
 from mochi_stub.models import Model
@@ -35,7 +35,9 @@ NO_IMAGES = "Multimodal data provided, but model does not support multimodal req
 NO_EMBEDDINGS = "This server does not support embeddings. Start it with `--embeddings`"
 
 
-def generate(operation: Operation, stub: Stub, request: Request, body: dict[str, Any]) -> Result:
+async def generate(
+    operation: Operation, stub: Stub, request: Request, body: dict[str, Any]
+) -> HttpResponse | Generation:
     """Handle `POST /api/chat` (operation `chat`) or `POST /api/generate` (operation `generate`)."""
     is_chat = operation == "chat"
     if not 0 <= body.get("top_logprobs", 0) <= 20:
@@ -59,27 +61,24 @@ def generate(operation: Operation, stub: Stub, request: Request, body: dict[str,
     _check_capabilities(body, model, operation)
     options = effective_options(model, body.get("options", {}))
     load = LoadRequest(model, options, body.get("keep_alive"), body.get("shift", model.shifts_context))
+    lease = await stub.load(load)
     if is_empty:
-        return ScheduledResult(load, lambda _: json_response(loaded))
+        return json_response(loaded)
     prompt = to_prompt(body, operation, model, options, request.body)
-
-    def build_result(lease: Lease) -> HttpResponse | Generation:
-        truncate, context_tokens = body.get("truncate", True), len(body.get("context", ()))
-        try:
-            has_images = any(message.images for message in prompt.messages)
-            _require("vision", model, has_images, pipeline.RefusedPrompt(400, NO_IMAGES))
-            _check_format(prompt.format)
-            done = pipeline.evaluate_prompt(stub, load, lease, prompt, truncate=truncate, context_tokens=context_tokens)
-        except pipeline.RefusedPrompt as error:
-            if not prompt.stream:
-                raise
-            # llama-server refuses the prompt after Ollama has started the stream.
-            message = go_dumps({"error": error.failure.message}).encode()
-            return HttpResponse(error.failure.status, message, STREAM_ERROR, has_length=False)
-        generation = done.generation(ReplyLines(done, ids, body, lease.load_duration))
-        return generation._replace(error_content_type=STREAM_ERROR) if prompt.stream else generation
-
-    return ScheduledResult(load, build_result)
+    truncate, context_tokens = body.get("truncate", True), len(body.get("context", ()))
+    try:
+        has_images = any(message.images for message in prompt.messages)
+        _require("vision", model, has_images, pipeline.RefusedPrompt(400, NO_IMAGES))
+        _check_format(prompt.format)
+        done = pipeline.evaluate_prompt(stub, load, lease, prompt, truncate=truncate, context_tokens=context_tokens)
+    except pipeline.RefusedPrompt as error:
+        if not prompt.stream:
+            raise
+        # llama-server refuses the prompt after Ollama has started the stream.
+        message = go_dumps({"error": error.failure.message}).encode()
+        return HttpResponse(error.failure.status, message, STREAM_ERROR, has_length=False)
+    generation = done.generation(ReplyLines(done, ids, body, lease.load_duration))
+    return generation._replace(error_content_type=STREAM_ERROR) if prompt.stream else generation
 
 
 def _check_capabilities(body: Mapping[str, Any], model: Model, operation: Operation) -> None:
@@ -99,49 +98,39 @@ def _check_format(value: Any) -> None:
         raise pipeline.RefusedPrompt(500, message)
 
 
-def embed(stub: Stub, _request: Request, body: dict[str, Any]) -> Result:
+async def embed(stub: Stub, _request: Request, body: dict[str, Any]) -> HttpResponse:
     """Handle `POST /api/embed`: return a vector of unit length for each input."""
     field = body.get("input")
     inputs = field if isinstance(field, list) else [] if field in (None, "") else [field]
     if not all(isinstance(item, str) for item in inputs):
         raise HttpError(400, "invalid input type")
+    model, lease = await _load(stub, body, if_empty=not_found(""))
+    room = int(lease.context * model.chars_per_token)
+    if not body.get("truncate", True) and any(len(item) > room for item in inputs):
+        raise HttpError(400, INPUT_TOO_LONG)
+    _require("embedding", model, inputs, HttpError(501, NO_EMBEDDINGS))
     name = body.get("model", "")
-    load = _load_request(stub, body, if_empty=not_found(""))
-
-    def build_response(lease: Lease) -> HttpResponse:
-        model = load.model
-        room = int(lease.context * model.chars_per_token)
-        if not body.get("truncate", True) and any(len(item) > room for item in inputs):
-            raise HttpError(400, INPUT_TOO_LONG)
-        _require("embedding", model, inputs, HttpError(501, NO_EMBEDDINGS))
-        vectors, tokens, dimensions = [], 0, max(0, body.get("dimensions", 0)) or None
-        for item in inputs:
-            vector, count = pipeline.embed_text(stub, model, item[:room], name)
-            vectors.append(",".join([number(round(value, 8)) for value in normalised(vector[:dimensions])]))
-            tokens += max(count, 1)
-        arrays = ",".join(f"[{vector}]" for vector in vectors)
-        total = lease.load_duration + tokens * NANOSECONDS_PER_PROMPT_TOKEN
-        counters = f',"total_duration":{total},"load_duration":{lease.load_duration},"prompt_eval_count":{tokens}'
-        return HttpResponse(
-            200, f'{{"model":{go_text(name)},"embeddings":[{arrays}]{counters if vectors else ""}}}'.encode(), JSON
-        )
-
-    return ScheduledResult(load, build_response)
+    vectors, tokens, dimensions = [], 0, max(0, body.get("dimensions", 0)) or None
+    for item in inputs:
+        vector, count = pipeline.embed_text(stub, model, item[:room], name)
+        vectors.append(",".join([number(round(value, 8)) for value in normalised(vector[:dimensions])]))
+        tokens += max(count, 1)
+    arrays = ",".join(f"[{vector}]" for vector in vectors)
+    total = lease.load_duration + tokens * NANOSECONDS_PER_PROMPT_TOKEN
+    counters = f',"total_duration":{total},"load_duration":{lease.load_duration},"prompt_eval_count":{tokens}'
+    answer = f'{{"model":{go_text(name)},"embeddings":[{arrays}]{counters if vectors else ""}}}'
+    return HttpResponse(200, answer.encode(), JSON)
 
 
-def embeddings(stub: Stub, _request: Request, body: dict[str, Any]) -> Result:
+async def embeddings(stub: Stub, _request: Request, body: dict[str, Any]) -> HttpResponse:
     """Handle `POST /api/embeddings`: return one vector without normalising it."""
-    name, prompt = body.get("model", ""), body.get("prompt", "")
-    load = _load_request(stub, body)
-
-    def build_response(lease: Lease) -> HttpResponse:
-        if len(prompt) > lease.context * load.model.chars_per_token:
-            raise HttpError(500, INPUT_TOO_LONG)
-        _require("embedding", load.model, prompt, HttpError(500, NO_EMBEDDINGS))
-        vector = pipeline.embed_text(stub, load.model, prompt, name)[0] if prompt else []
-        return HttpResponse(200, f'{{"embedding":[{",".join(map(number, vector))}]}}'.encode(), JSON)
-
-    return ScheduledResult(load, build_response)
+    model, lease = await _load(stub, body)
+    prompt = body.get("prompt", "")
+    if len(prompt) > lease.context * model.chars_per_token:
+        raise HttpError(500, INPUT_TOO_LONG)
+    _require("embedding", model, prompt, HttpError(500, NO_EMBEDDINGS))
+    vector = pipeline.embed_text(stub, model, prompt, body.get("model", ""))[0] if prompt else []
+    return HttpResponse(200, f'{{"embedding":[{",".join(map(number, vector))}]}}'.encode(), JSON)
 
 
 def _require(capability: str, model: Model, inputs: object, error: HttpError) -> None:
@@ -149,11 +138,12 @@ def _require(capability: str, model: Model, inputs: object, error: HttpError) ->
         raise error
 
 
-def _load_request(stub: Stub, body: Mapping[str, Any], if_empty: HttpError | None = None) -> LoadRequest:
+async def _load(stub: Stub, body: Mapping[str, Any], if_empty: HttpError | None = None) -> tuple[Model, Lease]:
     name = body.get("model", "")
     not_pulled = HttpError(404, f"model {quoted(name)} not found, try pulling it first")
     model = local_model(stub, name, if_empty=if_empty, if_missing=not_pulled)
-    return LoadRequest(model, effective_options(model, body.get("options", {})), body.get("keep_alive"))
+    options = effective_options(model, body.get("options", {}))
+    return model, await stub.load(LoadRequest(model, options, body.get("keep_alive")))
 
 
 @dataclass

@@ -12,11 +12,10 @@ from functools import partial
 from itertools import accumulate
 from typing import Any
 
-from mochi_stub.handlers import ANY, Generation, Result, Routes, ScheduledResult, Stub
+from mochi_stub.handlers import ANY, Generation, Result, Routes, Stub
 from mochi_stub.http import Headers, HttpResponse, Request
 from mochi_stub.json_encoding import dumps, event
 from mochi_stub.models import Model
-from mochi_stub.models.scheduler import Lease
 from mochi_stub.prompt import Message, Prompt, ToolCall
 from mochi_stub.providers import provider_pipeline as pipeline
 from mochi_stub.providers.body_validation import checked
@@ -40,22 +39,20 @@ def model(stub: Stub, request: Request) -> Result:
     return pipeline.json_response(_model_object(pipeline.find_declared(stub.models, name, missing)))
 
 
-def embeddings(stub: Stub, _request: Request, body: dict[str, Any]) -> Result:
+async def embeddings(stub: Stub, _request: Request, body: dict[str, Any]) -> HttpResponse:
     model = schema.find_model(stub, body.get("model"), "embedding")
-
-    def build_response(_lease: Lease) -> HttpResponse:
-        is_base64, data, tokens = body.get("encoding_format") == "base64", [], 0
-        for index, text in enumerate(schema.texts(body["input"])):
-            vector, count = pipeline.embed_text(stub, model, text)
-            vector = normalised(vector[: body.get("dimensions")])
-            tokens += count
-            encoded = base64.b64encode(struct.pack(f"<{len(vector)}f", *vector)).decode() if is_base64 else vector
-            data.append({"object": "embedding", "index": index, "embedding": encoded})
-        usage = {"prompt_tokens": tokens, "total_tokens": tokens}
-        name = body.get("model", model.name)
-        return pipeline.json_response({"object": "list", "data": data, "model": name, "usage": usage})
-
-    return ScheduledResult(pipeline.usual_load(model), build_response)
+    await stub.load(pipeline.usual_load(model))
+    is_base64, data, tokens = body.get("encoding_format") == "base64", [], 0
+    for index, text in enumerate(schema.texts(body["input"])):
+        vector, count = pipeline.embed_text(stub, model, text)
+        vector = normalised(vector[: body.get("dimensions")])
+        tokens += count
+        encoded = base64.b64encode(struct.pack(f"<{len(vector)}f", *vector)).decode() if is_base64 else vector
+        data.append({"object": "embedding", "index": index, "embedding": encoded})
+    usage = {"prompt_tokens": tokens, "total_tokens": tokens}
+    return pipeline.json_response(
+        {"object": "list", "data": data, "model": body.get("model", model.name), "usage": usage}
+    )
 
 
 def _model_object(model: Model) -> dict[str, Any]:
@@ -231,7 +228,7 @@ def _by_choice(parts: Sequence[Part]) -> dict[int, Reply]:
     return {index: Reply(parts) for index, parts in found.items()}
 
 
-def completions(stub: Stub, request: Request, body: dict[str, Any]) -> Result:
+async def completions(stub: Stub, request: Request, body: dict[str, Any]) -> Generation:
     """Handle `POST /v1/completions`."""
     model = schema.chat_model(stub, body, "v1/completions")
     template = Prompt(
@@ -246,15 +243,12 @@ def completions(stub: Stub, request: Request, body: dict[str, Any]) -> Result:
         for _ in range(body.get("n", 1))
     ]
     load = pipeline.usual_load(model)
-
-    def build_result(lease: Lease) -> Generation:
-        evaluated = [evaluate_prompt(stub, load, lease, prompt) for prompt in prompts]
-        encoder = CompletionChunks(evaluated, body)
-        parts = [part for index, reply in encoder.replies.items() for part in (Choice(index), *reply.parts)]
-        all_choices = replace(evaluated[0], reply=replace(evaluated[0].reply, parts=parts[1:]))
-        return all_choices.generation(encoder, prompt_tokens=encoder.usage["prompt_tokens"])
-
-    return ScheduledResult(load, build_result)
+    lease = await stub.load(load)
+    evaluated = [evaluate_prompt(stub, load, lease, prompt) for prompt in prompts]
+    encoder = CompletionChunks(evaluated, body)
+    parts = [part for index, reply in encoder.replies.items() for part in (Choice(index), *reply.parts)]
+    all_choices = replace(evaluated[0], reply=replace(evaluated[0].reply, parts=parts[1:]))
+    return all_choices.generation(encoder, prompt_tokens=encoder.usage["prompt_tokens"])
 
 
 class CompletionChunks(ChunkEncoder):
