@@ -195,7 +195,7 @@ def _count(_stub: Stub, _request: Request, model: Model, name: str, body: Body) 
 
 
 async def _embed(stub: Stub, _request: Request, model: Model, _name: str, body: Body) -> HttpResponse:
-    await stub.load(pipeline.usual_load(model))
+    await pipeline.load_model(stub, model)
     if "requests" in body:
         return json_response({"embeddings": [_vector(stub, model, item) for item in body["requests"]]})
     return json_response({"embedding": _vector(stub, model, body)})

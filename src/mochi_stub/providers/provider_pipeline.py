@@ -255,19 +255,19 @@ def generated_characters(reply: Reply, encode: Callable[[Any], str] = dumps) -> 
 
 
 def evaluate_prompt(
-    stub: Stub, load: LoadRequest, lease: Lease, prompt: Prompt, *, truncate: bool = True, context_tokens: int = 0
+    stub: Stub, lease: Lease, prompt: Prompt, *, truncate: bool = True, context_tokens: int = 0
 ) -> EvaluatedPrompt:
     """Truncate a prompt to the context of the loaded model, and return the prompt with its reply.
 
     `context_tokens` is the number of tokens of an earlier conversation, which precede the prompt. Raises HttpError if
     the prompt is too long and cannot be truncated.
     """
-    model, limit = load.model, lease.limit
-    fit = fit_prompt(prompt, model, limit, truncate=truncate, shift=load.shift, before=context_tokens)
+    model, limit, shift = lease.request.model, lease.limit, lease.request.shift
+    fit = fit_prompt(prompt, model, limit, truncate=truncate, shift=shift, before=context_tokens)
     fitting, tokens, _, truncated = fit
     stub.scheduler.truncations += truncated
     options = dict(fitting.options)
-    if not load.shift and limit is not None:  # the reply must fit the free part of the context
+    if not shift and limit is not None:  # the reply must fit the free part of the context
         requested, room = options.get("num_predict", -1), max(limit - tokens, 0)
         options["num_predict"] = min(requested, room) if requested >= 0 else room
     reply = apply_stop_conditions(stub.resolve(fitting), options, model.chars_per_token)
@@ -281,9 +281,9 @@ def always(response: HttpResponse) -> Handler:
     return lambda *_: response
 
 
-def usual_load(model: Model) -> LoadRequest:
-    """Return the load settings for a request of an API that has no load options."""
-    return LoadRequest(model, model.parameters, shift=model.shifts_context)
+async def load_model(stub: Stub, model: Model) -> Lease:
+    """Load a model for a request of an API that has no load options. Raises HttpError."""
+    return await stub.load(LoadRequest(model, model.parameters, shift=model.shifts_context))
 
 
 def find_declared(models: Iterable[Model], name: str, missing: HttpError) -> Model:
@@ -304,9 +304,8 @@ async def generate(
     stub: Stub, model: Model, prompt: Prompt, request: Request, encoder: Callable[[EvaluatedPrompt], Encoder]
 ) -> Generation:
     """Load the model and return the response that sends its reply. `encoder` creates the encoder of the reply."""
-    load = usual_load(model)
-    lease = await stub.load(load)
-    evaluated = evaluate_prompt(stub, load, lease, with_defaults(prompt, model, request.body))
+    lease = await load_model(stub, model)
+    evaluated = evaluate_prompt(stub, lease, with_defaults(prompt, model, request.body))
     return evaluated.generation(encoder(evaluated), prompt_tokens=evaluated.usage.input)
 
 

@@ -70,7 +70,7 @@ async def generate(
         has_images = any(message.images for message in prompt.messages)
         _require("vision", model, has_images, pipeline.RefusedPrompt(400, NO_IMAGES))
         _check_format(prompt.format)
-        done = pipeline.evaluate_prompt(stub, load, lease, prompt, truncate=truncate, context_tokens=context_tokens)
+        done = pipeline.evaluate_prompt(stub, lease, prompt, truncate=truncate, context_tokens=context_tokens)
     except pipeline.RefusedPrompt as error:
         if not prompt.stream:
             raise
@@ -104,8 +104,8 @@ async def embed(stub: Stub, _request: Request, body: dict[str, Any]) -> HttpResp
     inputs = field if isinstance(field, list) else [] if field in (None, "") else [field]
     if not all(isinstance(item, str) for item in inputs):
         raise HttpError(400, "invalid input type")
-    model, lease = await _load(stub, body, if_empty=not_found(""))
-    room = int(lease.context * model.chars_per_token)
+    lease = await _load(stub, body, if_empty=not_found(""))
+    model, room = lease.request.model, int(lease.context * lease.request.model.chars_per_token)
     if not body.get("truncate", True) and any(len(item) > room for item in inputs):
         raise HttpError(400, INPUT_TOO_LONG)
     _require("embedding", model, inputs, HttpError(501, NO_EMBEDDINGS))
@@ -124,8 +124,8 @@ async def embed(stub: Stub, _request: Request, body: dict[str, Any]) -> HttpResp
 
 async def embeddings(stub: Stub, _request: Request, body: dict[str, Any]) -> HttpResponse:
     """Handle `POST /api/embeddings`: return one vector without normalising it."""
-    model, lease = await _load(stub, body)
-    prompt = body.get("prompt", "")
+    lease = await _load(stub, body)
+    model, prompt = lease.request.model, body.get("prompt", "")
     if len(prompt) > lease.context * model.chars_per_token:
         raise HttpError(500, INPUT_TOO_LONG)
     _require("embedding", model, prompt, HttpError(500, NO_EMBEDDINGS))
@@ -138,12 +138,12 @@ def _require(capability: str, model: Model, inputs: object, error: HttpError) ->
         raise error
 
 
-async def _load(stub: Stub, body: Mapping[str, Any], if_empty: HttpError | None = None) -> tuple[Model, Lease]:
+async def _load(stub: Stub, body: Mapping[str, Any], if_empty: HttpError | None = None) -> Lease:
     name = body.get("model", "")
     not_pulled = HttpError(404, f"model {quoted(name)} not found, try pulling it first")
     model = local_model(stub, name, if_empty=if_empty, if_missing=not_pulled)
     options = effective_options(model, body.get("options", {}))
-    return model, await stub.load(LoadRequest(model, options, body.get("keep_alive")))
+    return await stub.load(LoadRequest(model, options, body.get("keep_alive")))
 
 
 @dataclass

@@ -41,7 +41,7 @@ def model(stub: Stub, request: Request) -> Result:
 
 async def embeddings(stub: Stub, _request: Request, body: dict[str, Any]) -> HttpResponse:
     model = schema.find_model(stub, body.get("model"), "embedding")
-    await stub.load(pipeline.usual_load(model))
+    await pipeline.load_model(stub, model)
     is_base64, data, tokens = body.get("encoding_format") == "base64", [], 0
     for index, text in enumerate(schema.texts(body["input"])):
         vector, count = pipeline.embed_text(stub, model, text)
@@ -242,9 +242,8 @@ async def completions(stub: Stub, request: Request, body: dict[str, Any]) -> Gen
         for text in schema.texts(body.get("prompt", "<|endoftext|>"))
         for _ in range(body.get("n", 1))
     ]
-    load = pipeline.usual_load(model)
-    lease = await stub.load(load)
-    evaluated = [evaluate_prompt(stub, load, lease, prompt) for prompt in prompts]
+    lease = await pipeline.load_model(stub, model)
+    evaluated = [evaluate_prompt(stub, lease, prompt) for prompt in prompts]
     encoder = CompletionChunks(evaluated, body)
     parts = [part for index, reply in encoder.replies.items() for part in (Choice(index), *reply.parts)]
     all_choices = replace(evaluated[0], reply=replace(evaluated[0].reply, parts=parts[1:]))
