@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 
 from mochi_stub.config import Config
 from mochi_stub.handlers import Encoder, Generation, Result, Stub
-from mochi_stub.http import Access, HttpResponse, Request, ResponseWriter
+from mochi_stub.http import Access, HttpResponse, ResponseWriter
 from mochi_stub.journal import JournalEntry, Outcome
 from mochi_stub.models.scheduler import Lease, LoadRequest
 from mochi_stub.providers import refusal, response_headers, route
@@ -47,9 +47,6 @@ class App:
         finally:
             log_request(record)
 
-    def handle(self, stub: Stub, request: Request) -> Result:
-        return self.access.response(request) or replay(stub, self.config(), request) or route(stub, request)
-
 
 @dataclass
 class ExchangeHandler:
@@ -65,9 +62,12 @@ class ExchangeHandler:
 
         Without `result`, the application handles the request.
         """
-        request = self.writer.request
+        app, request = self.app, self.writer.request
+        stub = replace(app.stub, load=self._load)
         try:
-            result = result or self.app.handle(replace(self.app.stub, load=self._load), request)
+            result = (
+                result or app.access.response(request) or replay(stub, app.config(), request) or route(stub, request)
+            )
             if isinstance(result, Awaitable):
                 result = await result
             if isinstance(result, HttpResponse):
@@ -75,7 +75,7 @@ class ExchangeHandler:
             else:
                 await self._generate(recorded_playback(result, request))
         except HttpError as error:
-            answer = refusal(self.app.stub, request, error)
+            answer = refusal(stub, request, error)
             if isinstance(result, Generation) and result.error_content_type:
                 answer = answer._replace(content_type=result.error_content_type, has_length=not result.stream)
             await self._answer(answer)
