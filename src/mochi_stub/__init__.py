@@ -1,4 +1,12 @@
-"""Deterministic LLM server with the APIs of Ollama, OpenAI, Anthropic and Gemini. Submodules load on first use."""
+"""Deterministic LLM server with the APIs of Ollama, OpenAI, Anthropic and Gemini. Submodules load on first use.
+
+The way of an answer: `http` receives a request. `app` finds its handler in `providers`. The handler converts the body
+to a `Prompt` and loads the model. `provider_pipeline` shortens the prompt, and `resolver` selects the `Reply`. The
+encoder of the provider encodes the pieces of the reply, and `app` sends them at their times.
+
+A new API is a module in `providers`, a new built-in reply is an entry of `BUILT_IN` in `replies/built_in.py`, and a new
+key of the configuration is a field in `config/entries.py`.
+"""
 
 from __future__ import annotations
 

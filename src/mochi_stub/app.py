@@ -4,26 +4,22 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import math
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Awaitable, Callable
 from contextlib import aclosing
 from dataclasses import dataclass, replace
-from typing import Any
 
-from mochi_stub.config import model_from_properties
-from mochi_stub.handlers import Encoder, Generation, ModelRegistry, Result, ScheduledResult, Stub
-from mochi_stub.http import Access, HttpResponse, Request, ResponseWriter
+from mochi_stub.config import Config
+from mochi_stub.handlers import Encoder, Generation, Result, Stub
+from mochi_stub.http import Access, HttpResponse, ResponseWriter
 from mochi_stub.journal import JournalEntry, Outcome
-from mochi_stub.models.scheduler import Lease
+from mochi_stub.models.scheduler import Lease, LoadRequest
 from mochi_stub.providers import refusal, response_headers, route
-from mochi_stub.recording import LOCAL_ROUTES, Recording, RequestKey, api_of, recordings_below, request_key
+from mochi_stub.replay import recorded_playback, replay
 from mochi_stub.replies.chunks import Piece, paced, pieces, planned_end
-from mochi_stub.reply import Cut, Failure, Frames, Gate, HttpError, Pace, Part, Pause, Reply, Text
+from mochi_stub.reply import Cut, Failure, Gate, HttpError
 
 logger = logging.getLogger("mochi_stub")
 
-MAX_SHOWN = 5
-_EMBEDDING = ("/embed", "/embeddings", ":embedContent", ":batchEmbedContents")
 MAX_DECLARED_BYTES = 2048  # Go's server sends longer bodies in chunks, without content-length
 
 
@@ -41,6 +37,7 @@ class App:
     stub: Stub
     speed: float
     access: Access
+    config: Callable[[], Config | None]
 
     async def __call__(self, writer: ResponseWriter) -> None:
         record = self.stub.journal.open(writer.request)
@@ -49,9 +46,6 @@ class App:
             await ExchangeHandler(self, writer, record).send()
         finally:
             log_request(record)
-
-    def handle(self, request: Request) -> Result:
-        return self.access.response(request) or replay(self.stub, request) or route(self.stub, request)
 
 
 @dataclass
@@ -68,19 +62,20 @@ class ExchangeHandler:
 
         Without `result`, the application handles the request.
         """
-        request = self.writer.request
+        app, request = self.app, self.writer.request
+        stub = replace(app.stub, load=self._load)
         try:
-            result = result or self.app.handle(request)
-            if isinstance(result, ScheduledResult):
-                self.lease = lease = await self.app.stub.scheduler.acquire(result.load_request)
-                self.record.update(num_ctx=lease.context, reload=lease.reload)
-                result = result.build(lease)
+            result = (
+                result or app.access.response(request) or replay(stub, app.config(), request) or route(stub, request)
+            )
+            if isinstance(result, Awaitable):
+                result = await result
             if isinstance(result, HttpResponse):
                 await self._answer(result)
             else:
                 await self._generate(recorded_playback(result, request))
         except HttpError as error:
-            answer = refusal(self.app.stub, request, error)
+            answer = refusal(stub, request, error)
             if isinstance(result, Generation) and result.error_content_type:
                 answer = answer._replace(content_type=result.error_content_type, has_length=not result.stream)
             await self._answer(answer)
@@ -92,6 +87,11 @@ class ExchangeHandler:
             await self._answer(HttpResponse(500, text, b"text/plain; charset=utf-8"))
         finally:
             self._close("cancelled")
+
+    async def _load(self, request: LoadRequest) -> Lease:
+        self.lease = lease = await self.app.stub.scheduler.acquire(request)
+        self.record.update(num_ctx=lease.context, reload=lease.reload)
+        return lease
 
     async def _generate(self, generation: Generation) -> None:
         reply = generation.reply
@@ -156,94 +156,3 @@ class ExchangeHandler:
             self.record.close(outcome)
             if self.lease is not None:
                 self.lease.release()
-
-
-def replay(stub: Stub, request: Request) -> Result | None:
-    """Return the recorded response to `request`, or None if the models of the configuration must answer it."""
-    config = stub.registry.config
-    if config is None or config.recordings is None or request.path.startswith(LOCAL_ROUTES):
-        return None
-    key = request_key(request.method, request.path, request.query_string.decode("latin-1"), request.body)
-    other = replace(key, stream=not key.stream)
-    recordings, problems = recordings_below(config.recordings, config.path)
-    for recording in recordings:
-        if recording.request_key.digest == key.digest:
-            return _frame_playback(recording.frames, Reply(rule=f"recording {recording.file.name}"), {})
-    for recording in recordings:
-        if recording.request_key.digest == other.digest:
-            mode = "a stream" if other.stream else "a whole response"
-            reply = replace(recording.reply, rule=f"recording {recording.file.name}, translated from {mode}")
-            return _translated(stub, request, key, reply)
-    if config.models:
-        return None
-    message = "; ".join([describe_nearest(key, recordings), *problems])
-    return _translated(stub, request, key, Reply([Failure(message, 404)], rule="no recording"))
-
-
-def _translated(stub: Stub, request: Request, key: RequestKey, reply: Reply) -> Result:
-    """Encode the reply in the format of the requested API, as the reply of a temporary model with all capabilities."""
-    if api_of(request.path) is None and not request.path.endswith(_EMBEDDING):
-        failure = next(part for part in reply.parts if isinstance(part, Failure))
-        raise HttpError(failure.status, failure.message, failure.headers)
-    registry = ModelRegistry([model_from_properties(key.model or "recorded", {}, 0)])
-    return route(
-        replace(stub, registry=registry, resolve=lambda _: replace(reply, sends_unoffered_calls=True)), request
-    )
-
-
-def describe_nearest(key: RequestKey, recordings: Iterable[Recording]) -> str:
-    """Return a message that compares the request with the most similar recording."""
-    compared = [
-        (item.request_key.path != key.path, len(found := _differences(item.request_key, key)), item.file.name, found)
-        for item in recordings
-        if item.method == key.method
-    ]
-    if not compared:
-        return f"there is no recording of any {key.method} request"
-    *_, name, found = min(compared)
-    return f"no recording of this request; the nearest is {name}: {'; '.join(found[:MAX_SHOWN])}"
-
-
-def _differences(recorded: RequestKey, requested: RequestKey) -> list[str]:
-    before, after = _values(recorded), _values(requested)
-    return [
-        f"{path}: recorded {before.get(path, 'nothing'):.100}, requested {after.get(path, 'nothing'):.100}"
-        for path in before | after
-        if before.get(path) != after.get(path)
-    ]
-
-
-def _values(request: RequestKey) -> dict[str, str]:
-    query = {f"query {name}": repr(value) for name, value in request.query}
-    return {"path": repr(request.path), **query, **dict(_leaves(request.body)), "stream": repr(request.stream)}
-
-
-def _leaves(value: Any, path: str = "") -> Iterator[tuple[str, str]]:
-    if isinstance(value, Mapping) and value:
-        for key, item in value.items():
-            yield from _leaves(item, f"{path}.{key}" if path else str(key))
-    elif isinstance(value, list) and value:
-        for index, item in enumerate(value):
-            yield from _leaves(item, f"{path}[{index}]")
-    else:
-        yield path or "body", repr(value)
-
-
-def recorded_playback(generation: Generation, request: Request) -> Generation:
-    """Return a generation that sends the recorded bytes, or `generation` if they do not fit the API and mode."""
-    frames = generation.reply.frames
-    if frames is None or frames.stream is not generation.stream or frames.api != api_of(request.path):
-        return generation
-    listed = b"alt=sse" not in request.query_string if frames.stream else frames.frames[0].startswith(b"[")
-    if frames.api == "gemini" and listed:  # either the request or the recording has a JSON list instead of events
-        return generation
-    return _frame_playback(frames, generation.reply, generation.journal_fields)
-
-
-def _frame_playback(frames: Frames, reply: Reply, journal_fields: Mapping[str, Any]) -> Generation:
-    parts: list[Part] = []
-    for frame, due, before in zip(frames.frames, frames.due, (0, *frames.due), strict=False):
-        parts.append(Pause(max(due - before, 0) / 1e9))
-        parts.append(Text((frame.decode(errors="surrogateescape") if frames.stream else "",)))
-    reply = replace(reply, parts=parts, pace=Pace(characters_per_second=math.inf))
-    return Generation(reply, frames, frames.stream, {"mode": "recorded", **journal_fields})

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple, Protocol, TypeAlias
 
-from mochi_stub.config import Config
 from mochi_stub.http import HttpResponse, Request
 from mochi_stub.journal import Journal
 from mochi_stub.models import Model
@@ -49,32 +48,20 @@ class Generation(NamedTuple):
     error_content_type: bytes = b""
 
 
-class ScheduledResult(NamedTuple):
-    """A result that can be built only when a model is loaded.
-
-    `build` builds the result with a lease on the loaded model. The lease is released after the result was sent.
-    """
-
-    load_request: LoadRequest
-    build: Callable[[Lease], HttpResponse | Generation]
-
-
-Result: TypeAlias = "HttpResponse | Generation | ScheduledResult"
+Result: TypeAlias = "HttpResponse | Generation | Awaitable[HttpResponse | Generation]"
 
 
 class ModelRegistry:
     """Registry of models. It is not thread-safe: use it from the event loop only.
 
-    `declared` contains the models in `fixed` and the models of `config`, the configuration in use. After a client
-    deletes a declared model, clients can pull this model again.
+    `load` returns the declared models, which a configuration can change. After a client deletes a declared model,
+    clients can pull this model again.
     """
 
-    def __init__(self, fixed: Sequence[Model], load: Callable[[], Config | None] = lambda: None) -> None:
-        self._fixed = fixed
+    def __init__(self, load: Callable[[], Sequence[Model]]) -> None:
         self._load = load
-        self._models = {model.name: model for model in fixed}
-        self.declared = tuple(fixed)
-        self.config: Config | None = None
+        self._models: dict[str, Model] = {}
+        self.declared: tuple[Model, ...] = ()
         self.refresh()
 
     @property
@@ -82,12 +69,11 @@ class ModelRegistry:
         return tuple(self._models.values())
 
     def refresh(self) -> None:
-        """Replace the declared models if the configuration has changed. Models that client requests added remain."""
-        if (config := self._load()) is not self.config:
-            self.config = config
+        """Replace the declared models if they have changed. Models that client requests added remain."""
+        if (declared := tuple(self._load())) != self.declared:
             added = {name: model for name, model in self._models.items() if model not in self.declared}
-            self.declared = (*self._fixed, *(config.models if config else ()))
-            self._models = {model.name: model for model in self.declared} | added
+            self.declared = declared
+            self._models = {model.name: model for model in declared} | added
 
     def add(self, model: Model) -> None:
         self._models[model.name] = model
@@ -98,11 +84,16 @@ class ModelRegistry:
 
 @dataclass(frozen=True)
 class Stub:
-    """State of the stub that all request handlers share. `resolve` returns the reply to a prompt."""
+    """State of the stub for a request handler.
+
+    `resolve` returns the reply to a prompt. `load` waits for a model and a free slot, which are released after the
+    response to the request.
+    """
 
     registry: ModelRegistry
     resolve: Callable[[Prompt], Reply]
     scheduler: Scheduler
+    load: Callable[[LoadRequest], Awaitable[Lease]]
     journal: Journal
     seed: int
 

@@ -127,21 +127,22 @@ class Pace:
 
 @dataclass
 class Frames:
-    """Recorded stream or body, and encoder that sends it unchanged, even if it is not valid UTF-8.
+    """Recorded body, or objects of a recorded stream, and encoder that sends them unchanged.
 
-    `due` has the send time of each frame in nanoseconds after the start of the reply.
+    `path` is the ending of the recorded path. `due` has the send time of each text in nanoseconds after the start of
+    the reply.
     """
 
-    api: str
+    path: str
     stream: bool
-    frames: tuple[bytes, ...]
+    texts: tuple[str, ...]
     due: tuple[int, ...]
     status: int = 200
     content_type: bytes = b"application/json"
     headers: tuple[tuple[bytes, bytes], ...] = ()
 
     def chunk(self, pieces: list[Any]) -> bytes:
-        return "".join([piece.value for piece in pieces]).encode(errors="surrogateescape")
+        return "".join([piece.value for piece in pieces]).encode()
 
     def end(self) -> bytes:
         return b""
@@ -150,7 +151,7 @@ class Frames:
         return failure.message.encode()
 
     def complete_response(self) -> HttpResponse:
-        return HttpResponse(self.status, b"".join(self.frames), self.content_type, self.headers)
+        return HttpResponse(self.status, "".join(self.texts).encode(), self.content_type, self.headers)
 
 
 @dataclass(frozen=True)

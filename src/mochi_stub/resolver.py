@@ -15,20 +15,18 @@ from typing import Any
 
 import orjson
 
-from mochi_stub.config import STREAM, Config, ConfiguredModel, EmbeddingResponse, ErrorResponse, ReplySettings, Response
-from mochi_stub.models import Model
+from mochi_stub.config import Config, ConfiguredModel
+from mochi_stub.config.entries import EmbeddingResponse, ErrorResponse, ReplySettings, Response
 from mochi_stub.prompt import Message, Prompt, ToolCall
 from mochi_stub.replies import lorem, shortened, stable_hash
 from mochi_stub.replies.built_in import default_reply, requests_summary
-from mochi_stub.replies.chunks import chunked
 from mochi_stub.replies.tool_choice import Function, call_of, functions
-from mochi_stub.reply import Choice, Cut, Failure, Pace, Part, Pause, Reasoning, Reply, Text, ToolCalls
+from mochi_stub.reply import Choice, Cut, Failure, Part, Reasoning, Reply, Text, ToolCalls
 
 MAX_SHOWN = 60
 MAX_WORDS = 1_000_000
 NO_RESULT = "Done."
 _START, _END = "<|instruction_start|>", "<|instruction_end|>"
-CHUNK_SIZES: dict[str, int | None] = {"words": None, "token": 4, "chunky": 40}
 
 
 def with_requested_thinking(prompt: Prompt, reply: Reply) -> Reply:
@@ -66,43 +64,6 @@ def _next_tool(prompt: Prompt) -> Function:
     return next((tool for tool in tools if tool.name not in called), tools[-1])
 
 
-def with_settings(reply: Reply, settings: ReplySettings, model: Model, prompt: Prompt) -> Reply:
-    """Return the reply with all stream settings applied: chunk size, speed, pause, premature end and error."""
-    if all(getattr(settings, name) is None for name in STREAM):
-        return reply
-    reply = replace(with_pace(reply, settings, model, prompt), frames=None)
-    if settings.pause:
-        reply = _insert(reply, settings.pause.after, Pause(settings.pause.seconds))
-    if settings.cut_after is not None:
-        reply = _insert(reply, settings.cut_after, Cut())
-    return _insert(reply, settings.fail.after, settings.fail.failure) if settings.fail else reply
-
-
-def with_pace(reply: Reply, settings: ReplySettings, model: Model, prompt: Prompt) -> Reply:
-    if not any((settings.profile, settings.tokens_per_second, settings.jitter, settings.delay)):
-        return reply
-    size, seed = CHUNK_SIZES[settings.profile or "words"], stable_hash(prompt.user_text)
-    pace = Pace(size, jitter=settings.jitter or 0.0, seed=seed, delay=settings.delay or 0.0)
-    if rate := settings.tokens_per_second:
-        pace = replace(pace, characters_per_second=rate * model.chars_per_token)
-    return replace(reply, pace=pace)
-
-
-def _insert(reply: Reply, count: int, inserted: Part) -> Reply:
-    parts: list[Part] = []
-    for index, part in enumerate(reply.parts):
-        if not isinstance(part, (Reasoning, Text)):
-            parts.append(part)
-            continue
-        chunks = chunked(part.content, reply.pace)
-        if len(chunks) >= count:
-            before, after = (replace(part, content=content) for content in (chunks[:count], chunks[count:]))
-            return replace(reply, parts=[*parts, before, inserted, after, *reply.parts[index + 1 :]])
-        count -= len(chunks)
-        parts.append(replace(part, content=chunks))
-    return replace(reply, parts=[*parts, inserted])
-
-
 def resolve(prompt: Prompt, config: Config | None = None) -> Reply:
     """Return the reply to a prompt: from its instruction block, from `config`, or the built-in reply."""
     passed_over: list[str] = []
@@ -111,7 +72,7 @@ def resolve(prompt: Prompt, config: Config | None = None) -> Reply:
     configured = None if block else _configured_reply(prompt, model, passed_over)
     reply = block or with_required_call(prompt, configured or with_requested_thinking(prompt, default_reply(prompt)))
     if model is not None and configured is None:
-        reply = with_pace(reply, model.settings, model.model, prompt)
+        reply = model.settings.paced(reply, model.model, prompt)
     return replace(reply, passed_over=tuple(passed_over))
 
 
@@ -222,7 +183,7 @@ def _configured_reply(prompt: Prompt, model: ConfiguredModel | None, passed_over
         if not is_turn or prompt.think is False:
             reply = with_requested_thinking(prompt, reply)
         settings = response.merged_over(model.settings) if isinstance(response, ReplySettings) else model.settings
-        reply = with_settings(reply, settings, model.model, prompt)
+        reply = settings.applied_to(reply, model.model, prompt)
         reply = replace(reply, sends_unoffered_calls=True, rule=rule)
         if is_turn or not _is_answered(reply, prompt):
             return reply
@@ -235,7 +196,7 @@ def _configured_reply(prompt: Prompt, model: ConfiguredModel | None, passed_over
         return None
     results = "\n\n".join(filter(None, (message.content for message in prompt.results))) or NO_RESULT
     reply = with_requested_thinking(prompt, Reply.of(results))
-    reply = with_pace(reply, model.settings, model.model, prompt)
+    reply = model.settings.paced(reply, model.model, prompt)
     return replace(reply, rule=f"{answered}, with the results of its tool calls")
 
 

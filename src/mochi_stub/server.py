@@ -137,7 +137,9 @@ class StubServer:
         self._journal.clear()
 
     def _app(self) -> Application:
-        registry = ModelRegistry(self.models or (), self._config)
+        def declared_models() -> Sequence[Model]:
+            config = self._config()
+            return (*(self.models or ()), *(config.models if config else ()))
 
         async def load(seconds: float) -> None:
             if self.speed:
@@ -147,7 +149,7 @@ class StubServer:
             try:
                 scripted = self.resolve(prompt) if self.resolve else None
                 if scripted is None:
-                    return resolve(prompt, registry.config)
+                    return resolve(prompt, self._config())
                 reply = as_reply(scripted)
                 if not prompt.choices and any(isinstance(part, Choice) for part in reply.parts):
                     raise ValueError("this API has only one choice, so the reply must not contain a Choice")
@@ -157,8 +159,10 @@ class StubServer:
                 return Reply([Failure(f"the stub failed: {error!r}")], rule="script")
 
         scheduler = Scheduler(self.machine, wait=load)
-        stub = Stub(registry, resolve_reply, scheduler, self._journal, self.seed)
-        app = App(stub, self.speed, self._access)
+        stub = Stub(
+            ModelRegistry(declared_models), resolve_reply, scheduler, scheduler.acquire, self._journal, self.seed
+        )
+        app = App(stub, self.speed, self._access, self._config)
         return self.record.app(app) if self.record else app
 
     def _run(self, listener: socket.socket, running: threading.Event) -> None:

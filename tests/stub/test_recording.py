@@ -15,10 +15,10 @@ import pytest
 import yaml
 
 from mochi_stub import Gate, Pause, Reply, StubServer, Text
-from mochi_stub.app import describe_nearest
 from mochi_stub.config import validate_config
 from mochi_stub.recorder import ResponseCapture, record
 from mochi_stub.recording import request_key
+from mochi_stub.replay import describe_nearest
 from tests.stub.requests import RawResponse, open_stream, send_message, send_request
 from tests.support.lazy import LazyModule
 

@@ -279,17 +279,17 @@ def test_done_marker_of_openai_is_not_sent_on_other_apis(tmp_path: Path) -> None
     ):
         frames = reply_of(write_recording(tmp_path, url, objects, f"{len(url)}.json")).frames
         assert frames is not None
-        assert b"done" not in b"".join(frames.frames)
+        assert "done" not in "".join(frames.texts)
 
 
-def test_bytes_are_written_like_the_provider(tmp_path: Path) -> None:
+def test_bodies_are_written_like_the_provider(tmp_path: Path) -> None:
     for name, url, text in (
-        ("openai.json", "https://x/v1/chat/completions", b'{"a":1.0,"b":"<\xc3\xa9>"}'),
-        ("ollama.json", "http://x/api/chat", b'{"a":1,"b":"\\u003c\xc3\xa9\\u003e"}'),
+        ("openai.json", "https://x/v1/chat/completions", '{"a":1.0,"b":"<é>"}'),
+        ("ollama.json", "http://x/api/chat", '{"a":1,"b":"\\u003cé\\u003e"}'),
     ):
         frames = reply_of(write_recording(tmp_path, url, {"a": 1.0, "b": "<é>"}, name)).frames
         assert frames is not None
-        assert frames.frames == (text,)
+        assert frames.texts == (text,)
 
 
 def test_recorded_error_is_an_error_on_every_api(tmp_path: Path, start_replay: Callable[[], StubServer]) -> None:
@@ -395,8 +395,8 @@ def test_unicode_separator_does_not_end_a_line(tmp_path: Path) -> None:
         write_recording(tmp_path, "https://x/v1/messages", [{"type": "ping", "a": "\u2028"}, "odd\nlines"])
     ).frames
     assert frames is not None
-    assert frames.frames[0] == b'event: ping\ndata: {"type":"ping","a":"\\u2028"}\n\n'
-    assert frames.frames[1] == b"data: odd\ndata: lines\n\n"
+    assert frames.texts[0] == 'event: ping\ndata: {"type":"ping","a":"\\u2028"}\n\n'
+    assert frames.texts[1] == "data: odd\ndata: lines\n\n"
 
 
 def test_recorded_number_of_any_size_is_compared(tmp_path: Path) -> None:

@@ -124,11 +124,12 @@ class LoadedModel:
 
 
 class Lease(NamedTuple):
-    """Slot of a loaded model, which one request occupies until `release` is called.
+    """Slot of the model in `request`, which a request occupies until `release` is called.
 
     `limit` is the maximum length of the prompt in tokens, or None for no limit. `load_duration` is in nanoseconds.
     """
 
+    request: LoadRequest
     context: int
     limit: int | None
     reload: bool
@@ -178,7 +179,7 @@ class Scheduler:
             loaded.keep_alive = request.keep_alive
         context = loaded.settings.context
         limit = None if settings.automatic else context
-        return Lease(context, limit, reload, duration, loaded.prompt_cache, partial(self._release, loaded))
+        return Lease(request, context, limit, reload, duration, loaded.prompt_cache, partial(self._release, loaded))
 
     def unload(self, model: Model) -> None:
         """Unload the model as soon as its running requests have ended."""

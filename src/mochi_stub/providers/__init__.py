@@ -1,7 +1,7 @@
 """APIs of the providers: the route table of all APIs and of the stub.
 
-OpenAI, Anthropic and Gemini share paths below `/v1`. A header, or the query parameter `key`, identifies the clients of
-Gemini and Anthropic. All other clients get OpenAI's responses."""
+To add a provider, write a module that defines its `API`, and add this API to `APIS`. The module converts requests to a
+`Prompt`, and has an encoder of replies and a reader of recordings."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from mochi_stub.handlers import ANY, Handler, Result, Routes, Stub
 from mochi_stub.http import Headers, HttpResponse, Request
 from mochi_stub.providers.anthropic import API as ANTHROPIC
 from mochi_stub.providers.gemini import API as GEMINI
-from mochi_stub.providers.ollama import ROUTES as OLLAMA_ROUTES
+from mochi_stub.providers.ollama import API as OLLAMA
 from mochi_stub.providers.ollama.models import error_response
 from mochi_stub.providers.openai import API as OPENAI
 from mochi_stub.providers.provider_pipeline import JSON, Api, always, json_response
@@ -62,17 +62,16 @@ def refusal(stub: Stub, request: Request, error: HttpError) -> HttpResponse:
 
 
 def response_headers(stub: Stub, request: Request) -> Headers:
-    """Return the header `x-request-id` for a request of OpenAI's API, or no header for other requests."""
-    if _match(request)[0] is not OPENAI:
-        return ()
-    return ((b"x-request-id", f"req_{stub.seeded_ids(request.body).id(0, 32)}".encode()),)
+    """Return the headers that all responses of the requested API have."""
+    return _match(request)[0].headers(stub, request)
 
 
 def route(stub: Stub, request: Request) -> Result:
     """Return the result of the matching handler, or else a 405 or a 404. Raises HttpError."""
     api, handlers = _match(request)
-    handler = handlers.get(request.method) or handlers.get(ANY) or api.wrong_method
-    return handler(stub, request)
+    if handler := handlers.get(request.method) or handlers.get(ANY) or api.wrong_method:
+        return handler(stub, request)
+    return HttpResponse(405, b"405 method not allowed", b"text/plain", ((b"allow", ", ".join(handlers).encode()),))
 
 
 def _match(request: Request) -> Match:
@@ -85,16 +84,8 @@ def _match(request: Request) -> Match:
     if len(matches) == 1:
         return matches[0]
     matches = [match for match in matches if request.method in match[1] or ANY in match[1]] or matches
-    headers = request.headers
-    api = ANTHROPIC if "anthropic-version" in headers else OPENAI
-    if "x-goog-api-key" in headers or "x-goog-api-client" in headers or "key" in request.query:
-        api = GEMINI
-    return next((match for match in matches if match[0] is api), matches[0])
-
-
-def _wrong_method(_stub: Stub, request: Request) -> Result:
-    allow = ", ".join(_match(request)[1]).encode()
-    return HttpResponse(405, b"405 method not allowed", b"text/plain", ((b"allow", allow),))
+    sent = {*request.headers, *request.query}
+    return next((match for match in matches if match[0].client_marks & sent), matches[0])
 
 
 _HEALTH = always(HttpResponse(200, b'{"status":"ok"}', JSON))
@@ -104,10 +95,13 @@ _STUB_ROUTES: Routes = {
     "/stub/state": {"GET": state},
     "/*": {ANY: always(HttpResponse(404, b"404 page not found", b"text/plain"))},
 }
-_OLLAMA = Api(("", "/ollama"), OLLAMA_ROUTES, error_response, _wrong_method)
-_STUB = Api(("",), _STUB_ROUTES, error_response, _wrong_method)
+_STUB = Api(("",), _STUB_ROUTES, error_response)
+APIS = (OPENAI, GEMINI, ANTHROPIC, OLLAMA, _STUB)
+"""All APIs. If several have a path and no client of them is recognized, the first one responds."""
+RECORDED_FORMATS = {ending: recorded for api in APIS for ending, recorded in api.recorded.items()}
+"""Format of the recorded responses of each path of a model, by the ending of the path."""
 
 ROUTES: dict[str, list[Match]] = {}
-for _api in (OPENAI, ANTHROPIC, GEMINI, _OLLAMA, _STUB):
+for _api in APIS:
     for _prefix, _path in product(_api.prefixes, _api.routes):
         ROUTES.setdefault(f"{_prefix}{_path}".rstrip("/") or "/", []).append((_api, _api.routes[_path]))

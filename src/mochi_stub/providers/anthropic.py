@@ -12,9 +12,10 @@ from mochi_stub.models import Model
 from mochi_stub.prompt import Message, Prompt, ToolCall, prompt_tokens
 from mochi_stub.providers import provider_pipeline as pipeline
 from mochi_stub.providers.body_validation import checked, integer, schema, string_or, tagged
+from mochi_stub.recorded_reply import RecordedFormat, ReplyBuilder, event_frame, get, listed
 from mochi_stub.replies import SeededIds
 from mochi_stub.replies.chunks import Piece
-from mochi_stub.reply import Failure, HttpError, Reasoning
+from mochi_stub.reply import Failure, HttpError, Reasoning, Text
 
 _TEXT = {"text!": str}
 _SOURCE = {"source!": dict}
@@ -281,6 +282,19 @@ def _event(name: str, **fields: Any) -> str:
     return event({"type": name, **fields}, name)
 
 
+def _read_recorded(body: Any, builder: ReplyBuilder) -> None:
+    delta, streamed = get(body, "delta"), get(body, "index")
+    blocks = [(streamed, get(body, "content_block")), *enumerate(listed(body, "content")), (streamed, delta)]
+    for index, block in blocks:
+        builder.add(Text, get(block, "text"))
+        builder.add(Reasoning, get(block, "thinking"))
+        if get(block, "type") in ("tool_use", "input_json_delta"):
+            builder.call(index, block, get(block, "id"))
+    builder.stop_sequence = get(delta, "stop_sequence") or get(body, "stop_sequence") or builder.stop_sequence
+    usage = get(body, "usage") or get(body, "message", "usage")
+    builder.end(get(delta, "stop_reason") or get(body, "stop_reason"), usage)
+
+
 _UNKNOWN_PATH = pipeline.refuse(404, "Not Found")
 _ROUTES: Routes = {
     "/messages": {"POST": checked(MESSAGES, messages)},
@@ -290,4 +304,7 @@ _ROUTES: Routes = {
     "/models/*": {"GET": model},
     "/*": {ANY: _UNKNOWN_PATH},
 }
-API = pipeline.Api(("/v1",), _ROUTES, error_response, pipeline.refuse(405, "Method Not Allowed"))
+_RECORDED = {"/messages": RecordedFormat(_read_recorded, event_frame)}
+_WRONG_METHOD = pipeline.refuse(405, "Method Not Allowed")
+_MARKS = frozenset({"anthropic-version"})
+API = pipeline.Api(("/v1",), _ROUTES, error_response, _WRONG_METHOD, _RECORDED, _MARKS)

@@ -7,17 +7,17 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any, TypeAlias
 
-from mochi_stub.handlers import ANY, Result, Routes, ScheduledResult, Stub
+from mochi_stub.handlers import ANY, Result, Routes, Stub
 from mochi_stub.http import HttpResponse, Request
 from mochi_stub.json_encoding import compact_json, dumps
 from mochi_stub.models import Model
-from mochi_stub.models.scheduler import Lease
 from mochi_stub.prompt import Message, Prompt, ToolCall, prompt_tokens
 from mochi_stub.providers import provider_pipeline as pipeline
 from mochi_stub.providers.body_validation import Check, ValidationError, integer, read, schema
+from mochi_stub.recorded_reply import RecordedFormat, ReplyBuilder, event_frame, get, listed
 from mochi_stub.replies import SeededIds, normalised
 from mochi_stub.replies.chunks import Piece
-from mochi_stub.reply import Failure, HttpError, Reasoning
+from mochi_stub.reply import Failure, HttpError, Reasoning, Text
 
 _PART = {
     **{"text": str, "thought": bool, "inlineData": dict, "fileData": dict},
@@ -194,13 +194,11 @@ def _count(_stub: Stub, _request: Request, model: Model, name: str, body: Body) 
     return json_response({"totalTokens": prompt_tokens(prompt, model.chars_per_token)})
 
 
-def _embed(stub: Stub, _request: Request, model: Model, _name: str, body: Body) -> Result:
-    def build_response(_lease: Lease) -> HttpResponse:
-        if "requests" in body:
-            return json_response({"embeddings": [_vector(stub, model, item) for item in body["requests"]]})
-        return json_response({"embedding": _vector(stub, model, body)})
-
-    return ScheduledResult(pipeline.usual_load(model), build_response)
+async def _embed(stub: Stub, _request: Request, model: Model, _name: str, body: Body) -> HttpResponse:
+    await pipeline.load_model(stub, model)
+    if "requests" in body:
+        return json_response({"embeddings": [_vector(stub, model, item) for item in body["requests"]]})
+    return json_response({"embedding": _vector(stub, model, body)})
 
 
 def _vector(stub: Stub, model: Model, item: dict[str, Any]) -> dict[str, Any]:
@@ -312,6 +310,23 @@ class Candidates(pipeline.EventEncoder):
         return {"text": value, "thought": True} if piece.kind is Reasoning else {"text": value}
 
 
+def _read_recorded(body: Any, builder: ReplyBuilder) -> None:
+    candidate = get(body, "candidates", 0)
+    for part in listed(candidate, "content", "parts"):
+        builder.add(Reasoning if get(part, "thought") else Text, get(part, "text"))
+        call = get(part, "functionCall")
+        if call is not None:
+            builder.call(len(builder.calls), call, get(call, "id"))
+    usage = get(body, "usageMetadata")
+    builder.end(get(candidate, "finishReason"), usage)
+    counts = get(usage, "candidatesTokenCount"), get(usage, "thoughtsTokenCount")
+    if all(isinstance(count, int) for count in counts):
+        builder.usage["output"] = sum(counts)
+
+
 _ROUTES: Routes = {"/models": {"GET": models}, "/models/*": {"GET": model, "POST": _verb}, "/*": {ANY: _UNKNOWN_PATH}}
 _WRONG_METHOD = pipeline.refuse(405, "The request method {method} is inappropriate for the URL {path}.")
-API = pipeline.Api(("/v1", "/v1beta", "/v1alpha"), _ROUTES, error_response, _WRONG_METHOD)
+_EVENTS = RecordedFormat(_read_recorded, partial(event_frame, named=False, end="\r\n\r\n"))
+_RECORDED = {":generateContent": _EVENTS, _STREAM: _EVENTS}
+_MARKS = frozenset({"x-goog-api-key", "x-goog-api-client", "key"})
+API = pipeline.Api(("/v1", "/v1beta", "/v1alpha"), _ROUTES, error_response, _WRONG_METHOD, _RECORDED, _MARKS)

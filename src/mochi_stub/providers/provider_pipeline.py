@@ -13,16 +13,15 @@ from itertools import accumulate, groupby
 from math import inf
 from typing import Any, NamedTuple, TypeAlias
 
-import orjson
-
 from mochi_stub import prompt as prompts
-from mochi_stub.handlers import Encoder, Generation, Handler, Result, Routes, ScheduledResult, Stub
+from mochi_stub.handlers import Encoder, Generation, Handler, Result, Routes, Stub
 from mochi_stub.http import Headers, HttpResponse, Request
 from mochi_stub.json_encoding import dumps
 from mochi_stub.models import Model
 from mochi_stub.models.scheduler import Lease, LoadRequest
 from mochi_stub.prompt import Message, Prompt, ToolCall, count_tokens, prompt_tokens
 from mochi_stub.providers.body_validation import snake_case
+from mochi_stub.recorded_reply import RecordedFormat
 from mochi_stub.replies import SeededIds, embed
 from mochi_stub.replies.chunks import Piece
 from mochi_stub.reply import Choice, Content, Cut, Failure, HttpError, Part, Reasoning, Reply, Text, ToolCalls, joined
@@ -37,14 +36,23 @@ Tools: TypeAlias = "tuple[Mapping[str, Any], ...]"
 class Api(NamedTuple):
     """API of one provider. Its paths begin with one of the prefixes.
 
-    The arguments of `error_response` are a failure, IDs for the response, the request, and the details of an HttpError
-    as keywords. `wrong_method` handles the HTTP methods for which a route has no handler.
+    Attributes:
+        error_response: Function that builds the response to a failure. Its arguments are the failure, IDs for the
+            response, the request, and the details of an HttpError as keywords.
+        wrong_method: Handler of the HTTP methods for which a route has no handler. None means a 405 in plain text.
+        recorded: Formats of recorded responses by the ending of their path.
+        client_marks: Names of headers or query parameters that only clients of this API send. They select the API if
+            several APIs have the same path.
+        headers: Function that returns the headers of all responses.
     """
 
     prefixes: tuple[str, ...]
     routes: Routes
     error_response: Callable[..., HttpResponse]
-    wrong_method: Handler
+    wrong_method: Handler | None = None
+    recorded: Mapping[str, RecordedFormat] = {}
+    client_marks: frozenset[str] = frozenset()
+    headers: Callable[[Stub, Request], Headers] = lambda _stub, _request: ()
 
 
 class EventEncoder:
@@ -81,14 +89,10 @@ class RefusedPrompt(HttpError):
     """Ollama's llama-server refuses the prompt."""
 
 
-class TooLong(RefusedPrompt):
-    """The prompt exceeds the context and cannot be truncated. The message is JSON, as in Ollama's llama-server."""
-
-    def __init__(self, tokens: int, context: int) -> None:
-        message = f"request ({tokens} tokens) exceeds the available context size ({context} tokens), try increasing it"
-        error = {"code": 400, "message": message, "type": "exceed_context_size_error"}
-        body = {"error": {**error, "n_prompt_tokens": tokens, "n_ctx": context}}
-        super().__init__(400, orjson.dumps(body).decode())
+def _refused_length(tokens: int, context: int) -> RefusedPrompt:
+    message = f"request ({tokens} tokens) exceeds the available context size ({context} tokens), try increasing it"
+    error = {"code": 400, "message": message, "type": "exceed_context_size_error"}
+    return RefusedPrompt(400, dumps({"error": {**error, "n_prompt_tokens": tokens, "n_ctx": context}}))
 
 
 def fit_prompt(
@@ -105,14 +109,14 @@ def fit_prompt(
     if context is None or tokens < context:
         return prompt, tokens, 0, False
     if not truncate:
-        raise TooLong(tokens, context)
+        raise _refused_length(tokens, context)
     shorter = replace(prompt, messages=_latest(prompt, per_token, context)) if is_chat else prompt
     tokens = prompt_tokens(shorter, per_token) + before
     dropped = len(prompt.messages) - len(shorter.messages)
     if tokens < context:
         return shorter, tokens, dropped, True
     if is_chat and model.template_style == "native":
-        raise TooLong(tokens, context)
+        raise _refused_length(tokens, context)
     if not shift:
         raise HttpError(400, _TOO_LONG)
     keep = max(0, min(int(prompt.options.get("num_keep", NUM_KEEP)), context - 1))
@@ -251,19 +255,19 @@ def generated_characters(reply: Reply, encode: Callable[[Any], str] = dumps) -> 
 
 
 def evaluate_prompt(
-    stub: Stub, load: LoadRequest, lease: Lease, prompt: Prompt, *, truncate: bool = True, context_tokens: int = 0
+    stub: Stub, lease: Lease, prompt: Prompt, *, truncate: bool = True, context_tokens: int = 0
 ) -> EvaluatedPrompt:
     """Truncate a prompt to the context of the loaded model, and return the prompt with its reply.
 
     `context_tokens` is the number of tokens of an earlier conversation, which precede the prompt. Raises HttpError if
     the prompt is too long and cannot be truncated.
     """
-    model, limit = load.model, lease.limit
-    fit = fit_prompt(prompt, model, limit, truncate=truncate, shift=load.shift, before=context_tokens)
+    model, limit, shift = lease.request.model, lease.limit, lease.request.shift
+    fit = fit_prompt(prompt, model, limit, truncate=truncate, shift=shift, before=context_tokens)
     fitting, tokens, _, truncated = fit
     stub.scheduler.truncations += truncated
     options = dict(fitting.options)
-    if not load.shift and limit is not None:  # the reply must fit the free part of the context
+    if not shift and limit is not None:  # the reply must fit the free part of the context
         requested, room = options.get("num_predict", -1), max(limit - tokens, 0)
         options["num_predict"] = min(requested, room) if requested >= 0 else room
     reply = apply_stop_conditions(stub.resolve(fitting), options, model.chars_per_token)
@@ -277,9 +281,9 @@ def always(response: HttpResponse) -> Handler:
     return lambda *_: response
 
 
-def usual_load(model: Model) -> LoadRequest:
-    """Return the load settings for a request of an API that has no load options."""
-    return LoadRequest(model, model.parameters, shift=model.shifts_context)
+async def load_model(stub: Stub, model: Model) -> Lease:
+    """Load a model for a request of an API that has no load options. Raises HttpError."""
+    return await stub.load(LoadRequest(model, model.parameters, shift=model.shifts_context))
 
 
 def find_declared(models: Iterable[Model], name: str, missing: HttpError) -> Model:
@@ -296,17 +300,13 @@ def list_models(stub: Stub) -> list[Model]:
     return [model for model in stub.models if not model.name.startswith("_")]
 
 
-def generate(
+async def generate(
     stub: Stub, model: Model, prompt: Prompt, request: Request, encoder: Callable[[EvaluatedPrompt], Encoder]
-) -> ScheduledResult:
-    """Return a result that loads the model and sends the reply to `prompt`. `encoder` creates the reply's encoder."""
-    load = usual_load(model)
-
-    def build_result(lease: Lease) -> Generation:
-        evaluated = evaluate_prompt(stub, load, lease, with_defaults(prompt, model, request.body))
-        return evaluated.generation(encoder(evaluated), prompt_tokens=evaluated.usage.input)
-
-    return ScheduledResult(load, build_result)
+) -> Generation:
+    """Load the model and return the response that sends its reply. `encoder` creates the encoder of the reply."""
+    lease = await load_model(stub, model)
+    evaluated = evaluate_prompt(stub, lease, with_defaults(prompt, model, request.body))
+    return evaluated.generation(encoder(evaluated), prompt_tokens=evaluated.usage.input)
 
 
 def with_defaults(prompt: Prompt, model: Model, request: bytes = b"") -> Prompt:

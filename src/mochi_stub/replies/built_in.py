@@ -3,6 +3,7 @@
 import json
 import re
 from collections import Counter
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import replace
 from typing import Any
@@ -315,3 +316,18 @@ def _listed(names: list[str]) -> str:
 
 def _quoted(message: str) -> str:
     return shortened(" ".join(message.split()), 80)
+
+
+def _task_reply(prompt: Prompt) -> Reply:
+    text = ui_task_reply(prompt)
+    return default_reply(prompt) if text is None else Reply.of(text)
+
+
+BUILT_IN: Mapping[str, Callable[[Prompt], Reply]] = {
+    "echo": lambda prompt: Reply.of(prompt.user_text),
+    "mirror": lambda prompt: Reply.of(prompt.request.decode(errors="replace")),
+    "lorem": default_reply,
+    "task": _task_reply,
+    "demo": demo_reply,
+}
+"""Function that generates the reply, for each type of response without own content."""

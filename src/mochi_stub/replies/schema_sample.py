@@ -6,12 +6,13 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable, Iterator, Mapping
+import sys
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
-from functools import lru_cache
+from importlib import import_module
 from itertools import count, cycle, islice
-from typing import Any, NamedTuple, TypeAlias, TypeGuard
+from typing import Any, TypeGuard
 from urllib.parse import unquote
 
 from mochi_stub.replies import WORDS, stable_hash
@@ -20,26 +21,9 @@ Pick = Callable[[int], int]  # pick(n) returns a whole number from 0 to n - 1
 
 _READABLE = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_ .,:;/@+*#=%&!?()[]{}<>|\\\"'`~^$"
 _MAX_REPEATS = 10_000
-_TOKEN = re.compile(
-    r"""(?P<anchor>[\^$]|\\[AbBZ])
-    | (?P<open>\((?:\?:|\?P<\w+>|(?!\?)))
-    | (?P<close>\))
-    | (?P<branch>\|)
-    | (?P<repeat>(?:[*+?]|\{(?=[\d,])(?P<least>\d*)(?P<comma>,?)(?P<most>\d*)\})[?+]?)
-    | (?P<expression>\[\^?\]?(?:\\.|[^\]\\])*\]|\\(?:x..|u.{4}|[^1-9])|[^(\\])""",
-    re.VERBOSE | re.DOTALL,
-)
-
-
-class _Item(NamedTuple):
-    """Part of a pattern: an expression for one character or a group, with its minimum and maximum repetitions."""
-
-    expression: str | _Branches
-    least: int = 1
-    most: int = 1
-
-
-_Branches: TypeAlias = "list[list[_Item]]"
+# the parser of the module re has no public name
+_PARSER, _COMPILER = ("re._parser", "re._compiler") if sys.version_info >= (3, 11) else ("sre_parse", "sre_compile")
+_parse, _compile = import_module(_PARSER).parse, import_module(_COMPILER).compile
 
 
 def sample(pattern: str, pick: Pick) -> str | None:
@@ -48,51 +32,37 @@ def sample(pattern: str, pick: Pick) -> str | None:
     `pick(n)` selects one of n alternatives.
     """
     try:
-        text = _sample(_branches(_TOKEN.finditer(pattern)), pick)
+        text = _sample(_parse(pattern), pick)
         return text if re.search(pattern, text) else None
-    except (re.error, KeyError, ValueError, IndexError, RecursionError):
+    except (re.error, ValueError, IndexError, OverflowError, RecursionError):
         return None
 
 
-def _branches(tokens: Iterator[re.Match[str]]) -> _Branches:
-    branches: _Branches = [[]]
-    for token in tokens:
-        kind = token.lastgroup
-        if kind == "close":
-            break
-        if kind == "branch":
-            branches.append([])
-        elif kind == "repeat":
-            branches[-1].append(_Item(branches[-1].pop().expression, *_limits(token)))
-        elif kind != "anchor":
-            branches[-1].append(_Item(_branches(tokens) if kind == "open" else token[0]))
-    return branches
-
-
-def _limits(token: re.Match[str]) -> tuple[int, int]:
-    if token["least"] is None:
-        return {"*": (0, _MAX_REPEATS), "+": (1, _MAX_REPEATS), "?": (0, 1)}[token[0][0]]
-    least = min(int(token["least"] or 0), _MAX_REPEATS)
-    return least, int(token["most"] or _MAX_REPEATS) if token["comma"] else least
-
-
-def _sample(branches: _Branches, pick: Pick) -> str:
+def _sample(parsed: Any, pick: Pick) -> str:
     text = ""
-    for expression, least, most in branches[pick(len(branches))]:
-        times = least + (pick(3) if most >= least + 2 else 0)
-        for _ in range(min(times, most)):
-            if isinstance(expression, str):
-                characters = _characters(expression)
+    for index, (kind, value) in enumerate(parsed):
+        match str(kind):
+            case "AT":  # an anchor
+                continue
+            case "BRANCH":
+                branches = value[1]
+                text += _sample(branches[pick(len(branches))], pick)
+            case "SUBPATTERN":
+                text += _sample(value[-1], pick)
+            case "MAX_REPEAT" | "MIN_REPEAT":
+                least, most, repeated = value
+                times = least + (pick(3) if most >= least + 2 else 0)
+                text += "".join([_sample(repeated, pick) for _ in range(min(times, most, _MAX_REPEATS))])
+            case "LITERAL" | "NOT_LITERAL" | "ANY" | "IN":  # one character
+                characters = _characters(_compile(parsed[index : index + 1], re.DOTALL).fullmatch)
                 text += characters[pick(len(characters))]
-            else:
-                text += _sample(expression, pick)
+            case unsupported:
+                raise ValueError(unsupported)
     return text
 
 
-@lru_cache(maxsize=1024)
-def _characters(expression: str) -> str:
+def _characters(matches: Callable[[str], object]) -> str:
     """Return all readable ASCII characters that match, or the first other Unicode character that matches."""
-    matches = re.compile(expression, re.DOTALL).fullmatch
     return "".join(filter(matches, _READABLE)) or next(filter(matches, map(chr, range(0x10000))), "")
 
 

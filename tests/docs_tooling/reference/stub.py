@@ -6,7 +6,8 @@ from dataclasses import fields
 import docstring_parser
 
 from mochi_stub import Machine, Model
-from mochi_stub.config import RESPONSES, STREAM, GeneratedResponse, ModelEntry, Response, model_from_properties
+from mochi_stub.config import model_from_properties
+from mochi_stub.config.entries import RESPONSES, STREAM, GeneratedResponse, ModelEntry, Response
 from tests.docs_tooling.reference.markdown import page, prose
 
 INTRODUCTION = """

@@ -8,39 +8,36 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property, partial
-from itertools import groupby
+from itertools import groupby, repeat
 from operator import itemgetter
 from typing import Any
 
-from mochi_stub.handlers import ANY, Generation, Result, Routes, ScheduledResult, Stub
+from mochi_stub.handlers import ANY, Generation, Routes, Stub
 from mochi_stub.http import HttpResponse, Request
 from mochi_stub.json_encoding import dumps, go_dumps, go_text, number, quoted, timestamp
 from mochi_stub.models import Model
 from mochi_stub.models.scheduler import Lease, LoadRequest
 from mochi_stub.prompt import Operation, ToolCall, count_tokens, counted_text
+from mochi_stub.providers import provider_pipeline as pipeline
 from mochi_stub.providers.ollama import models
 from mochi_stub.providers.ollama import request_schema as schema
 from mochi_stub.providers.ollama.models import JSON, error_line, full_name, json_response, local_model, not_found
 from mochi_stub.providers.ollama.request_schema import checked, effective_options, to_prompt
-from mochi_stub.providers.provider_pipeline import (
-    EvaluatedPrompt,
-    RefusedPrompt,
-    always,
-    embed_text,
-    evaluate_prompt,
-    generated_characters,
-)
+from mochi_stub.recorded_reply import RecordedFormat, ReplyBuilder, get, line_frame, listed
 from mochi_stub.replies import NANOSECONDS_PER_PROMPT_TOKEN, SeededIds, normalised
 from mochi_stub.replies.chunks import Piece, pieces, planned_end, token_logprobs
-from mochi_stub.reply import Failure, HttpError, Logprob, Reasoning, Text
+from mochi_stub.reply import Durations, Failure, HttpError, Logprob, Reasoning, Text
 
 STREAM_ERROR = b"application/json"
+NOT_DONE = '"done":false'
 INPUT_TOO_LONG = "the input length exceeds the context length"
 NO_IMAGES = "Multimodal data provided, but model does not support multimodal requests."
 NO_EMBEDDINGS = "This server does not support embeddings. Start it with `--embeddings`"
 
 
-def generate(operation: Operation, stub: Stub, request: Request, body: dict[str, Any]) -> Result:
+async def generate(
+    operation: Operation, stub: Stub, request: Request, body: dict[str, Any]
+) -> HttpResponse | Generation:
     """Handle `POST /api/chat` (operation `chat`) or `POST /api/generate` (operation `generate`)."""
     is_chat = operation == "chat"
     if not 0 <= body.get("top_logprobs", 0) <= 20:
@@ -64,27 +61,24 @@ def generate(operation: Operation, stub: Stub, request: Request, body: dict[str,
     _check_capabilities(body, model, operation)
     options = effective_options(model, body.get("options", {}))
     load = LoadRequest(model, options, body.get("keep_alive"), body.get("shift", model.shifts_context))
+    lease = await stub.load(load)
     if is_empty:
-        return ScheduledResult(load, lambda _: json_response(loaded))
+        return json_response(loaded)
     prompt = to_prompt(body, operation, model, options, request.body)
-
-    def build_result(lease: Lease) -> HttpResponse | Generation:
-        truncate, context_tokens = body.get("truncate", True), len(body.get("context", ()))
-        try:
-            _require("vision", model, any(message.images for message in prompt.messages), RefusedPrompt(400, NO_IMAGES))
-            _check_format(prompt.format)
-            done = evaluate_prompt(stub, load, lease, prompt, truncate=truncate, context_tokens=context_tokens)
-        except RefusedPrompt as error:
-            if not prompt.stream:
-                raise
-            # llama-server refuses the prompt after Ollama has started the stream.
-            message = go_dumps({"error": error.failure.message}).encode()
-            return HttpResponse(error.failure.status, message, STREAM_ERROR, has_length=False)
-        encoder_class = ChatLines if is_chat else GenerateLines
-        generation = done.generation(encoder_class(done, ids, body, lease.load_duration))
-        return generation._replace(error_content_type=STREAM_ERROR) if prompt.stream else generation
-
-    return ScheduledResult(load, build_result)
+    truncate, context_tokens = body.get("truncate", True), len(body.get("context", ()))
+    try:
+        has_images = any(message.images for message in prompt.messages)
+        _require("vision", model, has_images, pipeline.RefusedPrompt(400, NO_IMAGES))
+        _check_format(prompt.format)
+        done = pipeline.evaluate_prompt(stub, lease, prompt, truncate=truncate, context_tokens=context_tokens)
+    except pipeline.RefusedPrompt as error:
+        if not prompt.stream:
+            raise
+        # llama-server refuses the prompt after Ollama has started the stream.
+        message = go_dumps({"error": error.failure.message}).encode()
+        return HttpResponse(error.failure.status, message, STREAM_ERROR, has_length=False)
+    generation = done.generation(ReplyLines(done, ids, body, lease.load_duration))
+    return generation._replace(error_content_type=STREAM_ERROR) if prompt.stream else generation
 
 
 def _check_capabilities(body: Mapping[str, Any], model: Model, operation: Operation) -> None:
@@ -101,52 +95,42 @@ def _check_capabilities(body: Mapping[str, Any], model: Model, operation: Operat
 def _check_format(value: Any) -> None:
     if value not in (None, "json") and not isinstance(value, dict):
         message = f'invalid format: {quoted(dumps(value))}; expected "json" or a valid JSON Schema object'
-        raise RefusedPrompt(500, message)
+        raise pipeline.RefusedPrompt(500, message)
 
 
-def embed(stub: Stub, _request: Request, body: dict[str, Any]) -> Result:
+async def embed(stub: Stub, _request: Request, body: dict[str, Any]) -> HttpResponse:
     """Handle `POST /api/embed`: return a vector of unit length for each input."""
     field = body.get("input")
     inputs = field if isinstance(field, list) else [] if field in (None, "") else [field]
     if not all(isinstance(item, str) for item in inputs):
         raise HttpError(400, "invalid input type")
+    lease = await _load(stub, body, if_empty=not_found(""))
+    model, room = lease.request.model, int(lease.context * lease.request.model.chars_per_token)
+    if not body.get("truncate", True) and any(len(item) > room for item in inputs):
+        raise HttpError(400, INPUT_TOO_LONG)
+    _require("embedding", model, inputs, HttpError(501, NO_EMBEDDINGS))
     name = body.get("model", "")
-    load = _load_request(stub, body, if_empty=not_found(""))
-
-    def build_response(lease: Lease) -> HttpResponse:
-        model = load.model
-        room = int(lease.context * model.chars_per_token)
-        if not body.get("truncate", True) and any(len(item) > room for item in inputs):
-            raise HttpError(400, INPUT_TOO_LONG)
-        _require("embedding", model, inputs, HttpError(501, NO_EMBEDDINGS))
-        vectors, tokens, dimensions = [], 0, max(0, body.get("dimensions", 0)) or None
-        for item in inputs:
-            vector, count = embed_text(stub, model, item[:room], name)
-            vectors.append(",".join([number(round(value, 8)) for value in normalised(vector[:dimensions])]))
-            tokens += max(count, 1)
-        arrays = ",".join(f"[{vector}]" for vector in vectors)
-        total = lease.load_duration + tokens * NANOSECONDS_PER_PROMPT_TOKEN
-        counters = f',"total_duration":{total},"load_duration":{lease.load_duration},"prompt_eval_count":{tokens}'
-        return HttpResponse(
-            200, f'{{"model":{go_text(name)},"embeddings":[{arrays}]{counters if vectors else ""}}}'.encode(), JSON
-        )
-
-    return ScheduledResult(load, build_response)
+    vectors, tokens, dimensions = [], 0, max(0, body.get("dimensions", 0)) or None
+    for item in inputs:
+        vector, count = pipeline.embed_text(stub, model, item[:room], name)
+        vectors.append(",".join([number(round(value, 8)) for value in normalised(vector[:dimensions])]))
+        tokens += max(count, 1)
+    arrays = ",".join(f"[{vector}]" for vector in vectors)
+    total = lease.load_duration + tokens * NANOSECONDS_PER_PROMPT_TOKEN
+    counters = f',"total_duration":{total},"load_duration":{lease.load_duration},"prompt_eval_count":{tokens}'
+    answer = f'{{"model":{go_text(name)},"embeddings":[{arrays}]{counters if vectors else ""}}}'
+    return HttpResponse(200, answer.encode(), JSON)
 
 
-def embeddings(stub: Stub, _request: Request, body: dict[str, Any]) -> Result:
+async def embeddings(stub: Stub, _request: Request, body: dict[str, Any]) -> HttpResponse:
     """Handle `POST /api/embeddings`: return one vector without normalising it."""
-    name, prompt = body.get("model", ""), body.get("prompt", "")
-    load = _load_request(stub, body)
-
-    def build_response(lease: Lease) -> HttpResponse:
-        if len(prompt) > lease.context * load.model.chars_per_token:
-            raise HttpError(500, INPUT_TOO_LONG)
-        _require("embedding", load.model, prompt, HttpError(500, NO_EMBEDDINGS))
-        vector = embed_text(stub, load.model, prompt, name)[0] if prompt else []
-        return HttpResponse(200, f'{{"embedding":[{",".join(map(number, vector))}]}}'.encode(), JSON)
-
-    return ScheduledResult(load, build_response)
+    lease = await _load(stub, body)
+    model, prompt = lease.request.model, body.get("prompt", "")
+    if len(prompt) > lease.context * model.chars_per_token:
+        raise HttpError(500, INPUT_TOO_LONG)
+    _require("embedding", model, prompt, HttpError(500, NO_EMBEDDINGS))
+    vector = pipeline.embed_text(stub, model, prompt, body.get("model", ""))[0] if prompt else []
+    return HttpResponse(200, f'{{"embedding":[{",".join(map(number, vector))}]}}'.encode(), JSON)
 
 
 def _require(capability: str, model: Model, inputs: object, error: HttpError) -> None:
@@ -154,18 +138,19 @@ def _require(capability: str, model: Model, inputs: object, error: HttpError) ->
         raise error
 
 
-def _load_request(stub: Stub, body: Mapping[str, Any], if_empty: HttpError | None = None) -> LoadRequest:
+async def _load(stub: Stub, body: Mapping[str, Any], if_empty: HttpError | None = None) -> Lease:
     name = body.get("model", "")
     not_pulled = HttpError(404, f"model {quoted(name)} not found, try pulling it first")
     model = local_model(stub, name, if_empty=if_empty, if_missing=not_pulled)
-    return LoadRequest(model, effective_options(model, body.get("options", {})), body.get("keep_alive"))
+    options = effective_options(model, body.get("options", {}))
+    return await stub.load(LoadRequest(model, options, body.get("keep_alive")))
 
 
 @dataclass
-class ChatLines:
-    """Encoder of replies for `/api/chat`. `load_duration` is in nanoseconds."""
+class ReplyLines:
+    """Encoder of replies for `/api/chat` and `/api/generate`. `load_duration` is in nanoseconds."""
 
-    evaluated: EvaluatedPrompt
+    evaluated: pipeline.EvaluatedPrompt
     ids: SeededIds
     body: Mapping[str, Any]
     load_duration: int
@@ -176,7 +161,10 @@ class ChatLines:
         self.prompt, self.model, self.reply = self.evaluated.prompt, self.evaluated.model, self.evaluated.reply
         self.start = self.ids.start
         self.top_logprobs = self.body.get("top_logprobs", 0) if self.body.get("logprobs") else None
+        self.is_chat = self.prompt.operation == "chat"
+        content = '"message":{"role":"assistant","content":' if self.is_chat else '"response":'
         self.head = f'{{"model":{go_text(self.prompt.model)},"created_at":"'
+        self.before_content = f'",{content}'
         self.native = self.model.template_style == "native"
         self.calls = 0
         self.characters = 0  # characters with log probabilities so far
@@ -186,7 +174,7 @@ class ChatLines:
         return "".join([self._lines(kind, list(group)) for kind, group in groupby(pieces, itemgetter(0))]).encode()
 
     def end(self) -> bytes:
-        return self._final("", "", self.pending_calls, []).encode()
+        return self._last_line("", "", self.pending_calls, []).encode()
 
     def error(self, failure: Failure) -> bytes:
         return error_line(failure)
@@ -196,7 +184,9 @@ class ChatLines:
         calls = reply.tool_calls if self.prompt.tools or self.native or reply.sends_unoffered_calls else []
         has_logprobs = self.top_logprobs is not None
         text_pieces = [piece for piece in pieces(reply) if piece.kind in (Reasoning, Text)] if has_logprobs else []
-        return HttpResponse(200, self._final(reply.text, reply.reasoning, calls, text_pieces).rstrip().encode(), JSON)
+        return HttpResponse(
+            200, self._last_line(reply.text, reply.reasoning, calls, text_pieces).rstrip().encode(), JSON
+        )
 
     @cached_property
     def planned_end(self) -> int:
@@ -205,24 +195,39 @@ class ChatLines:
     def _lines(self, kind: type, group: list[Piece]) -> str:
         if kind is ToolCall:
             return "".join([self._call(piece) for piece in group])
-        before, after = self._frame(thinking=kind is Reasoning)
-        if self.top_logprobs is not None:
-            texts = [(piece, before + go_text(piece.value)) for piece in group]
-            lines = [self._line(piece.due, text, after + self._logprobs([piece])) for piece, text in texts]
-        else:  # hot path, therefore without `_line`
-            head, start = self.head, self.start
-            lines = [f"{head}{timestamp(start + due)}{before}{go_text(value)}{after}}}\n" for _, value, due, _ in group]
-        return "".join(lines)
-
-    def _line(self, due: int, *fields: str) -> str:
-        return f"{self.head}{timestamp(self.start + due)}{''.join(fields)}}}\n"
+        head, start = self.head, self.start
+        before = self.before_content + ('"","thinking":' if kind is Reasoning else "")
+        after = self._after_content("", NOT_DONE)
+        logprobs = repeat("") if self.top_logprobs is None else [self._logprobs([piece]) for piece in group]
+        return "".join(
+            [
+                f"{head}{timestamp(start + due)}{before}{go_text(value)}{after}{entries}}}\n"
+                for (_, value, due, _), entries in zip(group, logprobs, strict=False)
+            ]
+        )
 
     def _call(self, piece: Piece) -> str:
         if self.native:
             self.pending_calls.append(piece.value)
             return ""
         self.calls += 1
-        return self._line(piece.due, self._call_fields(self._calls([piece.value], self.calls - 1)))
+        calls = self._calls([piece.value], self.calls - 1)
+        return self._line(piece.due, f'""{self._after_content(calls, NOT_DONE)}')
+
+    def _last_line(self, content: str, thinking: str, calls: list[ToolCall], text_pieces: list[Piece]) -> str:
+        thinking_field = f',"thinking":{go_text(thinking)}' if thinking else ""
+        logprobs, counters = self._logprobs(text_pieces), self._counters()
+        details = f"{logprobs}{counters}" if self.is_chat else f"{self._context()}{counters}"
+        done = f'"done":true,"done_reason":"{self.reply.finish}"{details}'
+        after = self._after_content(self._calls(calls), done) + ("" if self.is_chat else logprobs)
+        return self._line(self.planned_end, f"{go_text(content)}{thinking_field}{after}")
+
+    def _after_content(self, calls: str, done: str) -> str:
+        """Return the fields after the content. Tool calls are in the message of a chat, or else at the end."""
+        return f"{calls}}},{done}" if self.is_chat else f",{done}{calls}"
+
+    def _line(self, due: int, content: str) -> str:
+        return f"{self.head}{timestamp(self.start + due)}{self.before_content}{content}}}\n"
 
     def _calls(self, calls: list[ToolCall], start: int = 0) -> str:
         """Return the field `tool_calls`, or an empty string if there are no calls. Missing IDs are generated."""
@@ -234,18 +239,18 @@ class ChatLines:
         return f',"tool_calls":[{",".join(items)}]' if items else ""
 
     def _logprobs(self, pieces: list[Piece]) -> str:
-        top = self.top_logprobs or 0
-        entries = [_logprob(entry, top) for piece in pieces for entry in self._entries(piece)]
-        return f',"logprobs":[{",".join(entries)}]' if entries else ""
-
-    def _entries(self, piece: Piece) -> list[Logprob]:
-        self.characters += len(piece.value)
-        return token_logprobs(piece, self.characters - len(piece.value), self.model.chars_per_token)
+        if self.top_logprobs is None:
+            return ""
+        entries = []
+        for piece in pieces:
+            entries += token_logprobs(piece, self.characters, self.model.chars_per_token)
+            self.characters += len(piece.value)
+        return f',"logprobs":[{",".join([_logprob(entry, self.top_logprobs) for entry in entries])}]' if entries else ""
 
     def _counters(self) -> str:
         usage, times, seconds = self.reply.usage, self.reply.durations, self.evaluated.seconds
         cached = self.evaluated.cached_tokens
-        length = generated_characters(self.reply, go_dumps)
+        length = pipeline.generated_characters(self.reply, go_dumps)
         prompt_tokens = max(self.evaluated.tokens, 1) if usage.input is None else usage.input
         eval_time = self.planned_end if times.eval is None else times.eval
         planned = prompt_tokens * NANOSECONDS_PER_PROMPT_TOKEN if seconds is None else round(seconds * 1e9)
@@ -261,36 +266,6 @@ class ChatLines:
             "eval_duration": eval_time,
         }
         return "".join([f',"{key}":{value}' for key, value in counters.items() if value])
-
-    def _frame(self, *, thinking: bool) -> tuple[str, str]:
-        key = '"content":"","thinking":' if thinking else '"content":'
-        return f'","message":{{"role":"assistant",{key}', '},"done":false'
-
-    def _call_fields(self, calls: str) -> str:
-        return f'","message":{{"role":"assistant","content":""{calls}}},"done":false'
-
-    def _final(self, content: str, thinking: str, calls: list[ToolCall], logprobs: list[Piece]) -> str:
-        thinking_field = f',"thinking":{go_text(thinking)}' if thinking else ""
-        message = f'{{"role":"assistant","content":{go_text(content)}{thinking_field}{self._calls(calls)}}}'
-        done = f',"done":true,"done_reason":"{self.reply.finish}"{self._logprobs(logprobs)}{self._counters()}'
-        return self._line(self.planned_end, f'","message":{message}', done)
-
-
-class GenerateLines(ChatLines):
-    """Encoder of replies for `/api/generate`."""
-
-    def _frame(self, *, thinking: bool) -> tuple[str, str]:
-        key = '"response":"","thinking":' if thinking else '"response":'
-        return f'",{key}', ',"done":false'
-
-    def _call_fields(self, calls: str) -> str:
-        return f'","response":"","done":false{calls}'
-
-    def _final(self, content: str, thinking: str, calls: list[ToolCall], logprobs: list[Piece]) -> str:
-        thinking_field = f',"thinking":{go_text(thinking)}' if thinking else ""
-        done = f',"done":true,"done_reason":"{self.reply.finish}"{self._context()}{self._counters()}'
-        response = f'","response":{go_text(content)}{thinking_field}'
-        return self._line(self.planned_end, response, done, self._calls(calls), self._logprobs(logprobs))
 
     def _context(self) -> str:
         """Return the field `context`. By default, it contains one token for each character of the conversation."""
@@ -312,12 +287,25 @@ def _token(token: str, logprob: float) -> str:
     return f'"token":{go_text(token)},"logprob":{go_dumps(logprob)}' + (f',"bytes":[{encoded}]' if encoded else "")
 
 
-_RUNNING = always(HttpResponse(200, b"Ollama is running", b"text/plain; charset=utf-8"))
-_VERSION = always(json_response({"version": "0.33.3"}))
-NO_FILES = always(json_response({"error": "mochi-stub stores no files and pushes no models"}, 400))
+def _read_recorded(line: Any, builder: ReplyBuilder) -> None:
+    message = get(line, "message") or line
+    builder.add(Reasoning, get(message, "thinking"))
+    builder.add(Text, get(message, "content"))
+    builder.add(Text, get(line, "response"))
+    for call in listed(message, "tool_calls"):
+        builder.call(len(builder.calls), get(call, "function"), get(call, "id"))
+    if get(line, "done"):
+        builder.end(get(line, "done_reason"), line)
+        durations = {name: get(line, f"{name}_duration") for name in ("total", "load", "prompt_eval", "eval")}
+        builder.durations = Durations(**{name: value for name, value in durations.items() if isinstance(value, int)})
 
 
-ROUTES: Routes = {
+_RUNNING = pipeline.always(HttpResponse(200, b"Ollama is running", b"text/plain; charset=utf-8"))
+_VERSION = pipeline.always(json_response({"version": "0.33.3"}))
+NO_FILES = pipeline.always(json_response({"error": "mochi-stub stores no files and pushes no models"}, 400))
+
+_LINES = RecordedFormat(_read_recorded, line_frame, "application/x-ndjson", go_dumps)
+_ROUTES: Routes = {
     "/": {"HEAD": _RUNNING, "GET": _RUNNING},
     "/api/version": {"HEAD": _VERSION, "GET": _VERSION},
     "/api/tags": {"HEAD": models.tags, "GET": models.tags},
@@ -334,3 +322,5 @@ ROUTES: Routes = {
     "/api/delete": {"DELETE": checked("DeleteRequest", schema.DELETE, models.delete)},
     "/api/blobs/*": {ANY: NO_FILES},
 }
+_RECORDED = {"/api/chat": _LINES, "/api/generate": _LINES}
+API = pipeline.Api(("", "/ollama"), _ROUTES, models.error_response, recorded=_RECORDED)

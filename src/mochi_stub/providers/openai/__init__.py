@@ -12,17 +12,17 @@ from functools import partial
 from itertools import accumulate
 from typing import Any
 
-from mochi_stub.handlers import ANY, Generation, Result, Routes, ScheduledResult, Stub
-from mochi_stub.http import HttpResponse, Request
+from mochi_stub.handlers import ANY, Generation, Result, Routes, Stub
+from mochi_stub.http import Headers, HttpResponse, Request
 from mochi_stub.json_encoding import dumps, event
 from mochi_stub.models import Model
-from mochi_stub.models.scheduler import Lease
 from mochi_stub.prompt import Message, Prompt, ToolCall
 from mochi_stub.providers import provider_pipeline as pipeline
 from mochi_stub.providers.body_validation import checked
 from mochi_stub.providers.openai import request_schema as schema
-from mochi_stub.providers.openai.responses import RESPONSE, responses, token_object
+from mochi_stub.providers.openai.responses import RESPONSE, read_recorded, responses, token_object
 from mochi_stub.providers.provider_pipeline import Counts, EvaluatedPrompt, evaluate_prompt
+from mochi_stub.recorded_reply import RecordedFormat, ReplyBuilder, event_frame, get, listed
 from mochi_stub.replies import normalised
 from mochi_stub.replies.chunks import Piece, pieces, token_logprobs
 from mochi_stub.reply import Choice, Failure, HttpError, Logprob, Part, Reasoning, Reply, Text, ToolCalls
@@ -39,22 +39,20 @@ def model(stub: Stub, request: Request) -> Result:
     return pipeline.json_response(_model_object(pipeline.find_declared(stub.models, name, missing)))
 
 
-def embeddings(stub: Stub, _request: Request, body: dict[str, Any]) -> Result:
+async def embeddings(stub: Stub, _request: Request, body: dict[str, Any]) -> HttpResponse:
     model = schema.find_model(stub, body.get("model"), "embedding")
-
-    def build_response(_lease: Lease) -> HttpResponse:
-        is_base64, data, tokens = body.get("encoding_format") == "base64", [], 0
-        for index, text in enumerate(schema.texts(body["input"])):
-            vector, count = pipeline.embed_text(stub, model, text)
-            vector = normalised(vector[: body.get("dimensions")])
-            tokens += count
-            encoded = base64.b64encode(struct.pack(f"<{len(vector)}f", *vector)).decode() if is_base64 else vector
-            data.append({"object": "embedding", "index": index, "embedding": encoded})
-        usage = {"prompt_tokens": tokens, "total_tokens": tokens}
-        name = body.get("model", model.name)
-        return pipeline.json_response({"object": "list", "data": data, "model": name, "usage": usage})
-
-    return ScheduledResult(pipeline.usual_load(model), build_response)
+    await pipeline.load_model(stub, model)
+    is_base64, data, tokens = body.get("encoding_format") == "base64", [], 0
+    for index, text in enumerate(schema.texts(body["input"])):
+        vector, count = pipeline.embed_text(stub, model, text)
+        vector = normalised(vector[: body.get("dimensions")])
+        tokens += count
+        encoded = base64.b64encode(struct.pack(f"<{len(vector)}f", *vector)).decode() if is_base64 else vector
+        data.append({"object": "embedding", "index": index, "embedding": encoded})
+    usage = {"prompt_tokens": tokens, "total_tokens": tokens}
+    return pipeline.json_response(
+        {"object": "list", "data": data, "model": body.get("model", model.name), "usage": usage}
+    )
 
 
 def _model_object(model: Model) -> dict[str, Any]:
@@ -230,7 +228,7 @@ def _by_choice(parts: Sequence[Part]) -> dict[int, Reply]:
     return {index: Reply(parts) for index, parts in found.items()}
 
 
-def completions(stub: Stub, request: Request, body: dict[str, Any]) -> Result:
+async def completions(stub: Stub, request: Request, body: dict[str, Any]) -> Generation:
     """Handle `POST /v1/completions`."""
     model = schema.chat_model(stub, body, "v1/completions")
     template = Prompt(
@@ -244,16 +242,12 @@ def completions(stub: Stub, request: Request, body: dict[str, Any]) -> Result:
         for text in schema.texts(body.get("prompt", "<|endoftext|>"))
         for _ in range(body.get("n", 1))
     ]
-    load = pipeline.usual_load(model)
-
-    def build_result(lease: Lease) -> Generation:
-        evaluated = [evaluate_prompt(stub, load, lease, prompt) for prompt in prompts]
-        encoder = CompletionChunks(evaluated, body)
-        parts = [part for index, reply in encoder.replies.items() for part in (Choice(index), *reply.parts)]
-        all_choices = replace(evaluated[0], reply=replace(evaluated[0].reply, parts=parts[1:]))
-        return all_choices.generation(encoder, prompt_tokens=encoder.usage["prompt_tokens"])
-
-    return ScheduledResult(load, build_result)
+    lease = await pipeline.load_model(stub, model)
+    evaluated = [evaluate_prompt(stub, lease, prompt) for prompt in prompts]
+    encoder = CompletionChunks(evaluated, body)
+    parts = [part for index, reply in encoder.replies.items() for part in (Choice(index), *reply.parts)]
+    all_choices = replace(evaluated[0], reply=replace(evaluated[0].reply, parts=parts[1:]))
+    return all_choices.generation(encoder, prompt_tokens=encoder.usage["prompt_tokens"])
 
 
 class CompletionChunks(ChunkEncoder):
@@ -305,6 +299,34 @@ class CompletionChunks(ChunkEncoder):
         }
 
 
+def _read_recorded(body: Any, builder: ReplyBuilder) -> None:
+    builder.end(None, get(body, "usage"))
+    for choice in listed(body, "choices"):
+        if get(choice, "index") not in (None, 0):
+            continue
+        message = get(choice, "delta") or get(choice, "message")
+        builder.add(Reasoning, get(message, "reasoning_content") or get(message, "reasoning"))
+        builder.add(Text, get(message, "content"))
+        builder.add(Text, get(choice, "text"))
+        for position, call in enumerate(listed(message, "tool_calls")):
+            index = get(call, "index")
+            builder.call(position if index is None else index, get(call, "function"), get(call, "id"))
+        builder.end(get(choice, "finish_reason"))
+
+
+def _with_index(value: Any) -> Any:
+    """Add the position of each choice of OpenAI's APIs as its index if it has none, because clients require it."""
+    choices = get(value, "choices")
+    if not isinstance(choices, list) or all("index" in choice for choice in choices if isinstance(choice, dict)):
+        return value
+    numbered = enumerate(choices)
+    return {**value, "choices": [{"index": index, **one} if isinstance(one, dict) else one for index, one in numbered]}
+
+
+def _headers(stub: Stub, request: Request) -> Headers:
+    return ((b"x-request-id", f"req_{stub.seeded_ids(request.body).id(0, 32)}".encode()),)
+
+
 _ROUTES: Routes = {
     "/chat/completions": {"POST": checked(schema.CHAT, chat)},
     "/completions": {"POST": checked(schema.COMPLETION, completions)},
@@ -315,4 +337,14 @@ _ROUTES: Routes = {
     "/*": {ANY: pipeline.refuse(404, "Invalid URL ({method} {path})", code=None)},
 }
 _WRONG_METHOD = pipeline.refuse(405, "Not allowed to {method} on {path}.", code="method_not_supported")
-API = pipeline.Api(("/v1",), _ROUTES, schema.error_response, _WRONG_METHOD)
+_CHUNKS = RecordedFormat(
+    _read_recorded,
+    frame=lambda value: event_frame(_with_index(value), named=False, done="data: [DONE]\n\n"),
+    encode=lambda value: dumps(_with_index(value)),
+)
+_RECORDED = {
+    "/chat/completions": _CHUNKS,
+    "/completions": _CHUNKS,
+    "/responses": RecordedFormat(read_recorded, event_frame),
+}
+API = pipeline.Api(("/v1",), _ROUTES, schema.error_response, _WRONG_METHOD, _RECORDED, headers=_headers)

@@ -14,6 +14,7 @@ from mochi_stub.prompt import Message, Prompt, ToolCall
 from mochi_stub.providers import provider_pipeline as pipeline
 from mochi_stub.providers.body_validation import integer, schema, string_or, tagged
 from mochi_stub.providers.openai import request_schema as requests
+from mochi_stub.recorded_reply import ReplyBuilder, get, listed
 from mochi_stub.replies.chunks import Piece, token_logprobs
 from mochi_stub.reply import Failure, HttpError, Logprob, Reasoning, Text
 
@@ -127,6 +128,35 @@ def _message(item: Mapping[str, Any]) -> Message | None:
             parts = item.get("content") or item.get("summary", [])
             return Message("assistant", thinking="\n".join(part["text"] for part in parts))
     return None
+
+
+def read_recorded(body: Any, builder: ReplyBuilder) -> None:
+    kind, whole = get(body, "type"), get(body, "response")
+    if kind is None:
+        for item in listed(body, "output"):
+            for summary in listed(item, "summary"):
+                builder.add(Reasoning, get(summary, "text"))
+            for content in listed(item, "content"):
+                part = Reasoning if get(content, "type") == "reasoning_text" else Text
+                builder.add(part, get(content, "text") or get(content, "refusal"))
+            _read_call(item, builder)
+        builder.end(get(body, "incomplete_details", "reason"), get(body, "usage"))
+    elif kind == "response.function_call_arguments.delta":
+        builder.call(get(body, "item_id"), {"arguments": get(body, "delta")})
+    elif kind == "response.output_item.added":
+        _read_call(get(body, "item"), builder)
+    elif kind in ("response.completed", "response.incomplete"):
+        builder.end(get(whole, "incomplete_details", "reason"), get(whole, "usage"))
+    elif kind in ("error", "response.failed"):
+        error = get(whole, "error") or body
+        builder.fail(get(error, "message") or "the response failed", error)
+    elif str(kind).endswith("text.delta"):
+        builder.add(Reasoning if "reasoning" in kind else Text, get(body, "delta"))
+
+
+def _read_call(item: Any, builder: ReplyBuilder) -> None:
+    if get(item, "type") == "function_call":
+        builder.call(get(item, "id"), item, get(item, "call_id"))
 
 
 _EVENTS = {

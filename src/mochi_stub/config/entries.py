@@ -1,0 +1,260 @@
+"""Keys of a configuration as Pydantic models, and what each key changes in a reply."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import replace
+from functools import cached_property
+from pathlib import Path
+from typing import Annotated, Any, Literal, TypeAlias
+
+from pydantic import AfterValidator, BeforeValidator, ConfigDict, Field, ValidationInfo
+
+from mochi_stub.models import Model, TemplateStyle
+from mochi_stub.prompt import Prompt, ToolCall
+from mochi_stub.recording import path_ending, recorded
+from mochi_stub.replies import stable_hash
+from mochi_stub.replies.built_in import BUILT_IN
+from mochi_stub.replies.chunks import chunked
+from mochi_stub.reply import Cut, Durations, Failure, Finish, Pace, Part, Pause, Reasoning, Reply, Text, Usage, joined
+from mochi_stub.yaml_file import ConfigError, Entry, Headers, plain, wrong_key
+
+MAX_SECONDS = 24 * 3600
+CHUNK_SIZES: dict[str, int | None] = {"words": None, "token": 4, "chunky": 40}
+SERVER_HEADERS = ("connection", "content-length", "content-type", "transfer-encoding")
+Match: TypeAlias = Literal["exact", "substring", "regex"]
+Capability: TypeAlias = Literal["completion", "tools", "thinking", "vision", "insert", "embedding", "audio", "image"]
+Seconds: TypeAlias = Annotated[float, Field(ge=0, le=MAX_SECONDS)]
+Count: TypeAlias = Annotated[int, Field(ge=0)]
+Texts: TypeAlias = Annotated["str | tuple[str, ...]", Field(union_mode="left_to_right")]
+Json: TypeAlias = Annotated["dict[str, Any]", BeforeValidator(plain)]
+
+
+def _without_server_headers(headers: dict[str, str]) -> dict[str, str]:
+    for name in headers.keys() & SERVER_HEADERS:
+        raise wrong_key(name, f"a header other than {', '.join(SERVER_HEADERS)}")
+    return headers
+
+
+def _recorded_path(text: Any, info: ValidationInfo) -> Path:
+    path = Path(info.context or "", str(text))
+    recording = recorded(path)
+    if recording.response.status < 400 and not path_ending(recording.path):
+        raise ValueError(f"a recorded reply of a model, found a response from {recording.request.url}")
+    return path
+
+
+def _folder(text: Any, info: ValidationInfo) -> Path:
+    folder = Path(info.context or "", str(text))
+    if not folder.is_dir():
+        raise ValueError(f"a folder of recordings, found none at {folder}")
+    return folder
+
+
+class PauseEntry(Entry):
+    after: Count = 0
+    seconds: Seconds
+
+
+class FailureEntry(Entry):
+    status: Annotated[int, Field(ge=400, le=599)] = 500
+    message: str | None = None
+    headers: Annotated[Headers, AfterValidator(_without_server_headers)] = Field(default_factory=dict)
+
+    @cached_property
+    def failure(self) -> Failure:
+        message = f"error {self.status}" if self.message is None else self.message
+        return Failure(message, self.status, tuple(self.headers.items()))
+
+
+class MidwayFailureEntry(FailureEntry):
+    after: Count = 0
+
+
+class ReplySettings(Entry):
+    """Stream settings of a reply. A field is None if the configuration does not set it."""
+
+    profile: Literal["words", "token", "chunky"] | None = None
+    tokens_per_second: Annotated[float, Field(gt=0)] | None = None
+    jitter: Annotated[float, Field(ge=0, le=1)] | None = None
+    delay: Seconds | None = None
+    pause: PauseEntry | None = None
+    fail: MidwayFailureEntry | None = None
+    cut_after: Count | None = None
+
+    def applied_to(self, reply: Reply, model: Model, prompt: Prompt) -> Reply:
+        """Return the reply with all settings applied: chunk size, speed, pause, premature end and error."""
+        if all(getattr(self, name) is None for name in STREAM):
+            return reply
+        reply = replace(self.paced(reply, model, prompt), frames=None)
+        if self.pause:
+            reply = _insert(reply, self.pause.after, Pause(self.pause.seconds))
+        if self.cut_after is not None:
+            reply = _insert(reply, self.cut_after, Cut())
+        return _insert(reply, self.fail.after, self.fail.failure) if self.fail else reply
+
+    def paced(self, reply: Reply, model: Model, prompt: Prompt) -> Reply:
+        """Return the reply with the chunk size and the speed of these settings, if they set them."""
+        if not any((self.profile, self.tokens_per_second, self.jitter, self.delay)):
+            return reply
+        size, seed = CHUNK_SIZES[self.profile or "words"], stable_hash(prompt.user_text)
+        pace = Pace(size, jitter=self.jitter or 0.0, seed=seed, delay=self.delay or 0.0)
+        if self.tokens_per_second:
+            pace = replace(pace, characters_per_second=self.tokens_per_second * model.chars_per_token)
+        return replace(reply, pace=pace)
+
+    def merged_over(self, other: ReplySettings) -> ReplySettings:
+        """Return the settings of `other`, replaced by those that are set here."""
+        return other.model_copy(update={name: value for name in STREAM if (value := getattr(self, name)) is not None})
+
+
+STREAM = tuple(ReplySettings.model_fields)
+
+
+def _insert(reply: Reply, count: int, inserted: Part) -> Reply:
+    parts: list[Part] = []
+    for index, part in enumerate(reply.parts):
+        if not isinstance(part, (Reasoning, Text)):
+            parts.append(part)
+            continue
+        chunks = chunked(part.content, reply.pace)
+        if len(chunks) >= count:
+            before, after = (replace(part, content=content) for content in (chunks[:count], chunks[count:]))
+            return replace(reply, parts=[*parts, before, inserted, after, *reply.parts[index + 1 :]])
+        count -= len(chunks)
+        parts.append(replace(part, content=chunks))
+    return replace(reply, parts=[*parts, inserted])
+
+
+class ModelEntry(ReplySettings):
+    """Entry `_model`: the properties of a model, and the stream settings of its replies."""
+
+    capabilities: tuple[Capability, ...] | None = None
+    context_length: Annotated[int, Field(ge=4)] | None = None
+    embedding_length: Annotated[int, Field(ge=256, le=65536)] | None = None
+    chars_per_token: Annotated[float, Field(gt=0, le=1000)] | None = None
+    template_style: TemplateStyle | None = Field(None, validation_alias="habit")
+    family: str | None = None
+    parameter_size: Annotated[str, Field(pattern=r"^\d+(\.\d*)?[KMB]?$")] | None = None
+    quantization: str | None = None
+    size: Count | None = None
+    modified_at: Annotated[str, Field(pattern=r"^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d")] | None = None
+    parameters: Json | None = None
+    system: str | None = None
+    template: str | None = None
+    license: str | None = None
+    load_time: Annotated[float, Field(ge=0, le=3600)] | None = None
+    out_of_memory_above: Annotated[int, Field(ge=1)] | None = None
+
+    model_config = ConfigDict(populate_by_name=True)
+
+
+class ToolCallEntry(Entry):
+    name: str
+    arguments: Json = Field(default_factory=dict)
+    id: str | None = None
+
+
+class Response(Entry):
+    """A configured response. `match` is how the text of its trigger is compared with a message."""
+
+    type: str
+    match: Match = "exact"
+
+    def applies_to(self, trigger: str, message: str) -> bool:
+        if self.match == "regex":
+            return re.search(trigger, message) is not None
+        return trigger in message if self.match == "substring" else trigger == message
+
+    def reply(self, prompt: Prompt, model: Model) -> Reply:
+        raise NotImplementedError
+
+
+class EmbeddingResponse(Response):
+    vector: Annotated[tuple[float, ...], BeforeValidator(lambda value: [] if value == "zero" else value)] = ()
+
+    def reply(self, _prompt: Prompt, model: Model) -> Reply:
+        return Reply(embedding=self.vector or (0.0,) * model.embedding_length)
+
+
+class ErrorResponse(Response, FailureEntry):
+    def reply(self, _prompt: Prompt, _model: Model) -> Reply:
+        return Reply([self.failure])
+
+
+class StreamedResponse(Response, ReplySettings):
+    """Response with stream settings."""
+
+
+class FileResponse(StreamedResponse):
+    path: Annotated[Path, BeforeValidator(_recorded_path)]
+
+    def reply(self, _prompt: Prompt, _model: Model) -> Reply:
+        try:
+            return recorded(self.path).reply
+        except ConfigError as error:
+            return Reply([Failure(str(error))])
+
+
+class GeneratedResponse(StreamedResponse):
+    reasoning: Texts = ""
+    tool_calls: tuple[ToolCallEntry, ...] = ()
+    usage: dict[Literal["input", "output", "reasoning", "cache_read", "cache_creation"], Count | None] = Field(
+        default_factory=dict
+    )
+    durations: dict[Literal["total", "load", "prompt_eval", "eval"], Seconds] = Field(default_factory=dict)
+    finish: Finish = "stop"
+    think_tags: bool = False
+
+    def reply(self, prompt: Prompt, _model: Model) -> Reply:
+        reply = self._content(prompt)
+        calls = [ToolCall(call.name, call.arguments, call.id) for call in self.tool_calls]
+        parts: list[Part] = [*reply.parts, *Reply.of(tool_calls=calls).parts]
+        if self.reasoning and self.think_tags:
+            tagged = Text(f"<think>{joined(self.reasoning)}</think>\n\n{reply.text}")
+            parts = [tagged, *(part for part in parts if not isinstance(part, (Reasoning, Text)))]
+        elif self.reasoning:
+            parts = [Reasoning(self.reasoning), *(part for part in parts if not isinstance(part, Reasoning))]
+        reply = Reply(parts, self.finish, Usage(**self.usage))
+        return self._timed(reply) if self.durations else reply
+
+    def _timed(self, reply: Reply) -> Reply:
+        """Return a reply that reports the durations and takes as long: first a pause, then the time of its texts."""
+        seconds, length = self.durations, len(reply.text) + len(reply.reasoning)
+        pause = Pause(seconds.get("load", 0) + seconds.get("prompt_eval", 0))
+        pace = Pace(characters_per_second=length / seconds["eval"]) if length and seconds.get("eval") else None
+        durations = Durations(**{name: round(value * 1e9) for name, value in seconds.items()})
+        return replace(reply, parts=[pause, *reply.parts], durations=durations, pace=pace)
+
+    def _content(self, prompt: Prompt) -> Reply:
+        return BUILT_IN[self.type](prompt)
+
+
+class MessageResponse(GeneratedResponse):
+    content: Texts = ""
+
+    def _content(self, _prompt: Prompt) -> Reply:
+        return Reply.of(self.content)
+
+
+RESPONSES: Mapping[str, type[Response]] = {
+    "message": MessageResponse,
+    **dict.fromkeys(BUILT_IN, GeneratedResponse),
+    "embedding": EmbeddingResponse,
+    "error": ErrorResponse,
+    "file": FileResponse,
+}
+
+
+class ConfigFile(Entry):
+    models: dict[str, Any] = Field(default_factory=dict)
+    include: Literal["default"] | None = None
+    recordings: Annotated[Path, BeforeValidator(_folder)] | None = None
+
+
+class TurnEntry(Entry):
+    """Turn of a recorded conversation. The replies follow each other when the client sends results of tool calls."""
+
+    user: str
+    replies: tuple[Any, ...]

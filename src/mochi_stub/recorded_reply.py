@@ -1,0 +1,151 @@
+"""Conversion of recorded responses to replies: what all providers share, and the format that each provider adds."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
+from typing import Any, NamedTuple
+
+from mochi_stub.json_encoding import compact_json, dumps, go_dumps
+from mochi_stub.prompt import ToolCall
+from mochi_stub.reply import Durations, Failure, Finish, Pace, Pause, Reasoning, Reply, Text, ToolCalls, Usage
+
+DONE = {"done": True}
+"""Object that stands for OpenAI's `[DONE]` in a recorded stream."""
+_FINISH: Mapping[str, Finish] = {
+    **dict.fromkeys(("length", "max_tokens", "max_output_tokens", "MAX_TOKENS"), "length"),
+    **dict.fromkeys(("content_filter", "refusal", "SAFETY", "PROHIBITED_CONTENT"), "content_filter"),
+}
+_USAGE = {  # fields of each token count in the usage objects of all providers; dots separate nested fields
+    "input": "prompt_tokens input_tokens promptTokenCount prompt_eval_count",
+    "output": "completion_tokens output_tokens candidatesTokenCount eval_count",
+    "reasoning": "completion_tokens_details.reasoning_tokens output_tokens_details.reasoning_tokens "
+    "output_tokens_details.thinking_tokens thoughtsTokenCount",
+    "cache_read": "prompt_tokens_details.cached_tokens input_tokens_details.cached_tokens "
+    "cache_read_input_tokens cachedContentTokenCount",
+    "cache_creation": "cache_creation_input_tokens",
+}
+_STATUSES = {  # HTTP statuses of errors that occur during a stream
+    **dict.fromkeys(("rate_limit_exceeded", "rate_limit_error"), 429),
+    **{"invalid_request_error": 400, "overloaded_error": 529},
+}
+
+
+def get(value: Any, *path: str | int) -> Any:
+    """Return the nested value at `path` in JSON data, or None if the data has no such path."""
+    try:
+        for step in path:
+            value = value[step]
+    except (LookupError, TypeError):
+        return None
+    return value
+
+
+def listed(value: Any, *path: str) -> list[Any]:
+    return found if isinstance(found := get(value, *path), list) else []
+
+
+@dataclass
+class _Call:
+    id: str | None = None
+    name: str = ""
+    arguments: Mapping[str, Any] = field(default_factory=dict)
+    fragments: str = ""
+
+    def finished(self) -> ToolCall:
+        arguments: Any = None if self.fragments else self.arguments
+        with suppress(json.JSONDecodeError, RecursionError):
+            arguments = arguments or json.loads(self.fragments)
+        return ToolCall(self.name, arguments if isinstance(arguments, Mapping) else {"_raw": self.fragments}, self.id)
+
+
+@dataclass
+class ReplyBuilder:
+    """Builder of a reply from response objects. `timestamp` is the time of the current object in nanoseconds."""
+
+    stream: bool
+    timestamp: int = 0
+    last: int = 0
+    parts: list[Reasoning | Text | Pause | Failure | ToolCalls] = field(default_factory=list)
+    calls: dict[Any, _Call] = field(default_factory=dict)
+    finish: Finish = "stop"
+    stop_sequence: str | None = None
+    usage: dict[str, int] = field(default_factory=dict)
+    durations: Durations = field(default_factory=Durations)
+
+    def add(self, kind: type[Reasoning] | type[Text], text: Any) -> None:
+        if isinstance(text, str) and text:
+            self._wait()
+            self.parts.append(kind((text,) if self.stream else text))
+
+    def fail(self, message: Any, error: Any) -> None:
+        """Add a failure. The code or the type of the recorded error object determines its HTTP status."""
+        self._wait()
+        code = get(error, "code")
+        status = _STATUSES.get(str(code)) or _STATUSES.get(str(get(error, "type"))) or 500
+        status = code if isinstance(code, int) and 400 <= code <= 599 else status
+        self.parts.append(Failure(message if isinstance(message, str) else json.dumps(message), status))
+
+    def call(self, index: Any, function: Any, id: Any = None) -> None:
+        """Add an object with the name or the arguments of a tool call. The arguments can be a fragment of JSON text."""
+        call, name = self.calls.setdefault(index, _Call()), get(function, "name")
+        call.id = id if isinstance(id, str) and id else call.id
+        call.name = name if isinstance(name, str) and name else call.name
+        for arguments in (get(function, key) for key in ("arguments", "args", "input", "partial_json")):
+            if isinstance(arguments, Mapping):
+                call.arguments = arguments
+            elif isinstance(arguments, str):
+                call.fragments += arguments
+
+    def end(self, reason: Any, usage: Any = None) -> None:
+        """Store the finish reason and the token counts that a response contains."""
+        self.finish = _FINISH.get(reason, self.finish) if isinstance(reason, str) else self.finish
+        for name, paths in _USAGE.items():
+            for path in paths.split():
+                if isinstance(count := get(usage, *path.split(".")), int):
+                    self.usage[name] = count
+
+    def reply(self) -> Reply:
+        self._wait()
+        if self.calls:
+            self.parts.append(ToolCalls([call.finished() for call in self.calls.values()]))
+        reply = Reply(self.parts, self.finish, Usage(**self.usage), self.durations, stop_sequence=self.stop_sequence)
+        return replace(reply, pace=Pace(characters_per_second=math.inf))
+
+    def _wait(self) -> None:
+        if self.timestamp > self.last:
+            self.parts.append(Pause((self.timestamp - self.last) / 1e9))
+        self.last = self.timestamp
+
+
+class RecordedFormat(NamedTuple):
+    """Format of the recorded responses of one path.
+
+    `read` adds a response, or an object of a stream, to a builder. `frame` encodes an object of a stream with the
+    content type `stream_type`. `encode` encodes a response that is not a stream.
+    """
+
+    read: Callable[[Any, ReplyBuilder], None]
+    frame: Callable[[Any], str]
+    stream_type: str = "text/event-stream"
+    encode: Callable[[Any], str] = dumps
+
+
+def event_frame(value: Any, *, named: bool = True, end: str = "\n\n", done: str = "") -> str:
+    """Encode an object of a stream as a server-sent event. A text is data that was not JSON, and stays unchanged.
+
+    If `named` is true, the event has the name of the object's type. `done` is the event for `DONE`.
+    """
+    if value == DONE:
+        return done
+    text = value.replace("\n", "\ndata: ") if isinstance(value, str) else compact_json(value)
+    name = get(value, "type") if named else None
+    return f"event: {name}\ndata: {text}{end}" if name else f"data: {text}{end}"
+
+
+def line_frame(value: Any) -> str:
+    """Encode an object of a stream as a line. A text is a line that was not JSON, and stays unchanged."""
+    return (value if isinstance(value, str) else go_dumps(value)) + "\n"
