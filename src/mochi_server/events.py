@@ -188,7 +188,7 @@ class Status:
     type: ClassVar[str] = "status"
 
     def __post_init__(self) -> None:
-        for name in ("position", "host"):  # absent from the payload if they do not apply
+        for name in ("position", "host", "continues"):  # absent from the payload if they do not apply
             if getattr(self, name) is None:
                 del self.__dict__[name]
 

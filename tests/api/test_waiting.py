@@ -31,6 +31,7 @@ def test_slow_model_load_emits_loading_status(tmp_path: Path) -> None:
     assert set(status_states(first)) == {"loading_model"}
     assert first[0].type == "status"
     assert 1 <= first[0].data["elapsed"] < 1.4
+    assert set(first[0].data) == {"state", "elapsed"}
     assert status_states(second) == []
 
 

@@ -4,6 +4,8 @@ import ast
 from functools import cache
 from pathlib import Path
 
+from mochi_server import events
+
 SRC = Path(__file__).parents[2] / "src"
 SERVER = SRC / "mochi_server"
 MODULES = sorted(SERVER.rglob("*.py"))
@@ -90,6 +92,18 @@ def test_only_the_gateway_adapts_requests_to_ollama() -> None:
         if package_of(path) not in ("ollama", "inference") and used & names:
             using[str(path.relative_to(SRC))] = sorted(used & names)
     assert using == {}
+
+
+def test_only_the_events_module_contains_their_names() -> None:
+    shared = {"done", "error", "snapshot", "status", "stopped", "tool_call", "tool_result", "warning", "logprobs"}
+    names = {event.type for event in vars(events).values() if hasattr(event, "type")} - shared
+    using = [
+        (str(path.relative_to(SRC)), node.value)
+        for path in MODULES
+        for node in nodes(path)
+        if isinstance(node, ast.Constant) and node.value in names and path != SERVER / "events.py"
+    ]
+    assert using == []
 
 
 def test_client_imports_only_events_and_errors() -> None:

@@ -84,8 +84,11 @@ def test_client_accepts_messages_and_tools_of_the_ollama_library(stub: StubServe
 
 def test_services_have_the_names_of_the_specification() -> None:
     assert set(services.__all__) >= {
+        "CompareService",
         "ConversationSummary",
         "DynamicContextWindowService",
+        "ImportExportService",
+        "SessionService",
         "SummarizationService",
         "SummaryModelManager",
         "SystemPromptService",

@@ -150,6 +150,14 @@ def test_schema_has_the_name_of_its_function_by_default() -> None:
     assert schemas.schema_of(returns(int), "other").name == "other"
 
 
+def test_schema_is_made_once_for_each_name_of_a_function() -> None:
+    schemas, function = ToolSchemaService(), returns(int)
+    schema = schemas.schema_of(function)
+    assert schemas.schema_of(function) is schema
+    assert schemas.schema_of(function, "other") is not schema
+    assert schemas.schema_of(returns(int)) is not schema
+
+
 async def test_default_makes_a_parameter_optional() -> None:
     tool = make_schema(returns(int, 3), "tool")
     assert "required" not in tool.parameters

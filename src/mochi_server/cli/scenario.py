@@ -18,7 +18,7 @@ from mochi_server.cli.store_copy import open_stores
 from mochi_server.client import MochiClient
 from mochi_server.client.client import Decision
 from mochi_server.config import CODE_DIRECTORIES, MochiServerSettings
-from mochi_server.events import ToolConfirmationRequired, ToolResult, TurnError
+from mochi_server.events import MessageComplete, ToolConfirmationRequired, ToolResult, TurnError
 from mochi_server.sessions.session import ChatSession
 from mochi_server.sessions.types import ToolSettings
 from mochi_server.tools.discovery import Tool
@@ -114,7 +114,7 @@ def differences(recorded: Json, client: MochiClient) -> Iterator[str]:
         events: Json = {"reasoning": stream.thinking, "content": stream.text, "end": end.type}
         events["results"] = [event.tool_name for event in received if isinstance(event, ToolResult)]
         expected: Json = {name: "".join("".join(reply.get(name, "")) for reply in turn["replies"]) for name in _TEXTS}
-        expected["end"] = "message_complete" if "usage" in turn["replies"][-1] else "error"
+        expected["end"] = (MessageComplete if "usage" in turn["replies"][-1] else TurnError).type
         expected["results"] = [result["tool"] for result in turn["tools"]]
         yield _difference(_compared(turn), _compared(replayed)) or _difference(expected, events)
 

@@ -123,8 +123,10 @@ Part = Text | Reasoning | TextEnd | Call | Approval | Result | Notice | Step | E
 
 
 _Parts = Sequence[Part]
-_ENDS_OF_TEXT = {"tool_call", "tool_call_confirmation_required", "tool_result", "tool_continuation_start"}
-_ENDS_OF_TEXT |= {"agent_start", "message_complete", "stopped"}
+_ENDS_OF_TEXT = (
+    *(events.ToolCalled, events.ToolConfirmationRequired, events.ToolResult, events.ToolContinuationStart),
+    *(events.AgentStart, events.MessageComplete, events.Stopped),
+)
 """Events after which the text before them cannot be replaced."""
 _TextClass = type[Text] | type[Reasoning]
 _ToolCall = events.ToolCalled | events.AgentToolCalled | events.ToolConfirmationRequired
@@ -156,7 +158,7 @@ class PartReader:
 
     def read(self, event: events.ChatEvent) -> _Parts:
         """Return the parts that an event adds to the answer."""
-        released = self._release() if self._held and event.type in _ENDS_OF_TEXT else ()
+        released = self._release() if self._held and isinstance(event, _ENDS_OF_TEXT) else ()
         parts: _Parts = getattr(self, event.type)(event)
         return [*released, *parts] if released else parts
 

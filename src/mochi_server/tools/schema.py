@@ -52,11 +52,17 @@ class ToolSchema:
 
 
 class ToolSchemaService:
-    """Factory of tool schemas. The default name of a tool is the name of its function."""
+    """Factory and cache of tool schemas. The default name of a tool is the name of its function."""
+
+    def __init__(self) -> None:
+        self._cache: dict[tuple[str, int], tuple[ToolSchema, object]] = {}
 
     def schema_of(self, function: Callable[..., Any], name: str | None = None) -> ToolSchema:
         """Return the schema of a function. Raises ``InvalidTool``."""
-        return make_schema(function, name or str(getattr(function, "__name__", "")))
+        key = (name or str(getattr(function, "__name__", "")), id(function))
+        if key not in self._cache:  # with the function, so that no other function gets its id
+            self._cache[key] = make_schema(function, key[0]), function
+        return self._cache[key][0]
 
 
 def make_schema(function: Callable[..., Any], name: str) -> ToolSchema:
