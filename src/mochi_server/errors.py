@@ -437,8 +437,8 @@ class RequestTimedOut(MochiError):
 class RouteNotFound(MochiError):
     code, status, cause = "NOT_FOUND", 404, "The path does not exist."
 
-    def __init__(self, path: str, similar: Sequence[str] = ()) -> None:
-        advice = f"Use {' or '.join(similar)}." if similar else "/openapi.json lists all routes."
+    def __init__(self, path: str, similar: Sequence[str] = (), prefix: str = "") -> None:
+        advice = f"Use {' or '.join(similar)}." if similar else f"{prefix}/openapi.json lists all routes."
         super().__init__(f"There is no route {path!r}. {advice}", path=path)
 
 

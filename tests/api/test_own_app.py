@@ -74,6 +74,8 @@ def test_two_servers_in_one_app(url: str) -> None:
         assert len(client.get("/one/api/v1/sessions").json()["sessions"]) == 1
         assert client.get("/two/api/v1/sessions").json()["sessions"] == []
         assert client.get("/one/docs").status_code == 200
+        missing = client.get("/one/nothing").json()["error"]["message"]
+        assert missing == "There is no route '/one/nothing'. /one/openapi.json lists all routes."
 
 
 def test_router_alone_says_what_is_missing(url: str, caplog: pytest.LogCaptureFixture) -> None:

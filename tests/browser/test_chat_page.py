@@ -7,7 +7,7 @@ import pytest
 
 pytest.importorskip("playwright.sync_api", reason="playwright is not installed: `uv sync --group browser`")
 
-from playwright.sync_api import BrowserContext, Page, Route, expect
+from playwright.sync_api import BrowserContext, Page, Request, Route, expect
 
 from mochi_stub import StubServer
 from tests.browser.scene import WHY, Scene
@@ -176,6 +176,38 @@ def test_lost_connection_is_resumed(page: Page, scene: Scene, server: RunningSer
         assert answers(page) == ["One, two, three, four."]
         expect(page.locator(".user")).to_have_count(1)
         page.goto("about:blank")
+
+
+def test_page_connects_again_after_a_long_outage(page: Page, scene: Scene, server: RunningServer, origin: str) -> None:
+    refused: list[Request] = []
+    with CuttingRelay(server.url) as relay:
+        page.clock.install()
+        page.goto(f"{origin}/chat.html?server={relay.url}")
+        expect(page.locator("#model option")).to_have_count(3)
+        send_message(page, "hold")
+        expect(page.locator(".answer .markdown")).to_have_text("One, two, three,")
+        page.on("requestfailed", lambda request: refused.append(request))  # noqa: PLW0108 - the argument must be a function
+        relay.set_target("http://127.0.0.1:9")
+        relay.cut()
+        while len(refused) < 12:
+            page.clock.run_for(10_000)
+        expect(page.get_by_role("status")).to_contain_text("Connecting again")
+        relay.set_target(server.url)
+        scene.gate.open()
+        page.clock.run_for(10_000)
+        wait_for_answer(page)
+        assert answers(page) == ["One, two, three, four."]
+        page.goto("about:blank")
+
+
+def test_unknown_conversation_is_reported(page: Page) -> None:
+    page.goto(f"{page.url.partition('#')[0]}#0000000000")
+    expect(page.get_by_role("status")).to_contain_text("0000000000")
+    expect(page.get_by_text("A new conversation")).to_be_visible()
+    expect(page.get_by_role("status")).to_contain_text("0000000000")
+    send_message(page, "Why is the sky blue?")
+    wait_for_answer(page)
+    assert answers(page) == [WHY["qwen3:14b"]]
 
 
 def test_earlier_conversation_is_opened_again(page: Page) -> None:

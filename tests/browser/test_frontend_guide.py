@@ -1,7 +1,9 @@
 """The page that `docs/how-to/write-a-frontend.md` builds, step by step, in Chromium."""
 
 import re
-from collections.abc import Iterator
+import shutil
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -10,12 +12,18 @@ pytest.importorskip("playwright.sync_api", reason="playwright is not installed: 
 
 from playwright.sync_api import BrowserContext, Page, expect
 
+from mochi_stub import StubServer
 from tests.browser.conftest import serving_files
 from tests.browser.scene import WHY, Scene
 from tests.docs_tooling.pages import ROOT, blocks
+from tests.support.balancer import Balancer
+from tests.support.cluster import Member
 from tests.support.images import PNG
 from tests.support.instructions import calls, instruct, words
+from tests.support.relay import CuttingRelay
 from tests.support.server import RunningServer
+from tests.support.tools import SAMPLES
+from tests.support.waiting import until
 
 pytestmark = pytest.mark.slow
 
@@ -26,26 +34,27 @@ def of_language(language: str) -> str:
     return "".join(block.text for block in blocks(GUIDE) if block.language == language)
 
 
-@pytest.fixture
-def origin(tmp_path: Path, server: RunningServer) -> Iterator[str]:
-    """The origin of the page that the blocks of the guide build."""
-    folder = tmp_path / "page"
+@contextmanager
+def built_page(context: BrowserContext, folder: Path, server_url: str) -> Iterator[Page]:
+    """Build the page from the blocks of the guide, and open it."""
     folder.mkdir()
     (folder / "index.html").write_text(of_language("html"))
-    (folder / "chat.js").write_text(of_language("javascript").replace("http://127.0.0.1:8000", server.url))
-    with serving_files(folder) as origin:
-        yield origin
-
-
-@pytest.fixture
-def page(context: BrowserContext, origin: str) -> Iterator[Page]:
+    (folder / "chat.js").write_text(of_language("javascript").replace("http://127.0.0.1:8000", server_url))
     page = context.new_page()
     problems: list[str] = []
     page.on("pageerror", lambda error: problems.append(str(error)))
-    page.goto(origin)
-    expect(page.locator("#model option")).to_have_count(3)
-    yield page
+    with serving_files(folder) as origin:
+        page.goto(origin)
+        expect(page.locator("#model option")).to_have_count(3)
+        yield page
+        page.close()
     assert not problems
+
+
+@pytest.fixture
+def page(context: BrowserContext, server: RunningServer, tmp_path: Path) -> Iterator[Page]:
+    with built_page(context, tmp_path / "page", server.url) as page:
+        yield page
 
 
 def send(page: Page, text: str, model: str | None = None) -> None:
@@ -126,18 +135,37 @@ def test_edit_regenerate_and_branch(page: Page) -> None:
     page.get_by_role("button", name="Branch").first.click()
     expect(page.get_by_role("button", name="Branch")).to_have_count(1)
     assert page.url != before
-    expect(page.locator("#sessions button")).to_have_count(2)
+    entries = page.locator("#sessions button")
+    expect(entries).to_have_count(2)
+    assert len(set(entries.all_inner_texts())) == 2
     send(page, "program")
     expect(page.get_by_role("button", name="Branch")).to_have_count(2)
     expect(page.locator(".user > .text").last).to_have_text("program")
 
 
-def test_images_are_sent_and_shown(page: Page, tmp_path: Path) -> None:
+def test_images_are_sent_and_shown(page: Page, scene: Scene, tmp_path: Path) -> None:
     (tmp_path / "dot.png").write_bytes(PNG)
     page.get_by_label("Images").set_input_files(tmp_path / "dot.png")
-    send(page, "describe", "gemma3:12b")
-    expect(page.locator(".answer > .text")).to_contain_text("images 1")
+    send(page, "Please hold.", "gemma3:12b")
+    expect(page.locator(".answer > .text")).to_have_text("One, two, three, ")
     expect(page.locator(".user img")).to_have_js_property("naturalWidth", 1)
+    scene.gate.open()
+    answered(page, "One, two, three, four.")
+    expect(page.locator(".user img")).to_have_js_property("naturalWidth", 1)
+    send(page, "describe")
+    expect(page.locator(".answer > .text").last).to_contain_text("images 1")
+
+
+def test_rejected_first_message_leaves_no_session(page: Page, server: RunningServer, tmp_path: Path) -> None:
+    (tmp_path / "dot.png").write_bytes(b"not an image")
+    page.get_by_label("Images").set_input_files(tmp_path / "dot.png")
+    send(page, "describe", "gemma3:12b")
+    expect(page.get_by_role("status")).to_contain_text("not an image")
+    until(lambda: server.api().http.get("/sessions").json()["sessions"] == [])
+    page.get_by_label("Images").set_input_files([])
+    page.get_by_role("button", name="Send").click()
+    expect(page.locator(".answer > .text")).to_contain_text("images 0")
+    expect(page.locator("#sessions button")).to_have_count(1)
 
 
 def test_list_opens_and_searches_sessions(page: Page) -> None:
@@ -149,11 +177,24 @@ def test_list_opens_and_searches_sessions(page: Page) -> None:
     expect(page.locator("#sessions button")).to_have_count(2)
     page.get_by_label("Search").fill("blue")
     expect(page.locator("#sessions button")).to_have_count(1)
+    page.get_by_label("Model").select_option("gemma3:12b")
     page.locator("#sessions button").click()
+    answered(page, WHY["llama3.2:3b"])
+    expect(page.get_by_label("Model")).to_have_value("llama3.2:3b")
+    send(page, "describe", "gemma3:12b")
+    expect(page.locator(".answer > .text").last).to_contain_text("Model gemma3:12b")
+
+
+def test_back_returns_to_the_new_chat(page: Page) -> None:
+    send(page, "Why is the sky blue?", "llama3.2:3b")
+    answered(page, WHY["llama3.2:3b"])
+    page.go_back()
+    expect(page.locator("article")).to_have_count(0)
+    page.go_forward()
     answered(page, WHY["llama3.2:3b"])
 
 
-def test_errors_are_shown(page: Page, server: RunningServer) -> None:
+def test_errors_are_shown(page: Page) -> None:
     send(page, "Please hold.")
     expect(page.locator(".answer > .text").last).to_have_text("One, two, three, ")
     send(page, "Another")
@@ -163,6 +204,8 @@ def test_errors_are_shown(page: Page, server: RunningServer) -> None:
     expect(page.get_by_role("button", name="Regenerate")).to_be_visible()
     page.goto(f"{page.url.partition('#')[0]}?#0000000000")
     expect(page.get_by_role("status")).to_contain_text("SESSION_NOT_FOUND")
+    send(page, "Why is the sky blue?", "llama3.2:3b")
+    answered(page, WHY["llama3.2:3b"])
 
 
 def test_page_fits_a_phone(page: Page) -> None:
@@ -170,3 +213,68 @@ def test_page_fits_a_phone(page: Page) -> None:
     send(page, "Why is the sky blue?", "llama3.2:3b")
     answered(page, WHY["llama3.2:3b"])
     assert page.evaluate("document.documentElement.scrollWidth") <= 360
+
+
+def test_broken_connection_continues(
+    context: BrowserContext, server: RunningServer, scene: Scene, tmp_path: Path
+) -> None:
+    with CuttingRelay(server.url) as relay, built_page(context, tmp_path / "page", relay.url) as page:
+        send(page, "Please hold.")
+        expect(page.locator(".answer > .text").last).to_have_text("One, two, three, ")
+        relay.cut()
+        expect(page.get_by_role("status")).to_contain_text("Connecting again")
+        expect(page.get_by_role("status")).to_be_empty()
+        scene.gate.open()
+        answered(page, "One, two, three, four.")
+        expect(page.locator(".user")).to_have_count(1)
+
+
+def test_failed_regeneration_keeps_the_answer(context: BrowserContext, server: RunningServer, tmp_path: Path) -> None:
+    with CuttingRelay(server.url) as relay, built_page(context, tmp_path / "page", relay.url) as page:
+        send(page, "Why is the sky blue?", "llama3.2:3b")
+        answered(page, WHY["llama3.2:3b"])
+        relay.set_target("http://127.0.0.1:9")
+        relay.cut()
+        page.get_by_role("button", name="Regenerate").click()
+        expect(page.get_by_role("status")).to_contain_text("does not answer")
+        answered(page, WHY["llama3.2:3b"])
+
+
+@contextmanager
+def killable_page(context: BrowserContext, stub: StubServer, folder: Path) -> Iterator[tuple[Page, Callable[[], None]]]:
+    """Build the page, and yield a function that kills its server and starts another."""
+    shutil.copytree(SAMPLES, folder / "tools", ignore=shutil.ignore_patterns("__pycache__"))
+    members = [Member(str(folder), stub.url)]
+
+    def restart() -> None:
+        members[-1].kill()
+        expect(page.get_by_role("status")).to_contain_text("Connecting again")
+        members.append(Member(str(folder), stub.url))
+        balancer.ports = [members[-1].port]
+
+    with Balancer([members[0].port]) as balancer, built_page(context, folder / "page", balancer.url) as page:
+        yield page, restart
+    members[-1].kill()
+
+
+def test_approval_outlives_a_killed_server(context: BrowserContext, stub: StubServer, tmp_path: Path) -> None:
+    with killable_page(context, stub, tmp_path) as (page, restart):
+        send(page, instruct(calls("add_numbers", a=2, b=3), words(2)), "qwen3:14b")
+        expect(page.get_by_text("May the model call add_numbers?")).to_be_visible()
+        restart()
+        expect(page.get_by_role("status")).to_be_empty()
+        expect(page.get_by_text("May the model call add_numbers?")).to_have_count(1)
+        page.get_by_role("button", name="Approve").click()
+        expect(page.get_by_role("button", name="Regenerate")).to_be_visible()
+        expect(page.locator(".answer > .text").first).to_have_text(re.compile(r"^add_numbers: [\s\S]*5$"))
+
+
+def test_answer_of_a_killed_server_is_shown_with_an_error(
+    context: BrowserContext, stub: StubServer, tmp_path: Path
+) -> None:
+    with killable_page(context, stub, tmp_path) as (page, restart):
+        send(page, "Please hold.")
+        expect(page.locator(".answer > .text").last).to_have_text("One, two, three, ")
+        restart()
+        expect(page.get_by_role("button", name="Regenerate")).to_be_visible()
+        expect(page.get_by_role("status")).to_contain_text("server")

@@ -5,6 +5,7 @@ import re
 import shutil
 import subprocess
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Literal
 
 import pytest
@@ -13,11 +14,14 @@ pytest.importorskip("playwright.sync_api", reason="playwright is not installed: 
 
 from playwright.sync_api import BrowserContext, Dialog, Locator, Page, expect
 
+from mochi_stub import StubServer
 from tests.browser.conftest import EXAMPLES, serving_files
 from tests.browser.steps import IMAGES
 from tests.support.api import Api
+from tests.support.cluster import Member
 from tests.support.instructions import calls, instruct, words
 from tests.support.process import Command
+from tests.support.relay import CuttingRelay
 from tests.support.tools import SAMPLES
 
 EXAMPLE = EXAMPLES / "react"
@@ -43,12 +47,18 @@ def api(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Api]:
 
 
 @pytest.fixture(scope="module")
-def site(tmp_path_factory: pytest.TempPathFactory, api: Api) -> Iterator[str]:
+def relay(api: Api) -> Iterator[CuttingRelay]:
+    """A relay between the page and the server."""
+    with CuttingRelay(str(api.http.base_url)) as relay:
+        yield relay
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory: pytest.TempPathFactory, relay: CuttingRelay) -> Iterator[str]:
     """The origin of the page. The build fails if the page has a type error."""
     pages = tmp_path_factory.mktemp("pages")
-    server = str(api.http.base_url).partition("/api")[0]
     build = ["npm", "run", "build", "--", "--outDir", str(pages), "--emptyOutDir", "--logLevel", "error"]
-    subprocess.run(build, cwd=EXAMPLE, check=True, env={**os.environ, "VITE_MOCHI_SERVER": server}, timeout=120)
+    subprocess.run(build, cwd=EXAMPLE, check=True, env={**os.environ, "VITE_MOCHI_SERVER": relay.url}, timeout=120)
     with serving_files(pages) as origin:
         yield origin
 
@@ -197,6 +207,56 @@ def test_reload_resumes_a_running_answer_which_is_then_stopped(page: Page) -> No
     page.reload()
     expect(answer).to_have_text(stopped)
     expect(page.get_by_role("article")).to_have_count(2)
+
+
+def test_broken_connection_continues(page: Page, relay: CuttingRelay, api: Api) -> None:
+    create_chat(page)
+    answer = send(page, LONG)
+    expect(answer).to_contain_text(re.compile(r"ID( \w+){9}"))
+    shown = str(answer.locator("p").text_content())
+    relay.set_target("http://127.0.0.1:9")
+    relay.cut()
+    expect(page.get_by_role("alert")).to_have_text("The connection is lost. Connecting again …")
+    relay.set_target(str(api.http.base_url))
+    expect(answer.locator("p")).to_have_count(1)
+    expect(answer.locator("p")).to_contain_text(re.compile(re.escape(shown) + r"\w*( \w+){9}"))
+    expect(page.get_by_role("alert")).to_have_count(0)
+    page.get_by_role("button", name="Stop").click()
+    expect_end(page)
+
+
+@pytest.mark.parametrize("clicks_while_down", [False, True])
+def test_approval_outlives_a_killed_server(
+    page: Page, relay: CuttingRelay, api: Api, stub: StubServer, tmp_path: Path, *, clicks_while_down: bool
+) -> None:
+    def use_server(url: str) -> None:
+        relay.set_target(url)
+        relay.cut()
+
+    approve = page.get_by_role("button", name="Approve")
+    shutil.copytree(SAMPLES, tmp_path / "tools", ignore=shutil.ignore_patterns("__pycache__"))
+    members = [Member(str(tmp_path), stub.url)]
+    try:
+        use_server(members[0].url)
+        page.reload()
+        create_chat(page, "qwen3:14b")
+        answer = send(page, "Throw the dice.")
+        expect(answer).to_contain_text("roll_dice needs your approval")
+        members[0].kill()
+        if clicks_while_down:
+            approve.click()
+            expect(page.get_by_role("alert")).to_have_text("The connection is lost. Connecting again …")
+        members.append(Member(str(tmp_path), stub.url))
+        use_server(members[1].url)
+        expect(answer).to_contain_text("roll_dice needs your approval")
+        approve.click()
+        expect(answer).to_contain_text("roll_dice has ended")
+        expect(answer).to_contain_text("The dice have fallen.")
+        expect_end(page)
+    finally:
+        page.goto("about:blank")
+        members[-1].kill()
+        use_server(str(api.http.base_url))
 
 
 def test_errors_are_shown_as_sentences(page: Page, site: str) -> None:

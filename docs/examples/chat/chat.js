@@ -8,8 +8,9 @@ import { connectSettings, creationBody, loadChoices, settingsSaved, showSettings
 import { Sidebar, titleOf, toggleMenu } from "./sidebar.js";
 import { Turn } from "./turn.js";
 
-const MAX_FAILURES = 6;
-const FIRST_DELAY = 250;  // milliseconds until the first attempt to reconnect
+const MAX_FAILURES = 6;    // of a request before its first event
+const FIRST_DELAY = 250;   // milliseconds until the first attempt to reconnect
+const LONGEST_DELAY = 4000;
 
 let stream = null;                 // AbortController of the stream that is read, or null
 let opening = Promise.resolve();   // settles when the page shows the current conversation
@@ -68,8 +69,11 @@ async function showSession() {
     if (running) follow(turn, { headers: { "Last-Event-ID": `${run.run_id}:0` } });
     else await showStatusOf(sessionId);
   } catch (error) {
+    if (error.code === "SESSION_NOT_FOUND") {
+      history.replaceState(null, "", location.pathname + location.search);
+      await showSession();
+    }
     showStatus(describe(error));
-    if (error.code === "SESSION_NOT_FOUND") openSession(null);
   }
 }
 
@@ -212,8 +216,8 @@ async function follow(turn, firstRequest) {
 }
 
 /**
- * Read the events of a run. After a lost connection, continue after the last event. If no event has arrived, repeat the
- * first request.
+ * Read the events of a run. After a lost connection, continue after the last event, as soon as the server answers. If no
+ * event has arrived, repeat the first request a few times.
  */
 async function readRun(turn, firstRequest, signal) {
   let lastEvent = null;
@@ -230,10 +234,11 @@ async function readRun(turn, firstRequest, signal) {
         if (event.event === "done") return;
       }
     } catch (error) {
-      if (signal.aborted || error instanceof ApiError || failures === MAX_FAILURES) throw error;
+      const isLost = !lastEvent && failures >= MAX_FAILURES;
+      if (signal.aborted || error instanceof ApiError || isLost) throw error;
     }
     showStatus("The connection is lost. Connecting again …");
-    await new Promise((resume) => setTimeout(resume, FIRST_DELAY * 2 ** failures++));
+    await new Promise((resume) => setTimeout(resume, Math.min(FIRST_DELAY * 2 ** failures++, LONGEST_DELAY)));
   }
 }
 

@@ -154,7 +154,7 @@ def _to_mochi_error(request: Request, error: Exception) -> MochiError:
     if error.status_code == 405:
         return errors.MethodNotAllowed(request.method, request.url.path)
     if error.status_code == 404:
-        return errors.RouteNotFound(request.url.path, _similar_routes(request))
+        return errors.RouteNotFound(request.url.path, _similar_routes(request), request.scope.get("root_path", ""))
     # FastAPI raises this error for a body that the JSON parser cannot even decode.
     return ValidationFailed("The body is not valid JSON: it is not UTF-8, or it nests values too deeply.", errors=[])
 

@@ -101,7 +101,7 @@ function Chat({ session, messages: initialMessages, onTurnEnd, onError }: ChatPr
         body: { on_disconnect: "continue" }, // The turn continues during a reload of the page.
       }),
   );
-  const { messages, setMessages, status, error, sendMessage, addToolApprovalResponse } = useChat<Message>({
+  const { messages, setMessages, status, error, sendMessage, resumeStream, addToolApprovalResponse } = useChat<Message>({
     id: session,
     messages: initialMessages,
     transport,
@@ -109,8 +109,15 @@ function Chat({ session, messages: initialMessages, onTurnEnd, onError }: ChatPr
     sendAutomaticallyWhen: lastAssistantMessageIsCompleteWithApprovalResponses, // Send each decision at once.
     onFinish: ({ isError }) => isError || onTurnEnd(),
   });
-  const isAnswering = status === "submitted" || status === "streaming";
+  const isConnectionLost = error instanceof TypeError && messages.at(-1)?.role === "assistant";
+  const isAnswering = status === "submitted" || status === "streaming" || isConnectionLost;
   const isWaiting = !isAnswering && !!messages.at(-1)?.parts.some(needsApproval);
+
+  useEffect(() => {
+    if (!isConnectionLost) return;
+    const timer = setTimeout(() => void resumeStream(), 1000); // A failure is another error, which starts a new timer.
+    return () => clearTimeout(timer);
+  }, [error, isConnectionLost, resumeStream]);
 
   function send(data: FormData) {
     const text = "The model waits for your decision. If you send a message, the tool call does not run. Send it?";
@@ -140,7 +147,7 @@ function Chat({ session, messages: initialMessages, onTurnEnd, onError }: ChatPr
               ))}
             </article>
           ))}
-          {error && <p role="alert">{describe(error)}</p>}
+          {error && <p role="alert">{isConnectionLost ? "The connection is lost. Connecting again …" : describe(error)}</p>}
         </div>
       </main>
       <form action={send}>
