@@ -22,7 +22,7 @@ from mochi_server.errors import ConfirmationResolved
 from mochi_server.tools.discovery import Tool
 from mochi_server.tools.schema import make_schema
 from mochi_server.tools.toolbox import BoundCall, Decision, ToolInvocation
-from mochi_stub import Model, StubServer
+from mochi_stub import Gate, Model, Prompt, Reply, StubServer, Text
 from tests.support.agents import delegate, nested, notes, write_agent
 from tests.support.api import Api, Event, error_of, read_events
 from tests.support.instructions import calls, instruct, words
@@ -191,11 +191,41 @@ def test_call_of_a_missing_model_says_so(private_stub: StubServer, tmp_path: Pat
     with StubServer(models=[Model("other")]) as stub, RunningServer(tmp_path, stub.url) as server:
         api = server.api()
         api.ok(decide(api, session_id, asked))
-        events = finish(api, session_id)
-        assert [event.data["code"] for event in events if event.type == "error"] == ["MODEL_NOT_FOUND"]
-        assert "'mochi'" in results(api, session_id)[0]["content"]
+        (error,) = [event.data for event in finish(api, session_id) if event.type == "error"]
+        assert error["code"] == "MODEL_NOT_FOUND"
+        assert "'mochi'" in error["message"]
+        (result,) = results(api, session_id)
+        assert result["content"] == f"This call was not run: {error['message']}"
+        assert (result["success"], result["decided_by"]) == (False, "user")
         assert state(api, session_id) == "failed"
         assert confirmations(api, session_id) == []
+        api.ok(api.http.patch(f"/sessions/{session_id}", json={"model": "other"}))
+        api.send_message(session_id, "Go on")
+    assert noted(tmp_path) == []
+
+
+def test_full_queue_does_not_refuse_a_decision(tmp_path: Path) -> None:
+    write_tools(tmp_path, TOOLS)
+    gate = Gate()
+
+    def resolve(prompt: Prompt) -> Reply | None:
+        return Reply([Text(["one "]), gate]) if prompt.user_text == "hold" else None
+
+    settings = {"ollama_slots": 1, "max_queue": 1, "park_seconds": 0}
+    with StubServer(speed=0, resolve=resolve) as stub, RunningServer(tmp_path, stub.url, **settings) as server:
+        api = server.api()
+        session_id = api.create_session("mochi", tool_settings={"tools": ["note"]})["session_id"]
+        api.ok(api.http.post(f"/chat/{session_id}", json={"message": PLAN, "background": True}), 202)
+        until(lambda: state(api, session_id) == "waiting_for_approval")
+        for _ in range(2):
+            held = api.create_session("mochi")["session_id"]
+            api.ok(api.http.post(f"/chat/{held}", json={"message": "hold", "background": True}), 202)
+        refused = api.http.post(f"/chat/{api.create_session('mochi')['session_id']}", json={"message": "Hi"})
+        assert error_of(refused) == (503, "OLLAMA_BUSY")
+        api.ok(decide(api, session_id, confirmations(api, session_id)[0]))
+        gate.open()
+        assert finish(api, session_id)[-1].type == "done"
+        assert [message["role"] for message in api.messages(session_id)] == ["user", "assistant", "tool", "assistant"]
 
 
 def test_remembered_approval_counts_after_a_restart(private_stub: StubServer, tmp_path: Path) -> None:

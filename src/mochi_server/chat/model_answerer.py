@@ -29,6 +29,7 @@ from mochi_server.tools.discovery import Tool
 from mochi_server.tools.execution import ToolExecutionService, ToolRegistry
 from mochi_server.tools.toolbox import (
     ClientToolbox,
+    DecidedBy,
     FunctionToolbox,
     JoinedToolbox,
     LimitedToolbox,
@@ -275,9 +276,9 @@ class ModelAnswers:
     ) -> "ModelAnswerer":
         """Check the model, the tools and the edited message. An error of Ollama is raised when the turn answers.
 
-        ``record`` is that of the turn to continue, if any. It can continue without its model until its calls have run.
+        ``record`` is that of the parked turn to continue, if any. A full queue or a missing model does not refuse it.
         """
-        ticket = self.gateway.admit()
+        ticket = self.gateway.admit() if record is None else Ticket()
         if turn_input.edit_index is not None:
             edited(session, turn_input.edit_index, turn_input.text or "")
         if turn_input.model is not None and conversation.kind == "session":
@@ -358,23 +359,25 @@ class ModelAnswerer(Answerer):
             if writer.is_complete:  # the server stopped after the last message
                 return
         if isinstance(self.model, errors.MochiError):
-            for open_call in calls:
-                await writer.add_result(open_call, outcome := failed(open_call, self.model.message))
+            for call in calls:
+                decided_by: DecidedBy = "user" if self.journal.has_decision(call, None) else "policy"
+                outcome = failed(call, f"This call was not run: {self.model.message}", decided_by=decided_by)
+                await writer.add_result(call, outcome)
                 publish([outcome.event()])
             raise self.model
         services, generation, tools = self.services, self.input.generation, self.input.tools
         gateway = services.gateway.pinned(session.metadata.ollama_host)
-        call = ModelCall(gateway, writer, publish, self.model, session, generation, self.ticket)
-        if warnings := [*self.warnings, *call.warnings(self.toolbox.schemas())]:
+        request = ModelCall(gateway, writer, publish, self.model, session, generation, self.ticket)
+        if warnings := [*self.warnings, *request.warnings(self.toolbox.schemas())]:
             publish(warnings)
         if self.input.images:
             await writer.wait_until_stored()  # the prompt is built from the stored images
         kind = ForcedCallLoop if tools.must_call else ToolLoop
-        loop = kind(call, writer, self.toolbox, services.limits, publish, parallel_calls=tools.parallel)
+        loop = kind(request, writer, self.toolbox, services.limits, publish, parallel_calls=tools.parallel)
         loop.resumed_calls, loop.known_outcome = calls, self.journal.unknown_outcome
-        loop.format = AnswerFormat(call, writer, services.check_answer)
+        loop.format = AnswerFormat(request, writer, services.check_answer)
         try:
             await loop.run()
         finally:
-            self.window = call.allocation.decision
-        await save_window(call.allocation, session, self.conversation.store)
+            self.window = request.allocation.decision
+        await save_window(request.allocation, session, self.conversation.store)
