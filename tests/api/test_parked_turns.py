@@ -10,15 +10,17 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
-from types import SimpleNamespace
-from typing import Any, cast
+from typing import Any
 
 import httpx
 import pytest
 
 from mochi_server.chat.approvals import ApprovalService, Confirmation
+from mochi_server.chat.conversation import Conversation
 from mochi_server.chat.run import Run
+from mochi_server.chat.turn_input import TurnInput
 from mochi_server.errors import ConfirmationResolved
+from mochi_server.storage.memory import MemorySessionStore
 from mochi_server.tools.discovery import Tool
 from mochi_server.tools.schema import make_schema
 from mochi_server.tools.toolbox import BoundCall, Decision, ToolInvocation
@@ -400,6 +402,10 @@ def state(api: Api, session_id: str) -> str:
     return str(api.ok(api.http.get(f"/chat/{session_id}/run"))["state"])
 
 
+def run_of_session() -> Run:
+    return Run(Conversation("a1b2c3d4e5", MemorySessionStore()), TurnInput())
+
+
 async def test_timeout_0_waits_until_the_decision() -> None:
     def note() -> None:
         """Take a note."""
@@ -407,7 +413,7 @@ async def test_timeout_0_waits_until_the_decision() -> None:
     approvals = ApprovalService(timeout=0)
     tool = Tool("note", note, make_schema(note, "note"))
     call = ToolInvocation(0, "call", "note", {})
-    confirmation = Confirmation("a1b2c3d4e5", BoundCall(call, tool, await call.bind(tool.schema)))
+    confirmation = Confirmation(run_of_session(), BoundCall(call, tool, await call.bind(tool.schema)))
     confirmation.stored.set()
     approvals.add(confirmation)
     waiting = asyncio.ensure_future(approvals.wait_for_decision(confirmation))
@@ -425,7 +431,7 @@ async def test_stopped_turn_is_not_parked_later() -> None:
     approvals = ApprovalService(timeout=0, park_seconds=0)
     call = ToolInvocation(0, "call", "note", {})
     bound = BoundCall(call, Tool("note", note, make_schema(note, "note")), await call.bind(make_schema(note, "note")))
-    confirmation = Confirmation("a1b2c3d4e5", bound, run=cast(Run, SimpleNamespace(is_leaving=False)))
+    confirmation = Confirmation(run_of_session(), bound)
     waiting = asyncio.ensure_future(approvals.wait_for_decision(confirmation))
     await asyncio.sleep(0)
     waiting.cancel()
@@ -448,7 +454,7 @@ async def test_only_first_of_two_simultaneous_decisions_is_applied() -> None:
     approvals = ApprovalService(timeout=0)
     call = ToolInvocation(0, "call", "note", {"text": "x"})
     tool = Tool("note", note, replace(schema, bind=bind))
-    confirmation = Confirmation("a1b2c3d4e5", BoundCall(call, tool, await schema.bind(call.arguments)))
+    confirmation = Confirmation(run_of_session(), BoundCall(call, tool, await schema.bind(call.arguments)))
     confirmation.stored.set()
     approvals.add(confirmation)
     ids = ("a1b2c3d4e5", confirmation.confirmation_id)

@@ -5,7 +5,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mappin
 from contextlib import asynccontextmanager
 from dataclasses import asdict, dataclass, field, replace
 from functools import partial
-from typing import Any, Literal
+from typing import Literal
 
 import anyio.to_thread
 import orjson
@@ -19,6 +19,7 @@ from mochi_server.chat.conversation import Conversation, StorageRetry
 from mochi_server.chat.model_answerer import ToolLoop, ToolLoopLimits
 from mochi_server.chat.model_call import ModelCall, save_window
 from mochi_server.chat.parked import ParkedAgent, TurnParked
+from mochi_server.chat.prompt import answer_index
 from mochi_server.chat.turn import Answerer, TurnResult
 from mochi_server.chat.turn_input import GenerationOptions, TurnInput
 from mochi_server.chat.turn_writer import TurnWriter
@@ -45,6 +46,7 @@ from mochi_server.tools.toolbox import (
     FindTool,
     FunctionToolbox,
     ToolInvocation,
+    ToolOutcome,
     needs_approval,
 )
 from mochi_server.util.clock import new_id
@@ -82,7 +84,8 @@ class AgentCaller:
     current_tools: Callable[[], Awaitable[Mapping[str, Tool]]] | None = None  # None if they do not change
     call_id: str = ""  # ID of the tool call that started the agent; the events of the agent contain it
     progress: CallProgress = field(default_factory=CallProgress)  # its partial output names the session
-    resumed: ParkedAgent | None = None  # agent of a parked turn, which continues in its session
+    is_resumed: bool = False  # whether the agent continues its task, because the calling turn was parked
+    known_outcome: Callable[[ToolInvocation], ToolOutcome | None] = lambda _: None  # of calls that must not run again
 
     @classmethod
     def without_user(cls, policy: ToolExecutionPolicy | None) -> "AgentCaller":
@@ -200,32 +203,38 @@ class AgentExecutionService:
         contains its code.
         """
         caller = caller or AgentCaller.without_user(turn_input.policy)
-        resumed = caller.resumed
         events = AgentEvents(publish, agent.name, turn_input.text or "", caller.call_id)
         messages: Sequence[Message] = ()
         failure: MochiError | None = None
         try:
             name, model = await self.find_model(agent, turn_input.model or "")
-            async with self._open_session(agent, session_id, name, model, is_resumed=resumed is not None) as session:
+            async with self._open_session(agent, session_id, name, model, is_resumed=caller.is_resumed) as session:
                 events = replace(events, session_id=session.session_id)
-                if resumed is None:
+                if not caller.is_resumed:
                     events.start()
-                caller = self._durable(caller, agent, session, turn_input.text or "")
                 caller.progress.partial_output = f"Session ID: {session.session_id}"
                 conversation = Conversation(session.session_id, self.store, "agent_chat", self.retry)
-                turn_input = turn_input if resumed is None else replace(turn_input, text=None, change="continue")
+                if caller.is_resumed:
+                    turn_input = replace(turn_input, text=None, change="continue")
                 writer = TurnWriter(conversation, session, turn_input)
-                if resumed is not None and isinstance(caller.approver, SessionApprover):
-                    caller.approver.journal.resume(writer, session.history[resumed.start + 1 :])
+                start = answer_index(session.history, "none")
+                open_calls = writer.resume(session.history[start:]) if caller.is_resumed else None
                 messages = writer.stored
                 caller.progress.agent_result = TurnResult(messages, (), writer.first_chunks, writer.outcomes)
                 writer.begin()
                 if not writer.is_complete:
+                    caller = self._parkable(caller, agent, session.session_id)
                     await self.run_phases(
-                        agent, turn_input, model, session=session, writer=writer, events=events, caller=caller
+                        agent,
+                        turn_input,
+                        model,
+                        session=session,
+                        writer=writer,
+                        events=events,
+                        caller=caller,
+                        open_calls=open_calls,
                     )
-                if (await self.store.load(session.session_id)).metadata.pending_approval is not None:
-                    await self.store.patch(session.session_id, {"pending_approval": None})
+                await self._unmark(session.session_id)
         except MochiError as error:
             failure = error
         self.on_tool_calls(messages)
@@ -233,19 +242,20 @@ class AgentExecutionService:
             events.start()
         return events.complete_with(messages, failure)
 
-    def _durable(self, caller: AgentCaller, agent: AgentDefinition, session: ChatSession, task: str) -> AgentCaller:
+    def _parkable(self, caller: AgentCaller, agent: AgentDefinition, session_id: str) -> AgentCaller:
         """Return a caller whose approval requests name the agent's session, so that the agent can continue later."""
-        approver = caller.approver
-        if not isinstance(approver, SessionApprover):
+        if not isinstance(caller.approver, SessionApprover):
             return caller
-        earlier = caller.resumed
-        start = len(session.history) if earlier is None else earlier.start
-        parked = ParkedAgent(agent.name, session.session_id, start, task, caller.call_id)
 
-        async def mark(request: dict[str, Any]) -> None:  # keeps the open calls of the session after a crash
-            await self.store.patch(session.session_id, {"pending_approval": request})
+        async def mark() -> None:  # keeps the open calls of the session after a crash
+            await self.store.patch(session_id, {"pending_approval": {"due": None}})
 
-        return replace(caller, approver=replace(approver, agent=parked, mark=mark))
+        parked = ParkedAgent(agent.name, session_id, caller.call_id)
+        return replace(caller, approver=replace(caller.approver, agent=parked, on_request=mark))
+
+    async def _unmark(self, session_id: str) -> None:
+        if (await self.store.load(session_id)).metadata.pending_approval is not None:
+            await self.store.patch(session_id, {"pending_approval": None})
 
     @asynccontextmanager
     async def _open_session(
@@ -260,8 +270,8 @@ class AgentExecutionService:
         elif not is_session_id(session_id):
             raise SessionNotFound(session_id)
         async with self.store.hold(session_id, run_id=new_id()):
-            if not is_resumed and (await self.store.load(session_id)).metadata.pending_approval is not None:
-                await self.store.patch(session_id, {"pending_approval": None})  # crash recovery closes its calls
+            if not is_resumed:
+                await self._unmark(session_id)  # so that crash recovery closes its calls
             session = await self.store.load(session_id)
             check_owner(session, agent)
             if session.model != model:
@@ -278,8 +288,12 @@ class AgentExecutionService:
         writer: TurnWriter,
         events: AgentEvents,
         caller: AgentCaller,
+        open_calls: Sequence[ToolInvocation] | None = None,
     ) -> None:
-        """Run both phases of an agent. If it fails or is cancelled, store the partial answer and the open results."""
+        """Run both phases of an agent, or continue the execution phase with the ``open_calls`` of a parked turn.
+
+        If the agent fails or is cancelled, store the partial answer and the open results.
+        """
         publish_planning = events.publisher("planning")
         toolbox = FunctionToolbox(
             agent.catalogue.tools, self.tools, caller.approver, caller.current_tools, publishes_approved=True
@@ -288,16 +302,13 @@ class AgentExecutionService:
             await writer.wait_until_stored()
             generation = GenerationOptions(think=False, keep_alive=turn_input.generation.keep_alive)
             model = ModelCall(self.gateway, writer, publish_planning, info, session, generation)
-            if caller.resumed is None:
+            if open_calls is None:
                 if warnings := [*_warnings(agent, model.name), *model.warnings(toolbox.schemas())]:
                     events.publish(warnings)
                 planning = ToolLoop(model, writer, toolbox, self.limits, publish_planning)
                 await planning.answer_without_tools(await _reminder(self.prompts.planning))
             execution = ToolLoop(model, writer, toolbox, self.limits, events.publisher("execution"), may_announce=True)
-            if caller.resumed is not None and isinstance(caller.approver, SessionApprover):
-                journal = caller.approver.journal
-                execution.resumed_calls = writer.open_calls
-                execution.known_outcome = partial(journal.unknown_outcome, agent=caller.resumed)
+            execution.resumed_calls, execution.known_outcome = open_calls or (), caller.known_outcome
             await execution.run(await _reminder(self.prompts.execution))
             await save_window(model.allocation, session, writer.conversation.store)
         except TurnParked:

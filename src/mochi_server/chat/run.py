@@ -157,7 +157,7 @@ class Run:
     suspended: bool = False  # whether the run waits without a subscriber for the decision on a tool call
     earlier: Sequence[str] = ()  # IDs of the parked runs whose turn this run continues, the first run first
     continued_by: "Run | None" = None  # run that continues this run, after it was parked
-    is_leaving: bool = False  # whether the turn is being parked, so that it cannot be cancelled
+    is_parking: bool = False  # whether the turn is being parked, so that it cannot be cancelled
     is_stored: bool = False  # whether the run has ended, and only its stored result is known
     continued_after: int = 0  # number of the last event that repeats events of the run before
     leave: Callable[["Run"], None] = field(default=lambda run: run.cancel())  # called after the last client has left
@@ -233,7 +233,7 @@ class Run:
             self.task.get_loop().call_soon(self._cancel_task)
 
     def _cancel_task(self) -> None:
-        if self.task is not None and not self.is_leaving:
+        if self.task is not None and not self.is_parking:
             self.task.cancel()
 
     def publish(self, events: list[ChatEvent]) -> None:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import orjson
 
 from mochi_server.chat.conversation import Conversation
+from mochi_server.chat.parked import open_calls, stored_outcomes
 from mochi_server.chat.prompt import answer_index, last_user_index, with_instructions
 from mochi_server.chat.turn_input import TurnInput
 from mochi_server.constants import MAX_ARGUMENT_LEVELS
@@ -227,8 +228,8 @@ class TurnWriter:
         self.history = history = session.history.extended(self._new_messages)  # includes the new messages
         user_index = last_user_index(history)
         self._answer_index = answer_index(history, turn_input.change)
-        self._is_regeneration = self._answer_index < len(history)
-        self._revision = session.revision if self._is_regeneration else None
+        self.is_regeneration = self._answer_index < len(history)  # whether the answer replaces stored messages
+        self._revision = session.revision if self.is_regeneration else None
         turn_start = user_index if user_index is not None else len(history)
         self.messages, self.turn_start = with_instructions(
             history.prefix(self._answer_index), turn_start, turn_input.instructions
@@ -241,21 +242,23 @@ class TurnWriter:
         return self._answer_index
 
     @property
-    def regeneration(self) -> str | None:
-        """Revision of the history whose end the new answer replaces, or None if the turn only appends messages."""
-        return self._revision
-
-    @property
     def open_calls(self) -> list[ToolInvocation]:
         return [call for call, outcome in self._open_calls.values() if outcome is None]
 
-    def resume(self, messages: Sequence[Message], outcomes: Sequence[ToolOutcome]) -> None:
-        """Continue a turn that has already added ``messages``. The session contains them, except a new answer."""
-        self.stored, self.outcomes = list(messages), list(outcomes)
-        if self._is_regeneration:
+    def resume(self, messages: Sequence[Message]) -> list[ToolInvocation]:
+        """Continue a turn that has already added ``messages``. Return its calls that have no result.
+
+        The session contains the messages, except those of a regenerated answer.
+        """
+        self.stored, self.outcomes = list(messages), stored_outcomes(messages)
+        if self.is_regeneration:
             self.messages = self.messages.extended(messages)
         else:
             self._answer_index -= len(messages)
+        calls = open_calls(messages)
+        self.expect_results(calls)
+        self.is_complete = not calls and bool(messages) and messages[-1]["role"] == "assistant"
+        return calls
 
     def begin(self, images: Sequence[Image] = ()) -> "asyncio.Future[None] | None":
         """Begin to store the run, the user message and its images. Return the write, or None if there is none."""
@@ -279,7 +282,7 @@ class TurnWriter:
 
     def schedule_flush(self) -> None:
         """Schedule a write of the partial answer, so that a crash loses only the last seconds of text."""
-        if self._flush_timer is None and not self._is_regeneration:
+        if self._flush_timer is None and not self.is_regeneration:
             self._flush_timer = asyncio.get_running_loop().call_later(FLUSH_SECONDS, self._start_flush)
 
     async def add(self, message: Message, *, last: bool = False) -> None:
@@ -322,10 +325,10 @@ class TurnWriter:
         messages = self._results_of_open_calls()
         if answer is not None and answer.has_text:
             messages.append(answer.message(interrupted=True))
-        if self._is_regeneration and not is_stopped():
+        if self.is_regeneration and not is_stopped():
             return  # the old answer stays
         self.stored.extend(messages)
-        if self._is_regeneration and self.stored:
+        if self.is_regeneration and self.stored:
             await self._replace(self.stored)
         elif messages:
             await self._append(messages, images=list(self.unstored_images.values()))
@@ -343,7 +346,7 @@ class TurnWriter:
         return messages
 
     async def _add(self, message: Message, *, last: bool = False, result_of: ToolInvocation | None = None) -> None:
-        if not self._is_regeneration:
+        if not self.is_regeneration:
             images = list(self.unstored_images.values())
             # Placeholder results are stored with the calls, so that after a crash each call has a result.
             unfinished = self._unfinished_calls(result_of)
@@ -355,7 +358,7 @@ class TurnWriter:
         self.answer = None
         self.messages = self.messages.extended([message])
         self.stored.append(message)
-        if self._is_regeneration and not last and self.checkpoint is not None:
+        if self.is_regeneration and not last and self.checkpoint is not None:
             await self.checkpoint()
         self.is_complete = last
         if result_of is not None:
