@@ -28,6 +28,7 @@ from mochi_stub import Gate, Model, Prompt, Reply, StubServer, Text
 from tests.support.agents import delegate, nested, notes, write_agent
 from tests.support.api import Api, Event, error_of, read_events
 from tests.support.instructions import calls, instruct, words
+from tests.support.mcp import by_hand, write_mcp
 from tests.support.server import RunningServer
 from tests.support.tools import write_tools
 from tests.support.waiting import until
@@ -228,6 +229,25 @@ def test_full_queue_does_not_refuse_a_decision(tmp_path: Path) -> None:
         gate.open()
         assert finish(api, session_id)[-1].type == "done"
         assert [message["role"] for message in api.messages(session_id)] == ["user", "assistant", "tool", "assistant"]
+
+
+def test_stored_decision_waits_for_its_mcp_server(
+    private_stub: StubServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write_mcp(tmp_path, echoes=by_hand(tmp_path, "echo"))
+    echo = instruct(calls("echo", text="x"), words(2))
+    with RunningServer(tmp_path, private_stub.url) as server:
+        until(lambda: "echo" in server.client.ok(server.client.http.get("/tools"))["tools"], 30)
+        session_id, _ = run_until_asked(server, echo, tool_settings={"tools": ["echo"]})
+    file = tmp_path / "chat_sessions" / f"{session_id}.json"
+    session = json.loads(file.read_text())
+    session["metadata"]["pending_approval"] |= {"decision": {"approved": True}, "due": 0}
+    file.write_text(json.dumps(session))
+    monkeypatch.setattr("mochi_server.mcp.servers.START_TIMEOUT_SECONDS", 0)
+    with RunningServer(tmp_path, private_stub.url) as server:
+        api = server.api()
+        until(lambda: len(api.messages(session_id)) == 4)
+        assert (results(api, session_id)[0]["success"], results(api, session_id)[0]["decided_by"]) == (True, "user")
 
 
 def test_remembered_approval_counts_after_a_restart(private_stub: StubServer, tmp_path: Path) -> None:

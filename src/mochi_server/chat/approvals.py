@@ -6,12 +6,11 @@ import time
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field, replace
 from inspect import BoundArguments
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 from uuid import uuid4
 
 from mochi_server import errors
 from mochi_server.chat.parked import ParkedAgent, RecordWriter, TurnParked, fingerprint
-from mochi_server.sessions.caller import CALLER
 from mochi_server.sessions.store import approve_tool
 from mochi_server.tools.discovery import Tool
 from mochi_server.tools.schema import InvalidArguments
@@ -49,7 +48,6 @@ async def bind_edited(call: ToolInvocation, tool: Tool) -> BoundArguments:
 class Confirmation:
     run: "Run"
     bound: BoundCall  # the call to run; the client's decision may replace its arguments
-    agent: ParkedAgent | None = None
     find: FindTool | None = None  # returns the tool that has a name now
     confirmation_id: str = field(default_factory=new_confirmation_id)
     decision: "asyncio.Future[Decision]" = field(default_factory=lambda: asyncio.get_running_loop().create_future())
@@ -65,30 +63,6 @@ class Confirmation:
     @property
     def session_id(self) -> str:
         return self.run.session_id
-
-    @property
-    def owner(self) -> str | None:
-        """Owner of the session."""
-        return self.run.caller.owner
-
-    @property
-    def end(self) -> "type[errors.MochiError] | None":
-        """Error of later decisions, or None if the call waits or its turn is parked."""
-        if self.decision.cancelled():
-            return errors.ConfirmationTimeout
-        is_decided = self.decision.done() and self.decision.exception() is None
-        return errors.ConfirmationResolved if is_decided else None
-
-    def to_dict(self) -> dict[str, Any]:
-        call = self.bound.call
-        return {
-            "confirmation_id": self.confirmation_id,
-            "tool_name": call.name,
-            "arguments": call.arguments,
-            "call_index": call.index,
-            "agent_name": self.agent.name if self.agent else None,
-            "state": "waiting",
-        }
 
     async def is_stale(self) -> bool:
         """Return whether another tool has the name of the requested tool now."""
@@ -107,16 +81,16 @@ class ApprovalService:
         self.park_seconds = park_seconds
         self.closed = False  # whether turns are parked at once, because the server stops
         self._waiting: dict[str, Confirmation] = {}
-        self._ended: dict[str, tuple[str, str | None, type[errors.MochiError]]] = {}
-        """Session, owner and error of the requests that were decided or timed out, by confirmation ID."""
+        self._ended: dict[tuple[str, str], type[errors.MochiError]] = {}
+        """Errors of later decisions on the requests that were decided or timed out, by session and confirmation ID."""
 
     def pending(self, session_id: str) -> list[Confirmation]:
         """Return the session's requests that wait for a decision, oldest first."""
         return [c for c in self._waiting.values() if c.session_id == session_id and not c.decision.done()]
 
-    def park(self, session_id: str) -> bool:
-        """Park the running turn of a session if it waits for approval. Return whether it waits."""
-        pending = self.pending(session_id)
+    def park(self, run: "Run") -> bool:
+        """Park the turn of a run if it waits for approval. Return whether it waits."""
+        pending = [confirmation for confirmation in self.pending(run.session_id) if confirmation.run is run]
         for confirmation in pending:
             confirmation.park()
         return bool(pending)
@@ -138,7 +112,10 @@ class ApprovalService:
             await asyncio.wait([confirmation.decision], timeout=self.timeout)
         finally:  # also if the turn is stopped
             timer.cancel()
-        return None if confirmation.decision.cancel() else confirmation.decision.result()
+        if confirmation.decision.cancel():
+            self.end(confirmation.session_id, confirmation.confirmation_id, errors.ConfirmationTimeout)
+            return None
+        return confirmation.decision.result()
 
     async def decide(self, session_id: str, confirmation_id: str, decision: Decision) -> Confirmation:
         """Apply the client's decision to the request with this ID, and return the request.
@@ -153,6 +130,7 @@ class ApprovalService:
         confirmation.bound = bound
         bound.call.progress.decided_by = "user"
         confirmation.decision.set_result(decision)  # of a changed tool, the turn requests the approval again
+        self.end(session_id, confirmation_id, errors.ConfirmationResolved)
         if is_stale:
             raise errors.ConfirmationStale(confirmation_id)
         await confirmation.stored.wait()
@@ -161,24 +139,19 @@ class ApprovalService:
     def close(self, confirmation: Confirmation) -> None:
         self._waiting.pop(confirmation.confirmation_id, None)
         confirmation.stored.set()
-        if (kind := confirmation.end) is not None:
-            self.ended(confirmation.session_id, confirmation.owner, confirmation.confirmation_id, kind)
 
-    def ended(self, session_id: str, owner: str | None, confirmation_id: str, kind: type[errors.MochiError]) -> None:
-        """Answer later decisions on a request of a session of ``owner`` with an error of class ``kind``."""
-        self._ended[confirmation_id] = session_id, owner, kind
+    def end(self, session_id: str, confirmation_id: str, kind: type[errors.MochiError]) -> None:
+        """Answer later decisions on a request with an error of class ``kind``."""
+        self._ended[session_id, confirmation_id] = kind
         if len(self._ended) > _MAX_ENDED:
             del self._ended[next(iter(self._ended))]
 
     def _undecided(self, session_id: str, confirmation_id: str) -> Confirmation:
-        ended_in, owner, kind = self._ended.get(confirmation_id, (None, None, errors.ConfirmationNotFound))
-        if ended_in == session_id and CALLER.get().sees(owner):
+        if (kind := self._ended.get((session_id, confirmation_id))) is not None:
             raise kind(confirmation_id)
         confirmation = self._waiting.get(confirmation_id)
-        if confirmation is None or confirmation.session_id != session_id or not CALLER.get().sees(confirmation.owner):
+        if confirmation is None or confirmation.session_id != session_id or confirmation.decision.done():
             raise errors.ConfirmationNotFound(confirmation_id)
-        if confirmation.decision.done():
-            raise (confirmation.end or errors.ConfirmationNotFound)(confirmation_id)
         return confirmation
 
 
@@ -205,7 +178,7 @@ class SessionApprover:
                 return decision, await bind_decision(bound, decision)
         if self.on_request is not None:
             await self.on_request()
-        confirmation, timeout = Confirmation(self.records.run, bound, self.agent, find), self.approvals.timeout
+        confirmation, timeout = Confirmation(self.records.run, bound, find), self.approvals.timeout
         expires_at = None if timeout is None else time.time() + timeout
         await self.records.request(confirmation.confirmation_id, bound, self.agent, expires_at)
         self.approvals.add(confirmation)

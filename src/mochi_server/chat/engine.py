@@ -74,8 +74,6 @@ class ChatEngine:
         failure, cancelled, records = None, False, turn.answerer.records
         try:
             turn = replace(turn, input=turn.input.without_data())  # free the images: a turn may take minutes
-            if records is not None:
-                records.begin(run, writer)
             await turn.answerer.answer(session, writer, gate.publish)
             await writer.wait_until_stored()
             gate.publish([_result(turn, writer).completed()])
@@ -141,8 +139,6 @@ def _as_mochi_error(error: BaseException, session_id: str) -> errors.MochiError:
 RETENTION_SECONDS = 300  # time for which the events of an ended run can be read
 MAX_BYTES = 64 * 1024 * 1024  # for the events of all ended runs; the oldest runs are dropped first
 _RUN_BYTES = 4096
-
-logger = logging.getLogger(__name__)
 
 
 class RunCache:
@@ -273,8 +269,7 @@ class RunRegistry:
             try:
                 await locks.enter_async_context(hold)
             except errors.SessionBusy as error:
-                if pending := self.approvals.pending(session_id):
-                    waiting = [confirmation.to_dict() for confirmation in pending]
+                if conversation.kind == "session" and (waiting := await self.confirmations(session_id)):
                     raise errors.SessionBusy.waiting(session_id, error.details["run_id"], waiting) from None
                 raise
             try:
@@ -294,13 +289,10 @@ class RunRegistry:
         grace = self.disconnect_grace if is_session else 0
         model = turn_input.model or turn.session.metadata.model
         caller = CALLER.get().inside(turn.session.metadata.owner)
-        run = Run(
+        return Run(
             *(turn.conversation, turn_input.without_data(), run_id, model, turn.position, turn.has_schema),
-            *(caller, grace, self.on_waiting),
+            *(caller, grace, self.on_waiting, self._leave),
         )
-        if is_session:
-            run.leave = self._leave
-        return run
 
     def launch(self, run: Run, turn: Turn, locks: AsyncExitStack) -> None:
         """Execute a turn in the background. ``locks`` are released when it has ended."""
@@ -310,7 +302,7 @@ class RunRegistry:
 
     def _leave(self, run: Run) -> None:
         """Cancel a run that has no client. If it waits for approval, park it instead."""
-        if not self.approvals.park(run.session_id):
+        if not self.approvals.park(run):
             run.cancel()
 
     async def decide(self, session_id: str, confirmation_id: str, decision: Decision) -> tuple[Run, ToolInvocation]:
@@ -318,6 +310,7 @@ class RunRegistry:
 
         Raises the errors of ``ApprovalService.decide``, and ``SessionNotFound``.
         """
+        await self.conversations.stored(session_id).load()  # the caller may not see the session
         try:
             confirmation = await self.approvals.decide(session_id, confirmation_id, decision)
         except errors.ConfirmationNotFound:
@@ -327,8 +320,7 @@ class RunRegistry:
     async def confirmations(self, session_id: str) -> list[dict[str, Any]]:
         """Return the tool calls of a session that wait for approval as JSON objects. Raises ``SessionNotFound``."""
         record = ParkedTurn.of(await self.store.load(session_id))
-        live = [confirmation.to_dict() for confirmation in self.approvals.pending(session_id)]
-        return live or (record.confirmations() if record is not None else [])
+        return [] if record is None else record.confirmations()
 
     async def find(self, session_id: str, run_id: str | None = None) -> Run | None:
         """Return the run with ``run_id``, or a later run of its turn, else the session's latest run, or None.
@@ -380,7 +372,7 @@ class RunRegistry:
         self.retry.close()
         running = self.cache.running()
         for run in running:
-            if not self.approvals.park(run.session_id):
+            if not self.approvals.park(run):
                 run.cancel(ShuttingDown(was_running=True))
         if running:
             await asyncio.wait([run.task for run in running if run.task])

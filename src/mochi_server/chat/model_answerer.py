@@ -283,6 +283,8 @@ class ModelAnswers:
         if turn_input.model is not None and conversation.kind == "session":
             metadata = replace(session.metadata, model=turn_input.model)
             session = ChatSession(metadata, session.history, session.extra)
+        if record is not None and record.source is not None:
+            await self.registry.extra_source.wait_for(record.source)
         agent = None if record is None else record.agent
         is_missing = agent is not None and not await self.tools_of_agent(agent.name)
         records = RecordWriter(conversation, turn_input.without_data(), record, is_missing)
@@ -349,6 +351,7 @@ class ModelAnswerer(Answerer):
         return session
 
     async def answer(self, session: ChatSession, writer: TurnWriter, publish: Publish) -> None:
+        self.records.begin(writer)
         wanted = self.input.model
         if wanted is not None and qualified_name(wanted) != qualified_name(session.model):
             session = await self.services.sessions.patch(session.session_id, {"model": wanted})

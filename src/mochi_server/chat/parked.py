@@ -188,15 +188,15 @@ class RecordWriter:
     input: TurnInput
     continued: ParkedTurn | None = None  # record with which a parked turn continues, until its decision is applied
     is_agent_missing: bool = False  # whether the agent of this record no longer exists
-    run: "Run" = field(init=False)
+    run: "Run" = field(init=False)  # set when the turn begins
     writer: "TurnWriter" = field(init=False)
 
     def __post_init__(self) -> None:
         self.record = self.continued
 
-    def begin(self, run: "Run", writer: "TurnWriter") -> None:
-        """Set the run and the writer of the turn."""
-        self.run, self.writer = run, writer
+    def begin(self, writer: "TurnWriter") -> None:
+        assert writer.run is not None  # noqa: S101 - only the turns of agents inside a run have no run
+        self.run, self.writer = writer.run, writer
         writer.checkpoint = self._checkpoint
 
     async def request(

@@ -138,7 +138,7 @@ class ParkedTurns:
                 await self.runs.store.patch(session_id, {"pending_approval": decided.to_dict()})
             else:
                 run = await self._continue(session, decided, run_id, locks)
-        self._end_request(session, record, errors.ConfirmationResolved)
+        self.approvals.end(session.session_id, record.confirmation_id, errors.ConfirmationResolved)
         return run, call
 
     async def _load_waiting(self, session_id: str, confirmation_id: str) -> tuple[ChatSession, ParkedTurn]:
@@ -153,13 +153,10 @@ class ParkedTurns:
             raise errors.ConfirmationTimeout(confirmation_id)
         return session, record
 
-    def _end_request(self, session: ChatSession, record: ParkedTurn, kind: type[errors.MochiError]) -> None:
-        self.approvals.ended(session.session_id, session.metadata.owner, record.confirmation_id, kind)
-
     async def deny(self, session_id: str) -> Run | None:
         """Deny the calls of a turn that waits for approval and end the turn. Return its run, or None if none waits."""
         live = self.runs.cache.find(session_id)
-        if live is not None and live.task is not None and self.approvals.park(session_id):
+        if live is not None and live.task is not None and self.approvals.park(live):
             await asyncio.wait([live.task])
         if ParkedTurn.of(await self.runs.store.load(session_id)) is None:
             return None
@@ -169,7 +166,7 @@ class ParkedTurns:
             if run is None or record is None or not record.is_waiting:
                 return None
             await self._store_denied(session, record, run.stored_state("stopped"))
-        self._end_request(session, record, errors.ConfirmationResolved)
+        self.approvals.end(session.session_id, record.confirmation_id, errors.ConfirmationResolved)
         self._end_run(run)
         self.runs.cache.add(run)
         self.runs.cache.retain(run)
@@ -201,7 +198,7 @@ class ParkedTurns:
         again = replace(
             record, confirmation_id=new_confirmation_id(), fingerprint=fingerprint(tool), source=tool.source
         )
-        self._end_request(session, record, errors.ConfirmationStale)
+        self.approvals.end(session.session_id, record.confirmation_id, errors.ConfirmationStale)
         if (run := self.find(session)) is not None:
             again = replace(again, events=run.log.last + 1)
         await self.runs.store.patch(session.session_id, {"pending_approval": again.to_dict()})
@@ -213,11 +210,11 @@ class ParkedTurns:
         runs, conversation = self.runs, self.conversations.stored(session.session_id)
         record = replace(record, run_id=run_id, earlier=[*record.earlier, record.run_id])
         answerer = await runs.engine.models.prepare(conversation, session, record.input, record)
-        turn = Turn(conversation, session, record.input, answerer, record)
+        turn = Turn(conversation, session, record.input, answerer)
         events = await self._earlier_events(session, record)
         await conversation.patch({"pending_approval": record.to_dict()})
         run = runs.new_run(turn, run_id, turn.input)
-        run.earlier = record.earlier
+        run.position, run.earlier = record.position, record.earlier
         run.publish([*events, Status("continued", 0, continues=run.continues)])
         run.continued_after = len(events)
         self._due.pop(run.session_id, None)
@@ -297,5 +294,5 @@ class ParkedTurns:
                 self._due[session_id] = record.due
             elif not self.runs.shutdown.is_set():
                 if record.decision is None:
-                    self._end_request(session, record, errors.ConfirmationTimeout)
+                    self.approvals.end(session.session_id, record.confirmation_id, errors.ConfirmationTimeout)
                 await self._continue(session, record, run_id, locks)

@@ -149,6 +149,7 @@ class Run:
     caller: Caller = field(default_factory=CALLER.get)  # caller inside the session of the run
     disconnect_grace: float = 0  # time in seconds that the run continues without subscribers
     on_waiting: "Callable[[Run], None]" = lambda _: None  # called when a tool call begins to wait for approval
+    leave: "Callable[[Run], None]" = lambda run: run.cancel()  # called after the last client has left
     state: RunState = "running"
     result: TurnResult = field(default_factory=TurnResult)
     log: EventLog = field(default_factory=EventLog)
@@ -160,7 +161,6 @@ class Run:
     is_parking: bool = False  # whether the turn is being parked, so that it cannot be cancelled
     is_stored: bool = False  # whether the run has ended, and only its stored result is known
     continued_after: int = 0  # number of the last event that repeats events of the run before
-    leave: Callable[["Run"], None] = field(default=lambda run: run.cancel())  # called after the last client has left
     cancel_timer: asyncio.TimerHandle | None = None  # timer that cancels the run after its last client has disconnected
     stopped: bool = False
     abort_error: MochiError | None = None  # error to report if the server cancels the run, else None

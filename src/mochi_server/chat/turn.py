@@ -45,14 +45,11 @@ class Turn:
     session: ChatSession
     input: TurnInput
     answerer: Answerer
-    record: ParkedTurn | None = None  # record of the parked turn that this turn continues
 
     @property
     def position(self) -> int:
         """Number of messages in the session before the messages of the turn."""
         history, turn_input = self.session.history, self.input
-        if self.record is not None:
-            return self.record.position
         if turn_input.edit_index is not None:
             return turn_input.edit_index + 1
         if turn_input.text is not None:

@@ -204,7 +204,7 @@ class TurnWriter:
         self, conversation: Conversation, session: ChatSession, turn_input: TurnInput, run: "Run | None" = None
     ) -> None:
         """The state of ``run`` is stored with the messages. It is None for an agent inside a run."""
-        self._run = run
+        self.run = run
         self.conversation = conversation
         self._store = conversation.store
         self._session_id = session.session_id
@@ -373,7 +373,7 @@ class TurnWriter:
 
     def _last_run(self, state: str, answer: Message | None = None) -> dict[str, Any] | None:
         answer_id = None if answer is None else answer["message_id"]
-        return None if self._run is None else self._run.stored_state(state, answer_id)
+        return None if self.run is None else self.run.stored_state(state, answer_id)
 
     async def _append(self, messages: Sequence[Message], **options: Any) -> None:
         await self.conversation.retry.run(lambda: self._store.append(self._session_id, messages, **options))
