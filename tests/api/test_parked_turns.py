@@ -17,13 +17,16 @@ import pytest
 
 from mochi_server.chat.approvals import ApprovalService, Confirmation
 from mochi_server.chat.conversation import Conversation
+from mochi_server.chat.parked import ParkedAgent, ParkedTurn, RecordWriter
 from mochi_server.chat.run import Run
 from mochi_server.chat.turn_input import TurnInput
 from mochi_server.errors import ConfirmationResolved
+from mochi_server.sessions.session import ChatSession
+from mochi_server.sessions.types import SessionCreationOptions
 from mochi_server.storage.memory import MemorySessionStore
 from mochi_server.tools.discovery import Tool
 from mochi_server.tools.schema import make_schema
-from mochi_server.tools.toolbox import BoundCall, Decision, ToolInvocation
+from mochi_server.tools.toolbox import BoundCall, Decision, FindTool, ToolInvocation
 from mochi_stub import Gate, Model, Prompt, Reply, StubServer, Text
 from tests.support.agents import delegate, nested, notes, write_agent
 from tests.support.api import Api, Event, error_of, read_events
@@ -426,6 +429,13 @@ def run_of_session() -> Run:
     return Run(Conversation("a1b2c3d4e5", MemorySessionStore()), TurnInput())
 
 
+def unchanged(bound: BoundCall) -> FindTool:
+    async def find(_: str) -> Tool:
+        return bound.tool
+
+    return find
+
+
 async def test_timeout_0_waits_until_the_decision() -> None:
     def note() -> None:
         """Take a note."""
@@ -433,7 +443,8 @@ async def test_timeout_0_waits_until_the_decision() -> None:
     approvals = ApprovalService(timeout=0)
     tool = Tool("note", note, make_schema(note, "note"))
     call = ToolInvocation(0, "call", "note", {})
-    confirmation = Confirmation(run_of_session(), BoundCall(call, tool, await call.bind(tool.schema)))
+    bound = BoundCall(call, tool, await call.bind(tool.schema))
+    confirmation = Confirmation(run_of_session(), bound, unchanged(bound))
     confirmation.stored.set()
     approvals.add(confirmation)
     waiting = asyncio.ensure_future(approvals.wait_for_decision(confirmation))
@@ -451,7 +462,7 @@ async def test_stopped_turn_is_not_parked_later() -> None:
     approvals = ApprovalService(timeout=0, park_seconds=0)
     call = ToolInvocation(0, "call", "note", {})
     bound = BoundCall(call, Tool("note", note, make_schema(note, "note")), await call.bind(make_schema(note, "note")))
-    confirmation = Confirmation(run_of_session(), bound)
+    confirmation = Confirmation(run_of_session(), bound, unchanged(bound))
     waiting = asyncio.ensure_future(approvals.wait_for_decision(confirmation))
     await asyncio.sleep(0)
     waiting.cancel()
@@ -459,6 +470,25 @@ async def test_stopped_turn_is_not_parked_later() -> None:
         await asyncio.sleep(0)
     assert waiting.cancelled()
     assert not confirmation.decision.done()
+
+
+async def test_agent_does_not_run_again_if_a_call_in_it_had_begun() -> None:
+    def note() -> None:
+        """Take a note."""
+
+    store = MemorySessionStore()
+    session = await store.create(ChatSession.create(SessionCreationOptions("mochi")))
+    conversation, tool = Conversation(session.session_id, store), Tool("note", note, make_schema(note, "note"))
+    record = ParkedTurn("conf_1", "note", {}, 0, "0123456789", [], None, "", None, 0, 1, TurnInput())
+    inner, outer = ToolInvocation(0, "call_1", "note", {}), ToolInvocation(1, "call_2", "agent", {})
+    agent = ParkedAgent("helper", "a1b2c3d4e5", outer.id)  # it has requested no approval
+    await RecordWriter(conversation, TurnInput(), record).starting(
+        BoundCall(inner, tool, await inner.bind(tool.schema)), agent
+    )
+    stored = ParkedTurn.of(await store.load(session.session_id))
+    outcome = RecordWriter(conversation, TurnInput(), stored).known_outcome(outer)
+    assert outcome is not None
+    assert outcome.is_interrupted
 
 
 async def test_only_first_of_two_simultaneous_decisions_is_applied() -> None:
@@ -474,7 +504,8 @@ async def test_only_first_of_two_simultaneous_decisions_is_applied() -> None:
     approvals = ApprovalService(timeout=0)
     call = ToolInvocation(0, "call", "note", {"text": "x"})
     tool = Tool("note", note, replace(schema, bind=bind))
-    confirmation = Confirmation(run_of_session(), BoundCall(call, tool, await schema.bind(call.arguments)))
+    bound = BoundCall(call, tool, await schema.bind(call.arguments))
+    confirmation = Confirmation(run_of_session(), bound, unchanged(bound))
     confirmation.stored.set()
     approvals.add(confirmation)
     ids = ("a1b2c3d4e5", confirmation.confirmation_id)

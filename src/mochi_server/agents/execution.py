@@ -41,9 +41,7 @@ from mochi_server.tools.discovery import Tool
 from mochi_server.tools.execution import ToolExecutionService
 from mochi_server.tools.toolbox import (
     Approver,
-    BoundCall,
     CallProgress,
-    FindTool,
     FunctionToolbox,
     ToolInvocation,
     ToolOutcome,
@@ -57,23 +55,14 @@ logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
-class DenyAllApprover:
+class DenyAllApprover(Approver):
     """Approver for agents without a user. It denies every call that needs approval under ``policy``."""
 
     policy: ToolExecutionPolicy
-    interactive: bool = False
 
-    async def decide(self, _: BoundCall, __: Callable[[str], None], ___: FindTool) -> None:
-        """Do nothing, because no client can decide."""
-
-    async def requires_approval(self, tool: Tool, _: ToolInvocation) -> bool:
+    async def requires_approval(self, tool: Tool, call: ToolInvocation) -> bool:
+        del call
         return needs_approval(self.policy, tool)
-
-    async def starting(self, _: BoundCall) -> None:
-        """Do nothing, because the turn is never parked."""
-
-    async def approve_for_session(self, _: Tool) -> None:
-        """Do nothing, because no call is ever approved."""
 
 
 @dataclass(frozen=True)

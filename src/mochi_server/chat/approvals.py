@@ -14,7 +14,7 @@ from mochi_server.chat.parked import ParkedAgent, RecordWriter, TurnParked, fing
 from mochi_server.sessions.store import approve_tool
 from mochi_server.tools.discovery import Tool
 from mochi_server.tools.schema import InvalidArguments
-from mochi_server.tools.toolbox import BoundCall, Decision, FindTool, ToolInvocation, needs_approval
+from mochi_server.tools.toolbox import Approver, BoundCall, Decision, FindTool, ToolInvocation, needs_approval
 
 if TYPE_CHECKING:
     from mochi_server.chat.run import Run
@@ -48,7 +48,7 @@ async def bind_edited(call: ToolInvocation, tool: Tool) -> BoundArguments:
 class Confirmation:
     run: "Run"
     bound: BoundCall  # the call to run; the client's decision may replace its arguments
-    find: FindTool | None = None  # returns the tool that has a name now
+    find: FindTool  # returns the tool that has a name now
     confirmation_id: str = field(default_factory=new_confirmation_id)
     decision: "asyncio.Future[Decision]" = field(default_factory=lambda: asyncio.get_running_loop().create_future())
     """Decision of the client. The future is cancelled if the timeout passes first, and has an error if it is parked."""
@@ -66,7 +66,7 @@ class Confirmation:
 
     async def is_stale(self) -> bool:
         """Return whether another tool has the name of the requested tool now."""
-        tool = None if self.find is None else await self.find(self.bound.call.name)
+        tool = await self.find(self.bound.call.name)
         return tool is not None and tool is not self.bound.tool and tool.identity != self.bound.tool.identity
 
 
@@ -156,7 +156,7 @@ class ApprovalService:
 
 
 @dataclass
-class SessionApprover:
+class SessionApprover(Approver):
     """Approver of the tool calls in one turn, or of those of an ``agent`` in it. An agent has its own approvals."""
 
     approvals: ApprovalService

@@ -68,7 +68,7 @@ class ParkedTurn:
     agent: ParkedAgent | None = None
     replacement: list[dict[str, Any]] | None = None  # messages of a regenerated answer; the session has the old ones
     decision: Decision | None = None
-    started: str | None = None  # key of the latest call that may have begun and that is not read-only
+    started: str | None = None  # key or ID of the latest call that may have begun and that is not read-only
 
     @classmethod
     def of(cls, session: ChatSession) -> "ParkedTurn | None":
@@ -233,14 +233,18 @@ class RecordWriter:
 
     async def starting(self, bound: BoundCall, agent: ParkedAgent | None) -> None:
         """Store that a call is about to run, so that it never runs twice. Read-only tools may run twice."""
-        if self.record is not None and not bound.tool.read_only:
-            await self._store(replace(self.record, started=_key(bound.call.index, agent)))
+        if self.record is None or bound.tool.read_only:
+            return
+        started = _key(bound.call.index, agent)
+        if agent is not None and agent != self.record.agent:  # it has requested no approval, so it cannot continue
+            started = agent.parent_call_id
+        await self._store(replace(self.record, started=started))
 
     def known_outcome(self, call: ToolInvocation, agent: ParkedAgent | None = None) -> ToolOutcome | None:
         """Return the outcome of a call that cannot run, or may have begun before the server stopped, or None."""
         if self.is_agent_missing and (missing := self.agent_of(call)) is not None:
             return failed(call, f"There is no agent named {missing.name!r}.")
-        if self.continued is None or self.continued.started != _key(call.index, agent):
+        if self.continued is None or self.continued.started not in (_key(call.index, agent), call.id):
             return None
         return replace(failed(call, OUTCOME_UNKNOWN, decided_by=self.decided_by(call, agent)), is_interrupted=True)
 

@@ -195,12 +195,15 @@ class ParkedTurns:
             await self.conversations.agent_chats.patch(record.agent.session_id, {"pending_approval": None})
 
     async def _announce_again(self, session: ChatSession, record: ParkedTurn, tool: Tool) -> None:
-        again = replace(
-            record, confirmation_id=new_confirmation_id(), fingerprint=fingerprint(tool), source=tool.source
-        )
         self.approvals.end(session.session_id, record.confirmation_id, errors.ConfirmationStale)
-        if (run := self.find(session)) is not None:
-            again = replace(again, events=run.log.last + 1)
+        run = self.find(session)
+        again = replace(
+            record,
+            confirmation_id=new_confirmation_id(),
+            fingerprint=fingerprint(tool),
+            source=tool.source,
+            events=record.events + 2,  # the first announcement and the warning
+        )
         await self.runs.store.patch(session.session_id, {"pending_approval": again.to_dict()})
         if run is not None:
             run.publish([changed_warning(record.tool_name), again.announcement()])

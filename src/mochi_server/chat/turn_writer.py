@@ -241,10 +241,6 @@ class TurnWriter:
         """Number of messages in the session before the answer of the turn."""
         return self._answer_index
 
-    @property
-    def open_calls(self) -> list[ToolInvocation]:
-        return [call for call, outcome in self._open_calls.values() if outcome is None]
-
     def resume(self, messages: Sequence[Message]) -> list[ToolInvocation]:
         """Continue a turn that has already added ``messages``. Return its calls that have no result.
 
