@@ -206,22 +206,15 @@ class AgentExecutionService:
                 if caller.is_resumed:
                     turn_input = replace(turn_input, text=None, change="continue")
                 writer = TurnWriter(conversation, session, turn_input)
-                start = answer_index(session.history, "none")
-                open_calls = writer.resume(session.history[start:]) if caller.is_resumed else None
+                if caller.is_resumed:
+                    writer.resume(session.history[answer_index(session.history, "none") :])
                 messages = writer.stored
                 caller.progress.agent_result = TurnResult(messages, (), writer.first_chunks, writer.outcomes)
                 writer.begin()
                 if not writer.is_complete:
                     caller = self._parkable(caller, agent, session.session_id)
                     await self.run_phases(
-                        agent,
-                        turn_input,
-                        model,
-                        session=session,
-                        writer=writer,
-                        events=events,
-                        caller=caller,
-                        open_calls=open_calls,
+                        agent, turn_input, model, session=session, writer=writer, events=events, caller=caller
                     )
                 await self._unmark(session.session_id)
         except MochiError as error:
@@ -277,12 +270,8 @@ class AgentExecutionService:
         writer: TurnWriter,
         events: AgentEvents,
         caller: AgentCaller,
-        open_calls: Sequence[ToolInvocation] | None = None,
     ) -> None:
-        """Run both phases of an agent, or continue the execution phase with the ``open_calls`` of a parked turn.
-
-        If the agent fails or is cancelled, store the partial answer and the open results.
-        """
+        """Run both phases of an agent. If it fails or is cancelled, store the partial answer and the open results."""
         publish_planning = events.publisher("planning")
         toolbox = FunctionToolbox(
             agent.catalogue.tools, self.tools, caller.approver, caller.current_tools, publishes_approved=True
@@ -291,13 +280,13 @@ class AgentExecutionService:
             await writer.wait_until_stored()
             generation = GenerationOptions(think=False, keep_alive=turn_input.generation.keep_alive)
             model = ModelCall(self.gateway, writer, publish_planning, info, session, generation)
-            if open_calls is None:
+            if not caller.is_resumed:
                 if warnings := [*_warnings(agent, model.name), *model.warnings(toolbox.schemas())]:
                     events.publish(warnings)
                 planning = ToolLoop(model, writer, toolbox, self.limits, publish_planning)
                 await planning.answer_without_tools(await _reminder(self.prompts.planning))
             execution = ToolLoop(model, writer, toolbox, self.limits, events.publisher("execution"), may_announce=True)
-            execution.resumed_calls, execution.known_outcome = open_calls or (), caller.known_outcome
+            execution.resumed_calls, execution.known_outcome = writer.open_calls, caller.known_outcome
             await execution.run(await _reminder(self.prompts.execution))
             await save_window(model.allocation, session, writer.conversation.store)
         except TurnParked:

@@ -355,17 +355,14 @@ class ModelAnswerer(Answerer):
         wanted = self.input.model
         if wanted is not None and qualified_name(wanted) != qualified_name(session.model):
             session = await self.services.sessions.patch(session.session_id, {"model": wanted})
-        calls: Sequence[ToolInvocation] = ()
         if self.records.continued is not None:
-            calls = writer.resume(turn_messages(session, self.records.continued))
+            writer.resume(turn_messages(session, self.records.continued))
             if writer.is_complete:  # the server stopped after the last message
                 return
         if isinstance(self.model, errors.MochiError):
-            for call in calls:
-                text = f"This call was not run: {self.model.message}"
-                outcome = self.records.known_outcome(call) or failed(
-                    call, text, decided_by=self.records.decided_by(call)
-                )
+            for call in writer.open_calls:
+                decided_by, text = self.records.decided_by(call), f"This call was not run: {self.model.message}"
+                outcome = self.records.known_outcome(call) or failed(call, text, decided_by=decided_by)
                 await writer.add_result(call, outcome)
                 publish([outcome.event()])
             raise self.model
@@ -378,7 +375,7 @@ class ModelAnswerer(Answerer):
             await writer.wait_until_stored()  # the prompt is built from the stored images
         kind = ForcedCallLoop if tools.must_call else ToolLoop
         loop = kind(request, writer, self.toolbox, services.limits, publish, parallel_calls=tools.parallel)
-        loop.resumed_calls, loop.known_outcome = calls, self.records.known_outcome
+        loop.resumed_calls, loop.known_outcome = writer.open_calls, self.records.known_outcome
         loop.format = AnswerFormat(request, writer, services.check_answer)
         try:
             await loop.run()

@@ -249,11 +249,9 @@ class Run:
 
         If the run is parked, the events of the runs that continue it follow.
         """
-        run: Run | None = self
-        while run is not None:
-            await run.forward_own(receive, after, idle=idle)
-            run = run.continued_by
-            after = run.continued_after if run is not None else 0
+        await self.forward_own(receive, after, idle=idle)
+        if self.continued_by is not None:
+            await self.continued_by.forward(receive, self.continued_by.continued_after, idle=idle)
 
     async def forward_own(self, receive: "Receive", after: int = 0, *, idle: float | None = None) -> None:
         """Like ``forward``, without the events of the runs that continue this run."""

@@ -241,20 +241,19 @@ class TurnWriter:
         """Number of messages in the session before the answer of the turn."""
         return self._answer_index
 
-    def resume(self, messages: Sequence[Message]) -> list[ToolInvocation]:
-        """Continue a turn that has already added ``messages``. Return its calls that have no result.
+    @property
+    def open_calls(self) -> list[ToolInvocation]:
+        return [call for call, outcome in self._open_calls.values() if outcome is None]
 
-        The session contains the messages, except those of a regenerated answer.
-        """
+    def resume(self, messages: Sequence[Message]) -> None:
+        """Continue a turn that has already added ``messages``. The session contains them, except a new answer."""
         self.stored, self.outcomes = list(messages), stored_outcomes(messages)
         if self.is_regeneration:
             self.messages = self.messages.extended(messages)
         else:
             self._answer_index -= len(messages)
-        calls = open_calls(messages)
-        self.expect_results(calls)
-        self.is_complete = not calls and bool(messages) and messages[-1]["role"] == "assistant"
-        return calls
+        self.expect_results(open_calls(messages))
+        self.is_complete = not self.open_calls and bool(messages) and messages[-1]["role"] == "assistant"
 
     def begin(self, images: Sequence[Image] = ()) -> "asyncio.Future[None] | None":
         """Begin to store the run, the user message and its images. Return the write, or None if there is none."""
