@@ -10,22 +10,28 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
-from types import SimpleNamespace
-from typing import Any, cast
+from typing import Any
 
 import httpx
 import pytest
 
 from mochi_server.chat.approvals import ApprovalService, Confirmation
+from mochi_server.chat.conversation import Conversation
+from mochi_server.chat.parked import ParkedAgent, ParkedTurn, RecordWriter
 from mochi_server.chat.run import Run
+from mochi_server.chat.turn_input import TurnInput
 from mochi_server.errors import ConfirmationResolved
+from mochi_server.sessions.session import ChatSession
+from mochi_server.sessions.types import SessionCreationOptions
+from mochi_server.storage.memory import MemorySessionStore
 from mochi_server.tools.discovery import Tool
 from mochi_server.tools.schema import make_schema
-from mochi_server.tools.toolbox import BoundCall, Decision, ToolInvocation
-from mochi_stub import Model, StubServer
+from mochi_server.tools.toolbox import BoundCall, Decision, FindTool, ToolInvocation
+from mochi_stub import Gate, Model, Prompt, Reply, StubServer, Text
 from tests.support.agents import delegate, nested, notes, write_agent
 from tests.support.api import Api, Event, error_of, read_events
 from tests.support.instructions import calls, instruct, words
+from tests.support.mcp import by_hand, write_mcp
 from tests.support.server import RunningServer
 from tests.support.tools import write_tools
 from tests.support.waiting import until
@@ -191,11 +197,60 @@ def test_call_of_a_missing_model_says_so(private_stub: StubServer, tmp_path: Pat
     with StubServer(models=[Model("other")]) as stub, RunningServer(tmp_path, stub.url) as server:
         api = server.api()
         api.ok(decide(api, session_id, asked))
-        events = finish(api, session_id)
-        assert [event.data["code"] for event in events if event.type == "error"] == ["MODEL_NOT_FOUND"]
-        assert "'mochi'" in results(api, session_id)[0]["content"]
+        (error,) = [event.data for event in finish(api, session_id) if event.type == "error"]
+        assert error["code"] == "MODEL_NOT_FOUND"
+        assert "'mochi'" in error["message"]
+        (result,) = results(api, session_id)
+        assert result["content"] == f"This call was not run: {error['message']}"
+        assert (result["success"], result["decided_by"]) == (False, "user")
         assert state(api, session_id) == "failed"
         assert confirmations(api, session_id) == []
+        api.ok(api.http.patch(f"/sessions/{session_id}", json={"model": "other"}))
+        api.send_message(session_id, "Go on")
+    assert noted(tmp_path) == []
+
+
+def test_full_queue_does_not_refuse_a_decision(tmp_path: Path) -> None:
+    write_tools(tmp_path, TOOLS)
+    gate = Gate()
+
+    def resolve(prompt: Prompt) -> Reply | None:
+        return Reply([Text(["one "]), gate]) if prompt.user_text == "hold" else None
+
+    settings = {"ollama_slots": 1, "max_queue": 1, "park_seconds": 0}
+    with StubServer(speed=0, resolve=resolve) as stub, RunningServer(tmp_path, stub.url, **settings) as server:
+        api = server.api()
+        session_id = api.create_session("mochi", tool_settings={"tools": ["note"]})["session_id"]
+        api.ok(api.http.post(f"/chat/{session_id}", json={"message": PLAN, "background": True}), 202)
+        until(lambda: state(api, session_id) == "waiting_for_approval")
+        for _ in range(2):
+            held = api.create_session("mochi")["session_id"]
+            api.ok(api.http.post(f"/chat/{held}", json={"message": "hold", "background": True}), 202)
+        refused = api.http.post(f"/chat/{api.create_session('mochi')['session_id']}", json={"message": "Hi"})
+        assert error_of(refused) == (503, "OLLAMA_BUSY")
+        api.ok(decide(api, session_id, confirmations(api, session_id)[0]))
+        gate.open()
+        assert finish(api, session_id)[-1].type == "done"
+        assert [message["role"] for message in api.messages(session_id)] == ["user", "assistant", "tool", "assistant"]
+
+
+def test_stored_decision_waits_for_its_mcp_server(
+    private_stub: StubServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write_mcp(tmp_path, echoes=by_hand(tmp_path, "echo"))
+    echo = instruct(calls("echo", text="x"), words(2))
+    with RunningServer(tmp_path, private_stub.url) as server:
+        until(lambda: "echo" in server.client.ok(server.client.http.get("/tools"))["tools"], 30)
+        session_id, _ = run_until_asked(server, echo, tool_settings={"tools": ["echo"]})
+    file = tmp_path / "chat_sessions" / f"{session_id}.json"
+    session = json.loads(file.read_text())
+    session["metadata"]["pending_approval"] |= {"decision": {"approved": True}, "due": 0}
+    file.write_text(json.dumps(session))
+    monkeypatch.setattr("mochi_server.mcp.servers.START_TIMEOUT_SECONDS", 0)
+    with RunningServer(tmp_path, private_stub.url) as server:
+        api = server.api()
+        until(lambda: len(api.messages(session_id)) == 4)
+        assert (results(api, session_id)[0]["success"], results(api, session_id)[0]["decided_by"]) == (True, "user")
 
 
 def test_remembered_approval_counts_after_a_restart(private_stub: StubServer, tmp_path: Path) -> None:
@@ -370,6 +425,17 @@ def state(api: Api, session_id: str) -> str:
     return str(api.ok(api.http.get(f"/chat/{session_id}/run"))["state"])
 
 
+def run_of_session() -> Run:
+    return Run(Conversation("a1b2c3d4e5", MemorySessionStore()), TurnInput())
+
+
+def unchanged(bound: BoundCall) -> FindTool:
+    async def find(_: str) -> Tool:
+        return bound.tool
+
+    return find
+
+
 async def test_timeout_0_waits_until_the_decision() -> None:
     def note() -> None:
         """Take a note."""
@@ -377,7 +443,8 @@ async def test_timeout_0_waits_until_the_decision() -> None:
     approvals = ApprovalService(timeout=0)
     tool = Tool("note", note, make_schema(note, "note"))
     call = ToolInvocation(0, "call", "note", {})
-    confirmation = Confirmation("a1b2c3d4e5", BoundCall(call, tool, await call.bind(tool.schema)))
+    bound = BoundCall(call, tool, await call.bind(tool.schema))
+    confirmation = Confirmation(run_of_session(), bound, unchanged(bound))
     confirmation.stored.set()
     approvals.add(confirmation)
     waiting = asyncio.ensure_future(approvals.wait_for_decision(confirmation))
@@ -395,7 +462,7 @@ async def test_stopped_turn_is_not_parked_later() -> None:
     approvals = ApprovalService(timeout=0, park_seconds=0)
     call = ToolInvocation(0, "call", "note", {})
     bound = BoundCall(call, Tool("note", note, make_schema(note, "note")), await call.bind(make_schema(note, "note")))
-    confirmation = Confirmation("a1b2c3d4e5", bound, run=cast(Run, SimpleNamespace(is_leaving=False)))
+    confirmation = Confirmation(run_of_session(), bound, unchanged(bound))
     waiting = asyncio.ensure_future(approvals.wait_for_decision(confirmation))
     await asyncio.sleep(0)
     waiting.cancel()
@@ -403,6 +470,25 @@ async def test_stopped_turn_is_not_parked_later() -> None:
         await asyncio.sleep(0)
     assert waiting.cancelled()
     assert not confirmation.decision.done()
+
+
+async def test_agent_does_not_run_again_if_a_call_in_it_had_begun() -> None:
+    def note() -> None:
+        """Take a note."""
+
+    store = MemorySessionStore()
+    session = await store.create(ChatSession.create(SessionCreationOptions("mochi")))
+    conversation, tool = Conversation(session.session_id, store), Tool("note", note, make_schema(note, "note"))
+    record = ParkedTurn("conf_1", "note", {}, 0, "0123456789", [], None, "", None, 0, 1, TurnInput())
+    inner, outer = ToolInvocation(0, "call_1", "note", {}), ToolInvocation(1, "call_2", "agent", {})
+    agent = ParkedAgent("helper", "a1b2c3d4e5", outer.id)  # it has requested no approval
+    await RecordWriter(conversation, TurnInput(), record).starting(
+        BoundCall(inner, tool, await inner.bind(tool.schema)), agent
+    )
+    stored = ParkedTurn.of(await store.load(session.session_id))
+    outcome = RecordWriter(conversation, TurnInput(), stored).known_outcome(outer)
+    assert outcome is not None
+    assert outcome.is_interrupted
 
 
 async def test_only_first_of_two_simultaneous_decisions_is_applied() -> None:
@@ -418,7 +504,8 @@ async def test_only_first_of_two_simultaneous_decisions_is_applied() -> None:
     approvals = ApprovalService(timeout=0)
     call = ToolInvocation(0, "call", "note", {"text": "x"})
     tool = Tool("note", note, replace(schema, bind=bind))
-    confirmation = Confirmation("a1b2c3d4e5", BoundCall(call, tool, await schema.bind(call.arguments)))
+    bound = BoundCall(call, tool, await schema.bind(call.arguments))
+    confirmation = Confirmation(run_of_session(), bound, unchanged(bound))
     confirmation.stored.set()
     approvals.add(confirmation)
     ids = ("a1b2c3d4e5", confirmation.confirmation_id)

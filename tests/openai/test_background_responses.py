@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -12,6 +13,7 @@ from mochi_stub import Cut, Gate, Prompt, Reply, StubServer, Text
 from tests.openai.conversation import client_of
 from tests.support.instructions import calls, instruct, words
 from tests.support.server import RunningServer
+from tests.support.tools import write_tools
 from tests.support.waiting import until
 
 if TYPE_CHECKING:
@@ -19,6 +21,14 @@ if TYPE_CHECKING:
     from openai.types.responses import Response
 
 LOOK: Any = {"type": "function", "name": "look", "parameters": {"type": "object"}}
+TOOLS = """
+def look() -> str:
+    "Look."
+    return "Nothing"
+
+__all__ = ["look"]
+"""
+WAITING = "waiting_for_approval"
 IN_SESSION = pytest.mark.parametrize("in_session", [True, False], ids=["session", "none"])
 
 
@@ -156,3 +166,26 @@ def test_session_has_its_responses_after_a_restart(tmp_path: Path, stub: StubSer
         assert client.responses.retrieve(answered.id).output_text == answered.output_text
         assert client.responses.retrieve(stopped.id).status == "cancelled"
         assert client.responses.cancel(stopped.id).output_text == "one "
+
+
+@pytest.mark.one_process("restarts the server")
+@pytest.mark.parametrize("is_restarted", [False, True])
+def test_response_whose_turn_is_parked_can_be_cancelled(tmp_path: Path, stub: StubServer, is_restarted: bool) -> None:
+    write_tools(tmp_path, TOOLS)
+    with ExitStack() as stack:
+        server = stack.enter_context(RunningServer(tmp_path, stub.url, park_seconds=0))
+        session = server.client.create_session("mochi", tool_settings={"tools": ["look"]})["session_id"]
+        body = {"message": instruct(calls("look")), "background": True}
+        run = server.client.ok(server.client.http.post(f"/chat/{session}", json=body), 202)
+        until(lambda: server.client.ok(server.client.http.get(f"/chat/{session}/run"))["state"] == WAITING)
+        if is_restarted:
+            server.stop()
+            server = stack.enter_context(RunningServer(tmp_path, stub.url))
+        client = stack.enter_context(client_of(server))
+        response_id = f"resp_{session}_1_{run['run_id']}"
+        assert client.responses.retrieve(response_id).status == "in_progress"
+        assert client.responses.cancel(response_id).status == "cancelled"
+        assert client.responses.retrieve(response_id).status == "cancelled"
+        api = server.client
+        assert api.ok(api.http.get(f"/chat/{session}/run"))["state"] == "stopped"
+        assert [message.get("error_code") for message in api.messages(session)][-1] == "TOOL_EXECUTION_DENIED"

@@ -5,7 +5,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mappin
 from contextlib import asynccontextmanager
 from dataclasses import asdict, dataclass, field, replace
 from functools import partial
-from typing import Any, Literal
+from typing import Literal
 
 import anyio.to_thread
 import orjson
@@ -19,6 +19,7 @@ from mochi_server.chat.conversation import Conversation, StorageRetry
 from mochi_server.chat.model_answerer import ToolLoop, ToolLoopLimits
 from mochi_server.chat.model_call import ModelCall, save_window
 from mochi_server.chat.parked import ParkedAgent, TurnParked
+from mochi_server.chat.prompt import answer_index
 from mochi_server.chat.turn import Answerer, TurnResult
 from mochi_server.chat.turn_input import GenerationOptions, TurnInput
 from mochi_server.chat.turn_writer import TurnWriter
@@ -40,11 +41,10 @@ from mochi_server.tools.discovery import Tool
 from mochi_server.tools.execution import ToolExecutionService
 from mochi_server.tools.toolbox import (
     Approver,
-    BoundCall,
     CallProgress,
-    FindTool,
     FunctionToolbox,
     ToolInvocation,
+    ToolOutcome,
     needs_approval,
 )
 from mochi_server.util.clock import new_id
@@ -55,23 +55,14 @@ logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
-class DenyAllApprover:
+class DenyAllApprover(Approver):
     """Approver for agents without a user. It denies every call that needs approval under ``policy``."""
 
     policy: ToolExecutionPolicy
-    interactive: bool = False
 
-    async def decide(self, _: BoundCall, __: Callable[[str], None], ___: FindTool) -> None:
-        """Do nothing, because no client can decide."""
-
-    async def requires_approval(self, tool: Tool, _: ToolInvocation) -> bool:
+    async def requires_approval(self, tool: Tool, call: ToolInvocation) -> bool:
+        del call
         return needs_approval(self.policy, tool)
-
-    async def starting(self, _: BoundCall) -> None:
-        """Do nothing, because the turn is never parked."""
-
-    async def approve_for_session(self, _: Tool) -> None:
-        """Do nothing, because no call is ever approved."""
 
 
 @dataclass(frozen=True)
@@ -82,7 +73,8 @@ class AgentCaller:
     current_tools: Callable[[], Awaitable[Mapping[str, Tool]]] | None = None  # None if they do not change
     call_id: str = ""  # ID of the tool call that started the agent; the events of the agent contain it
     progress: CallProgress = field(default_factory=CallProgress)  # its partial output names the session
-    resumed: ParkedAgent | None = None  # agent of a parked turn, which continues in its session
+    is_resumed: bool = False  # whether the agent continues its task, because the calling turn was parked
+    known_outcome: Callable[[ToolInvocation], ToolOutcome | None] = lambda _: None  # of calls that must not run again
 
     @classmethod
     def without_user(cls, policy: ToolExecutionPolicy | None) -> "AgentCaller":
@@ -200,32 +192,31 @@ class AgentExecutionService:
         contains its code.
         """
         caller = caller or AgentCaller.without_user(turn_input.policy)
-        resumed = caller.resumed
         events = AgentEvents(publish, agent.name, turn_input.text or "", caller.call_id)
         messages: Sequence[Message] = ()
         failure: MochiError | None = None
         try:
             name, model = await self.find_model(agent, turn_input.model or "")
-            async with self._open_session(agent, session_id, name, model, is_resumed=resumed is not None) as session:
+            async with self._open_session(agent, session_id, name, model, is_resumed=caller.is_resumed) as session:
                 events = replace(events, session_id=session.session_id)
-                if resumed is None:
+                if not caller.is_resumed:
                     events.start()
-                caller = self._durable(caller, agent, session, turn_input.text or "")
                 caller.progress.partial_output = f"Session ID: {session.session_id}"
                 conversation = Conversation(session.session_id, self.store, "agent_chat", self.retry)
-                turn_input = turn_input if resumed is None else replace(turn_input, text=None, change="continue")
+                if caller.is_resumed:
+                    turn_input = replace(turn_input, text=None, change="continue")
                 writer = TurnWriter(conversation, session, turn_input)
-                if resumed is not None and isinstance(caller.approver, SessionApprover):
-                    caller.approver.journal.resume(writer, session.history[resumed.start + 1 :])
+                if caller.is_resumed:
+                    writer.resume(session.history[answer_index(session.history, "none") :])
                 messages = writer.stored
                 caller.progress.agent_result = TurnResult(messages, (), writer.first_chunks, writer.outcomes)
                 writer.begin()
                 if not writer.is_complete:
+                    caller = self._parkable(caller, agent, session.session_id)
                     await self.run_phases(
                         agent, turn_input, model, session=session, writer=writer, events=events, caller=caller
                     )
-                if (await self.store.load(session.session_id)).metadata.pending_approval is not None:
-                    await self.store.patch(session.session_id, {"pending_approval": None})
+                await self._unmark(session.session_id)
         except MochiError as error:
             failure = error
         self.on_tool_calls(messages)
@@ -233,19 +224,20 @@ class AgentExecutionService:
             events.start()
         return events.complete_with(messages, failure)
 
-    def _durable(self, caller: AgentCaller, agent: AgentDefinition, session: ChatSession, task: str) -> AgentCaller:
+    def _parkable(self, caller: AgentCaller, agent: AgentDefinition, session_id: str) -> AgentCaller:
         """Return a caller whose approval requests name the agent's session, so that the agent can continue later."""
-        approver = caller.approver
-        if not isinstance(approver, SessionApprover):
+        if not isinstance(caller.approver, SessionApprover):
             return caller
-        earlier = caller.resumed
-        start = len(session.history) if earlier is None else earlier.start
-        parked = ParkedAgent(agent.name, session.session_id, start, task, caller.call_id)
 
-        async def mark(request: dict[str, Any]) -> None:  # keeps the open calls of the session after a crash
-            await self.store.patch(session.session_id, {"pending_approval": request})
+        async def mark() -> None:  # keeps the open calls of the session after a crash
+            await self.store.patch(session_id, {"pending_approval": {"due": None}})
 
-        return replace(caller, approver=replace(approver, agent=parked, mark=mark))
+        parked = ParkedAgent(agent.name, session_id, caller.call_id)
+        return replace(caller, approver=replace(caller.approver, agent=parked, on_request=mark))
+
+    async def _unmark(self, session_id: str) -> None:
+        if (await self.store.load(session_id)).metadata.pending_approval is not None:
+            await self.store.patch(session_id, {"pending_approval": None})
 
     @asynccontextmanager
     async def _open_session(
@@ -260,8 +252,8 @@ class AgentExecutionService:
         elif not is_session_id(session_id):
             raise SessionNotFound(session_id)
         async with self.store.hold(session_id, run_id=new_id()):
-            if not is_resumed and (await self.store.load(session_id)).metadata.pending_approval is not None:
-                await self.store.patch(session_id, {"pending_approval": None})  # crash recovery closes its calls
+            if not is_resumed:
+                await self._unmark(session_id)  # so that crash recovery closes its calls
             session = await self.store.load(session_id)
             check_owner(session, agent)
             if session.model != model:
@@ -288,16 +280,13 @@ class AgentExecutionService:
             await writer.wait_until_stored()
             generation = GenerationOptions(think=False, keep_alive=turn_input.generation.keep_alive)
             model = ModelCall(self.gateway, writer, publish_planning, info, session, generation)
-            if caller.resumed is None:
+            if not caller.is_resumed:
                 if warnings := [*_warnings(agent, model.name), *model.warnings(toolbox.schemas())]:
                     events.publish(warnings)
                 planning = ToolLoop(model, writer, toolbox, self.limits, publish_planning)
                 await planning.answer_without_tools(await _reminder(self.prompts.planning))
             execution = ToolLoop(model, writer, toolbox, self.limits, events.publisher("execution"), may_announce=True)
-            if caller.resumed is not None and isinstance(caller.approver, SessionApprover):
-                journal = caller.approver.journal
-                execution.resumed_calls = writer.open_calls
-                execution.known_outcome = partial(journal.unknown_outcome, agent=caller.resumed)
+            execution.resumed_calls, execution.known_outcome = writer.open_calls, caller.known_outcome
             await execution.run(await _reminder(self.prompts.execution))
             await save_window(model.allocation, session, writer.conversation.store)
         except TurnParked:

@@ -74,13 +74,14 @@ class AgentToolbox:
         )
 
     async def _invoke(self, call: ToolInvocation, publish: Publish) -> AgentResult:
-        resumed = self.approver.journal.agent_of(call)
+        records = self.approver.records
+        parked = records.agent_of(call)
         try:
             arguments = (await call.bind(self._schema)).arguments
         except InvalidArguments as error:
             return _rejected(call, publish, str(error))
         name, instruction = str(arguments["agent"]), str(arguments["instruction"])
-        enabled = (await self.approver.journal.conversation.load()).metadata.agent_settings.enabled_agents
+        enabled = (await records.conversation.load()).metadata.agent_settings.enabled_agents
         available = [agent for agent in self.agents if agent in enabled]
         if name not in available:
             text = f"There is no agent named {name!r}. Available agents: {', '.join(available) or 'none'}."
@@ -92,11 +93,14 @@ class AgentToolbox:
         except AgentInvalid as error:
             return _rejected(call, publish, error.message, error.code)
         metadata, current_tools = self.session.metadata, partial(self.registry.current_tools, agent)
+        caller = AgentCaller(self.approver, current_tools, call.id, call.progress)
+        if parked is not None:
+            caller = replace(caller, is_resumed=True, known_outcome=partial(records.known_outcome, agent=parked))
         return await self.service.execute(
             agent,
             TurnInput(instruction, model=metadata.model, generation=GenerationOptions(keep_alive=metadata.keep_alive)),
-            session_id=resumed.session_id if resumed else (arguments["session_id"] or "").strip() or None,
-            caller=AgentCaller(replace(self.approver, agent_name=name), current_tools, call.id, call.progress, resumed),
+            session_id=parked.session_id if parked else (arguments["session_id"] or "").strip() or None,
+            caller=caller,
             publish=publish,
         )
 

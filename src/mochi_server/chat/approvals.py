@@ -2,20 +2,19 @@
 
 import asyncio
 import logging
-import math
 import time
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any
+from inspect import BoundArguments
+from typing import TYPE_CHECKING
 from uuid import uuid4
 
 from mochi_server import errors
-from mochi_server.chat.parked import ParkedAgent, TurnJournal, TurnParked
-from mochi_server.sessions.caller import CALLER, current_owner
+from mochi_server.chat.parked import ParkedAgent, RecordWriter, TurnParked, fingerprint
 from mochi_server.sessions.store import approve_tool
 from mochi_server.tools.discovery import Tool
 from mochi_server.tools.schema import InvalidArguments
-from mochi_server.tools.toolbox import BoundCall, Decision, FindTool, ToolInvocation, needs_approval
+from mochi_server.tools.toolbox import Approver, BoundCall, Decision, FindTool, ToolInvocation, needs_approval
 
 if TYPE_CHECKING:
     from mochi_server.chat.run import Run
@@ -34,53 +33,40 @@ async def bind_decision(bound: BoundCall, decision: Decision) -> BoundCall:
     if not decision.approved or decision.arguments is None:
         return bound
     call = replace(bound.call, arguments=decision.arguments)
+    return BoundCall(call, bound.tool, await bind_edited(call, bound.tool))
+
+
+async def bind_edited(call: ToolInvocation, tool: Tool) -> BoundArguments:
+    """Validate the arguments of a call that the user edited. Raises ``ValidationFailed``."""
     try:
-        return replace(bound, call=call, arguments=await call.bind(bound.tool.schema))
+        return await call.bind(tool.schema)
     except InvalidArguments as error:
         raise errors.ValidationFailed(f"The edited arguments are invalid: {error}") from error
 
 
 @dataclass(eq=False)
 class Confirmation:
-    session_id: str
+    run: "Run"
     bound: BoundCall  # the call to run; the client's decision may replace its arguments
-    agent_name: str | None = None
-    find: FindTool | None = None  # returns the tool that has a name now
-    owner: str | None = field(default_factory=current_owner)  # of the session
+    find: FindTool  # returns the tool that has a name now
     confirmation_id: str = field(default_factory=new_confirmation_id)
     decision: "asyncio.Future[Decision]" = field(default_factory=lambda: asyncio.get_running_loop().create_future())
     """Decision of the client. The future is cancelled if the timeout passes first, and has an error if it is parked."""
     stored: asyncio.Event = field(default_factory=asyncio.Event)  # set when the decision is durable
-    run: "Run | None" = None  # run to park, or None if it cannot be parked
-    expires_at: float | None = None  # Unix time in seconds, or None for no timeout
 
     def park(self) -> None:
-        """Park the turn if it can be parked and the call waits. The future then raises ``TurnParked``."""
-        if self.run is not None and not self.decision.done():
-            self.run.is_leaving = True
-            self.decision.set_exception(TurnParked(self.expires_at or math.inf))
+        """Park the turn if the call waits. The future then raises ``TurnParked``."""
+        if not self.decision.done():
+            self.run.is_parking = True
+            self.decision.set_exception(TurnParked())
 
     @property
-    def end(self) -> "type[errors.MochiError] | None":
-        """Error of later decisions, or None if the call waits or its turn is parked."""
-        if self.decision.cancelled():
-            return errors.ConfirmationTimeout
-        is_decided = self.decision.done() and self.decision.exception() is None
-        return errors.ConfirmationResolved if is_decided else None
-
-    def to_dict(self) -> dict[str, Any]:
-        call = self.bound.call
-        return {
-            "confirmation_id": self.confirmation_id,
-            "tool_name": call.name,
-            "arguments": call.arguments,
-            "call_index": call.index,
-            "agent_name": self.agent_name,
-        }
+    def session_id(self) -> str:
+        return self.run.session_id
 
     async def is_stale(self) -> bool:
         """Return whether another tool has the name of the requested tool now."""
-        tool = None if self.find is None else await self.find(self.bound.call.name)
+        tool = await self.find(self.bound.call.name)
         return tool is not None and tool is not self.bound.tool and tool.identity != self.bound.tool.identity
 
 
@@ -95,19 +81,19 @@ class ApprovalService:
         self.park_seconds = park_seconds
         self.closed = False  # whether turns are parked at once, because the server stops
         self._waiting: dict[str, Confirmation] = {}
-        self._ended: dict[str, tuple[str, str | None, type[errors.MochiError]]] = {}
-        """Session, owner and error of the requests that were decided or timed out, by confirmation ID."""
+        self._ended: dict[tuple[str, str], type[errors.MochiError]] = {}
+        """Errors of later decisions on the requests that were decided or timed out, by session and confirmation ID."""
 
     def pending(self, session_id: str) -> list[Confirmation]:
         """Return the session's requests that wait for a decision, oldest first."""
         return [c for c in self._waiting.values() if c.session_id == session_id and not c.decision.done()]
 
-    def park(self, session_id: str) -> bool:
-        """Park the running turn of a session if it waits for approval. Return whether it waits."""
-        pending = self.pending(session_id)
+    def park(self, run: "Run") -> bool:
+        """Park the turn of a run if it waits for approval. Return whether it waits."""
+        pending = [confirmation for confirmation in self.pending(run.session_id) if confirmation.run is run]
         for confirmation in pending:
             confirmation.park()
-        return any(confirmation.run for confirmation in pending)
+        return bool(pending)
 
     def park_all(self) -> None:
         """Park all turns that wait for approval, also later ones, because the server stops."""
@@ -126,7 +112,10 @@ class ApprovalService:
             await asyncio.wait([confirmation.decision], timeout=self.timeout)
         finally:  # also if the turn is stopped
             timer.cancel()
-        return None if confirmation.decision.cancel() else confirmation.decision.result()
+        if confirmation.decision.cancel():
+            self.end(confirmation.session_id, confirmation.confirmation_id, errors.ConfirmationTimeout)
+            return None
+        return confirmation.decision.result()
 
     async def decide(self, session_id: str, confirmation_id: str, decision: Decision) -> Confirmation:
         """Apply the client's decision to the request with this ID, and return the request.
@@ -141,6 +130,7 @@ class ApprovalService:
         confirmation.bound = bound
         bound.call.progress.decided_by = "user"
         confirmation.decision.set_result(decision)  # of a changed tool, the turn requests the approval again
+        self.end(session_id, confirmation_id, errors.ConfirmationResolved)
         if is_stale:
             raise errors.ConfirmationStale(confirmation_id)
         await confirmation.stored.wait()
@@ -149,83 +139,69 @@ class ApprovalService:
     def close(self, confirmation: Confirmation) -> None:
         self._waiting.pop(confirmation.confirmation_id, None)
         confirmation.stored.set()
-        if (kind := confirmation.end) is not None:
-            self.ended(confirmation.session_id, confirmation.owner, confirmation.confirmation_id, kind)
 
-    def ended(self, session_id: str, owner: str | None, confirmation_id: str, kind: type[errors.MochiError]) -> None:
-        """Answer later decisions on a request of a session of ``owner`` with an error of class ``kind``."""
-        self._ended[confirmation_id] = session_id, owner, kind
+    def end(self, session_id: str, confirmation_id: str, kind: type[errors.MochiError]) -> None:
+        """Answer later decisions on a request with an error of class ``kind``."""
+        self._ended[session_id, confirmation_id] = kind
         if len(self._ended) > _MAX_ENDED:
             del self._ended[next(iter(self._ended))]
 
     def _undecided(self, session_id: str, confirmation_id: str) -> Confirmation:
-        ended_in, owner, kind = self._ended.get(confirmation_id, (None, None, errors.ConfirmationNotFound))
-        if ended_in == session_id and CALLER.get().sees(owner):
+        if (kind := self._ended.get((session_id, confirmation_id))) is not None:
             raise kind(confirmation_id)
         confirmation = self._waiting.get(confirmation_id)
-        if confirmation is None or confirmation.session_id != session_id or not CALLER.get().sees(confirmation.owner):
+        if confirmation is None or confirmation.session_id != session_id or confirmation.decision.done():
             raise errors.ConfirmationNotFound(confirmation_id)
-        if confirmation.decision.done():
-            raise (confirmation.end or errors.ConfirmationNotFound)(confirmation_id)
         return confirmation
 
 
 @dataclass
-class SessionApprover:
-    """Approver of the tool calls in one turn. Its approvals are valid only for the agent ``agent_name``, if any."""
+class SessionApprover(Approver):
+    """Approver of the tool calls in one turn, or of those of an ``agent`` in it. An agent has its own approvals."""
 
     approvals: ApprovalService
-    journal: TurnJournal
+    records: RecordWriter
     interactive: bool
-    agent_name: str | None = None
-    agent: ParkedAgent | None = None  # running agent, with its session
-    mark: Callable[[dict[str, Any]], Awaitable[None]] | None = None  # marks the session of the agent as parked
+    agent: ParkedAgent | None = None
+    on_request: Callable[[], Awaitable[None]] | None = None  # called before a request is stored
 
     async def decide(
         self, bound: BoundCall, announce: Callable[[str], None], find: FindTool
     ) -> tuple[Decision, BoundCall] | None:
         """Return the user's decision and the call with edited arguments, or None after the timeout."""
-        journal = self.journal
-        if journal.has_decision(bound.call, self.agent):
-            return await self._stored_decision(bound)
-        session_id, durable = journal.conversation.session_id, journal.is_durable
-        confirmation = Confirmation(session_id, bound, self.agent_name, find, run=journal.run if durable else None)
-        timeout = self.approvals.timeout
-        if durable:
-            if self.mark is not None:
-                run_id = journal.run.run_id if journal.run else ""
-                await self.mark({**confirmation.to_dict(), "run_id": run_id, "state": "waiting"})
-            confirmation.expires_at = None if timeout is None else time.time() + timeout
-            await journal.request(confirmation.confirmation_id, bound, self.agent, confirmation.expires_at)
+        if (record := self.records.take_decided(bound.call, self.agent)) is not None:
+            bound.call.progress.is_announced = True
+            if (decision := record.decision) is None:
+                return None
+            if not decision.approved or fingerprint(bound.tool) == record.fingerprint:
+                bound.call.progress.decided_by = "user"
+                return decision, await bind_decision(bound, decision)
+        if self.on_request is not None:
+            await self.on_request()
+        confirmation, timeout = Confirmation(self.records.run, bound, find), self.approvals.timeout
+        expires_at = None if timeout is None else time.time() + timeout
+        await self.records.request(confirmation.confirmation_id, bound, self.agent, expires_at)
         self.approvals.add(confirmation)
         try:
             announce(confirmation.confirmation_id)
             decision = await self.approvals.wait_for_decision(confirmation)
-            if durable:
-                await journal.decided(decision)
+            if decision is not None:
+                await self.records.add_decision(decision)
         finally:
             self.approvals.close(confirmation)
         return None if decision is None else (decision, confirmation.bound)
 
-    async def _stored_decision(self, bound: BoundCall) -> tuple[Decision, BoundCall] | None:
-        continues, self.journal.continues = self.journal.continues, None  # it applies once
-        bound.call.progress.is_announced = True
-        if continues is None or continues.decision is None:
-            return None
-        bound.call.progress.decided_by = "user"
-        return continues.decision, await bind_decision(bound, continues.decision)
-
     async def requires_approval(self, tool: Tool, call: ToolInvocation) -> bool:
-        if self.journal.has_decision(call, self.agent):
+        if self.records.decided_by(call, self.agent) != "policy":
             return True
-        settings = (await self.journal.conversation.load()).metadata.tool_settings
+        settings = (await self.records.conversation.load()).metadata.tool_settings
         return self._key(tool) not in settings.approved and needs_approval(settings.execution_policy, tool)
 
     async def approve_for_session(self, tool: Tool) -> None:
-        await self.journal.conversation.patch(approve_tool(self._key(tool)))
+        await self.records.conversation.patch(approve_tool(self._key(tool)))
 
     async def starting(self, bound: BoundCall) -> None:
-        await self.journal.starting(bound, self.agent)
+        await self.records.starting(bound, self.agent)
 
     def _key(self, tool: Tool) -> str:
-        return tool.approved_as if self.agent_name is None else f"{self.agent_name}/{tool.approved_as}"
+        return tool.approved_as if self.agent is None else f"{self.agent.name}/{tool.approved_as}"

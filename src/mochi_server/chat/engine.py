@@ -16,9 +16,9 @@ from mochi_server.chat.approvals import ApprovalService
 from mochi_server.chat.conversation import Conversation, Conversations, StorageRetry
 from mochi_server.chat.limits import TurnLimiter
 from mochi_server.chat.model_answerer import ModelAnswers
-from mochi_server.chat.parked import ParkedTurn, TurnJournal, TurnParked, snapshot
+from mochi_server.chat.parked import ParkedTurn, TurnParked, snapshot
 from mochi_server.chat.parking import ParkedTurns
-from mochi_server.chat.prompt import last_user_index
+from mochi_server.chat.prompt import answer_index, last_user_index
 from mochi_server.chat.run import EventLog, Run
 from mochi_server.chat.turn import PrepareAnswer, Turn, TurnResult, resolve_idempotent
 from mochi_server.chat.turn_input import TurnInput
@@ -31,7 +31,6 @@ from mochi_server.sessions.session import ChatSession
 from mochi_server.sessions.store import SessionStore
 from mochi_server.tools.toolbox import Decision, ToolInvocation
 from mochi_server.util.clock import new_id
-from mochi_server.util.tasks import run_shielded
 
 _LOST_EVENTS = 1 << 30  # number of the snapshot of a run whose events are lost; later than that of any event
 
@@ -49,7 +48,7 @@ class ChatEngine:
         """Validate the input of a turn against its session and choose its answerer. Raises ``MochiError``."""
         session = await conversation.store.load(conversation.session_id)
         if (record := ParkedTurn.of(session)) is not None:
-            raise errors.SessionBusy.waiting(session.session_id, record.run_id, record.waiting())
+            raise errors.SessionBusy.waiting(session.session_id, record.run_id, record.confirmations())
         if session.metadata.pending_approval is not None:  # unreadable, so that crash recovery ends the turn
             session = await conversation.store.patch(session.session_id, {"pending_approval": None})
         if turn_input.revision not in (None, session.revision):
@@ -60,11 +59,6 @@ class ChatEngine:
         prepare: PrepareAnswer = self.models.prepare if turn_input.agent is None else self.prepare_agent
         answerer = stored_answer or await prepare(conversation, session, turn_input)
         return Turn(conversation, session, turn_input, answerer)
-
-    async def prepare_parked(self, conversation: Conversation, session: ChatSession, record: ParkedTurn) -> Turn:
-        """Prepare a parked turn, which continues with ``record``. Raises ``MochiError``."""
-        answerer = await self.models.prepare(conversation, session, record.input, record)
-        return Turn(conversation, session, record.input, answerer, record)
 
     async def run(self, turn: Turn, run: Run) -> TurnResult:
         """Execute a turn, publish its events in ``run`` and return its result, which contains the error, if any."""
@@ -77,16 +71,14 @@ class ChatEngine:
         gate = _EventGate(run, buffered=None if write is None else [])
         if write is not None:
             write.add_done_callback(gate.on_write_end)
-        failure, cancelled, journal = None, False, turn.answerer.journal
+        failure, cancelled, records = None, False, turn.answerer.records
         try:
             turn = replace(turn, input=turn.input.without_data())  # free the images: a turn may take minutes
-            if journal is not None:
-                journal.run, journal.writer = run, writer
             await turn.answerer.answer(session, writer, gate.publish)
             await writer.wait_until_stored()
             gate.publish([_result(turn, writer).completed()])
-        except TurnParked as parked:
-            return replace(_result(turn, writer), parked_until=parked.due)
+        except TurnParked:
+            return replace(_result(turn, writer), parked=records.record if records else None)
         except asyncio.CancelledError:
             cancelled = not writer.is_complete
             if writer.is_complete:
@@ -96,19 +88,13 @@ class ChatEngine:
         if cancelled or failure is not None:
             with suppress(asyncio.CancelledError):  # the partial turn is stored even if it is cancelled again
                 failure = await writer.interrupt(lambda: run.stopped) or failure
-        await _end_journal(journal, run)
+        if records is not None:
+            await records.clear()
         if gate.error is not None:
             failure, cancelled = _as_mochi_error(gate.error, session.session_id), False
         result = replace(_result(turn, writer), failure=failure, cancelled=cancelled)
         await writer.store_end(run.state_after(result), result.answer)
         return result
-
-
-async def _end_journal(journal: TurnJournal | None, run: Run) -> None:
-    """Remove the record of a turn that has ended, unless another server has taken the session over."""
-    if journal is not None and not isinstance(run.abort_error, SessionTaken):
-        with suppress(asyncio.CancelledError, errors.MochiError):
-            await run_shielded(journal.clear())
 
 
 @dataclass
@@ -153,8 +139,6 @@ def _as_mochi_error(error: BaseException, session_id: str) -> errors.MochiError:
 RETENTION_SECONDS = 300  # time for which the events of an ended run can be read
 MAX_BYTES = 64 * 1024 * 1024  # for the events of all ended runs; the oldest runs are dropped first
 _RUN_BYTES = 4096
-
-logger = logging.getLogger(__name__)
 
 
 class RunCache:
@@ -286,13 +270,13 @@ class RunRegistry:
             try:
                 await locks.enter_async_context(hold)
             except errors.SessionBusy as error:
-                if pending := [{**c.to_dict(), "state": "waiting"} for c in self.approvals.pending(session_id)]:
-                    raise errors.SessionBusy.waiting(session_id, error.details["run_id"], pending) from None
+                if conversation.kind == "session" and (waiting := await self.confirmations(session_id)):
+                    raise errors.SessionBusy.waiting(session_id, error.details["run_id"], waiting) from None
                 raise
             try:
                 turn = await self.engine.prepare(conversation, turn_input)
             except errors.SessionBusy:
-                if (repeated := await self.parked.repeated(conversation, turn_input)) is not None:
+                if (repeated := await self.parked.find_repeated(conversation, turn_input)) is not None:
                     return repeated
                 raise
             self.refuse_at_shutdown()
@@ -306,13 +290,10 @@ class RunRegistry:
         grace = self.disconnect_grace if is_session else 0
         model = turn_input.model or turn.session.metadata.model
         caller = CALLER.get().inside(turn.session.metadata.owner)
-        run = Run(
+        return Run(
             *(turn.conversation, turn_input.without_data(), run_id, model, turn.position, turn.has_schema),
-            *(caller, grace, self.on_waiting),
+            *(caller, grace, self.on_waiting, self._leave),
         )
-        if is_session:
-            run.leave = self._leave
-        return run
 
     def launch(self, run: Run, turn: Turn, locks: AsyncExitStack) -> None:
         """Execute a turn in the background. ``locks`` are released when it has ended."""
@@ -322,7 +303,7 @@ class RunRegistry:
 
     def _leave(self, run: Run) -> None:
         """Cancel a run that has no client. If it waits for approval, park it instead."""
-        if not self.approvals.park(run.session_id):
+        if not self.approvals.park(run):
             run.cancel()
 
     async def decide(self, session_id: str, confirmation_id: str, decision: Decision) -> tuple[Run, ToolInvocation]:
@@ -330,19 +311,17 @@ class RunRegistry:
 
         Raises the errors of ``ApprovalService.decide``, and ``SessionNotFound``.
         """
+        await self.conversations.stored(session_id).load()  # the caller may not see the session
         try:
             confirmation = await self.approvals.decide(session_id, confirmation_id, decision)
         except errors.ConfirmationNotFound:
             return await self.parked.decide(session_id, confirmation_id, decision)
-        run = self.cache.find(session_id)
-        assert run is not None  # noqa: S101 - its call has waited
-        return run, confirmation.bound.call
+        return confirmation.run, confirmation.bound.call
 
     async def confirmations(self, session_id: str) -> list[dict[str, Any]]:
         """Return the tool calls of a session that wait for approval as JSON objects. Raises ``SessionNotFound``."""
         record = ParkedTurn.of(await self.store.load(session_id))
-        live = [{**c.to_dict(), "state": "waiting"} for c in self.approvals.pending(session_id)]
-        return live or (record.waiting() if record is not None else [])
+        return [] if record is None else record.confirmations()
 
     async def find(self, session_id: str, run_id: str | None = None) -> Run | None:
         """Return the run with ``run_id``, or a later run of its turn, else the session's latest run, or None.
@@ -394,7 +373,7 @@ class RunRegistry:
         self.retry.close()
         running = self.cache.running()
         for run in running:
-            if not self.approvals.park(run.session_id):
+            if not self.approvals.park(run):
                 run.cancel(ShuttingDown(was_running=True))
         if running:
             await asyncio.wait([run.task for run in running if run.task])
@@ -425,10 +404,10 @@ class RunRegistry:
         except Exception as error:
             result = replace(result or TurnResult(), failure=_as_mochi_error(error, run.session_id))
         run.result = result
-        if result.parked_until is not None:
+        if result.parked is not None:
             run.state, run.task = "waiting_for_approval", None
             self.cache.park(run)
-            self.parked.add(run, result.parked_until)
+            self.parked.add(run, result.parked.due)
             self.on_ended(run)
             return
         if (ended_by := run.failure) is not None:
@@ -456,7 +435,7 @@ class RunRegistry:
 def _stored_run(conversation: Conversation, session: ChatSession) -> Run:
     """Return the latest run of a session as it was stored, with a snapshot and its end as events."""
     last_run: dict[str, Any] = session.metadata.last_run or {}
-    stored, state = session.history[(last_user_index(session.history) or 0) + 1 :], last_run["state"]
+    stored, state = session.history[answer_index(session.history, "none") :], last_run["state"]
     result = TurnResult(stored)
     if state == "running" and stored and stored[-1] is result.answer and result.partial_id is None:
         result = TurnResult()  # the answer that the run was to replace

@@ -12,7 +12,7 @@ from mochi_server.chat.answer_format import AnswerFormat, CheckAnswer
 from mochi_server.chat.approvals import ApprovalService, SessionApprover
 from mochi_server.chat.conversation import Conversation
 from mochi_server.chat.model_call import ModelCall, save_window
-from mochi_server.chat.parked import ParkedTurn, TurnJournal, turn_messages
+from mochi_server.chat.parked import ParkedTurn, RecordWriter, turn_messages
 from mochi_server.chat.turn import Answerer
 from mochi_server.chat.turn_input import ToolSelection, TurnInput
 from mochi_server.chat.turn_writer import ResponseBuilder, TurnWriter, interrupted_outcome
@@ -275,18 +275,20 @@ class ModelAnswers:
     ) -> "ModelAnswerer":
         """Check the model, the tools and the edited message. An error of Ollama is raised when the turn answers.
 
-        ``record`` is that of the turn to continue, if any. It can continue without its model until its calls have run.
+        ``record`` is that of the parked turn to continue, if any. A full queue or a missing model does not refuse it.
         """
-        ticket = self.gateway.admit()
+        ticket = self.gateway.admit() if record is None else Ticket()
         if turn_input.edit_index is not None:
             edited(session, turn_input.edit_index, turn_input.text or "")
         if turn_input.model is not None and conversation.kind == "session":
             metadata = replace(session.metadata, model=turn_input.model)
             session = ChatSession(metadata, session.history, session.extra)
+        if record is not None and record.source is not None:
+            await self.registry.extra_source.wait_for(record.source)
         agent = None if record is None else record.agent
         is_missing = agent is not None and not await self.tools_of_agent(agent.name)
-        journal = TurnJournal(conversation, turn_input.without_data(), record, record, is_missing)
-        toolbox = await self._toolbox(session, turn_input, journal)
+        records = RecordWriter(conversation, turn_input.without_data(), record, is_missing)
+        toolbox = await self._toolbox(session, turn_input, records)
         model: ModelInfo | errors.MochiError
         try:
             model = await self.gateway.pinned(session.metadata.ollama_host).find_model(session.model)
@@ -301,7 +303,7 @@ class ModelAnswers:
         if turn_input.tools.names is None:
             enabled = session.metadata
             warnings = (await self.sessions.selections.check(enabled.tool_settings, enabled.agent_settings)).warnings
-        return ModelAnswerer(self, conversation, turn_input.without_data(), toolbox, model, warnings, ticket, journal)
+        return ModelAnswerer(self, conversation, turn_input.without_data(), toolbox, model, warnings, ticket, records)
 
     async def find_tool(self, session: ChatSession, record: ParkedTurn) -> Tool | None:
         """Return the tool that a parked turn of ``session`` calls, or None if the tool no longer exists."""
@@ -313,11 +315,11 @@ class ModelAnswers:
             tools = await self._enabled(session, record.input.tools.names)
         return tools.get(record.tool_name)
 
-    async def _toolbox(self, session: ChatSession, turn_input: TurnInput, journal: TurnJournal) -> Toolbox:
-        approver, selected = SessionApprover(self.approvals, journal, turn_input.interactive), turn_input.tools
+    async def _toolbox(self, session: ChatSession, turn_input: TurnInput, records: RecordWriter) -> Toolbox:
+        approver, selected = SessionApprover(self.approvals, records, turn_input.interactive), turn_input.tools
 
         async def current_tools() -> Mapping[str, Tool]:
-            return await self._enabled(await journal.conversation.load(), selected.names)
+            return await self._enabled(await records.conversation.load(), selected.names)
 
         enabled = await self._enabled(session, selected.names)
         own = FunctionToolbox(enabled, self.execution, approver, current_tools)
@@ -341,7 +343,7 @@ class ModelAnswerer(Answerer):
     model: ModelInfo | errors.MochiError  # model that answers, or the error of its lookup
     warnings: Sequence[TurnWarning]  # a warning for each enabled tool, tool group and agent that cannot be used
     ticket: Ticket
-    journal: TurnJournal
+    records: RecordWriter
 
     async def begin(self, session: ChatSession) -> ChatSession:
         if self.input.edit_index is not None:
@@ -349,32 +351,34 @@ class ModelAnswerer(Answerer):
         return session
 
     async def answer(self, session: ChatSession, writer: TurnWriter, publish: Publish) -> None:
+        self.records.begin(writer)
         wanted = self.input.model
         if wanted is not None and qualified_name(wanted) != qualified_name(session.model):
             session = await self.services.sessions.patch(session.session_id, {"model": wanted})
-        calls: Sequence[ToolInvocation] = ()
-        if self.journal.continues is not None:
-            calls = self.journal.resume(writer, turn_messages(session, self.journal.continues))
+        if self.records.continued is not None:
+            writer.resume(turn_messages(session, self.records.continued))
             if writer.is_complete:  # the server stopped after the last message
                 return
         if isinstance(self.model, errors.MochiError):
-            for open_call in calls:
-                await writer.add_result(open_call, outcome := failed(open_call, self.model.message))
+            for call in writer.open_calls:
+                decided_by, text = self.records.decided_by(call), f"This call was not run: {self.model.message}"
+                outcome = self.records.known_outcome(call) or failed(call, text, decided_by=decided_by)
+                await writer.add_result(call, outcome)
                 publish([outcome.event()])
             raise self.model
         services, generation, tools = self.services, self.input.generation, self.input.tools
         gateway = services.gateway.pinned(session.metadata.ollama_host)
-        call = ModelCall(gateway, writer, publish, self.model, session, generation, self.ticket)
-        if warnings := [*self.warnings, *call.warnings(self.toolbox.schemas())]:
+        request = ModelCall(gateway, writer, publish, self.model, session, generation, self.ticket)
+        if warnings := [*self.warnings, *request.warnings(self.toolbox.schemas())]:
             publish(warnings)
         if self.input.images:
             await writer.wait_until_stored()  # the prompt is built from the stored images
         kind = ForcedCallLoop if tools.must_call else ToolLoop
-        loop = kind(call, writer, self.toolbox, services.limits, publish, parallel_calls=tools.parallel)
-        loop.resumed_calls, loop.known_outcome = calls, self.journal.unknown_outcome
-        loop.format = AnswerFormat(call, writer, services.check_answer)
+        loop = kind(request, writer, self.toolbox, services.limits, publish, parallel_calls=tools.parallel)
+        loop.resumed_calls, loop.known_outcome = writer.open_calls, self.records.known_outcome
+        loop.format = AnswerFormat(request, writer, services.check_answer)
         try:
             await loop.run()
         finally:
-            self.window = call.allocation.decision
-        await save_window(call.allocation, session, self.conversation.store)
+            self.window = request.allocation.decision
+        await save_window(request.allocation, session, self.conversation.store)

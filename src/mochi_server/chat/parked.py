@@ -1,22 +1,28 @@
 """Durable record of a turn that has requested an approval, so that the turn can continue after a restart."""
 
+import asyncio
 import hashlib
 import logging
+import math
 import time
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
 import orjson
 from pydantic import TypeAdapter, ValidationError
 
 from mochi_server.chat.conversation import Conversation
 from mochi_server.chat.turn_input import TurnInput
-from mochi_server.events import Snapshot, ToolConfirmationRequired
+from mochi_server.constants import AGENT_TOOL
+from mochi_server.errors import MochiError, SessionTaken
+from mochi_server.events import Snapshot, ToolCalled, ToolConfirmationRequired, ToolResult
 from mochi_server.sessions.session import ChatSession
 from mochi_server.sessions.types import Message
 from mochi_server.tools.discovery import Tool
 from mochi_server.tools.toolbox import BoundCall, DecidedBy, Decision, ToolInvocation, ToolOutcome, failed
+from mochi_server.util.tasks import run_shielded
 
 if TYPE_CHECKING:
     from mochi_server.chat.run import Run
@@ -28,50 +34,41 @@ logger = logging.getLogger(__name__)
 
 
 class TurnParked(Exception):
-    """Signal that ends the task of a turn that waits for approval. It continues alone at the Unix time ``due``."""
-
-    def __init__(self, due: float) -> None:
-        super().__init__()
-        self.due = due
+    """Signal that ends the task of a turn that waits for approval. The record of the turn is stored."""
 
 
 @dataclass(frozen=True)
 class ParkedAgent:
-    """Agent whose tool call waits. ``start`` is the number of messages of its session before its task."""
+    """Agent whose tool call waits. ``parent_call_id`` is the ID of the call that started the agent."""
 
     name: str
     session_id: str
-    start: int
-    instruction: str
     parent_call_id: str
 
 
 @dataclass(frozen=True)
 class ParkedTurn:
-    """Record of a turn, stored with its session from the first request for an approval until the turn ends."""
+    """Record of a turn, stored with its session from the first request for an approval until the turn ends.
+
+    The history contains the rest: the calls of the last answer that have no result are the calls to run.
+    """
 
     confirmation_id: str
     tool_name: str
     arguments: dict[str, Any]
     call_index: int
-    agent_name: str | None
-    call_key: str
     run_id: str
     earlier: list[str]  # IDs of the runs of the turn before this run, the first run first
-    requested_at: float  # Unix time in seconds
-    expires_at: float | None
+    expires_at: float | None  # Unix time in seconds, or None for no timeout
     fingerprint: str
     source: str | None  # MCP server and name of the tool, or None
     events: int  # number of events that the run published before the request
     position: int  # number of messages in the session before the turn's first answer
     input: TurnInput  # input of the turn that continues
-    revision: str | None = None  # of the history that a regenerated answer will replace
-    defects: dict[str, str] = field(default_factory=dict)  # defects of malformed calls, by call ID
-    messages: list[dict[str, Any]] = field(default_factory=list)  # messages of a regenerated answer
     agent: ParkedAgent | None = None
-    state: Literal["waiting", "decided", "expired"] = "waiting"
+    replacement: list[dict[str, Any]] | None = None  # messages of a regenerated answer; the session has the old ones
     decision: Decision | None = None
-    started: str | None = None  # key of the latest call that may have begun and that is not read-only
+    started: str | None = None  # key or ID of the latest call that may have begun and that is not read-only
 
     @classmethod
     def of(cls, session: ChatSession) -> "ParkedTurn | None":
@@ -82,31 +79,34 @@ class ParkedTurn:
         try:
             return _ADAPTER.validate_python(stored)
         except ValidationError as error:
-            problem = error.errors()[0]
-            logger.warning(
-                "parked turn cannot be read session_id=%s field=%s: %s",
-                session.session_id,
-                problem["loc"],
-                problem["msg"],
-            )
+            name, problem = error.errors()[0]["loc"], error.errors()[0]["msg"]
+            logger.warning("parked turn cannot be read session_id=%s field=%s: %s", session.session_id, name, problem)
             return None
 
     @property
     def due(self) -> float:
-        """Unix time from which the turn continues without a decision, in seconds. It is 0 if that is now."""
-        if self.state != "waiting":
+        """Unix time from which the turn continues without a decision, in seconds. It is 0 after a decision."""
+        if self.decision is not None:
             return 0
-        return float("inf") if self.expires_at is None else self.expires_at
+        return math.inf if self.expires_at is None else self.expires_at
+
+    @property
+    def is_waiting(self) -> bool:
+        """Whether clients can decide."""
+        return self.due > time.time()
+
+    @property
+    def agent_name(self) -> str | None:
+        return None if self.agent is None else self.agent.name
 
     def to_dict(self) -> dict[str, Any]:
-        due = None if self.due == float("inf") else self.due  # the first field, which an index of PostgreSQL reads
+        due = None if self.due == math.inf else self.due  # the first field, which an index of PostgreSQL reads
         return {"due": due, **_ADAPTER.dump_python(self, mode="json")}
 
-    def waiting(self) -> list[dict[str, Any]]:
-        """Return the request as an entry of ``GET …/confirmations``, or nothing after the decision."""
+    def confirmations(self) -> list[dict[str, Any]]:
+        """Return the request as an entry of ``GET …/confirmations``, or nothing if clients cannot decide."""
         names = ("confirmation_id", "tool_name", "arguments", "call_index", "agent_name")
-        entry = {name: getattr(self, name) for name in names} | {"state": "waiting"}
-        return [entry] if self.state == "waiting" else []
+        return [{name: getattr(self, name) for name in names} | {"state": "waiting"}] if self.is_waiting else []
 
     def announcement(self) -> ToolConfirmationRequired:
         return ToolConfirmationRequired(
@@ -130,24 +130,23 @@ def snapshot(messages: Sequence[Message]) -> Snapshot:
 
 def turn_messages(session: ChatSession, record: ParkedTurn) -> list[Message]:
     """Return the messages that a turn has added to its session, without the user message."""
-    if record.revision is not None:
-        return list(record.messages)  # type: ignore[arg-type]  # messages are dictionaries
+    if record.replacement is not None:
+        return list(record.replacement)  # type: ignore[arg-type]  # messages are dictionaries
     return list(session.history[record.position :])
 
 
-def open_calls(messages: Sequence[Message], defects: dict[str, str]) -> list[ToolInvocation]:
+def open_calls(messages: Sequence[Message]) -> list[ToolInvocation]:
     """Return the calls of the last answer in the messages of a turn that have no result, in order."""
     at = next((n for n in reversed(range(len(messages))) if messages[n]["role"] == "assistant"), None)
     if at is None:
         return []
     first = sum(message["role"] == "tool" for message in messages[:at])
     answered = [message.get("tool_call_id") for message in messages[at + 1 :]]
-    calls = enumerate(messages[at].get("tool_calls") or (), first)
-    invocations = (
-        ToolInvocation(n, c["id"], c["function"]["name"], c["function"]["arguments"], defects.get(c["id"]))
-        for n, c in calls
-    )
-    return [call for call in invocations if call.id not in answered]
+    return [
+        ToolInvocation(index, call["id"], call["function"]["name"], call["function"]["arguments"])
+        for index, call in enumerate(messages[at].get("tool_calls") or (), first)
+        if call["id"] not in answered
+    ]
 
 
 def stored_outcomes(messages: Sequence[Message]) -> list[ToolOutcome]:
@@ -168,107 +167,118 @@ def stored_outcomes(messages: Sequence[Message]) -> list[ToolOutcome]:
     ]
 
 
+def call_events(messages: Sequence[Message], waiting: int | None) -> list[ToolCalled | ToolResult]:
+    """Return the events of the calls in the messages of a turn, and of its open call with the index ``waiting``."""
+    events: list[ToolCalled | ToolResult] = []
+    for outcome in stored_outcomes(messages):
+        if outcome.call.name != AGENT_TOOL:  # it has events of its own
+            events += [_called(outcome.call), outcome.event()]
+    return [*events, *(_called(call) for call in open_calls(messages) if call.index == waiting)]
+
+
+def _called(call: ToolInvocation) -> ToolCalled:
+    return ToolCalled(call.name, call.arguments, call.index)
+
+
 @dataclass(eq=False)
-class TurnJournal:
+class RecordWriter:
     """Writer of the record of one turn. The turn has no record until it requests an approval."""
 
     conversation: Conversation
     input: TurnInput
-    record: ParkedTurn | None = None
-    continues: ParkedTurn | None = None  # record with which the turn continues
+    continued: ParkedTurn | None = None  # record with which a parked turn continues, until its decision is applied
     is_agent_missing: bool = False  # whether the agent of this record no longer exists
-    run: "Run | None" = None
-    writer: "TurnWriter | None" = None
+    run: "Run" = field(init=False)  # set when the turn begins
+    writer: "TurnWriter" = field(init=False)
 
-    @property
-    def is_durable(self) -> bool:
-        return self.conversation.kind == "session" and self.run is not None
+    def __post_init__(self) -> None:
+        self.record = self.continued
+
+    def begin(self, writer: "TurnWriter") -> None:
+        assert writer.run is not None  # noqa: S101 - only the turns of agents inside a run have no run
+        self.run, self.writer = writer.run, writer
+        writer.checkpoint = self._checkpoint
 
     async def request(
         self, confirmation_id: str, bound: BoundCall, agent: ParkedAgent | None, expires_at: float | None
     ) -> None:
         """Store the request for an approval and everything that the turn needs to continue after it."""
-        run, writer, turn, call = self.run, self.writer, self.input, bound.call
-        if run is None or writer is None:
-            return
-        regeneration = writer.regeneration
+        turn, replaces = self.input, self.writer.is_regeneration
         await self._store(
             ParkedTurn(
                 confirmation_id,
-                call.name,
-                call.arguments,
-                call.index,
-                agent.name if agent else None,
-                call_key(call, agent),
-                run.run_id,
-                list(run.earlier),
-                requested_at=time.time(),
+                *(bound.call.name, bound.call.arguments, bound.call.index),
+                *(self.run.run_id, list(self.run.earlier)),
                 expires_at=expires_at,
                 fingerprint=fingerprint(bound.tool),
                 source=bound.tool.source,
-                events=run.log.last,
-                position=writer.position,
+                events=self.run.log.last,
+                position=self.writer.position,
                 input=TurnInput(
-                    change="continue" if regeneration is None else turn.change,
+                    change=turn.change if replaces else "continue",
                     generation=turn.generation,
                     tools=replace(turn.tools, must_call=False),
                     model=turn.model,
                     instructions=turn.instructions,
                     on_disconnect=turn.on_disconnect,
                 ),
-                revision=regeneration,
-                defects={each.id: each.defect for each in writer.open_calls if each.defect},
-                messages=_without_images(writer.stored) if regeneration is not None else [],
                 agent=agent,
+                replacement=_without_images(self.writer.stored) if replaces else None,
             )
         )
-        writer.checkpoint = self._checkpoint
 
-    async def decided(self, decision: Decision | None) -> None:
+    async def add_decision(self, decision: Decision) -> None:
         if self.record is not None:
-            state: Literal["decided", "expired"] = "expired" if decision is None else "decided"
-            await self._store(replace(self.record, state=state, decision=decision))
+            await self._store(replace(self.record, decision=decision))
 
     async def starting(self, bound: BoundCall, agent: ParkedAgent | None) -> None:
         """Store that a call is about to run, so that it never runs twice. Read-only tools may run twice."""
-        if self.record is not None and not bound.tool.read_only:
-            await self._store(replace(self.record, started=call_key(bound.call, agent)))
+        if self.record is None or bound.tool.read_only:
+            return
+        started = _key(bound.call.index, agent)
+        if agent is not None and agent != self.record.agent:  # it has requested no approval, so it cannot continue
+            started = agent.parent_call_id
+        await self._store(replace(self.record, started=started))
 
-    def resume(self, writer: "TurnWriter", messages: Sequence[Message]) -> list[ToolInvocation]:
-        """Continue the turn, or the turn of an agent, after ``messages``. Return its calls that have no result."""
-        writer.resume(messages, stored_outcomes(messages))
-        calls = open_calls(messages, self.record.defects if self.record else {})
-        writer.expect_results(calls)
-        writer.is_complete = not calls and bool(messages) and messages[-1]["role"] == "assistant"
-        return calls
-
-    def unknown_outcome(self, call: ToolInvocation, agent: ParkedAgent | None = None) -> ToolOutcome | None:
+    def known_outcome(self, call: ToolInvocation, agent: ParkedAgent | None = None) -> ToolOutcome | None:
         """Return the outcome of a call that cannot run, or may have begun before the server stopped, or None."""
         if self.is_agent_missing and (missing := self.agent_of(call)) is not None:
             return failed(call, f"There is no agent named {missing.name!r}.")
-        if self.continues is None or self.continues.started != call_key(call, agent):
+        if self.continued is None or self.continued.started not in (_key(call.index, agent), call.id):
             return None
-        decided_by: DecidedBy = "user" if self.has_decision(call, agent) else "policy"
-        return replace(failed(call, OUTCOME_UNKNOWN, decided_by=decided_by), is_interrupted=True)
+        return replace(failed(call, OUTCOME_UNKNOWN, decided_by=self.decided_by(call, agent)), is_interrupted=True)
 
-    def has_decision(self, call: ToolInvocation, agent: ParkedAgent | None) -> bool:
-        continues = self.continues
-        return continues is not None and continues.state != "waiting" and continues.call_key == call_key(call, agent)
+    def decided_by(self, call: ToolInvocation, agent: ParkedAgent | None = None) -> DecidedBy:
+        """Return the source of the stored decision on a call, which is the policy if there is none."""
+        record = self.continued
+        if record is None or _key(record.call_index, record.agent) != _key(call.index, agent):
+            return "policy"
+        return "timeout" if record.decision is None else "user"
+
+    def take_decided(self, call: ToolInvocation, agent: ParkedAgent | None) -> ParkedTurn | None:
+        """Return the record if it has the decision on this call, or if the request for it expired. It applies once."""
+        if self.decided_by(call, agent) == "policy":
+            return None
+        record, self.continued = self.continued, None
+        return record
 
     def agent_of(self, call: ToolInvocation) -> ParkedAgent | None:
         """Return the agent that a call had started before the turn was parked, or None."""
-        agent = self.continues.agent if self.continues is not None else None
+        agent = self.continued.agent if self.continued is not None else None
         return agent if agent is not None and agent.parent_call_id == call.id else None
 
     async def clear(self) -> None:
-        """Remove the record at the end of the turn."""
-        if self.record is not None:
-            self.record = None
-            await self.conversation.patch({"pending_approval": None})
+        """Remove the record at the end of the turn, unless another server has taken the session over.
+
+        Ignore errors of this write, and a cancellation of the turn.
+        """
+        if self.record is not None and not isinstance(self.run.abort_error, SessionTaken):
+            with suppress(asyncio.CancelledError, MochiError):
+                await run_shielded(self.conversation.patch({"pending_approval": None}))
 
     async def _checkpoint(self) -> None:
-        if self.record is not None and self.writer is not None and self.record.revision is not None:
-            await self._store(replace(self.record, messages=_without_images(self.writer.stored)))
+        if self.record is not None:
+            await self._store(replace(self.record, replacement=_without_images(self.writer.stored)))
 
     async def _store(self, record: ParkedTurn) -> None:
         await self.conversation.patch({"pending_approval": record.to_dict()})
@@ -280,6 +290,6 @@ def _without_images(messages: Sequence[Message]) -> list[dict[str, Any]]:
     return [{name: value for name, value in message.items() if name != "images"} for message in messages]
 
 
-def call_key(call: ToolInvocation, agent: ParkedAgent | None) -> str:
+def _key(call_index: int, agent: ParkedAgent | None) -> str:
     """Return the key of a call among all calls of a turn and of its agents."""
-    return f"{agent.session_id if agent else ''}/{call.index}"
+    return f"{agent.session_id if agent else ''}/{call_index}"

@@ -149,6 +149,7 @@ class Run:
     caller: Caller = field(default_factory=CALLER.get)  # caller inside the session of the run
     disconnect_grace: float = 0  # time in seconds that the run continues without subscribers
     on_waiting: "Callable[[Run], None]" = lambda _: None  # called when a tool call begins to wait for approval
+    leave: "Callable[[Run], None]" = lambda run: run.cancel()  # called after the last client has left
     state: RunState = "running"
     result: TurnResult = field(default_factory=TurnResult)
     log: EventLog = field(default_factory=EventLog)
@@ -157,10 +158,9 @@ class Run:
     suspended: bool = False  # whether the run waits without a subscriber for the decision on a tool call
     earlier: Sequence[str] = ()  # IDs of the parked runs whose turn this run continues, the first run first
     continued_by: "Run | None" = None  # run that continues this run, after it was parked
-    is_leaving: bool = False  # whether the turn is being parked, so that it cannot be cancelled
+    is_parking: bool = False  # whether the turn is being parked, so that it cannot be cancelled
     is_stored: bool = False  # whether the run has ended, and only its stored result is known
     continued_after: int = 0  # number of the last event that repeats events of the run before
-    leave: Callable[["Run"], None] = field(default=lambda run: run.cancel())  # called after the last client has left
     cancel_timer: asyncio.TimerHandle | None = None  # timer that cancels the run after its last client has disconnected
     stopped: bool = False
     abort_error: MochiError | None = None  # error to report if the server cancels the run, else None
@@ -233,7 +233,7 @@ class Run:
             self.task.get_loop().call_soon(self._cancel_task)
 
     def _cancel_task(self) -> None:
-        if self.task is not None and not self.is_leaving:
+        if self.task is not None and not self.is_parking:
             self.task.cancel()
 
     def publish(self, events: list[ChatEvent]) -> None:
@@ -249,11 +249,9 @@ class Run:
 
         If the run is parked, the events of the runs that continue it follow.
         """
-        run: Run | None = self
-        while run is not None:
-            await run.forward_own(receive, after, idle=idle)
-            run = run.continued_by
-            after = run.continued_after if run is not None else 0
+        await self.forward_own(receive, after, idle=idle)
+        if self.continued_by is not None:
+            await self.continued_by.forward(receive, self.continued_by.continued_after, idle=idle)
 
     async def forward_own(self, receive: "Receive", after: int = 0, *, idle: float | None = None) -> None:
         """Like ``forward``, without the events of the runs that continue this run."""

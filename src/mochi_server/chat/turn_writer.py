@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import orjson
 
 from mochi_server.chat.conversation import Conversation
+from mochi_server.chat.parked import open_calls, stored_outcomes
 from mochi_server.chat.prompt import answer_index, last_user_index, with_instructions
 from mochi_server.chat.turn_input import TurnInput
 from mochi_server.constants import MAX_ARGUMENT_LEVELS
@@ -203,7 +204,7 @@ class TurnWriter:
         self, conversation: Conversation, session: ChatSession, turn_input: TurnInput, run: "Run | None" = None
     ) -> None:
         """The state of ``run`` is stored with the messages. It is None for an agent inside a run."""
-        self._run = run
+        self.run = run
         self.conversation = conversation
         self._store = conversation.store
         self._session_id = session.session_id
@@ -227,8 +228,8 @@ class TurnWriter:
         self.history = history = session.history.extended(self._new_messages)  # includes the new messages
         user_index = last_user_index(history)
         self._answer_index = answer_index(history, turn_input.change)
-        self._is_regeneration = self._answer_index < len(history)
-        self._revision = session.revision if self._is_regeneration else None
+        self.is_regeneration = self._answer_index < len(history)  # whether the answer replaces stored messages
+        self._revision = session.revision if self.is_regeneration else None
         turn_start = user_index if user_index is not None else len(history)
         self.messages, self.turn_start = with_instructions(
             history.prefix(self._answer_index), turn_start, turn_input.instructions
@@ -241,21 +242,18 @@ class TurnWriter:
         return self._answer_index
 
     @property
-    def regeneration(self) -> str | None:
-        """Revision of the history whose end the new answer replaces, or None if the turn only appends messages."""
-        return self._revision
-
-    @property
     def open_calls(self) -> list[ToolInvocation]:
         return [call for call, outcome in self._open_calls.values() if outcome is None]
 
-    def resume(self, messages: Sequence[Message], outcomes: Sequence[ToolOutcome]) -> None:
+    def resume(self, messages: Sequence[Message]) -> None:
         """Continue a turn that has already added ``messages``. The session contains them, except a new answer."""
-        self.stored, self.outcomes = list(messages), list(outcomes)
-        if self._is_regeneration:
+        self.stored, self.outcomes = list(messages), stored_outcomes(messages)
+        if self.is_regeneration:
             self.messages = self.messages.extended(messages)
         else:
             self._answer_index -= len(messages)
+        self.expect_results(open_calls(messages))
+        self.is_complete = not self.open_calls and bool(messages) and messages[-1]["role"] == "assistant"
 
     def begin(self, images: Sequence[Image] = ()) -> "asyncio.Future[None] | None":
         """Begin to store the run, the user message and its images. Return the write, or None if there is none."""
@@ -279,7 +277,7 @@ class TurnWriter:
 
     def schedule_flush(self) -> None:
         """Schedule a write of the partial answer, so that a crash loses only the last seconds of text."""
-        if self._flush_timer is None and not self._is_regeneration:
+        if self._flush_timer is None and not self.is_regeneration:
             self._flush_timer = asyncio.get_running_loop().call_later(FLUSH_SECONDS, self._start_flush)
 
     async def add(self, message: Message, *, last: bool = False) -> None:
@@ -322,10 +320,10 @@ class TurnWriter:
         messages = self._results_of_open_calls()
         if answer is not None and answer.has_text:
             messages.append(answer.message(interrupted=True))
-        if self._is_regeneration and not is_stopped():
+        if self.is_regeneration and not is_stopped():
             return  # the old answer stays
         self.stored.extend(messages)
-        if self._is_regeneration and self.stored:
+        if self.is_regeneration and self.stored:
             await self._replace(self.stored)
         elif messages:
             await self._append(messages, images=list(self.unstored_images.values()))
@@ -343,7 +341,7 @@ class TurnWriter:
         return messages
 
     async def _add(self, message: Message, *, last: bool = False, result_of: ToolInvocation | None = None) -> None:
-        if not self._is_regeneration:
+        if not self.is_regeneration:
             images = list(self.unstored_images.values())
             # Placeholder results are stored with the calls, so that after a crash each call has a result.
             unfinished = self._unfinished_calls(result_of)
@@ -355,7 +353,7 @@ class TurnWriter:
         self.answer = None
         self.messages = self.messages.extended([message])
         self.stored.append(message)
-        if self._is_regeneration and not last and self.checkpoint is not None:
+        if self.is_regeneration and not last and self.checkpoint is not None:
             await self.checkpoint()
         self.is_complete = last
         if result_of is not None:
@@ -370,7 +368,7 @@ class TurnWriter:
 
     def _last_run(self, state: str, answer: Message | None = None) -> dict[str, Any] | None:
         answer_id = None if answer is None else answer["message_id"]
-        return None if self._run is None else self._run.stored_state(state, answer_id)
+        return None if self.run is None else self.run.stored_state(state, answer_id)
 
     async def _append(self, messages: Sequence[Message], **options: Any) -> None:
         await self.conversation.retry.run(lambda: self._store.append(self._session_id, messages, **options))

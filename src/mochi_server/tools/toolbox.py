@@ -164,13 +164,17 @@ class Decision:
 FindTool = Callable[[str], Awaitable[Tool | None]]
 
 
-class Approver(Protocol):
-    """Interface that determines which tools need approval and requests decisions from the user."""
+class Approver:
+    """Base class of approvers, which decide which calls need approval. Its methods suit turns without a user."""
 
-    @property
-    def interactive(self) -> bool: ...  # whether a client can decide on calls
-    async def requires_approval(self, tool: Tool, call: ToolInvocation) -> bool: ...
-    async def approve_for_session(self, tool: Tool) -> None: ...
+    interactive: bool = False  # whether a client can decide on calls
+
+    async def requires_approval(self, tool: Tool, call: ToolInvocation) -> bool:
+        raise NotImplementedError
+
+    async def approve_for_session(self, tool: Tool) -> None:
+        """Approve all later calls of a tool in the session."""
+
     async def starting(self, bound: BoundCall) -> None:
         """Store that a call is about to run, so that it does not run twice."""
 

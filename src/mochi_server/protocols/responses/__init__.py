@@ -458,5 +458,5 @@ async def cancel_response(response_id: str, services: ServicesDep) -> Response:
     known = _MEMORY.setdefault(services, Memory()).responses
     if not (await known.get(services, response_id))["background"]:  # raises ResponseNotFound for other owners, too
         raise ValidationFailed.at("response_id", "only a response with `background` can be cancelled")
-    await known.cancel(response_id)
+    await known.cancel(services, response_id)
     return JSONResponse(await known.get(services, response_id))

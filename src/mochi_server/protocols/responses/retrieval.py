@@ -95,16 +95,29 @@ class Responses:
         response: Json | None = orjson.loads(self.stored.get(response_id) or b"null")
         if (match := _ID.fullmatch(response_id)) is not None:
             session = await _load(services, match[1])
-            response = None if session is None else response or _from_session(services, session, response_id)
+            response = None if session is None else response or await _from_session(services, session, response_id)
         if response is None:
             raise ResponseNotFound(response_id)
         return response
 
-    async def cancel(self, response_id: str) -> None:
-        """Stop the run of a response in the background, if it is running, and wait for its end."""
+    async def cancel(self, services: Services, response_id: str) -> None:
+        """Stop the turn of a response in the background, if it is running or parked, and wait for its end."""
+        if await _running_turn(services, response_id) is not None:
+            await services.runs.stop(response_id.split("_")[1])
         if (running := self.running.get(response_id)) is not None:
             await stop_run(running[0])
             await asyncio.wait([running[1]])
+
+
+async def _running_turn(services: Services, response_id: str) -> Run | None:
+    """Return the latest run of a session if it runs or continues the turn of a response, or is parked, else None."""
+    if (match := _ID.fullmatch(response_id)) is None:
+        return None
+    with suppress(SessionNotFound):  # a session of an agent, whose turns are never parked
+        run = await services.runs.find(match[1], match[3])
+        if run is not None and run.running and match[3] in (run.run_id, *run.earlier):
+            return run
+    return None
 
 
 async def _load(services: Services, session_id: str) -> ChatSession | None:
@@ -114,12 +127,12 @@ async def _load(services: Services, session_id: str) -> ChatSession | None:
     return None
 
 
-def _from_session(services: Services, session: ChatSession, response_id: str) -> Json | None:
+async def _from_session(services: Services, session: ChatSession, response_id: str) -> Json | None:
     """Return the response that a turn of a session stored, or None if the session has no such turn."""
     _, session_id, start, run_id = response_id.split("_")
     answers = _answers(session.history, int(start))
-    last_run, live = session.metadata.last_run or {}, services.runs.cache.find(session_id, run_id)
-    is_last = last_run.get("run_id") == run_id
+    last_run = session.metadata.last_run or {}
+    is_last = run_id in (last_run.get("run_id"), *last_run.get("earlier", ()))
     if not is_last and not answers:
         return None
     # A killed run that answered a stored message again has stored nothing.
@@ -129,7 +142,7 @@ def _from_session(services: Services, session: ChatSession, response_id: str) ->
         fields |= {"created_at": int(timestamp(answers[0]["timestamp"])), "model": answers[-1]["model"]}
     run = Run(services.conversations.stored(session_id), TurnInput(), run_id)
     encoder = ResponseEncoder(run, fields)
-    if live is not None and live.run_id == run_id and live.running:
+    if await _running_turn(services, response_id) is not None:
         return encoder.response
     response = encoder.complete(_parts(answers))
     status = _STATUS.get(state, state)
