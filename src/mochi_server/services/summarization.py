@@ -74,7 +74,6 @@ class _SummaryState:
     answer_id: str | None = None  # last answer of this process; other servers summarize after their own
     covered: str | None = None  # ID of the last message that the stored summary covers
     failed: set[str] = field(default_factory=set)  # models that the background does not use again
-    gateway: ModelGateway | None = None  # to the host of the latest summary
     postponements: int = 0  # by turns of other sessions, since the latest turn of this one
 
 
@@ -197,7 +196,7 @@ class SummarizationService:
         If ``may_load`` is true, a model that is not loaded may be loaded.
         """
         gateway = self.gateway.pinned(session.metadata.ollama_host).of_session(session.session_id, name)
-        state.gateway, loaded = gateway, await gateway.loaded_window(name)
+        loaded = await gateway.loaded_window(name)
         if in_background and (_unloads_model(session.metadata.keep_alive) if loaded else not may_load):
             raise _ModelNotLoaded(name)
         model = await gateway.find_model(name)
@@ -205,7 +204,7 @@ class SummarizationService:
         manual = manual_window(model, session.metadata.context_window_config) if is_own else None
         if in_background and loaded and (manual or gateway.windows.size(name)) not in (None, loaded):
             raise _ModelNotLoaded(name)
-        summary = await self._continue_prompt(session, name, model, loaded, state)
+        summary = await self._continue_prompt(gateway, session, model, loaded, state)
         if summary is None:
             allocation = gateway.allocate(model)
             window = loaded if in_background and loaded else manual
@@ -224,12 +223,14 @@ class SummarizationService:
         return summary
 
     async def _continue_prompt(
-        self, session: ChatSession, name: str, model: ModelInfo, loaded: int | None, state: _SummaryState
+        self, gateway: ModelGateway, session: ChatSession, model: ModelInfo, loaded: int | None, state: _SummaryState
     ) -> ConversationSummary | None:
         """Request a summary by continuing the session's cached prompt. Return None if this is not possible or fails."""
-        gateway = state.gateway or self.gateway
-        exchange = self._cached_exchange(session, model, loaded, state)
-        if exchange is None or loaded is None or not _is_current(exchange, session):
+        if loaded is None:
+            return None
+        separate = _SummaryPrompt(gateway.allocate(model), session, state.covered, loaded)
+        exchange = _cached_exchange(gateway, session, separate)
+        if exchange is None or not _is_current(exchange, session):
             return None
         if _unloads_model(exchange.payload.get("keep_alive")):
             return None  # the model has been loaded again since
@@ -253,24 +254,9 @@ class SummarizationService:
         except OllamaError as error:
             logger.info("Summary by continuation failed session_id=%s code=%s", session.session_id, error.code)
             if not isinstance(error, OllamaBusy):
-                state.failed.add(name)  # a separate summary after each turn would remove the prompt from the cache
+                # A separate summary after each turn would remove the prompt from the cache.
+                state.failed.add(exchange.payload["model"])
             return None
-
-    def _cached_exchange(
-        self, session: ChatSession, model: ModelInfo, loaded: int | None, state: _SummaryState
-    ) -> Exchange | None:
-        """Return the exchange to continue: in the slot of the model, or one that Ollama has probably kept."""
-        gateway = state.gateway or self.gateway
-        exchange = gateway.slots.get(model.name)
-        own, distance = gateway.slots.prompt_of(model.name, session.session_id)
-        if own is None or own.exchange is exchange:
-            return exchange
-        if own.kept is not None:
-            return own.exchange if own.kept >= max(distance, 1) else exchange
-        # A continuation shows whether the prompt is cached. It is sent only if it costs no more in either case.
-        prompt = _SummaryPrompt(gateway.allocate(model), session, state.covered, loaded or _UNKNOWN_WINDOW)
-        uncached = own.exchange.size.characters + len(session.history[-1]["content"] + _CONTINUATION)
-        return own.exchange if uncached <= prompt.characters else exchange
 
     async def _request_summary(self, gateway: ModelGateway, request: ModelRequest) -> ConversationSummary:
         """Request a summary. If the answer is invalid, send the validation error to the model and retry once."""
@@ -328,6 +314,23 @@ class _SummaryPrompt:
 
 class _ModelNotLoaded(Exception):
     """Refusal of a background summary that would load or unload a model, or change its window."""
+
+
+def _cached_exchange(gateway: ModelGateway, session: ChatSession, separate: "_SummaryPrompt") -> Exchange | None:
+    """Return the exchange to continue instead of sending the prompt ``separate``, or None.
+
+    It is the exchange in the slot of the model, or one that Ollama has probably kept.
+    """
+    model = separate.allocation.model.name
+    exchange = gateway.slots.get(model)
+    own, distance = gateway.slots.prompt_of(model, session.session_id)
+    if own is None or own.exchange is exchange:
+        return exchange
+    if own.kept is not None:
+        return own.exchange if own.kept >= max(distance, 1) else exchange
+    # A continuation shows whether the prompt is cached. It is sent only if it costs no more in either case.
+    uncached = own.exchange.size.characters + len(session.history[-1]["content"] + _CONTINUATION)
+    return own.exchange if uncached <= separate.characters else exchange
 
 
 def _unloads_model(keep_alive: str | float | None) -> bool:
