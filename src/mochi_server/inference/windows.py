@@ -26,6 +26,13 @@ _MAX_ESTIMATE_ERROR = 0.05  # share of its estimate by which a prompt may exceed
 _TEMPLATE_TOKENS = 16  # reserve for a chat template that is longer than estimated
 _TEMPLATE_CHARS = 12  # added to each message by the model's chat template
 IMAGE_TOKENS = 768  # as in Ollama; models use from 256 to several thousand tokens for an image
+_GROWTH_FACTOR = 2  # a window doubles, several times if necessary
+_BUFFER = 1.5  # smallest window for a conversation, as a multiple of its tokens
+_MIN_WINDOW, _DEFAULT_LIMIT = 512, 131_072
+_MAX_ADJUSTMENTS = 10
+_REFUSAL_MARGIN = 1.5  # size of the window after Ollama refused a prompt, as a multiple of the prompt
+_LONG_CHARS = 4000
+_MAX_CHARS_PER_TOKEN = 8  # highest plausible average in texts longer than `_LONG_CHARS`
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,15 +79,6 @@ class TokenEstimate:
         is_plausible = tokens >= size.characters * _MIN_TOKENS_PER_CHAR
         if is_plausible and size.characters >= _MIN_CALIBRATION_CHARS and not size.images:
             self.tokens_per_char = min(tokens / size.characters, _MAX_TOKENS_PER_CHAR)
-
-
-_GROWTH_FACTOR = 2  # a window doubles, several times if necessary
-_BUFFER = 1.5  # smallest window for a conversation, as a multiple of its tokens
-_MIN_WINDOW, _DEFAULT_LIMIT = 512, 131_072
-_MAX_ADJUSTMENTS = 10
-_REFUSAL_MARGIN = 1.5  # size of the window after Ollama refused a prompt, as a multiple of the prompt
-_LONG_CHARS = 4000
-_MAX_CHARS_PER_TOKEN = 8  # highest plausible average in texts longer than `_LONG_CHARS`
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,8 +150,7 @@ class WindowRegistry:
             window, reason = larger, "usage_threshold"
         entry.window = window
         if reason is None and previous_model is None:
-            is_adopted = loaded == window > self._initial_window(entry, model, self.initial or DEFAULT_WINDOW)
-            reason = "adopted_loaded" if is_adopted else "initial_setup"
+            reason = "adopted_loaded" if loaded == window > (self.initial or DEFAULT_WINDOW) else "initial_setup"
         reason = reason or _reason(model, config, previous_model, window, loaded)
         return WindowDecision(window, reason, loaded, differs=is_manual and loaded != window)
 
@@ -237,9 +234,9 @@ class WindowRegistry:
                 self._entry(name).by_ollama = window
         return windows
 
-    def _initial_window(self, entry: _ModelWindow, model: ModelInfo, default: int | None = None) -> int:
-        """Return the window ``default`` or the Modelfile's ``num_ctx``, whichever is larger."""
-        default = default or self.initial or max(DEFAULT_WINDOW, self._window_by_ollama(model))
+    def _initial_window(self, entry: _ModelWindow, model: ModelInfo) -> int:
+        """Return the default window or the Modelfile's ``num_ctx``, whichever is larger."""
+        default = self.initial or max(DEFAULT_WINDOW, self._window_by_ollama(model))
         window = max(min(_max_window(model), default), _cap(model.num_ctx or 0, model.context_length))
         return _cap(window, entry.ceiling)
 
