@@ -170,20 +170,21 @@ class WindowRegistry:
         return entry.window > exceeded
 
     def step_down(self, model: ModelInfo, failed: int | None) -> bool:
-        """Halve the window ``failed``, unless another turn has made it smaller. Return False if not possible."""
+        """Halve the window ``failed``, unless another turn has made it smaller. Return False if not possible.
+
+        If the smallest window fails, a smaller one does not help, and the limit of earlier failures ends.
+        """
         entry = self._entry(model.name)
         if entry.window is None or entry.window < 2 * _MIN_WINDOW:
+            entry.window = entry.ceiling = None
             return False
         if entry.window >= (failed or 0):
             entry.ceiling = entry.window = entry.window // 2
         return True
 
     def undo_step_down(self, model: ModelInfo) -> None:
-        """Return to the initial window. A halved window above it stays the upper limit of later requests."""
-        entry = self._entry(model.name)
-        entry.window = None
-        if entry.ceiling is not None and entry.ceiling <= min(_max_window(model), DEFAULT_WINDOW):
-            entry.ceiling = None
+        """Return to the initial window. The halved window stays the upper limit of later requests."""
+        self._entry(model.name).window = None
 
     def current(self, model: ModelInfo, reason: str) -> WindowDecision:
         return WindowDecision(self.size(model.name) or self._initial_window(self._entry(model.name), model), reason)
