@@ -220,7 +220,7 @@ class TurnPrompt:
             raise ContextOverflow(None, refused)
         if self._is_new:
             self._is_new = False
-            if call.allocation.differs:
+            if call.allocation.decision is not None and call.allocation.decision.differs:
                 call.warn("WINDOW_DIFFERS", _RELOAD)
             if trim_end := slots.trim_end(session_id, window, history):
                 self.prompt = replace(self.prompt, trim_end=trim_end)

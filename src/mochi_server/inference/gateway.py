@@ -455,8 +455,7 @@ class ModelGateway:
         while (host := self._choose(request, failures)) is not None:
             if failures and request.report is not None:
                 request.report("failover", None, host.name)
-            if allocation.windows is not host.windows:
-                allocation.windows, allocation.is_loaded = host.windows, False
+            allocation.windows = host.windows
             try:
                 with host.assigned(request.payload["model"]):
                     result = await self._until_accepted(request, partial(attempt, host))

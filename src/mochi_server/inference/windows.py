@@ -7,7 +7,7 @@ for models that other programs loaded.
 """
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import orjson
@@ -266,9 +266,7 @@ class Allocation:
     usage: int = 0  # Ollama's latest token count of the conversation, or 0 if that count no longer applies
     counted: int = 0  # the part of `usage` that the next prompt contains
     is_fixed: bool = False  # whether the requests always use the window of `decision`
-    decision: WindowDecision | None = None
-    differs: bool = False  # as in `WindowDecision`, for the latest request
-    is_loaded: bool = False  # whether the model was loaded with this window before the latest request
+    decision: WindowDecision | None = None  # for the latest request, with the reason of the latest change
     _has_stepped_down: bool = field(default=False, init=False)
     _highest_count: int = field(default=0, init=False)  # highest token count of Ollama
 
@@ -276,6 +274,11 @@ class Allocation:
     def size(self) -> int | None:
         """Window in tokens, or None if the requests do not set ``num_ctx``."""
         return self.decision.window if self.decision else None
+
+    @property
+    def is_loaded(self) -> bool:
+        """Whether the latest request needs no reload of the model."""
+        return self.decision is not None and self.decision.is_loaded
 
     @property
     def estimate(self) -> TokenEstimate:
@@ -297,11 +300,12 @@ class Allocation:
     def fixed(self, window: int | None) -> "Allocation":
         """Return an allocation of the same model whose window is always ``window``."""
         decision = WindowDecision(window, "no_adjustment", window)
-        return Allocation(self.windows, self.model, is_fixed=True, decision=decision, is_loaded=self.is_loaded)
+        return Allocation(self.windows, self.model, is_fixed=True, decision=decision)
 
-    async def decide(self, required_tokens: int = 0) -> WindowDecision | None:
+    async def decide(self, required_tokens: int = 0) -> None:
+        """Choose the window for the next request."""
         if self.is_fixed:
-            return self.decision
+            return
         required = max(required_tokens, self.usage)
         if self.config is None:
             decision = await self.windows.decide_without_session(self.model, required)
@@ -309,11 +313,9 @@ class Allocation:
             decision = await self.windows.decide(
                 self.model, self.config, previous_model=self.previous_model, required_tokens=required
             )
-        # Keep the decision that changed the window, because later decisions have the reason `no_adjustment`.
-        if self.decision is None or decision.window != self.decision.window:
-            self.decision = decision
-        self.is_loaded, self.differs = decision.is_loaded, decision.differs
-        return decision
+        if self.decision is not None and self.decision.window == decision.window:
+            decision = replace(decision, reason=self.decision.reason)
+        self.decision = decision
 
     def answer_limit(self, prompt: PromptSize, window: int, num_predict: object) -> int | None:
         """Return how many answer tokens fit into a window after the prompt, or None if ``num_predict`` is not more."""
@@ -326,8 +328,8 @@ class Allocation:
         if self.decision is None or self.size is None or not self._can_change:
             return False
         is_grown = self.windows.grow(self.model, int(tokens * _REFUSAL_MARGIN), self.size)
-        self.decision = self.windows.current(self.model, "usage_threshold" if is_grown else self.decision.reason)
-        self.is_loaded = self.is_loaded and not is_grown
+        reason = "usage_threshold" if is_grown else self.decision.reason
+        self.decision = replace(self.windows.current(self.model, reason), loaded=self.decision.loaded)
         return is_grown
 
     def step_down(self) -> bool:
@@ -344,7 +346,7 @@ class Allocation:
             self.decision = self.windows.current(self.model, reason)
         else:
             return False
-        self._has_stepped_down, self.is_loaded = True, False
+        self._has_stepped_down = True
         return True
 
     def record(self, last: Line, prompt: PromptSize, limit: int | None) -> tuple[int, bool, bool]:
