@@ -3849,6 +3849,11 @@ export interface components {
              */
             prompt_eval_duration: number;
             /**
+             * Prompt Eval Cached Count
+             * @description Number of cached tokens of the prompt. Null if unknown.
+             */
+            prompt_eval_cached_count: number | null;
+            /**
              * Evaluated Tokens
              * @description Number of tokens that were not cached. Null if unknown.
              */

@@ -566,6 +566,18 @@ def test_lasting_out_of_memory_is_retried_once(tmp_path: Path) -> None:
 
 
 @pytest.mark.one_process("each server has its own windows")
+def test_first_window_stays_below_sizes_that_ran_out_of_memory(tmp_path: Path) -> None:
+    models = (Model("big", context_length=40960, out_of_memory_above=3000),)
+    with StubServer(speed=0, models=models) as stub, RunningServer(tmp_path, stub.url) as server:
+        api = server.api()
+        session_id = api.create_session("big")["session_id"]
+        assert types_of(api.stream_message(session_id, "Hello!")) == ["error", "done"]
+        assert api.send_message(session_id)["context_window"]["current_window"] == 2048
+        windows = [(exchange.body or {})["options"]["num_ctx"] for exchange in chats(stub)]
+    assert windows == [8192, 4096, 4096, 2048]
+
+
+@pytest.mark.one_process("each server has its own windows")
 def test_repeated_out_of_memory_ends_at_a_window_that_fits(tmp_path: Path) -> None:
     models = (Model("big", context_length=131072, out_of_memory_above=16_384),)
     with StubServer(speed=0, models=models) as stub, RunningServer(tmp_path, stub.url) as server:

@@ -71,10 +71,17 @@ def test_evaluated_prompt_tokens_are_known_if_ollama_reports_cached_ones(
     assert status["prompt_evaluation"] == {
         "prompt_eval_count": 42,
         "prompt_eval_duration": 500000000,
+        "prompt_eval_cached_count": 30 if cached else None,
         "evaluated_tokens": evaluated,
         "cached_share": None if evaluated is None else round(30 / 42, 4),
     }
-    assert seen["mochi_evaluated_prompt_tokens_total{model=raw:latest}"] == (evaluated or 0)
+    assert seen.get("mochi_evaluated_prompt_tokens_total{model=raw:latest}") == evaluated
+    of_host = {
+        name.split("kind=")[1]: n
+        for name, n in seen.items()
+        if name.startswith("mochi_ollama_host_prompt_tokens_total")
+    }
+    assert of_host == ({"evaluated}": 12, "spared}": 30} if cached else {})
     assert seen["mochi_turn_prompt_evaluation_seconds_count{}"] == 1
     assert seen["mochi_turn_prompt_evaluation_seconds_sum{}"] == 0.5
 

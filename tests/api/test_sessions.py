@@ -310,6 +310,7 @@ def test_status_has_every_field_of_the_specification(api: Api, stub: StubServer)
         "prompt_evaluation": {
             "prompt_eval_count": stored["prompt_eval_count"],
             "prompt_eval_duration": stored["prompt_eval_duration"],
+            "prompt_eval_cached_count": None,
             "evaluated_tokens": None,
             "cached_share": None,
         },

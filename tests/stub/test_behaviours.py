@@ -271,6 +271,9 @@ def test_summary_begins_with_the_first_topic() -> None:
     turns = (Message("user", "Hello!"), Message("assistant", "Lorem ipsum. Hello!"), *TURNS)
     reply = resolve(Prompt("mochi", messages=(*turns, Message("user", "Summarize our conversation.")), format=SUMMARY))
     assert json.loads(reply.text)["summary"].startswith("User: My dog Rex weighs 31 kilograms. Assistant: Give him")
+    without_full_stop = Message("user", "Summarize this conversation:\nuser: bread without yeast\nassistant: Use soda.")
+    text = resolve(Prompt("mochi", messages=(without_full_stop,))).text
+    assert text.startswith("User: bread without yeast. Assistant: Use soda.")
     greeting = Message("user", "Summarize this conversation:\nuser: Hello!")
     assert resolve(Prompt("mochi", messages=(greeting,))).text.startswith("User: Hello!")
 
@@ -287,7 +290,7 @@ def test_summary_of_many_blank_lines_takes_no_long_time() -> None:
     start = time.process_time()
     reply = resolve(prompt_of("Summarize this conversation:\nuser: hello" + "\n" * 20_000))
     assert time.process_time() - start < 2
-    assert reply.text == "User: hello\n\nTopics: hello"
+    assert reply.text == "User: hello.\n\nTopics: hello"
 
 
 def test_summary_schema_without_conversation_is_filled() -> None:

@@ -207,12 +207,15 @@ async def test_window_has_a_lower_limit() -> None:
     assert not registry.step_down(info, registry.size("m"))
 
 
-async def test_undone_step_down_to_the_initial_window_has_no_effect() -> None:
+async def test_failure_of_the_smallest_window_ends_the_limit() -> None:
     registry, info = WindowRegistry(), model(40960)
-    await decide(registry, info, need=7000)
-    registry.step_down(info, registry.size("m"))
-    registry.undo_step_down(info)
-    assert (await decide(registry, info, need=16000)).window == 32768
+    for window in (8192, 4096, 2048, 1024):
+        assert (await decide(registry, info)).window == window
+        assert registry.step_down(info, window)
+        registry.undo_step_down(info)
+    assert (await decide(registry, info)).window == 512
+    assert not registry.step_down(info, 512)
+    assert (await decide(registry, info, need=7000)).window == 16384
 
 
 async def test_undone_step_down_limits_the_growth_of_the_window() -> None:

@@ -106,15 +106,6 @@ async def test_malformed_chunk_ends_the_answer(rest: bytes, monkeypatch: pytest.
     assert [each["message"]["content"] for each in lines] == WORDS
 
 
-@pytest.mark.parametrize("rest", [b"no-size\r\n", b"1\r\n\n\n\r\n"], ids=["no size", "too long"])
-async def test_malformed_chunk_in_the_first_packet_keeps_the_lines_before_it(rest: bytes) -> None:
-    lines: list[dict[str, Any]] = []
-    with RawOllama(closes(chunked(WORDS[:3]) + rest)) as ollama, pytest.raises(OllamaError):
-        async with aclosing(AsyncOllamaClient(ollama.url)) as client:
-            await client.post_chat(chat_payload("raw", [{"role": "user", "content": "Hello!"}]), lines.extend)
-    assert [each["message"]["content"] for each in lines] == WORDS[:3]
-
-
 async def test_error_of_the_consumer_is_not_one_of_the_connection() -> None:
     def fail(_: list[dict[str, Any]]) -> None:
         raise KeyError("a fault of the consumer")

@@ -3,7 +3,7 @@
 import logging
 import time
 from base64 import b64encode
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
@@ -222,7 +222,7 @@ class TurnPrompt:
             raise ContextOverflow(None, refused)
         if self._is_new:
             self._is_new = False
-            if call.allocation.differs:
+            if call.allocation.decision is not None and call.allocation.decision.differs:
                 call.warn("WINDOW_DIFFERS", _RELOAD)
             # A prompt that trims what the latest one has trimmed begins with the same text, which is cached.
             trimmed = (i for i, each in enumerate(history, 1) if trims.get(session_id) == (window, each["message_id"]))
@@ -335,22 +335,19 @@ def _line(message: Message) -> str:
 
 
 async def with_images(
-    messages: Iterable[ChatMessage | Encoded], load: Callable[[str], Awaitable[bytes]]
+    messages: Sequence[ChatMessage | Encoded], load: Callable[[str], Awaitable[bytes]]
 ) -> tuple[list[ChatMessage | Encoded], int]:
     """Replace image names in messages by base64 data. Return the messages and the number of missing images."""
-    sent: list[ChatMessage | Encoded] = []
+    names = [name for message in messages if isinstance(message, dict) for name in message.get("images") or ()]
     encoded: dict[str, str] = {}
-    missing = 0
-    for message in messages:
-        if isinstance(message, Encoded) or not (names := message.get("images")):
-            sent.append(message)
-            continue
-        for name in names:
-            if name not in encoded:
-                with suppress(BlobNotFound):
-                    data = await load(name)
-                    encoded[name] = (await anyio.to_thread.run_sync(b64encode, data)).decode()
-        images = [encoded[name] for name in names if name in encoded]
-        sent.append({**message, "images": images})
-        missing += len(names) - len(images)
-    return sent, missing
+    for name in dict.fromkeys(names):
+        with suppress(BlobNotFound):
+            data = await load(name)
+            encoded[name] = (await anyio.to_thread.run_sync(b64encode, data)).decode()
+    sent: list[ChatMessage | Encoded] = [
+        {**message, "images": [encoded[name] for name in message["images"] if name in encoded]}
+        if isinstance(message, dict) and message.get("images")
+        else message
+        for message in messages
+    ]
+    return sent, sum(name not in encoded for name in names)

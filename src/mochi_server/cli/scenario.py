@@ -30,9 +30,11 @@ Json = dict[str, Any]
 _SETTINGS = ("agent_settings", "options", "keep_alive", "think", "format")
 _TEXTS = {"reasoning": "thinking", "content": "content"}
 _USAGE = {"input": "prompt_eval_count", "cache_read": "prompt_eval_cached_count", "output": "eval_count"}
-_FIGURES = {
-    **{"prompt tokens": ("usage", "input"), "cached tokens": ("usage", "cache_read")},
-    **{"answer tokens": ("usage", "output"), "seconds": ("durations", "total")},
+_FIGURES = {  # by name, where a reply has it
+    "prompt tokens": ("usage", "input"),
+    "cached tokens": ("usage", "cache_read"),
+    "answer tokens": ("usage", "output"),
+    "seconds": ("durations", "total"),
 }
 RECORDED = ".recorded.yaml"
 _DENIED = "The user denied this call."
@@ -52,26 +54,39 @@ def test_session_is_answered_as_recorded(tmp_path):
 
 def export(arguments: argparse.Namespace, settings: MochiServerSettings) -> None:
     """Write a configuration of the stub, the recorded turns and a test. Raises ``OSError`` or ``SessionNotFound``."""
-
-    async def load() -> ChatSession:
-        async with open_stores(settings.store_url or settings.data_dir, reads_only=True) as stores:
-            return await stores.chats.load(arguments.session)
-
     mask, path = partial(_masked, re.compile(arguments.mask)), Path(arguments.output)
-    session = asyncio.run(load())
-    stored = session.metadata.to_dict()
-    request = {"model": session.model} | {name: stored[name] for name in _SETTINGS if stored.get(name)}
-    request["tool_settings"] = {name: stored["tool_settings"][name] for name in ToolSettings.model_fields}
-    if prompt := session.system_prompt:
-        request["system_prompt"] = mask(prompt["content"])
+    session = asyncio.run(_load(arguments.session, settings))
     turns = turns_of(session.history, mask)
-    scripted = [{key: turn[key] for key in ("user", "replies")} for turn in turns]
-    # With so few tokens, no prompt and no answer exceeds the window.
-    models = {session.model: [{"_model": {"chars_per_token": 10}}, {"_turns": scripted}]}
-    files = {path: _dump({"models": models}), path.with_suffix(RECORDED): _dump({"session": request, "turns": turns})}
-    for file, text in {**files, path.with_name(f"test_{path.stem}.py"): _TEST.format(name=path.name)}.items():
+    files = {
+        path: _dump(_stub_config(session.model, turns)),
+        path.with_suffix(RECORDED): _dump({"session": _session_fields(session, mask), "turns": turns}),
+        path.with_name(f"test_{path.stem}.py"): _TEST.format(name=path.name),
+    }
+    for file, text in files.items():
         file.write_text(text, "utf-8")
         print_text(f"wrote {file}")
+
+
+async def _load(session_id: str, settings: MochiServerSettings) -> ChatSession:
+    async with open_stores(settings.store_url or settings.data_dir, reads_only=True) as stores:
+        return await stores.chats.load(session_id)
+
+
+def _stub_config(model: str, turns: Iterable[Json]) -> Json:
+    """Return a configuration with which the stub answers as recorded."""
+    scripted = [{"user": turn["user"], "replies": turn["replies"]} for turn in turns]
+    # With so few tokens, no prompt and no answer exceeds the window.
+    return {"models": {model: [{"_model": {"chars_per_token": 10}}, {"_turns": scripted}]}}
+
+
+def _session_fields(session: ChatSession, mask: Callable[[Any], Any]) -> Json:
+    """Return the body of a request that creates a session with the same settings."""
+    stored = session.metadata.to_dict()
+    fields = {"model": session.model} | {name: stored[name] for name in _SETTINGS if stored.get(name)}
+    fields["tool_settings"] = {name: stored["tool_settings"][name] for name in ToolSettings.model_fields}
+    if prompt := session.system_prompt:
+        fields["system_prompt"] = mask(prompt["content"])
+    return fields
 
 
 def replay(arguments: argparse.Namespace, settings: MochiServerSettings) -> None:
@@ -103,20 +118,30 @@ def differences(recorded: Json, client: MochiClient) -> Iterator[str]:
     """Send the user's messages in a new session. Yield for each turn how it differs from the recorded one, or ""."""
     session_id = client.create_session(**recorded["session"])["session_id"]
     for turn in recorded["turns"]:
-        thinks = any("reasoning" in reply for reply in turn["replies"]) and not recorded["session"].get("think")
-        options: Json = {"think": True} if thinks else {}
+        has_thinking = any("reasoning" in reply for reply in turn["replies"])
+        options: Json = {"think": True} if has_thinking and not recorded["session"].get("think") else {}
         decide = partial(_decide, [*turn["tools"]])
         with client.stream(session_id, turn["user"], on_confirm=decide, **options) as stream:
             received = [*stream]
         replayed = turns_of(client.get_session(session_id)["messages"])[-1]
-        if isinstance(end := received[-2], TurnError) and "usage" in turn["replies"][-1]:
+        end = received[-2]
+        if isinstance(end, TurnError) and not _has_failed(turn):
             replayed["replies"][-1]["error"] = end.message
-        events: Json = {"reasoning": stream.thinking, "content": stream.text, "end": end.type}
-        events["results"] = [event.tool_name for event in received if isinstance(event, ToolResult)]
-        expected: Json = {name: "".join("".join(reply.get(name, "")) for reply in turn["replies"]) for name in _TEXTS}
-        expected["end"] = (MessageComplete if "usage" in turn["replies"][-1] else TurnError).type
-        expected["results"] = [result["tool"] for result in turn["tools"]]
-        yield _difference(_compared(turn), _compared(replayed)) or _difference(expected, events)
+        results = [event.tool_name for event in received if isinstance(event, ToolResult)]
+        events: Json = {"reasoning": stream.thinking, "content": stream.text, "end": end.type, "results": results}
+        yield _difference(_compared(turn), _compared(replayed)) or _difference(_expected_events(turn), events)
+
+
+def _expected_events(turn: Json) -> Json:
+    """Return the texts, the end and the names of the tool results that a stream of the recorded turn has."""
+    expected: Json = {name: "".join("".join(reply.get(name, "")) for reply in turn["replies"]) for name in _TEXTS}
+    expected["end"] = (TurnError if _has_failed(turn) else MessageComplete).type
+    expected["results"] = [result["tool"] for result in turn["tools"]]
+    return expected
+
+
+def _has_failed(turn: Json) -> bool:
+    return "usage" not in turn["replies"][-1]  # only complete answers have figures
 
 
 def recorded_tool(name: str, results: Iterable[Json]) -> Tool:

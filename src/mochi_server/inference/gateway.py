@@ -194,7 +194,7 @@ class ModelGateway:
             while (best := self._choose(request, failures)) is not None:
                 if failures and request.report is not None:
                     request.report("failover", None, best.name)
-                request.allocation.move_to(best.windows)
+                request.allocation.windows = best.windows
                 try:
                     with best.tracker.request(request.model, is_turn=request.report is not None) as tracked:
                         result = await self._until_accepted(request, tracked, partial(post, best, tracked))

@@ -7,7 +7,7 @@ for models that other programs loaded.
 """
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import orjson
@@ -26,6 +26,13 @@ _MAX_ESTIMATE_ERROR = 0.05  # share of its estimate by which a prompt may exceed
 _TEMPLATE_TOKENS = 16  # reserve for a chat template that is longer than estimated
 _TEMPLATE_CHARS = 12  # added to each message by the model's chat template
 IMAGE_TOKENS = 768  # as in Ollama; models use from 256 to several thousand tokens for an image
+_GROWTH_FACTOR = 2  # a window doubles, several times if necessary
+_BUFFER = 1.5  # smallest window for a conversation, as a multiple of its tokens
+_MIN_WINDOW, _DEFAULT_LIMIT = 512, 131_072
+_MAX_ADJUSTMENTS = 10
+_REFUSAL_MARGIN = 1.5  # size of the window after Ollama refused a prompt, as a multiple of the prompt
+_LONG_CHARS = 4000
+_MAX_CHARS_PER_TOKEN = 8  # highest plausible average in texts longer than `_LONG_CHARS`
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,15 +79,6 @@ class TokenEstimate:
         is_plausible = tokens >= size.characters * _MIN_TOKENS_PER_CHAR
         if is_plausible and size.characters >= _MIN_CALIBRATION_CHARS and not size.images:
             self.tokens_per_char = min(tokens / size.characters, _MAX_TOKENS_PER_CHAR)
-
-
-_GROWTH_FACTOR = 2  # a window doubles, several times if necessary
-_BUFFER = 1.5  # smallest window for a conversation, as a multiple of its tokens
-_MIN_WINDOW, _DEFAULT_LIMIT = 512, 131_072
-_MAX_ADJUSTMENTS = 10
-_REFUSAL_MARGIN = 1.5  # size of the window after Ollama refused a prompt, as a multiple of the prompt
-_LONG_CHARS = 4000
-_MAX_CHARS_PER_TOKEN = 8  # highest plausible average in texts longer than `_LONG_CHARS`
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,8 +150,7 @@ class WindowRegistry:
             window, reason = larger, "usage_threshold"
         entry.window = window
         if reason is None and previous_model is None:
-            is_adopted = loaded == window > self._initial_window(entry, model, self.initial or DEFAULT_WINDOW)
-            reason = "adopted_loaded" if is_adopted else "initial_setup"
+            reason = "adopted_loaded" if loaded == window > (self.initial or DEFAULT_WINDOW) else "initial_setup"
         reason = reason or _reason(model, config, previous_model, window, loaded)
         return WindowDecision(window, reason, loaded, differs=is_manual and loaded != window)
 
@@ -173,20 +170,21 @@ class WindowRegistry:
         return entry.window > exceeded
 
     def step_down(self, model: ModelInfo, failed: int | None) -> bool:
-        """Halve the window ``failed``, unless another turn has made it smaller. Return False if not possible."""
+        """Halve the window ``failed``, unless another turn has made it smaller. Return False if not possible.
+
+        If the smallest window fails, a smaller one does not help, and the limit of earlier failures ends.
+        """
         entry = self._entry(model.name)
         if entry.window is None or entry.window < 2 * _MIN_WINDOW:
+            entry.window = entry.ceiling = None
             return False
         if entry.window >= (failed or 0):
             entry.ceiling = entry.window = entry.window // 2
         return True
 
     def undo_step_down(self, model: ModelInfo) -> None:
-        """Return to the initial window. A halved window above it stays the upper limit of later requests."""
-        entry = self._entry(model.name)
-        entry.window = None
-        if entry.ceiling is not None and entry.ceiling <= min(_max_window(model), DEFAULT_WINDOW):
-            entry.ceiling = None
+        """Return to the initial window. The halved window stays the upper limit of later requests."""
+        self._entry(model.name).window = None
 
     def current(self, model: ModelInfo, reason: str) -> WindowDecision:
         return WindowDecision(self.size(model.name) or self._initial_window(self._entry(model.name), model), reason)
@@ -237,9 +235,9 @@ class WindowRegistry:
                 self._entry(name).by_ollama = window
         return windows
 
-    def _initial_window(self, entry: _ModelWindow, model: ModelInfo, default: int | None = None) -> int:
-        """Return the window ``default`` or the Modelfile's ``num_ctx``, whichever is larger."""
-        default = default or self.initial or max(DEFAULT_WINDOW, self._window_by_ollama(model))
+    def _initial_window(self, entry: _ModelWindow, model: ModelInfo) -> int:
+        """Return the default window or the Modelfile's ``num_ctx``, whichever is larger."""
+        default = self.initial or max(DEFAULT_WINDOW, self._window_by_ollama(model))
         window = max(min(_max_window(model), default), _cap(model.num_ctx or 0, model.context_length))
         return _cap(window, entry.ceiling)
 
@@ -268,9 +266,7 @@ class Allocation:
     usage: int = 0  # Ollama's latest token count of the conversation, or 0 if that count no longer applies
     counted: int = 0  # the part of `usage` that the next prompt contains
     is_fixed: bool = False  # whether the requests always use the window of `decision`
-    decision: WindowDecision | None = None
-    differs: bool = False  # as in `WindowDecision`, for the latest request
-    is_loaded: bool = False  # whether the model was loaded with this window before the latest request
+    decision: WindowDecision | None = None  # for the latest request, with the reason of the latest change
     _has_stepped_down: bool = field(default=False, init=False)
     _highest_count: int = field(default=0, init=False)  # highest token count of Ollama
 
@@ -278,6 +274,11 @@ class Allocation:
     def size(self) -> int | None:
         """Window in tokens, or None if the requests do not set ``num_ctx``."""
         return self.decision.window if self.decision else None
+
+    @property
+    def is_loaded(self) -> bool:
+        """Whether the latest request needs no reload of the model."""
+        return self.decision is not None and self.decision.is_loaded
 
     @property
     def estimate(self) -> TokenEstimate:
@@ -299,12 +300,7 @@ class Allocation:
     def fixed(self, window: int | None) -> "Allocation":
         """Return an allocation of the same model whose window is always ``window``."""
         decision = WindowDecision(window, "no_adjustment", window)
-        return Allocation(self.windows, self.model, is_fixed=True, decision=decision, is_loaded=self.is_loaded)
-
-    def move_to(self, windows: WindowRegistry) -> None:
-        """Use the windows of the host that gets the next request."""
-        if windows is not self.windows:
-            self.windows, self.is_loaded = windows, False
+        return Allocation(self.windows, self.model, is_fixed=True, decision=decision)
 
     def fits(self, loaded: int, tokens: int) -> bool:
         """Return whether a loaded window suits a prompt of ``tokens`` tokens. The window 0 is unknown."""
@@ -313,9 +309,10 @@ class Allocation:
         own = _cap((self.config or {}).get("current_window") or 0, self.model.context_length)
         return loaded >= max(own, tokens * _BUFFER)
 
-    async def decide(self, required_tokens: int = 0) -> WindowDecision | None:
+    async def decide(self, required_tokens: int = 0) -> None:
+        """Choose the window for the next request."""
         if self.is_fixed:
-            return self.decision
+            return
         required = max(required_tokens, self.usage)
         if self.config is None:
             decision = await self.windows.decide_without_session(self.model, required)
@@ -323,11 +320,9 @@ class Allocation:
             decision = await self.windows.decide(
                 self.model, self.config, previous_model=self.previous_model, required_tokens=required
             )
-        # Keep the decision that changed the window, because later decisions have the reason `no_adjustment`.
-        if self.decision is None or decision.window != self.decision.window:
-            self.decision = decision
-        self.is_loaded, self.differs = decision.is_loaded, decision.differs
-        return decision
+        if self.decision is not None and self.decision.window == decision.window:
+            decision = replace(decision, reason=self.decision.reason)
+        self.decision = decision
 
     def answer_limit(self, prompt: PromptSize, window: int, num_predict: object) -> int | None:
         """Return how many answer tokens fit into a window after the prompt, or None if ``num_predict`` is not more."""
@@ -340,8 +335,8 @@ class Allocation:
         if self.decision is None or self.size is None or not self._can_change:
             return False
         is_grown = self.windows.grow(self.model, int(tokens * _REFUSAL_MARGIN), self.size)
-        self.decision = self.windows.current(self.model, "usage_threshold" if is_grown else self.decision.reason)
-        self.is_loaded = self.is_loaded and not is_grown
+        reason = "usage_threshold" if is_grown else self.decision.reason
+        self.decision = replace(self.windows.current(self.model, reason), loaded=self.decision.loaded)
         return is_grown
 
     def step_down(self) -> bool:
@@ -358,7 +353,7 @@ class Allocation:
             self.decision = self.windows.current(self.model, reason)
         else:
             return False
-        self._has_stepped_down, self.is_loaded = True, False
+        self._has_stepped_down = True
         return True
 
     def record(self, last: Line, prompt: PromptSize, limit: int | None) -> tuple[int, bool, bool]:

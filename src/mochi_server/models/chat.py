@@ -150,7 +150,7 @@ class RunStatus(BaseModel):
         """Return the status of a run. ``waits`` states whether a call of the session waits for approval."""
         if run is None:
             return cls(run_id=None, state="idle", answer_id=None, continues=None)
-        state = "waiting_for_approval" if run.running and (waits or run.is_leaving) else run.state
+        state = "waiting_for_approval" if run.running and (waits or run.is_parking) else run.state
         answer_id = None if state == "waiting_for_approval" else run.answer_id
         return cls(run_id=run.run_id, state=state, answer_id=answer_id, continues=run.continues)
 

@@ -282,6 +282,7 @@ class PromptEvaluation(BaseModel):
 
     prompt_eval_count: int = Field(description="Number of tokens of the prompt.")
     prompt_eval_duration: int = Field(description="Time to evaluate the part of the prompt that was not cached.")
+    prompt_eval_cached_count: int | None = Field(description="Number of cached tokens of the prompt. Null if unknown.")
     evaluated_tokens: int | None = Field(description="Number of tokens that were not cached. Null if unknown.")
     cached_share: float | None = Field(
         description=f"Share of cached tokens in the prompts of the last {_SHARE_TURNS} turns. Null if unknown."
@@ -294,11 +295,11 @@ class PromptEvaluation(BaseModel):
         if not (isinstance(count, int) and isinstance(duration, int) and count > 0 and duration > 0):
             return None
         cached = answer.get("prompt_eval_cached_count")
-        evaluated = None if cached is None else max(count - cached, 0)
         return cls(
             prompt_eval_count=count,
             prompt_eval_duration=duration,
-            evaluated_tokens=evaluated,
+            prompt_eval_cached_count=cached,
+            evaluated_tokens=None if cached is None else max(count - cached, 0),
             cached_share=_cached_share(state.session.history),
         )
 

@@ -8,16 +8,13 @@ import re
 import time
 from collections.abc import Callable, Mapping
 from contextlib import closing, suppress
-from functools import partial
 from http import HTTPStatus
 from io import BytesIO
 from typing import Any
 
 import aiohttp
 import anyio
-import anyio.lowlevel
 import orjson
-from aiohttp.client_proto import ResponseHandler
 from pydantic import BaseModel
 
 from mochi_server.errors import MochiError, OllamaError
@@ -87,29 +84,6 @@ class LineReader:
                 self.done = True
                 break
         return parsed
-
-
-class _Connector(aiohttp.TCPConnector):
-    """Unlimited connection pool that keeps the data received before a malformed chunk."""
-
-    def __init__(self) -> None:
-        super().__init__(limit=0)
-        self._factory = partial(_ResponseProtocol, loop=self._loop)  # type: ignore[assignment]  # partial is invariant
-
-
-class _ResponseProtocol(ResponseHandler):
-    """Protocol that parses the head of each response separately.
-
-    If one packet contains a head, valid chunks and a malformed chunk, aiohttp drops the whole response.
-    """
-
-    def data_received(self, data: bytes) -> None:
-        if self._payload is None or self._payload.is_eof():  # the data begins with a head
-            head, separator, data = data.partition(b"\r\n\r\n")
-            super().data_received(head + separator)
-            if not data:
-                return
-        super().data_received(data)
 
 
 def _parse_nested(line: bytes) -> Any:
@@ -198,10 +172,8 @@ class Transport:
         with errors.translating_errors(self.endpoint.url, _STALL_ADVICE):
             await _raise_for_status(response, payload)
         while not reader.done:
-            try:
+            with errors.translating_errors(self.endpoint.url, _STALL_ADVICE):
                 data = await response.content.readany()
-            except Exception as error:
-                raise errors.translate(error, self.endpoint.url, _STALL_ADVICE) from error
             feed(data)
         # Read to the end, so that the connection can be reused.
         with anyio.move_on_after(_DRAIN_SECONDS), suppress(Exception):
@@ -222,7 +194,7 @@ class Transport:
         if self._session is None or self._loop is not asyncio.get_running_loop():
             self._loop = asyncio.get_running_loop()
             self._session = aiohttp.ClientSession(
-                connector=_Connector(),
+                connector=aiohttp.TCPConnector(limit=0),
                 headers={"Content-Type": "application/json", **self.endpoint.headers},
                 trust_env=self.endpoint.use_proxy,
                 auto_decompress=True,

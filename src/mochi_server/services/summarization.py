@@ -199,7 +199,7 @@ class SummarizationService:
         manual = manual_window(model, session.metadata.context_window_config) if is_own else None
         if in_background and loaded and (manual or gateway.windows.size(name)) not in (None, loaded):
             raise _ModelNotLoaded(name)
-        summary = await self._continue_prompt(gateway, session, name, model, loaded=loaded, state=state)
+        summary = await self._continue_prompt(gateway, session, model, loaded, state)
         if summary is None:
             allocation = gateway.allocate(model)
             window = loaded if in_background and loaded else manual
@@ -219,14 +219,7 @@ class SummarizationService:
         return changed
 
     async def _continue_prompt(
-        self,
-        gateway: ModelGateway,
-        session: ChatSession,
-        name: str,
-        model: ModelInfo,
-        *,
-        loaded: int | None,
-        state: _SummaryState,
+        self, gateway: ModelGateway, session: ChatSession, model: ModelInfo, loaded: int | None, state: _SummaryState
     ) -> ConversationSummary | None:
         """Request a summary by continuing the session's cached prompt. Return None if this is not possible or fails."""
         exchange, is_held = gateway.exchange_of(session.session_id, model.name)
@@ -259,7 +252,8 @@ class SummarizationService:
         except OllamaError as error:
             logger.info("Summary by continuation failed session_id=%s code=%s", session.session_id, error.code)
             if not isinstance(error, OllamaBusy):
-                state.failed.add(name)  # a separate summary after each turn would remove the prompt from the cache
+                # A separate summary after each turn would remove the prompt from the cache.
+                state.failed.add(exchange.payload["model"])
             return None
 
     async def _request_summary(self, gateway: ModelGateway, request: ModelRequest) -> ConversationSummary:

@@ -73,7 +73,7 @@ class Metrics(GatewayObserver):
         self._host_requests = new(Counter, "ollama_host_requests", text, "host")
         text = "Time in which the host loaded models (`load`) and evaluated prompts (`evaluation`)."
         self._host_seconds = new(Counter, "ollama_host_seconds", text, "host", "of")
-        text = "Prompt tokens: `evaluated`, or `spared` because the host still had them in memory."
+        text = "Prompt tokens: `evaluated`, or `spared` by the cache, for versions of Ollama that report it."
         self._host_tokens = new(Counter, "ollama_host_prompt_tokens", text, "host", "kind")
         text = "Requests that wait in this server for a slot of the host."
         self._host_queue = new(Gauge, "ollama_host_queued_requests", text, "host")
@@ -127,14 +127,14 @@ class Metrics(GatewayObserver):
         count, cached = (number(last.get(f"prompt_eval_{name}")) for name in ("count", "cached_count"))
         self._host_requests.labels(host).inc()
         self._host_seconds.labels(host, "evaluation").inc(number(last.get("prompt_eval_duration")) * _NANO)
-        self._host_tokens.labels(host, "evaluated").inc(max(count - cached, 0))
-        self._host_tokens.labels(host, "spared").inc(cached)
         model = self._model(str(last.get("model") or ""))
         self._requests.labels(model).inc()
         self._tokens.labels(model, "in").inc(number(last.get("prompt_eval_count")))
         self._tokens.labels(model, "out").inc(number(last.get("eval_count")))
         if last.get("prompt_eval_cached_count") is not None:
             self._evaluated.labels(model).inc(max(count - cached, 0))
+            self._host_tokens.labels(host, "evaluated").inc(max(count - cached, 0))
+            self._host_tokens.labels(host, "spared").inc(cached)
         if seconds := load_seconds(last):
             self._loads.labels(model).observe(seconds)
             self._host_seconds.labels(host, "load").inc(seconds)

@@ -159,7 +159,7 @@ class WebhookService:
             return
         record, last_run = ParkedTurn.of(session), session.metadata.last_run or {}
         if record is not None and run_id in (record.run_id, *record.earlier):  # the turn goes on
-            if record.state == "waiting":
+            if record.is_waiting:
                 await self._change(_id(record.confirmation_id), _WAITS, session_id, record.run_id)
             await self._outbox.remove(started_id)
         elif run_id in last_run.get("earlier", ()):

@@ -120,7 +120,8 @@ def _turns(prompt: Prompt) -> list[tuple[str, str]]:
 
 def _first_sentence(text: str) -> str:
     found = _SENTENCE.match(" ".join(text.split()))
-    return shortened(found[0].strip(), MAX_SENTENCE) if found else ""
+    sentence = shortened(found[0].strip(), MAX_SENTENCE) if found else ""
+    return sentence if sentence.endswith((".", "!", "?")) else f"{sentence}."
 
 
 def ui_task_reply(prompt: Prompt) -> str | None:
