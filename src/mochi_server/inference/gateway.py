@@ -22,9 +22,8 @@ import anyio
 from mochi_server.config import HostAddress
 from mochi_server.errors import ContextOverflow, MochiError, ModelNotFound, OllamaBusy, OllamaError, OllamaUnreachable
 from mochi_server.inference.hosts import Fleet, may_succeed_elsewhere, no_host_left
-from mochi_server.inference.placement import Host, choose
+from mochi_server.inference.placement import MIN_PAUSE, Host, choose
 from mochi_server.inference.requests import Answer, FixedPrompt, ModelRequest
-from mochi_server.inference.slots import Exchange
 from mochi_server.inference.waiting import (
     FairQueue,
     RequestTracker,
@@ -108,12 +107,13 @@ class ModelGateway:
         self._only: Host | None = None
 
     @property
-    def _host(self) -> Host:
+    def host(self) -> Host:
+        """The host of this gateway, or the first one that responds."""
         return self._only or self.client.up[0]
 
     @property
     def windows(self) -> WindowRegistry:
-        return self._host.windows
+        return self.host.windows
 
     def _at(self, host: Host) -> "ModelGateway":
         """Return this gateway for requests to one host only."""
@@ -153,14 +153,6 @@ class ModelGateway:
         """Return the installed chat model ``name``. Raises ``ModelNotFound`` and the errors of ``send``."""
         return await (self._only or self).client.find_model(name)
 
-    async def loaded_window(self, model: str) -> int | None:
-        """Return the window with which Ollama has loaded a model, or None if it is not loaded or unknown."""
-        return (await self._host.client.loaded_windows() or {}).get(qualified_name(model))
-
-    def exchange_of(self, session_id: str, model: str) -> tuple[Exchange | None, bool]:
-        """Return the session's latest exchange and whether it is held for certain, as ``ModelSlots.exchange_of``."""
-        return self._host.slots(model).exchange_of(session_id)
-
     def allocate(
         self, model: ModelInfo, config: Mapping[str, Any] | None = None, previous_model: str | None = None
     ) -> Allocation:
@@ -198,7 +190,7 @@ class ModelGateway:
                 try:
                     with best.tracker.request(request.model, is_turn=request.report is not None) as tracked:
                         result = await self._until_accepted(request, tracked, partial(post, best, tracked))
-                    fleet.succeeded(best)
+                    best.pause, best.failure = MIN_PAUSE, None
                     return result
                 except (OllamaUnreachable, OllamaError, ModelNotFound) as error:
                     fleet.failed(best, error, is_answering=tracked.answering)

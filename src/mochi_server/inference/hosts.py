@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 
 from mochi_server.config import HostAddress
 from mochi_server.errors import HostsUnreachable, MochiError, ModelNotFound, OllamaBusy, OllamaError, OllamaUnreachable
-from mochi_server.inference.placement import MIN_PAUSE, Host
+from mochi_server.inference.placement import Host
 from mochi_server.ollama.async_client import AsyncOllamaClient
 from mochi_server.ollama.errors import is_context_refusal, is_out_of_memory
 from mochi_server.ollama.payloads import Endpoint, qualified_name
@@ -87,10 +87,6 @@ class Fleet:
         await cancel_and_wait([*self._tasks])
         for host in self._by_address.values():
             await host.client.aclose()
-
-    def succeeded(self, host: Host) -> None:
-        """Record that a host has answered a request."""
-        host.pause, host.failure = MIN_PAUSE, None
 
     def failed(self, host: Host, error: MochiError, *, is_answering: bool = False) -> None:
         """Record the error of a request. After a failure, leave out the host for a growing pause, unless it is alone.

@@ -93,6 +93,7 @@ def predict(host: Host, hosts: Sequence[Host], request: ModelRequest) -> Predict
     is_reload = window is not None and not request.allocation.fits(window, request.tokens)
     loads = is_reload or window is None
 
+    # Prompts that the slots hold. Without a limit of requests, their number may be unknown.
     parallel = host.queue.limit or host.tracker.slots(request.model)
     slots = host.slots(request.model)
     capacity = max(slots.capacity, parallel)
@@ -100,6 +101,8 @@ def predict(host: Host, hosts: Sequence[Host], request: ModelRequest) -> Predict
     prompts = slots.prompts[-max(capacity, max_capacity) :] if max_capacity else slots.prompts
     own = next((prompt for prompt in prompts if request.session_id and prompt.session_id == request.session_id), None)
     held_tokens = min(own.tokens, request.tokens) if own is not None and not loads else 0
+
+    # Prompts of other sessions that this prompt would remove from the memory of the host
     evicted = []
     if is_reload:
         evicted = prompts
@@ -108,13 +111,13 @@ def predict(host: Host, hosts: Sequence[Host], request: ModelRequest) -> Predict
     elif not loads and own is None and len(prompts) >= capacity:
         evicted = [prompts[-capacity]]
     evicted = [prompt for prompt in evicted if prompt.session_id and prompt is not own]
+    tokens = request.tokens - held_tokens + sum(prompt.tokens for prompt in evicted)
 
     requests = host.tracker.count(None if host.queue.limit else request.model)
-    cost = max(requests - parallel + 1, 0) / parallel * known("answer_seconds", _ANSWER_SECONDS)
+    cost = tokens / known("tokens_per_second", _TOKENS_PER_SECOND)
+    cost += max(requests - parallel + 1, 0) / parallel * known("answer_seconds", _ANSWER_SECONDS)
     if loads:
         cost += known("load_seconds", _LOAD_SECONDS)
-    tokens = request.tokens - held_tokens + sum(prompt.tokens for prompt in evicted)
-    cost += tokens / known("tokens_per_second", _TOKENS_PER_SECOND)
     return Prediction(cost, bool(evicted), held_tokens)
 
 

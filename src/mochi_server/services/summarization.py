@@ -191,7 +191,7 @@ class SummarizationService:
         If ``may_load`` is true, a model that is not loaded may be loaded.
         """
         gateway = self.gateway.pinned(session.metadata.ollama_host).of_session(session.session_id, name)
-        loaded = await gateway.loaded_window(name)
+        loaded = (await gateway.host.client.loaded_windows() or {}).get(qualified_name(name))
         if in_background and (_unloads_model(session.metadata.keep_alive) if loaded else not may_load):
             raise _ModelNotLoaded(name)
         model = await gateway.find_model(name)
@@ -222,7 +222,7 @@ class SummarizationService:
         self, gateway: ModelGateway, session: ChatSession, model: ModelInfo, loaded: int | None, state: _SummaryState
     ) -> ConversationSummary | None:
         """Request a summary by continuing the session's cached prompt. Return None if this is not possible or fails."""
-        exchange, is_held = gateway.exchange_of(session.session_id, model.name)
+        exchange, is_held = gateway.host.slots(model.name).exchange_of(session.session_id)
         if exchange is None or loaded is None or not _is_current(exchange, session):
             return None
         separate = _SummaryPrompt(gateway.allocate(model), session, state.covered, loaded)
