@@ -34,9 +34,8 @@ class Piece(NamedTuple):
 
 def pieces(reply: Reply) -> Iterator[Piece]:
     """Divide a reply into pieces with send times. Parts after a `Failure` or a `Cut` are ignored."""
-    timing = _Timing(reply.pace)
-    timed = _timed(reply, timing)
-    return _jittered(timed, reply.pace, timing) if reply.pace and reply.pace.jitter else timed
+    timed = _timed(reply)
+    return _jittered(timed, reply.pace) if reply.pace and reply.pace.jitter else timed
 
 
 def token_logprobs(piece: Piece, start: int, chars_per_token: float) -> list[Logprob]:
@@ -55,12 +54,18 @@ def _logprob(token: str) -> Logprob:
 
 def planned_end(reply: Reply) -> int:
     """Return the planned duration of a reply in nanoseconds."""
-    *_, last = _timed(replace(reply, parts=[*reply.parts, Cut()]), _Timing(reply.pace))
+    *_, last = _timed(replace(reply, parts=[*reply.parts, Cut()]))
     return last.due
 
 
 def chunked(content: Content, pace: Pace | None) -> list[str]:
-    return list(_Timing(pace).split(content))
+    """Return the chunks of a content. Only a string is split."""
+    if not isinstance(content, str):
+        return list(content)
+    if pace is None or pace.characters is None:
+        return _CHUNK.findall(content)
+    size = pace.characters or 1
+    return [content[at : at + size] for at in range(0, len(content), size)]
 
 
 async def paced(
@@ -99,49 +104,36 @@ async def paced(
         await sleep(rest)
 
 
-class _Timing:
-    """Chunk size of a reply, and duration of each unit. A unit is a character if the reply has a pace, else a word."""
-
-    def __init__(self, pace: Pace | None) -> None:
-        self.by_words = pace is None
-        self.per_chunk = pace.characters if pace else None
-        self.nanoseconds: float = 1e9 / pace.characters_per_second if pace else NANOSECONDS_PER_WORD
-        self.delay = round(pace.delay * 1e9) if pace else 0  # before each chunk, in nanoseconds
-
-    def split(self, content: Content) -> Iterable[str]:
-        size = self.per_chunk
-        if not isinstance(content, str):
-            return content
-        if size is None:
-            return _CHUNK.findall(content)
-        return (content[at : at + size] for at in range(0, len(content), size)) if size else content
-
-    def call(self, call: ToolCall) -> int:
-        return WORDS_PER_CALL if self.by_words else len(call.name) + len(dumps(dict(call.arguments)).encode())
+def _speed(pace: Pace | None) -> tuple[float, int]:
+    """Return the nanoseconds of a word, or of a character if there is a pace, and those before each chunk."""
+    return (1e9 / pace.characters_per_second, round(pace.delay * 1e9)) if pace else (NANOSECONDS_PER_WORD, 0)
 
 
-def _jittered(timed: Iterator[Piece], pace: Pace, timing: _Timing) -> Iterator[Piece]:
+def _jittered(timed: Iterator[Piece], pace: Pace) -> Iterator[Piece]:
+    rate, delay = _speed(pace)
     end = Piece(Cut, None, 0)
     for index, (piece, following) in enumerate(pairwise(chain(timed, [end])), 1):
         early = 0.0
         if following is not end and piece.kind in (Reasoning, Text):
             share = stable_hash(f"{pace.seed}/{index}") % 1000 / 1000
-            early = (len(piece.value) * timing.nanoseconds + timing.delay) * pace.jitter * share
+            early = (len(piece.value) * rate + delay) * pace.jitter * share
         yield piece._replace(due=piece.due - int(early))
 
 
-def _timed(reply: Reply, timing: _Timing) -> Iterator[Piece]:
-    units, paused, rate, by_words = 0, 0, timing.nanoseconds, timing.by_words
+def _timed(reply: Reply) -> Iterator[Piece]:
+    units, paused, by_words = 0, 0, reply.pace is None
+    rate, delay = _speed(reply.pace)
     for part in reply.parts:
         if isinstance(part, (Reasoning, Text)):
             kind, logprobs = type(part), chain(part.logprobs if isinstance(part, Text) else (), repeat(None))
-            for chunk, logprob in zip(timing.split(part.content), logprobs, strict=False):
+            for chunk, logprob in zip(chunked(part.content, reply.pace), logprobs, strict=False):
                 units += len(chunk.split()) if by_words else len(chunk)
-                paused += timing.delay
+                paused += delay
                 yield Piece(kind, chunk, int(units * rate) + paused, logprob)
         elif isinstance(part, ToolCalls):
             for call in part.calls:
-                units += timing.call(call)
+                length = len(call.name) + len(dumps(dict(call.arguments)).encode())
+                units += WORDS_PER_CALL if by_words else length
                 yield Piece(ToolCall, call, int(units * rate) + paused)
         elif isinstance(part, Pause):
             paused += round(part.seconds * 1e9)
