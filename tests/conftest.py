@@ -140,8 +140,12 @@ def pytest_collection() -> None:
 
 
 def pytest_collection_finish() -> None:
-    """Exempt what collection made from garbage collection, which otherwise visits it over and over."""
+    """Exempt what collection made from garbage collection, which otherwise visits it over and over.
+
+    With Python's default thresholds, garbage collection would take 6 % of the CPU time.
+    """
     gc.freeze()
+    gc.set_threshold(20_000, 20, 20)
     gc.enable()
 
 

@@ -180,7 +180,9 @@ def test_no_operation_reaches_what_another_key_owns(server: RunningServer, victi
                 assert not leaked, (route, request, response.text)
                 if "session_id" in route.path or told[0] == 404:
                     assert told == seen(other, UNKNOWN), (route, request)
-        assert victim.snapshot() == before, route
+        if route.method != "GET":
+            assert victim.snapshot() == before, route
+    assert victim.snapshot() == before
 
 
 @pytest.mark.parametrize("kind", ["response", "background"])

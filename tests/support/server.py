@@ -19,6 +19,7 @@ from mochi_server.config import MochiServerSettings
 from mochi_server.web.http_protocol import StrictHttpProtocol
 from tests.support.api import Api
 from tests.support.cluster import Cluster
+from tests.support.openapi import document
 
 SERVERS = "MOCHI_TEST_SERVERS"
 """Environment variable: number of server processes behind a load balancer. If unset, one server runs in a thread."""
@@ -85,6 +86,7 @@ class ThreadedServer:
         )
         self.app = create_app(self.settings)
         _share_routes(self.app)
+        self.app.openapi = document  # type: ignore[method-assign]  # making it takes longer than most tests
         config = uvicorn.Config(
             self.app, http=StrictHttpProtocol, ws="none", log_config=None, access_log=False, timeout_graceful_shutdown=5
         )
