@@ -70,8 +70,7 @@ def create_app(
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
         if generated_key is not None:
             logger.warning("API key generated for this run: %s. Set MOCHI_API_KEYS to choose the keys.", generated_key)
-        if app.state.services.is_closed:  # the app starts again
-            app.state.services = build_services(settings, ollama_client)
+        _replace_closed_services(app)
         try:
             await app.state.services.open()
             yield
@@ -107,6 +106,11 @@ def create_app(
         app.include_router(router, include_in_schema=False)
     add_docs(app)
     return app
+
+
+def _replace_closed_services(app: FastAPI) -> None:
+    if app.state.services.is_closed:  # the app starts again
+        app.state.services = build_services(app.state.settings, app.state.ollama_client)
 
 
 def with_key(settings: MochiServerSettings, *, insecure: bool) -> tuple[MochiServerSettings, str | None]:

@@ -9,6 +9,7 @@ from mochi_stub import StubServer
 from mochi_stub.prompt import Prompt
 from mochi_stub.reply import Failure, Reply, Text
 from tests.support.api import Api, error_of, text_of, types_of
+from tests.support.cases import cases
 from tests.support.instructions import calls, instruct, words
 from tests.support.server import RunningServer
 from tests.support.stub import chats
@@ -184,7 +185,7 @@ def test_request_options_override_session_options(api: Api, stub: StubServer) ->
     assert sent["keep_alive"] == 60
 
 
-@pytest.mark.parametrize("option", ["num_ctx", "num_batch", "num_gpu", "main_gpu", "use_mmap", "num_thread"])
+@cases("option", ["num_ctx", "num_batch", "num_gpu", "main_gpu", "use_mmap", "num_thread"])
 def test_options_that_reload_the_model_are_refused(api: Api, option: str) -> None:
     session_id = api.create_session("mochi")["session_id"]
     response = api.http.post(f"/chat/{session_id}/stream", json={"message": "Hi", "options": {option: 1}})
@@ -193,9 +194,7 @@ def test_options_that_reload_the_model_are_refused(api: Api, option: str) -> Non
     assert api.messages(session_id) == []
 
 
-@pytest.mark.parametrize(
-    "option", [{"temperature": "hot"}, {"seed": True}, {"top_k": [1]}, {"stop": "x"}, {"stop": ["x", 1]}], ids=str
-)
+@cases("option", [{"temperature": "hot"}, {"seed": True}, {"top_k": [1]}, {"stop": "x"}, {"stop": ["x", 1]}], ids=str)
 def test_options_of_wrong_type_are_refused(api: Api, option: dict[str, Any]) -> None:
     session_id = api.create_session("mochi")["session_id"]
     response = api.http.post(f"/chat/{session_id}", json={"message": "Hi", "options": option})

@@ -6,6 +6,7 @@ import pytest
 
 from mochi_stub import StubServer
 from tests.faults.raw_client import RawClient
+from tests.support.cases import cases
 from tests.support.raw_http import send_request
 from tests.support.server import RunningServer
 
@@ -49,7 +50,7 @@ def test_next_request_after_trailers_is_answered(server: RunningServer) -> None:
     assert b"HTTP/1.1 201 Created" in answers
 
 
-@pytest.mark.parametrize(
+@cases(
     ("start", "more"),
     [
         (CHUNK + b"0\r\n", b"X-Sum: 1\r\n" * 100),

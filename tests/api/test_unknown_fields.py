@@ -11,6 +11,7 @@ import orjson
 import pytest
 
 from tests.support.api import Api, error_of
+from tests.support.cases import cases
 from tests.support.instructions import instruct, words
 from tests.support.openapi import Route, document, routes
 from tests.support.server import RunningServer
@@ -45,7 +46,7 @@ def test_absent_message_still_regenerates(api: Api, body: object) -> None:
     assert [message["role"] for message in api.messages(session_id)] == ["user", "assistant"]
 
 
-@pytest.mark.parametrize("route", STRICT, ids=str)
+@cases("route", STRICT, ids=str)
 def test_every_request_body_rejects_unknown_fields(api: Api, route: Route) -> None:
     session_id = api.create_session("mochi")["session_id"]
     path = route.path.removeprefix("/api/v1").format(session_id=session_id, message_index=0, filename="a.md")
@@ -63,7 +64,7 @@ def test_openapi_document_allows_no_unknown_fields() -> None:
         assert schemas[name].get("additionalProperties") is not False
 
 
-@pytest.mark.parametrize("route", STRICT, ids=str)
+@cases("route", STRICT, ids=str)
 def test_nearest_known_field_is_named(api: Api, route: Route) -> None:
     path = route.path.removeprefix("/api/v1").format(session_id="0123456789", message_index=0, filename="a.md")
     assert route.schema
@@ -72,7 +73,7 @@ def test_nearest_known_field_is_named(api: Api, route: Route) -> None:
     assert error["message"] == f"{name}x: unknown field. Did you mean `{name}`?"
 
 
-@pytest.mark.parametrize(
+@cases(
     ("body", "message"),
     [
         ({"tool_settings": {"tols": []}}, "tool_settings.tols: unknown field. Did you mean `tools`?"),
@@ -99,7 +100,7 @@ def test_messages_of_a_comparison_reject_unknown_fields(api: Api) -> None:
     assert error["message"] == "chatHistory.0.contents: unknown field. Did you mean `content`?"
 
 
-@pytest.mark.parametrize("path", ["/sessions", "/models/test", "/chat/{session_id}", "/chat/{session_id}/stream"])
+@cases("path", ["/sessions", "/models/test", "/chat/{session_id}", "/chat/{session_id}/stream"])
 def test_unknown_options_are_rejected(api: Api, path: str) -> None:
     session_id = api.create_session("mochi")["session_id"]
     body: dict[str, Any] = {"options": {"temprature": 0.2}}
@@ -137,7 +138,7 @@ def test_lone_surrogate_in_a_name_is_422(api: Api) -> None:
         error_body(api.http.post("/sessions", content=json.dumps(body), headers=headers))
 
 
-@pytest.mark.parametrize(
+@cases(
     ("path", "message"),
     [
         ("/sessions?q=a&limt=1", "query.limt: unknown query parameter. Did you mean `limit`?"),

@@ -13,6 +13,7 @@ import pytest
 from mochi_stub import Cut, Model, Reply, StubServer, Text
 from tests.openai.conversation import LOOK, Conversation, call_of, client_of, message_of, stored
 from tests.support.api import Api
+from tests.support.cases import cases
 from tests.support.holding import GatedStub
 from tests.support.instructions import calls, instruct, words
 from tests.support.server import RunningServer
@@ -262,7 +263,7 @@ def in_session(conversation: Conversation, api: Api) -> None:
     assert api.http.get(f"/sessions/{session}/blobs/{image['sha256']}").content == base64.b64decode(PIXEL)
 
 
-@pytest.mark.parametrize(
+@cases(
     ("asks", "status", "param", "code"),
     [
         ({"n": 2}, 400, "n", "invalid_value"),
@@ -301,7 +302,7 @@ def test_unsupported_requests_are_refused(
     assert refusal.type == "invalid_request_error"
 
 
-@pytest.mark.parametrize(
+@cases(
     "url",
     [
         "https://example.org/cat.png",

@@ -8,6 +8,7 @@ import httpx
 import pytest
 
 from mochi_stub import StubServer
+from tests.support.cases import cases
 from tests.support.server import RunningServer
 from tests.support.stub import chats
 
@@ -79,7 +80,7 @@ def test_chat_model_keeps_its_context_window(client: openai.OpenAI, stub: StubSe
     assert embeds(stub)[-1]["options"] == {"num_ctx": chat["options"]["num_ctx"]}
 
 
-@pytest.mark.parametrize(
+@cases(
     ("asks", "status", "param"),
     [
         ({"model": "nowhere"}, 404, "model"),

@@ -8,6 +8,7 @@ import httpx
 import pytest
 
 from mochi_stub import StubServer
+from tests.support.cases import cases
 from tests.support.server import RunningServer
 from tests.support.stub import chats
 
@@ -25,7 +26,7 @@ def post(server: RunningServer, path: str, body: Any) -> httpx.Response:
     return httpx.post(f"{server.url}{path}", json=body, timeout=10)
 
 
-@pytest.mark.parametrize(
+@cases(
     ("path", "body"),
     [
         (

@@ -5,6 +5,8 @@ from collections.abc import Callable, Iterable, Sequence
 from functools import wraps
 from typing import Any
 
+import pytest
+
 from mochi_stub import StubServer
 
 Test = Callable[..., Any]
@@ -18,6 +20,7 @@ def cases(names: str | Sequence[str], table: Iterable[Any], ids: Any = None) -> 
     is empty when a case begins. Use it only where no case changes what the test sees in another case.
     """
     arguments = [name.strip() for name in names.split(",")] if isinstance(names, str) else [*names]
+    ids = ids if ids is None or callable(ids) else [*ids]
     named = dict(_named(arguments, row, ids, number) for number, row in enumerate(table))
 
     def decorate(test: Test) -> Test:
@@ -54,6 +57,7 @@ def cases(names: str | Sequence[str], table: Iterable[Any], ids: Any = None) -> 
 
 def _named(arguments: list[str], row: Any, ids: Any, number: int) -> tuple[str, Values]:
     """Return the name and the values of one case."""
+    assert not isinstance(row, type(pytest.param())), "a case has no marks"
     values = [row] if len(arguments) == 1 else [*row]
     if callable(ids):
         name = "-".join(str(ids(value)) for value in values)

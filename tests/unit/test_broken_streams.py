@@ -4,11 +4,12 @@ import pytest
 
 from mochi_server.errors import ServerLost, ShuttingDown
 from mochi_server.protocols import closing_body
+from tests.support.cases import cases
 
 CHAT = "/api/v1/chat/0123456789"
 
 
-@pytest.mark.parametrize(
+@cases(
     ("path", "start"),
     [
         (f"{CHAT}/stream", b"event: error\n"),

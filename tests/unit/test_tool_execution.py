@@ -20,6 +20,7 @@ from mochi_server.tools.execution import (
 )
 from mochi_server.tools.schema import InvalidArguments, make_schema
 from mochi_server.tools.toolbox import ToolInvocation
+from tests.support.cases import cases
 
 
 def tool(function: Callable[..., Any]) -> Tool:
@@ -41,7 +42,7 @@ class Thing(BaseModel):
     name: str
 
 
-@pytest.mark.parametrize(
+@cases(
     ("value", "text"),
     [
         ("text", "text"),
@@ -137,7 +138,7 @@ async def time_out_itself() -> str:
     raise TimeoutError("mine")
 
 
-@pytest.mark.parametrize(
+@cases(
     ("function", "words"),
     [
         (leave, "SystemExit: 3"),

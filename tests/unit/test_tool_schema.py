@@ -13,6 +13,7 @@ import pytest
 from pydantic import AfterValidator, BaseModel, Field
 
 from mochi_server.tools.schema import InvalidArguments, InvalidTool, ToolSchemaService, make_schema
+from tests.support.cases import cases
 
 
 class Colour(enum.Enum):
@@ -127,7 +128,7 @@ KINDS: dict[str, tuple[Any, dict[str, Any], list[tuple[Any, Any]], list[Any]]] =
 }
 
 
-@pytest.mark.parametrize(("annotation", "schema", "fitting", "refused"), KINDS.values(), ids=KINDS)
+@cases(("annotation", "schema", "fitting", "refused"), KINDS.values(), ids=KINDS)
 async def test_schema_has_the_type_and_arguments_are_converted(
     annotation: Any, schema: dict[str, Any], fitting: list[tuple[Any, Any]], refused: list[Any]
 ) -> None:
@@ -251,7 +252,7 @@ def test_styles_in_which_a_docstring_is_malformed_are_ignored(documentation: str
     assert tool.overview["value"]["description"].startswith(description)
 
 
-@pytest.mark.parametrize(
+@cases(
     ("annotation", "name"),
     [
         (list[str], "list[str]"),
@@ -305,7 +306,7 @@ def with_a_socket(a: "socket.socket") -> str:  # type: ignore[name-defined]  # n
     return str(a)
 
 
-@pytest.mark.parametrize(
+@cases(
     ("thing", "reason"),
     [
         (without_docstring, "docstring"),
