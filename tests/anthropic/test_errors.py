@@ -59,7 +59,7 @@ def test_error_names_the_field(conversation: Conversation, asks: Any, message: s
     assert error.body["error"]["message"].startswith(message)
 
 
-@pytest.mark.parametrize(
+@cases(
     ("body", "message"),
     [
         ({"model": "mochi", "messages": [{"role": "user", "content": "Hi."}]}, "max_tokens: Field required"),

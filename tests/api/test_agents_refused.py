@@ -107,7 +107,7 @@ def test_literal_routes_come_before_agent_names(private_api: Api, tmp_path: Path
         assert error_of(private_api.http.get(f"/agents/chats/{unknown}"))[0] == 404
 
 
-@pytest.mark.parametrize("enabled", [(), ("nobody",), ("broken",)], ids=["none", "unknown", "invalid"])
+@cases("enabled", [(), ("nobody",), ("broken",)], ids=["none", "unknown", "invalid"])
 def test_no_usable_agent_means_no_agent_tool(api: Api, stub: StubServer, enabled: tuple[str, ...]) -> None:
     before = agent_chats(api)
     session_id = session_with(api, *enabled)

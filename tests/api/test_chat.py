@@ -80,7 +80,7 @@ def test_collected_answer_equals_the_stored_message(private_api: Api) -> None:
     }
 
 
-@pytest.mark.parametrize(
+@cases(
     "message",
     ["Hello!", "Why?\nReason: because", instruct(words(7), calls("nothing"), words(3), reasoning=4)],
     ids=["plain", "reasoned", "with a tool"],
@@ -135,7 +135,7 @@ def test_thinking_is_disabled_by_default(api: Api, stub: StubServer, think: bool
     assert not [event for event in events if event.type == "thinking_delta"]
 
 
-@pytest.mark.parametrize("level", [True, "low", "max"])
+@cases("level", [True, "low", "max"])
 def test_think_option_is_sent_to_ollama(api: Api, stub: StubServer, level: bool | str) -> None:
     session_id = api.create_session("mochi")["session_id"]
     api.send_message(session_id, "Why?", think=level)
@@ -223,7 +223,7 @@ def test_whole_history_is_sent_with_the_next_message(api: Api, stub: StubServer)
     ]
 
 
-@pytest.mark.parametrize("body", [None, {}, {"message": None}], ids=["nothing", "an empty object", "null"])
+@cases("body", [None, {}, {"message": None}], ids=["nothing", "an empty object", "null"])
 def test_request_without_message_regenerates_last_answer(api: Api, body: dict[str, Any] | None) -> None:
     session_id = api.create_session("mochi")["session_id"]
     old = api.send_message(session_id, "Hello!")["message"]

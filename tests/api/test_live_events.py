@@ -52,7 +52,7 @@ def decoded(monkeypatch: pytest.MonkeyPatch) -> list[bytes]:
     return lines
 
 
-@pytest.mark.parametrize(
+@cases(
     ("path", "prompt"),
     [
         ("chat/completions", {"messages": [{"role": "user", "content": TASK}]}),

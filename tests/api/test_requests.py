@@ -119,7 +119,7 @@ def test_non_finite_numbers_are_refused(api: Api) -> None:
             assert error_of(response) == (422, "VALIDATION_ERROR")
 
 
-@pytest.mark.parametrize(
+@cases(
     ("path", "body"),
     [
         ("/system-prompts", {"filename": "d.md", "content": "\ud800"}),
@@ -292,7 +292,7 @@ def test_preflight_allows_the_methods_of_all_routes(api: Api, method: str) -> No
     assert method in preflight.headers["access-control-allow-methods"].split(", ")
 
 
-@pytest.mark.parametrize("origin", ["http://localhost:3000", "https://127.0.0.1", "http://[::1]:5173"])
+@cases("origin", ["http://localhost:3000", "https://127.0.0.1", "http://[::1]:5173"])
 def test_local_origins_are_accepted(api: Api, origin: str) -> None:
     assert api.http.get("/health", headers={"Origin": origin}).headers["access-control-allow-origin"] == origin
     preflight = api.http.options(

@@ -144,7 +144,7 @@ def test_missing_prompt_file_is_404(private_api: Api) -> None:
     assert private_api.ok(private_api.http.get("/sessions")) == {"sessions": []}
 
 
-@pytest.mark.parametrize("model", ["nobody", "mochi-embed", "mochi:8b"])
+@cases("model", ["nobody", "mochi-embed", "mochi:8b"])
 def test_unknown_and_embedding_models_are_404(api: Api, model: str) -> None:
     assert error_of(api.http.post("/sessions", json={"model": model})) == (404, "MODEL_NOT_FOUND")
     session_id = api.create_session("mochi")["session_id"]

@@ -33,9 +33,7 @@ def test_authorization_in_a_trailer_is_401(stub: StubServer, tmp_path: Path) -> 
         assert send_request(server.url, chunked(f"Authorization: Bearer {KEY}")).status == 201
 
 
-@pytest.mark.parametrize(
-    "trailer", [b"Origin: https://evil.example", b"Host: evil.example", b"Content-Type: text/plain"]
-)
+@cases("trailer", [b"Origin: https://evil.example", b"Host: evil.example", b"Content-Type: text/plain"])
 def test_trailers_are_ignored(server: RunningServer, trailer: bytes) -> None:
     answer = send_request(
         server.url, chunked("X-Request-ID: head", trailers=trailer + b"\r\nX-Request-ID: trailer\r\n")

@@ -2,8 +2,6 @@
 
 from pathlib import Path
 
-import pytest
-
 from mochi_stub import StubServer
 from tests.support.api import Api
 from tests.support.cases import cases
@@ -41,7 +39,7 @@ def test_error_message_names_the_header(server: RunningServer, version: str, enc
     assert b"`Content-Length`" in answer.body
 
 
-@pytest.mark.parametrize("encoding", ["chunked", "Chunked", "chunked "])
+@cases("encoding", ["chunked", "Chunked", "chunked "])
 def test_chunked_bodies_are_accepted(api: Api, server: RunningServer, encoding: str) -> None:
     session_id = api.create_session("mochi")["session_id"]
     assert send_request(server.url, request(session_id, "1.1", encoding, "PATCH")).status == 200

@@ -42,7 +42,7 @@ def test_misspelt_message_does_not_regenerate(api: Api, suffix: str) -> None:
     assert api.session(session_id) == before
 
 
-@pytest.mark.parametrize("body", [None, {}, {"message": None}], ids=str)
+@cases("body", [None, {}, {"message": None}], ids=str)
 def test_absent_message_still_regenerates(api: Api, body: object) -> None:
     session_id = api.create_session("mochi")["session_id"]
     api.send_message(session_id, "Hello!")

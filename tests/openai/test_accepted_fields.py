@@ -86,7 +86,7 @@ def test_session_decides_about_thinking_if_the_request_does_not(
         assert conversation.sent[-1]["think"] == (sent or False)
 
 
-@pytest.mark.parametrize(
+@cases(
     "image",
     [f"data:image/png;base64,{PNG}", f"data:;base64,{PNG}", {"url": f"data:;base64,{PNG}"}],
     ids=["text", "no type", "object"],
@@ -152,7 +152,7 @@ def test_unsupported_fields_are_refused_by_name(conversation: Conversation, asks
     assert param in refusal.message
 
 
-@pytest.mark.parametrize(
+@cases(
     ("asks", "param"),
     [
         ({"repeat_penalty": "HUGE"}, "repeat_penalty"),

@@ -173,9 +173,7 @@ def test_server_and_client_tools_are_called_together(
     assert call_of(answer).function.name == "look"
 
 
-@pytest.mark.parametrize(
-    ("policy", "result"), [(None, "denied"), ("never_confirm", "Noted."), ("always_confirm", "denied")]
-)
+@cases(("policy", "result"), [(None, "denied"), ("never_confirm", "Noted."), ("always_confirm", "denied")])
 def test_call_that_needs_approval_is_denied(conversation: Conversation, policy: str | None, result: str) -> None:
     headers = {"X-Mochi-Tools": "note"} | ({"X-Mochi-Tool-Policy": policy} if policy else {})
     answer: Any = conversation.send_message(instruct(calls("note", text="x"), words(2)), extra_headers=headers)

@@ -20,7 +20,7 @@ def embeds(stub: StubServer) -> list[Any]:
     return [exchange.body for exchange in stub.exchanges() if exchange.path == "/api/embed"]
 
 
-@pytest.mark.parametrize("encoding_format", [None, "float", "base64"])
+@cases("encoding_format", [None, "float", "base64"])
 def test_vectors_are_those_of_ollama(client: openai.OpenAI, stub: StubServer, encoding_format: Any) -> None:
     """Without a format, the client requests base64 and decodes it."""
     texts = ["one", "two", "three"]

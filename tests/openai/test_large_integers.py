@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Any
 
 import httpx
-import pytest
 
 from mochi_stub import StubServer
 from tests.support.cases import cases
@@ -52,7 +51,7 @@ def test_schema_reaches_the_model(server: RunningServer, stub: StubServer, path:
     assert schema["properties"]["n"]["maximum"] == LARGE
 
 
-@pytest.mark.parametrize(
+@cases(
     ("path", "body"),
     [
         ("/v1/chat/completions", HELLO | {"unknown": LARGE, "metadata": {"number": LARGE}}),

@@ -536,7 +536,7 @@ def test_namespaces_are_flattened(client: openai.OpenAI, stub: StubServer, strea
     assert [result["tool_name"] for result in results] == ["find", "crm__look"]
 
 
-@pytest.mark.parametrize(
+@cases(
     "tool",
     [
         {"type": "custom", "name": "apply_patch"},

@@ -121,7 +121,7 @@ def test_allowed_tools_must_exist(conversation: Conversation) -> None:
     assert "'fly'" in refusal.message
 
 
-@pytest.mark.parametrize(
+@cases(
     ("fields", "param"),
     [
         ({"mode": "none", "tools": []}, "tool_choice.allowed_tools.mode"),

@@ -289,7 +289,7 @@ def test_failure_before_the_first_byte_has_its_status(
     assert answer.headers.get("retry-after") == ("1" if status == 429 else None)
 
 
-@pytest.mark.parametrize(
+@cases(
     ("wire", "kinds"),
     [
         ("chat", {400: "invalid_request_error", 429: "requests", 500: "server_error"}),

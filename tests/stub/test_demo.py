@@ -5,8 +5,6 @@ from __future__ import annotations
 import json
 from typing import Any
 
-import pytest
-
 from mochi_stub import Message, Prompt, Reply, StubServer, ToolCall
 from mochi_stub.config import packaged_config
 from mochi_stub.replies.chunks import planned_end
@@ -186,9 +184,7 @@ def test_tool_is_called_before_the_prompted_reply() -> None:
     assert problems(SCHEMA, json.loads(reply_to(system, *messages, tools=(ADD,)).text), SCHEMA) == []
 
 
-@pytest.mark.parametrize(
-    "text", [f"What is {json.dumps(SCHEMA)}?", "Answer in JSON.", 'Return JSON such as {"a": 1} {']
-)
+@cases("text", [f"What is {json.dumps(SCHEMA)}?", "Answer in JSON.", 'Return JSON such as {"a": 1} {'])
 def test_text_without_a_request_for_an_instance_gets_a_sentence(text: str) -> None:
     assert reply_to(text).text.startswith("You ")
 

@@ -48,7 +48,7 @@ def path(verb: str, model: str = "mochi", version: str = "v1beta") -> str:
     return f"/{version}/models/{model}:{verb}"
 
 
-@pytest.mark.parametrize("version", VERSIONS)
+@cases("version", VERSIONS)
 def test_all_api_versions_give_the_same_answer(module_stub: StubServer, version: str | None) -> None:
     with gemini_client(module_stub, version) as client:
         whole = client.models.generate_content(model="mochi", contents="hello")

@@ -37,7 +37,7 @@ def test_unknown_path_is_404(stub: StubServer, path: str) -> None:
     assert (answer.status, answer.body) == (404, b"404 page not found")
 
 
-@pytest.mark.parametrize("path", PATHS)
+@cases("path", PATHS)
 def test_routes_are_also_served_below_ollama(stub: StubServer, path: str) -> None:
     assert send_request(stub, "GET", f"/ollama{path}").body == send_request(stub, "GET", path).body
 

@@ -40,9 +40,7 @@ def test_overlong_message_leaves_half_of_the_context(num_ctx: int, num_keep: int
     assert answer["prompt_eval_count"] == kept
 
 
-@pytest.mark.parametrize(
-    ("model", "options", "context"), [("mochi-embed", {}, 2048), ("embed", {}, 4096), ("embed", {"num_ctx": 9}, 9)]
-)
+@cases(("model", "options", "context"), [("mochi-embed", {}, 2048), ("embed", {}, 4096), ("embed", {"num_ctx": 9}, 9)])
 def test_overlong_input_to_embed_is_cut_off(model: str, options: dict[str, Any], context: int) -> None:
     fitting = {"model": model, "options": options, "input": "x" * context}
     longer = {**fitting, "input": "x" * context + " and more"}
@@ -72,7 +70,7 @@ def test_shortened_embedding_is_dense_and_of_unit_length(stub: StubServer, text:
     assert sqrt(sum(value * value for value in vector)) == pytest.approx(1, abs=1e-6)
 
 
-@pytest.mark.parametrize(
+@cases(
     ("template_style", "stream", "content_type"),
     [
         ("builtin", True, "application/json"),

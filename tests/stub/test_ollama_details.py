@@ -14,7 +14,7 @@ from tests.stub.requests import send_message, send_request
 from tests.support.cases import cases
 
 
-@pytest.mark.parametrize(
+@cases(
     ("value", "written"),
     [
         (0.0, "0"),
@@ -62,7 +62,7 @@ def test_malformed_model_names_are_refused(name: str) -> None:
         valid_name(name)
 
 
-@pytest.mark.parametrize("template_style", ["template", "builtin", "native"])
+@cases("template_style", ["template", "builtin", "native"])
 def test_thinking_in_generate_has_its_own_field(template_style: Any) -> None:
     model = Model("thinker", ("completion", "thinking"), template_style=template_style)
     reply = Reply([Reasoning("hm"), Text("yes")])

@@ -6,7 +6,6 @@ import json
 from typing import Any
 
 import jsonschema
-import pytest
 
 from mochi_stub import Reply, StubServer
 from mochi_stub.prompt import ToolCall
@@ -202,9 +201,7 @@ def test_unknown_tool_is_an_error_of_the_provider(stub: StubServer, path: str, c
     assert (refused.status, refused.json["error"]["message"]) == (400, message)
 
 
-@pytest.mark.parametrize(
-    ("path", "choice"), [(CHAT, "required"), (MESSAGE, {"type": "any"}), (GEMINI, {"mode": "ANY"})]
-)
+@cases(("path", "choice"), [(CHAT, "required"), (MESSAGE, {"type": "any"}), (GEMINI, {"mode": "ANY"})])
 def test_required_call_without_tools_is_an_error(stub: StubServer, path: str, choice: Any) -> None:
     assert send_request(stub, "POST", path, body(path, choice, tools=[])).status == 400
 

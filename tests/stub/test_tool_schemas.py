@@ -61,7 +61,7 @@ def test_schema_of_a_wrong_type_is_refused(stub: StubServer, parameters: Any, fo
     )
 
 
-@pytest.mark.parametrize("properties", [[], "y", True])
+@cases("properties", [[], "y", True])
 def test_properties_that_are_no_object_are_refused(stub: StubServer, properties: Any) -> None:
     refused = offer(stub, {"function": {"name": "x", "parameters": {"properties": properties}}})
     assert (refused.status, refused.json) == (400, {"error": NO_OBJECT})

@@ -157,7 +157,7 @@ async def test_any_exception_of_a_tool_is_a_failed_result(function: Callable[...
     assert words in str(result.error_message)
 
 
-@pytest.mark.parametrize("limit", [10, 100, 1000])
+@cases("limit", [10, 100, 1000])
 async def test_long_results_keep_head_and_tail(limit: int) -> None:
     def much() -> str:
         return "a" * 50_000 + "b" * 50_000

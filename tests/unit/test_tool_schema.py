@@ -158,7 +158,7 @@ async def test_default_makes_a_parameter_optional() -> None:
     assert (await tool.bind({})).arguments == {"value": 3}
 
 
-@pytest.mark.parametrize("arguments", [{}, {"valeu": 1}, {"value": 1, "more": 2}])
+@cases("arguments", [{}, {"valeu": 1}, {"value": 1, "more": 2}])
 async def test_missing_and_misspelled_arguments_are_named(arguments: dict[str, Any]) -> None:
     with pytest.raises(InvalidArguments):
         await make_schema(returns(int), "tool").bind(arguments)
@@ -219,7 +219,7 @@ def rest(a: int, b: str = "x") -> str:
     return f"{a}{b}"
 
 
-@pytest.mark.parametrize("function", [google, numpy, rest])
+@cases("function", [google, numpy, rest])
 def test_docstrings_of_every_style_describe_the_parameters(function: Callable[..., str]) -> None:
     tool = make_schema(function, "tool")
     assert tool.description == "Do a thing.\n\nAt length."
