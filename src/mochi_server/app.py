@@ -4,7 +4,7 @@ import logging
 import os
 import secrets
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager, suppress
+from contextlib import asynccontextmanager
 from typing import Any
 
 from fastapi import FastAPI
@@ -70,14 +70,12 @@ def create_app(
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
         if generated_key is not None:
             logger.warning("API key generated for this run: %s. Set MOCHI_API_KEYS to choose the keys.", generated_key)
+        _replace_closed_services(app)
         try:
             await app.state.services.open()
             yield
         finally:
-            services = app.state.services
-            with suppress(ValueError):  # the file of hosts has become invalid
-                app.state.services = build_services(settings, ollama_client)
-            await services.aclose()
+            await app.state.services.aclose()
 
     middleware = _middleware(settings, insecure)
     if settings.store_url:  # several servers can share the database
@@ -108,6 +106,11 @@ def create_app(
         app.include_router(router, include_in_schema=False)
     add_docs(app)
     return app
+
+
+def _replace_closed_services(app: FastAPI) -> None:
+    if app.state.services.is_closed:  # the app starts again
+        app.state.services = build_services(app.state.settings, app.state.ollama_client)
 
 
 def with_key(settings: MochiServerSettings, *, insecure: bool) -> tuple[MochiServerSettings, str | None]:

@@ -44,7 +44,9 @@ logger = logging.getLogger(__name__)
 
 
 class Services:
-    """Services of one server. Open and close them on the same event loop. ``ollama_client`` replaces Ollama."""
+    """Services of one server. Open and close them once, on the same event loop. ``ollama_client`` replaces Ollama."""
+
+    is_closed = False
 
     def __init__(self, settings: MochiServerSettings, ollama_client: ChatClient | None = None) -> None:
         self.metrics = metrics = Metrics()
@@ -172,6 +174,7 @@ class Services:
 
     async def aclose(self) -> None:
         """End running turns, store their partial answers, and close files and connections."""
+        self.is_closed = True
         await self.runs.aclose()
         await self.webhooks.aclose()
         await self.mcp.aclose()

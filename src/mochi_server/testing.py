@@ -7,6 +7,8 @@ from pathlib import Path
 from typing import Any
 
 import uvicorn
+from fastapi import FastAPI
+from starlette.routing import BaseRoute
 from typing_extensions import Self
 
 from mochi_server.app import create_app
@@ -39,6 +41,7 @@ class ThreadedServer:
         values = values.model_copy(update={"port": port})
         self._key = values.api_keys[0] if values.api_keys else None
         self.app = create_app(values)
+        share_routes(self.app)
         self._server = uvicorn.Server(uvicorn_config(self.app, values))
         self._thread = threading.Thread(target=self._server.run, args=([self._listener],), daemon=True)
 
@@ -61,6 +64,27 @@ class ThreadedServer:
         self._server.should_exit = True
         self._thread.join()
         self._listener.close()
+
+
+_BUILT: dict[tuple[int, str], BaseRoute] = {}
+"""Included routers of the first app, by the ID of the router and its prefix."""
+
+
+def share_routes(app: FastAPI) -> None:
+    """Use the included routers of the first app in this process.
+
+    FastAPI builds the routes of each app again at their first request, which takes longer than most tests. The routes
+    have no state: handlers find their app in the request.
+    """
+    app.router.routes[:] = [_shared(route) for route in app.router.routes]
+
+
+def _shared(route: BaseRoute) -> BaseRoute:
+    router = getattr(route, "original_router", None)  # undocumented
+    context = getattr(route, "include_context", None)
+    if router is None or context is None:
+        return route
+    return _BUILT.setdefault((id(router), context.prefix), route)
 
 
 def check_scenario(path: Path, **settings: Any) -> None:

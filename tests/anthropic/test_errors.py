@@ -12,6 +12,7 @@ import pytest
 
 from tests.anthropic.conversation import Conversation, client_of
 from tests.anthropic.test_messages import image
+from tests.support.cases import cases
 from tests.support.raw_ollama import RawOllama, line, stream_head, whole
 from tests.support.server import RunningServer
 
@@ -22,7 +23,7 @@ def user(content: Any) -> dict[str, Any]:
     return {"messages": [{"role": "user", "content": content}]}
 
 
-@pytest.mark.parametrize(
+@cases(
     ("asks", "message"),
     [
         ({"messages": []}, "messages: List should have at least 1 item after validation, not 0"),
@@ -58,7 +59,7 @@ def test_error_names_the_field(conversation: Conversation, asks: Any, message: s
     assert error.body["error"]["message"].startswith(message)
 
 
-@pytest.mark.parametrize(
+@cases(
     ("body", "message"),
     [
         ({"model": "mochi", "messages": [{"role": "user", "content": "Hi."}]}, "max_tokens: Field required"),
@@ -102,8 +103,8 @@ def busy(status: str) -> bytes:
     return whole(b'{"error":"server busy"}', status=f"{status}\r\nRetry-After: 17")
 
 
-@pytest.mark.parametrize("stream", [False, True], ids=["whole", "streamed"])
-@pytest.mark.parametrize(
+@cases("stream", [False, True], ids=["whole", "streamed"])
+@cases(
     ("answer", "expected"),
     [
         (whole(b'{"error":"kaput"}', status="500 Oh"), (502, "api_error", None)),

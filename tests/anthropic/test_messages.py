@@ -11,6 +11,7 @@ import pytest
 from mochi_stub import StubServer
 from tests.anthropic.conversation import LOOK, Conversation, call_of, client_of, text_of
 from tests.openai.conversation import stored
+from tests.support.cases import cases
 from tests.support.images import PNG, base64_image
 from tests.support.instructions import calls, instruct, words
 from tests.support.server import RunningServer
@@ -60,7 +61,7 @@ def test_options_are_sent_to_ollama(conversation: Conversation) -> None:
     assert (body["think"], body["format"]) == ("max", schema)
 
 
-@pytest.mark.parametrize(
+@cases(
     ("asks", "think"),
     [
         ({}, False),
@@ -104,7 +105,7 @@ def test_client_tools_are_called_by_client(conversation: Conversation) -> None:
     assert offered(conversation.sent[-1]) == ["look", "other"]
 
 
-@pytest.mark.parametrize(
+@cases(
     ("choice", "names"),
     [
         ({"type": "none"}, []),
@@ -155,7 +156,7 @@ def test_server_tools_run_on_server(conversation: Conversation) -> None:
     assert conversation.sent[-1]["messages"][-1]["content"] == "3.0"
 
 
-@pytest.mark.parametrize(("policy", "result"), [(None, "denied"), ("never_confirm", "Noted.")])
+@cases(("policy", "result"), [(None, "denied"), ("never_confirm", "Noted.")])
 def test_call_that_needs_approval_is_denied(conversation: Conversation, policy: str | None, result: str) -> None:
     headers = {"X-Mochi-Tools": "note"} | ({"X-Mochi-Tool-Policy": policy} if policy else {})
     conversation.send_message(instruct(calls("note", text="x"), words(2)), extra_headers=headers)

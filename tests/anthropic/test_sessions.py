@@ -8,6 +8,7 @@ import pytest
 
 from tests.anthropic.conversation import LOOK, Conversation, call_of, text_of
 from tests.support.api import Api
+from tests.support.cases import cases
 from tests.support.instructions import calls, instruct, words
 from tests.support.server import RunningServer
 
@@ -61,7 +62,7 @@ def test_repeated_key_returns_the_stored_answer(conversation: Conversation, api:
     assert (error.status_code, error.type) == (400, "invalid_request_error")
 
 
-@pytest.mark.parametrize(
+@cases(
     ("messages", "message"),
     [
         (
@@ -82,7 +83,7 @@ def test_messages_without_news_are_rejected(
     assert (error.status_code, error.body["error"]["message"]) == (400, message)
 
 
-@pytest.mark.parametrize("unknown", ["", "0123456789"])
+@cases("unknown", ["", "0123456789"])
 def test_unknown_session_is_404(conversation: Conversation, unknown: str) -> None:
     error = conversation.rejected(extra_headers={"X-Mochi-Session": unknown})
     assert (error.status_code, error.type) == (404, "not_found_error")

@@ -11,6 +11,7 @@ import pytest
 from mochi_stub import StubServer
 from tests.support.agents import HELPER, delegate, nested, notes, write_agent
 from tests.support.api import Api, Event, error_of, types_of
+from tests.support.cases import cases
 from tests.support.instructions import calls, words
 from tests.support.raw_ollama import RawOllama, line, stream_head
 from tests.support.server import RunningServer
@@ -106,7 +107,7 @@ def test_literal_routes_come_before_agent_names(private_api: Api, tmp_path: Path
         assert error_of(private_api.http.get(f"/agents/chats/{unknown}"))[0] == 404
 
 
-@pytest.mark.parametrize("enabled", [(), ("nobody",), ("broken",)], ids=["none", "unknown", "invalid"])
+@cases("enabled", [(), ("nobody",), ("broken",)], ids=["none", "unknown", "invalid"])
 def test_no_usable_agent_means_no_agent_tool(api: Api, stub: StubServer, enabled: tuple[str, ...]) -> None:
     before = agent_chats(api)
     session_id = session_with(api, *enabled)
@@ -147,7 +148,7 @@ CALLS: list[tuple[dict[str, Any], str, str]] = [
 ]
 
 
-@pytest.mark.parametrize(("arguments", "words_of_it", "code"), CALLS)
+@cases(("arguments", "words_of_it", "code"), CALLS)
 def test_wrong_call_returns_explanation_to_model(
     api: Api, arguments: dict[str, Any], words_of_it: str, code: str
 ) -> None:

@@ -26,6 +26,7 @@ from tests.support.attacks import (
     WINDOWS_NAMES,
     FilesOutside,
 )
+from tests.support.cases import cases
 from tests.support.instructions import calls, instruct, words
 from tests.support.raw_http import send_request, send_requests
 from tests.support.server import RunningServer
@@ -122,7 +123,7 @@ def test_no_name_in_body_leaves_data_directory(api: Api, server: RunningServer, 
     assert outside.is_untouched()
 
 
-@pytest.mark.parametrize("name", WAYS_OUT + WINDOWS_NAMES + LOOK_ALIKES + ODD_NAMES)
+@cases("name", WAYS_OUT + WINDOWS_NAMES + LOOK_ALIKES + ODD_NAMES)
 def test_unsafe_prompt_file_names_are_refused(api: Api, outside: FilesOutside, session_id: str, name: str) -> None:
     response = api.http.post("/system-prompts", json={"filename": name, "content": "x"})
     assert error_of(response) == (422, "VALIDATION_ERROR")
@@ -256,7 +257,7 @@ HEALTH = b"GET /api/v1/health HTTP/1.1\r\n"
 CHAT = b"POST /api/v1/sessions HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
 
 
-@pytest.mark.parametrize(
+@cases(
     ("request_bytes", "status"),
     [
         (HEALTH + b"\r\n", 400),
@@ -301,7 +302,7 @@ def test_invalid_or_ambiguous_head_is_refused(server: RunningServer, request_byt
     assert answer.headers["x-request-id"]
 
 
-@pytest.mark.parametrize("query", [b"?a=%ff", b"?%zz=%", b"?a=\xff\xfe", b"?" + b"&" * 1000, b"?a=%00"])
+@cases("query", [b"?a=%ff", b"?%zz=%", b"?a=\xff\xfe", b"?" + b"&" * 1000, b"?a=%00"])
 def test_undecodable_query_is_harmless(server: RunningServer, query: bytes) -> None:
     answer = send_request(server.url, b"GET /api/v1/sessions" + query + b" HTTP/1.1\r\nHost: localhost\r\n\r\n")
     assert answer.status in (200, 400, 422)

@@ -12,6 +12,7 @@ from mochi_stub import StubServer
 from mochi_stub.prompt import Prompt
 from mochi_stub.reply import Cut, Failure, Part, Reply, Text
 from tests.support.api import error_of, text_of, types_of
+from tests.support.cases import cases
 from tests.support.raw_ollama import RawOllama, line, stream_head, whole
 from tests.support.server import RunningServer
 
@@ -91,7 +92,7 @@ def raw_server(raw_ollama: RawOllama, tmp_path_factory: pytest.TempPathFactory) 
         yield server
 
 
-@pytest.mark.parametrize(("chat", "said", "reason"), MISBEHAVIOURS.values(), ids=MISBEHAVIOURS)
+@cases(("chat", "said", "reason"), MISBEHAVIOURS.values(), ids=MISBEHAVIOURS)
 def test_stream_ends_with_error_and_keeps_partial_text(
     raw_server: RunningServer, raw_ollama: RawOllama, chat: Callable[[socket.socket], None], said: str, reason: str
 ) -> None:
@@ -110,7 +111,7 @@ def test_stream_ends_with_error_and_keeps_partial_text(
     assert stored == [("user", "Hello!", None)] + ([("assistant", said, True)] if said else [])
 
 
-@pytest.mark.parametrize(("chat", "said", "reason"), MISBEHAVIOURS.values(), ids=MISBEHAVIOURS)
+@cases(("chat", "said", "reason"), MISBEHAVIOURS.values(), ids=MISBEHAVIOURS)
 def test_collected_turn_gets_502(
     raw_server: RunningServer, raw_ollama: RawOllama, chat: Callable[[socket.socket], None], said: str, reason: str
 ) -> None:
@@ -126,9 +127,7 @@ def test_collected_turn_gets_502(
     assert len(api.messages(session_id)) == (2 if said else 1)
 
 
-@pytest.mark.parametrize(
-    "message", [{"content": 5}, {"content": ["{}"]}, {"content": "{}", "tool_calls": 5}, 5], ids=str
-)
+@cases("message", [{"content": 5}, {"content": ["{}"]}, {"content": "{}", "tool_calls": 5}, 5], ids=str)
 def test_summary_with_odd_types_is_502(raw_server: RunningServer, raw_ollama: RawOllama, message: object) -> None:
     raw_ollama.chat = sends(stream_head(), line("Hi!"))
     api = raw_server.client

@@ -7,6 +7,7 @@ import pytest
 
 from mochi_stub import Machine, StubServer
 from tests.support.api import Api
+from tests.support.cases import cases
 from tests.support.server import RunningServer
 from tests.support.stub import chats
 
@@ -52,7 +53,7 @@ def message(api: Api, messages: _Messages) -> tuple[str, Any]:
     return answer["content"][-1]["text"], answer["usage"]["cache_read_input_tokens"]
 
 
-@pytest.mark.parametrize(("send", "missing"), [(chat_completion, None), (response, 0), (message, None)])
+@cases(("send", "missing"), [(chat_completion, None), (response, 0), (message, None)])
 def test_cached_tokens_are_those_of_ollama(
     api: Api, stub: StubServer, has_slots: bool, send: Callable[..., tuple[str, Any]], missing: int | None
 ) -> None:

@@ -9,6 +9,7 @@ from mochi_stub import StubServer
 from mochi_stub.prompt import Prompt
 from mochi_stub.reply import Failure, Reply, Text
 from tests.support.api import Api, error_of, text_of, types_of
+from tests.support.cases import cases
 from tests.support.instructions import calls, instruct, words
 from tests.support.server import RunningServer
 from tests.support.stub import chats
@@ -79,7 +80,7 @@ def test_collected_answer_equals_the_stored_message(private_api: Api) -> None:
     }
 
 
-@pytest.mark.parametrize(
+@cases(
     "message",
     ["Hello!", "Why?\nReason: because", instruct(words(7), calls("nothing"), words(3), reasoning=4)],
     ids=["plain", "reasoned", "with a tool"],
@@ -134,7 +135,7 @@ def test_thinking_is_disabled_by_default(api: Api, stub: StubServer, think: bool
     assert not [event for event in events if event.type == "thinking_delta"]
 
 
-@pytest.mark.parametrize("level", [True, "low", "max"])
+@cases("level", [True, "low", "max"])
 def test_think_option_is_sent_to_ollama(api: Api, stub: StubServer, level: bool | str) -> None:
     session_id = api.create_session("mochi")["session_id"]
     api.send_message(session_id, "Why?", think=level)
@@ -184,7 +185,7 @@ def test_request_options_override_session_options(api: Api, stub: StubServer) ->
     assert sent["keep_alive"] == 60
 
 
-@pytest.mark.parametrize("option", ["num_ctx", "num_batch", "num_gpu", "main_gpu", "use_mmap", "num_thread"])
+@cases("option", ["num_ctx", "num_batch", "num_gpu", "main_gpu", "use_mmap", "num_thread"])
 def test_options_that_reload_the_model_are_refused(api: Api, option: str) -> None:
     session_id = api.create_session("mochi")["session_id"]
     response = api.http.post(f"/chat/{session_id}/stream", json={"message": "Hi", "options": {option: 1}})
@@ -193,9 +194,7 @@ def test_options_that_reload_the_model_are_refused(api: Api, option: str) -> Non
     assert api.messages(session_id) == []
 
 
-@pytest.mark.parametrize(
-    "option", [{"temperature": "hot"}, {"seed": True}, {"top_k": [1]}, {"stop": "x"}, {"stop": ["x", 1]}], ids=str
-)
+@cases("option", [{"temperature": "hot"}, {"seed": True}, {"top_k": [1]}, {"stop": "x"}, {"stop": ["x", 1]}], ids=str)
 def test_options_of_wrong_type_are_refused(api: Api, option: dict[str, Any]) -> None:
     session_id = api.create_session("mochi")["session_id"]
     response = api.http.post(f"/chat/{session_id}", json={"message": "Hi", "options": option})
@@ -224,7 +223,7 @@ def test_whole_history_is_sent_with_the_next_message(api: Api, stub: StubServer)
     ]
 
 
-@pytest.mark.parametrize("body", [None, {}, {"message": None}], ids=["nothing", "an empty object", "null"])
+@cases("body", [None, {}, {"message": None}], ids=["nothing", "an empty object", "null"])
 def test_request_without_message_regenerates_last_answer(api: Api, body: dict[str, Any] | None) -> None:
     session_id = api.create_session("mochi")["session_id"]
     old = api.send_message(session_id, "Hello!")["message"]

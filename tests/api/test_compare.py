@@ -16,6 +16,7 @@ from mochi_stub.models import Model, Remote
 from mochi_stub.prompt import Prompt
 from mochi_stub.reply import Failure, Gate, Reply, Text
 from tests.support.api import Api, error_of
+from tests.support.cases import cases
 from tests.support.server import RunningServer
 from tests.support.stub import chats
 
@@ -33,7 +34,7 @@ def of_model(events: Events, model_id: str) -> Events:
     return [(kind, data) for kind, data in events if data.get("modelId") == model_id]
 
 
-@pytest.mark.parametrize("path", ["/api/v1/models/test", "/api/v1/models/test/", "/models/test", "/models/test/"])
+@cases("path", ["/api/v1/models/test", "/api/v1/models/test/", "/models/test", "/models/test/"])
 def test_models_answer_in_requested_order(server: RunningServer, path: str) -> None:
     events = compare(server.url, {"modelIds": ["mochi-chat", "mochi"], "message": "Hello!"}, path)
 
@@ -89,7 +90,7 @@ def test_answers_fit_the_window_after_the_prompt(tmp_path: Path, num_predict: in
     assert 0 < options["num_predict"] <= options["num_ctx"] - (exchange.prompt_tokens or 0)
 
 
-@pytest.mark.parametrize(
+@cases(
     ("body", "message"),
     [
         ({"modelIds": ["mochi"]}, "message is required"),
@@ -114,7 +115,7 @@ def test_documented_rules_return_400_with_message(api: Api, body: dict[str, Any]
     assert response.json()["error"]["message"] == message
 
 
-@pytest.mark.parametrize(
+@cases(
     "extra",
     [
         {"chatHistory": [{"role": "robot", "content": "x"}]},

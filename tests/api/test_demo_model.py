@@ -7,6 +7,7 @@ import pytest
 
 from mochi_server.events import ContentDelta
 from mochi_server.testing import ThreadedServer
+from tests.support.cases import cases
 
 ROOT = Path(__file__).parents[2]
 
@@ -26,7 +27,7 @@ def test_named_tool_is_called_and_its_result_is_in_the_answer(mochi_server: Thre
     assert answer["message"]["content"] == "The result of add_numbers is: 5"
 
 
-@pytest.mark.parametrize("tool", ["get_current_time", "list_dir", "roll_dice"])
+@cases("tool", ["get_current_time", "list_dir", "roll_dice"])
 def test_named_sample_tool_succeeds_without_arguments(mochi_server: ThreadedServer, tool: str) -> None:
     tools: Any = {"tools": [tool], "execution_policy": "never_confirm"}
     session = mochi_server.client.create_session("mochi-demo", tool_settings=tools)["session_id"]

@@ -7,6 +7,7 @@ import pytest
 
 from mochi_stub import StubServer
 from tests.support.api import Api
+from tests.support.cases import cases
 from tests.support.server import RunningServer
 
 NEWER = {"metadata": {"model": "mochi", "format_version": "2.0"}, "messages": []}
@@ -57,7 +58,7 @@ def test_unknown_agent_session_names_the_list_of_agent_sessions(api: Api) -> Non
     assert message == "Session with ID '0123456789' not found. GET /api/v1/agents/chats lists the sessions of agents."
 
 
-@pytest.mark.parametrize(
+@cases(
     ("method", "path", "advice"),
     [
         ("GET", "/sessions", "Use /api/v1/sessions."),

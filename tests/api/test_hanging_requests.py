@@ -9,6 +9,7 @@ import pytest
 from mochi_server.web.http_protocol import StrictHttpProtocol
 from tests.faults.raw_client import RawClient, request
 from tests.support.api import types_of
+from tests.support.cases import cases
 from tests.support.holding import GatedStub
 from tests.support.server import RunningServer
 
@@ -31,8 +32,8 @@ def address(server: RunningServer) -> tuple[str, int]:
     return url.host, url.port or 0
 
 
-@pytest.mark.parametrize("sent", [HALF_A_HEAD, HALF_A_BODY], ids=["half a head", "half a body"])
-@pytest.mark.parametrize("before", [b"", WHOLE], ids=["first", "second on its connection"])
+@cases("sent", [HALF_A_HEAD, HALF_A_BODY], ids=["half a head", "half a body"])
+@cases("before", [b"", WHOLE], ids=["first", "second on its connection"])
 def test_incomplete_request_times_out(server: RunningServer, before: bytes, sent: bytes) -> None:
     with RawClient(address(server)) as client:
         if before:

@@ -10,12 +10,13 @@ from fastapi.routing import APIRoute
 from mochi_server import __version__
 from mochi_stub import StubServer
 from tests.support.api import Api
+from tests.support.cases import cases
 from tests.support.openapi import routes
 from tests.support.server import RunningServer
 
 
-@pytest.mark.parametrize("method", ["GET", "HEAD"])
-@pytest.mark.parametrize("page", ["/docs", "/redoc"])
+@cases("method", ["GET", "HEAD"])
+@cases("page", ["/docs", "/redoc"])
 def test_pages_forbid_framing(api: Api, server: RunningServer, page: str, method: str) -> None:
     response = api.http.request(method, server.url + page)
     assert response.status_code == 200

@@ -7,6 +7,7 @@ import httpx
 import pytest
 
 from tests.support.api import Api, Event, error_of, read_events, text_of
+from tests.support.cases import cases
 from tests.support.holding import GatedStub
 from tests.support.server import RunningServer
 from tests.support.waiting import until
@@ -188,7 +189,7 @@ def test_deleting_session_deletes_its_keys(api: Api) -> None:
     assert error_of(again) == (404, "SESSION_NOT_FOUND")
 
 
-@pytest.mark.parametrize("key", ["", "two words", "x" * 256, "\u00e4"])
+@cases("key", ["", "two words", "x" * 256, "\u00e4"])
 def test_malformed_key_is_refused(api: Api, key: str) -> None:
     session_id = api.create_session("mochi")["session_id"]
     headers = httpx.Headers({b"idempotency-key": key.encode("latin-1")})

@@ -12,6 +12,7 @@ from mochi_stub import Model, StubServer
 from mochi_stub.prompt import Prompt
 from mochi_stub.reply import Reply
 from tests.support.api import Api, error_of
+from tests.support.cases import cases
 from tests.support.images import GIF, KINDS, PNG, base64_image, numbered_image, sha256_of
 from tests.support.server import RunningServer
 from tests.support.stub import chats
@@ -63,7 +64,7 @@ def test_message_references_image_that_is_served_unchanged(private_api: Api, pri
     assert (answer.status_code, answer.content, answer.headers["content-type"]) == (200, GIF, "image/gif")
 
 
-@pytest.mark.parametrize("media_type", KINDS)
+@cases("media_type", KINDS)
 def test_image_is_served_with_safe_headers(api: Api, media_type: str) -> None:
     image = KINDS[media_type] + b"<script>alert(1)</script>"
     session_id = session_with_images(api, image)
@@ -131,7 +132,7 @@ BROKEN = {
 }
 
 
-@pytest.mark.parametrize("case", BROKEN)
+@cases("case", BROKEN)
 def test_invalid_image_error_names_its_position(api: Api, server: RunningServer, case: str) -> None:
     before = blobs(server)
     session_id = api.create_session(VISION_MODEL)["session_id"]
@@ -148,7 +149,7 @@ def test_invalid_image_error_names_its_position(api: Api, server: RunningServer,
     assert blobs(server) == before
 
 
-@pytest.mark.parametrize(
+@cases(
     "body",
     [
         {"message": "Look!", "images": [base64_image(PNG)] * 17},
@@ -441,7 +442,7 @@ WRONG_BLOBS: dict[str, Any] = {
 
 
 @pytest.mark.one_process("checks the server's files")
-@pytest.mark.parametrize("case", WRONG_BLOBS)
+@cases("case", WRONG_BLOBS)
 def test_wrong_image_bytes_in_import_are_refused(api: Api, server: RunningServer, case: str) -> None:
     before = blobs(server)
     session_id = session_with_images(api, UNSTORED_IMAGE)

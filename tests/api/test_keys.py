@@ -14,6 +14,7 @@ from mochi_server.web.keys import KeysFileInvalid
 from mochi_stub import StubServer
 from tests.support.agents import delegate, write_agent
 from tests.support.api import Api, error_of
+from tests.support.cases import cases
 from tests.support.instructions import calls, instruct, words
 from tests.support.keys import headers, write_keys
 from tests.support.server import RunningServer
@@ -103,7 +104,7 @@ def test_user_of_a_backend_sees_only_own_sessions(server: RunningServer) -> None
     assert listed(with_old_key) != [with_old_key.create_session("mochi")["session_id"]] != listed(one)
 
 
-@pytest.mark.parametrize("user", ["", "a b", "ä", "x" * 129])
+@cases("user", ["", "a b", "ä", "x" * 129])
 def test_user_with_an_invalid_name_is_refused(server: RunningServer, user: str) -> None:
     sent = [(b"Authorization", b"Bearer root secret"), (b"X-Mochi-User", user.encode())]
     assert error_of(httpx.get(f"{server.url}/api/v1/sessions", headers=sent)) == (400, "BAD_REQUEST")

@@ -12,6 +12,7 @@ from mochi_stub import StubServer
 from tests.frontends.chats import message, user
 from tests.frontends.conftest import TOOLS
 from tests.support.agents import delegate, nested, write_agent
+from tests.support.cases import cases
 from tests.support.instructions import calls, words
 from tests.support.server import RunningServer
 from tests.support.tools import write_tools
@@ -51,7 +52,7 @@ def decoded(monkeypatch: pytest.MonkeyPatch) -> list[bytes]:
     return lines
 
 
-@pytest.mark.parametrize(
+@cases(
     ("path", "prompt"),
     [
         ("chat/completions", {"messages": [{"role": "user", "content": TASK}]}),
@@ -69,7 +70,7 @@ def test_turn_under_v1_is_not_decoded(
         assert (response.status_code, "lorem" in response.text, decoded) == (200, True, [])
 
 
-@pytest.mark.parametrize(
+@cases(
     ("path", "body"),
     [
         ("", {"message": TASK}),

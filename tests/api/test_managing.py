@@ -11,6 +11,7 @@ import pytest
 from mochi_server.storage.files import atomic_files
 from mochi_stub import StubServer
 from tests.support.api import Api, error_of
+from tests.support.cases import cases
 from tests.support.instructions import calls, instruct, words
 from tests.support.server import RunningServer
 from tests.support.stub import chats
@@ -76,7 +77,7 @@ def test_list_is_searched_and_paged(private_api: Api) -> None:
     assert entry | {"messages": private_api.messages(ids[1])} == private_api.session(ids[1])
 
 
-@pytest.mark.parametrize(
+@cases(
     "params",
     [
         {"limit": 0},
@@ -105,7 +106,7 @@ def test_manual_title_stays_until_set_to_null(api: Api) -> None:
     assert title.removesuffix("...") in summary
 
 
-@pytest.mark.parametrize(
+@cases(
     ("message", "title"),
     [
         ("x" * 80, "x" * 80),
@@ -118,7 +119,7 @@ def test_title_has_at_most_80_characters(api: Api, message: str, title: str) -> 
     assert api.session(session_with_messages(api, message))["title"] == title
 
 
-@pytest.mark.parametrize("title", ["", "  ", "\u3000", "x" * 501, "a\nb", "a\0", "\u2028", 5, ["x"]])
+@cases("title", ["", "  ", "\u3000", "x" * 501, "a\nb", "a\0", "\u2028", 5, ["x"]])
 def test_invalid_titles_are_422(api: Api, title: object) -> None:
     session_id = session_with_messages(api)
     assert error_of(api.http.patch(f"/sessions/{session_id}", json={"title": title})) == (422, "VALIDATION_ERROR")
@@ -156,9 +157,7 @@ def test_only_full_fork_keeps_summary(api: Api) -> None:
 
 
 @pytest.mark.one_process("checks the server's files")
-@pytest.mark.parametrize(
-    "where", [{"message_index": -1}, {"message_index": 2}, {"message_index": 10**9}, {"message_id": "none"}]
-)
+@cases("where", [{"message_index": -1}, {"message_index": 2}, {"message_index": 10**9}, {"message_id": "none"}])
 def test_fork_from_unknown_message_is_400(api: Api, server: RunningServer, where: dict[str, Any]) -> None:
     session_id = session_with_messages(api, "One?")
     before = set(session_files(server))
@@ -167,7 +166,7 @@ def test_fork_from_unknown_message_is_400(api: Api, server: RunningServer, where
     assert set(session_files(server)) == before
 
 
-@pytest.mark.parametrize(
+@cases(
     "body",
     [
         {"message_index": "0"},
@@ -322,7 +321,7 @@ def test_imported_options_that_reload_model_are_not_sent(api: Api, stub: StubSer
     assert "num_gpu" not in sent["options"]
 
 
-@pytest.mark.parametrize(
+@cases(
     "settings",
     [
         {"keep_alive": "soon"},
@@ -367,7 +366,7 @@ def test_import_accepts_null_settings(api: Api) -> None:
     assert nulls.items() <= imported.items()
 
 
-@pytest.mark.parametrize("approved", [5, "add", {"add": True}, [["add"]]], ids=str)
+@cases("approved", [5, "add", {"add": True}, [["add"]]], ids=str)
 def test_invalid_imported_approvals_reset_tool_settings(api: Api, approved: object) -> None:
     settings = {"tools": ["add"], "execution_policy": "never_confirm", "approved_tools": approved}
     file = {"metadata": {"model": "mochi", "tool_settings": settings}, "messages": []}
@@ -443,7 +442,7 @@ def without_outer_fields(chat: dict[str, Any]) -> None:
 CHANGES = [without_message_tree, with_background_messages, with_output_items, without_outer_fields]
 
 
-@pytest.mark.parametrize("change", CHANGES, ids=["list", "background", "items", "bare"])
+@cases("change", CHANGES, ids=["list", "background", "items", "bare"])
 def test_open_webui_import_reads_older_formats(api: Api, change: Callable[[dict[str, Any]], None]) -> None:
     chat = open_webui_chat()
     change(chat)
@@ -455,7 +454,7 @@ def test_open_webui_import_reads_older_formats(api: Api, change: Callable[[dict[
     assert session["messages"][2]["thinking"] == "Is 1 < 2?\nYes: &lt;"
 
 
-@pytest.mark.parametrize(
+@cases(
     ("current", "changes", "texts"),
     [
         ("none", {}, ["Hi?", "No."]),
@@ -503,7 +502,7 @@ NO_FILES = {
 }
 
 
-@pytest.mark.parametrize("content", NO_FILES.values(), ids=NO_FILES)
+@cases("content", NO_FILES.values(), ids=NO_FILES)
 def test_invalid_import_is_422_and_stores_nothing(api: Api, server: RunningServer, content: bytes) -> None:
     before, listed_before = set(session_files(server)), listed_sessions(api)
     response = _import(api, content)

@@ -8,6 +8,7 @@ from mochi_server import __version__
 from mochi_stub import StubServer
 from mochi_stub.models import Model
 from tests.support.api import Api, error_of
+from tests.support.cases import cases
 from tests.support.server import RunningServer
 
 
@@ -66,7 +67,7 @@ def test_slash_after_the_list_of_models_is_ignored(api: Api, server: RunningServ
         assert api.ok(with_slash) == api.ok(listed)
 
 
-@pytest.mark.parametrize("name", ["nobody", "mochi-embed", "a/b/c:d", "%20"])
+@cases("name", ["nobody", "mochi-embed", "a/b/c:d", "%20"])
 def test_unknown_models_are_404(api: Api, name: str) -> None:
     assert error_of(api.http.get(f"/models/{name}")) == (404, "MODEL_NOT_FOUND")
 
@@ -115,7 +116,7 @@ def test_prompt_file_that_exists_is_not_overwritten(private_api: Api) -> None:
     assert private_api.ok(private_api.http.get("/system-prompts/a.md"))["content"] == "First"
 
 
-@pytest.mark.parametrize(
+@cases(
     "filename",
     [
         "",
@@ -140,7 +141,7 @@ def test_invalid_prompt_file_names_are_422(api: Api, filename: str) -> None:
     assert api.ok(api.http.get("/system-prompts")) == before
 
 
-@pytest.mark.parametrize("content", ["", " \n", "x" * 10_000, None, 5])
+@cases("content", ["", " \n", "x" * 10_000, None, 5])
 def test_wrong_contents_are_422(api: Api, content: object) -> None:
     body = {"filename": "a.md", "content": content}
     assert error_of(api.http.post("/system-prompts", json=body)) == (422, "VALIDATION_ERROR")

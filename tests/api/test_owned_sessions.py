@@ -16,6 +16,7 @@ import pytest
 from mochi_stub import StubServer
 from tests.support.agents import delegate, write_agent
 from tests.support.api import Api, Event, error_of, read_events
+from tests.support.cases import cases
 from tests.support.images import PNG, base64_image, sha256_of
 from tests.support.instructions import calls, instruct, words
 from tests.support.keys import headers, write_keys
@@ -180,10 +181,10 @@ def test_no_operation_reaches_what_another_key_owns(server: RunningServer, victi
                 assert not leaked, (route, request, response.text)
                 if "session_id" in route.path or told[0] == 404:
                     assert told == seen(other, UNKNOWN), (route, request)
-        assert victim.snapshot() == before, route
+    assert victim.snapshot() == before
 
 
-@pytest.mark.parametrize("kind", ["response", "background"])
+@cases("kind", ["response", "background"])
 def test_responses_of_another_key_cannot_be_read_or_cancelled(server: RunningServer, victim: Victim, kind: str) -> None:
     bob, response_id = server.api(headers=headers("bob")), getattr(victim, kind)
     for method, path in (("GET", ""), ("POST", "/cancel")):
@@ -214,7 +215,7 @@ def test_turn_that_continues_alone_creates_sessions_of_its_owner(private_stub: S
         assert bob.ok(bob.http.get("/agents/chats"))["sessions"] == []
 
 
-@pytest.mark.parametrize("field", ["previous_response_id", "item_reference"])
+@cases("field", ["previous_response_id", "item_reference"])
 def test_stored_response_of_another_key_is_unknown(server: RunningServer, victim: Victim, field: str) -> None:
     requests = {
         "previous_response_id": {"input": "x", "previous_response_id": victim.response},

@@ -9,6 +9,7 @@ import pytest
 
 from tests.faults.raw_client import RawClient
 from tests.faults.raw_client import request as post
+from tests.support.cases import cases
 from tests.support.holding import GatedStub
 from tests.support.server import RunningServer
 
@@ -76,7 +77,7 @@ def test_pipelined_requests_are_answered_in_order(
     assert rest.count(b"HTTP/1.1 200 OK") == 401
 
 
-@pytest.mark.parametrize("size", [1, 2, 3, 7, 1000])
+@cases("size", [1, 2, 3, 7, 1000])
 def test_requests_can_be_split_anywhere(client: RawClient, session_id: str, size: int) -> None:
     body = post("/sessions", {"model": "mochi", "system_prompt": "\r\n\r\n" * 5})
     data = LIVE + body + chunked(f"/sessions/{session_id}/fork", b"{}") + b"\r\n" + LIVE

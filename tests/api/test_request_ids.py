@@ -14,6 +14,7 @@ import pytest
 from mochi_server.telemetry.logging import REQUEST_ID
 from mochi_stub import StubServer
 from tests.support.api import Api, error_of
+from tests.support.cases import cases
 from tests.support.instructions import instruct, words
 from tests.support.raw_http import send_request
 from tests.support.server import RunningServer
@@ -66,12 +67,12 @@ def lines() -> Iterator[RequestLog]:
         yield lines
 
 
-@pytest.mark.parametrize("given", ["a", "0af7651916cd43dd8448eb211c80319c", "web-1/2:3_4.5~6=7+8@9", "x" * 128])
+@cases("given", ["a", "0af7651916cd43dd8448eb211c80319c", "web-1/2:3_4.5~6=7+8@9", "x" * 128])
 def test_valid_request_id_is_kept(api: Api, given: str) -> None:
     assert api.http.get("/health", headers={HEADER: given}).headers.get_list(HEADER) == [given]
 
 
-@pytest.mark.parametrize("given", ["", "x" * 129, "a b", "a\tb", '"', "<script>", "a;b", b"\xe9", b"\xc3\xa9", "a\\b"])
+@cases("given", ["", "x" * 129, "a b", "a\tb", '"', "<script>", "a;b", b"\xe9", b"\xc3\xa9", "a\\b"])
 def test_invalid_request_id_is_replaced(api: Api, given: str | bytes) -> None:
     (answered,) = api.http.get("/health", headers=[(HEADER.encode(), _bytes(given))]).headers.get_list(HEADER)
     assert len(answered) == 32

@@ -16,6 +16,7 @@ from mochi_server.web.keys import KeyRing, hash_of
 from mochi_server.web.middleware import check_requests, key_check, origin_check
 from mochi_stub import StubServer
 from tests.support.api import Api, error_of
+from tests.support.cases import cases
 from tests.support.server import RunningServer, ThreadedServer
 
 
@@ -28,9 +29,7 @@ def test_unknown_paths_and_wrong_methods_have_the_envelope(api: Api, server: Run
     assert api.http.post("/sessions/0123456789").headers["allow"] == "DELETE, GET, HEAD, PATCH"
 
 
-@pytest.mark.parametrize(
-    "body", [b"{", b'{"message": "x"', b"\xff\xfe", b'{"message": "\\ud800"}', b"[]", b"5", b'"x"']
-)
+@cases("body", [b"{", b'{"message": "x"', b"\xff\xfe", b'{"message": "\\ud800"}', b"[]", b"5", b'"x"'])
 def test_bodies_of_wrong_shape_are_422(api: Api, body: bytes) -> None:
     session_id = api.create_session("mochi")["session_id"]
     for path in (f"/chat/{session_id}", f"/chat/{session_id}/stream"):
@@ -64,7 +63,7 @@ def test_empty_form_starts_no_turn(api: Api) -> None:
         assert error_of(response) == (422, "VALIDATION_ERROR")
 
 
-@pytest.mark.parametrize(
+@cases(
     "content_type", ["application/json", "APPLICATION/JSON", "application/json; charset=utf-8", "application/x.y+json"]
 )
 def test_json_content_types_are_accepted(api: Api, content_type: str) -> None:
@@ -72,13 +71,13 @@ def test_json_content_types_are_accepted(api: Api, content_type: str) -> None:
     assert response.status_code == 201
 
 
-@pytest.mark.parametrize("message", ["", "   \n\t", 5, ["x"], {"content": "x"}, "x" * 1_000_001])
+@cases("message", ["", "   \n\t", 5, ["x"], {"content": "x"}, "x" * 1_000_001])
 def test_blank_and_too_long_messages_are_422(api: Api, message: object) -> None:
     session_id = api.create_session("mochi")["session_id"]
     assert error_of(api.http.post(f"/chat/{session_id}", json={"message": message})) == (422, "VALIDATION_ERROR")
 
 
-@pytest.mark.parametrize(
+@cases(
     ("path", "body"),
     [
         ("models/test", {"modelIds": ["mochi"], "message": "Hello!", "chatHistory": [0] * 3}),
@@ -120,7 +119,7 @@ def test_non_finite_numbers_are_refused(api: Api) -> None:
             assert error_of(response) == (422, "VALIDATION_ERROR")
 
 
-@pytest.mark.parametrize(
+@cases(
     ("path", "body"),
     [
         ("/system-prompts", {"filename": "d.md", "content": "\ud800"}),
@@ -151,7 +150,7 @@ def test_validation_error_names_the_field(api: Api) -> None:
     assert error["details"]["errors"][0]["loc"] == ["body", "model"]
 
 
-@pytest.mark.parametrize(
+@cases(
     ("body", "place", "said"),
     [
         ({"model": "mochi", "think": "a lot"}, ["think"], "'low', 'medium', 'high' or 'max'"),
@@ -229,19 +228,17 @@ def test_oversized_headers_are_431(api: Api) -> None:
     assert error_of(response) == (431, "HEADERS_TOO_LARGE")
 
 
-@pytest.mark.parametrize("host", ["evil.example", "evil.example:8000", "192.168.1.5", "127.0.0.1.evil.example"])
+@cases("host", ["evil.example", "evil.example:8000", "192.168.1.5", "127.0.0.1.evil.example"])
 def test_foreign_host_on_loopback_is_403(api: Api, host: str) -> None:
     assert error_of(api.http.get("/health", headers={"Host": host})) == (403, "HOST_FORBIDDEN")
 
 
-@pytest.mark.parametrize("host", ["localhost", "localhost:8000", "127.0.0.1:1", "[::1]:8000", "mochi.localhost"])
+@cases("host", ["localhost", "localhost:8000", "127.0.0.1:1", "[::1]:8000", "mochi.localhost"])
 def test_loopback_host_names_are_accepted(api: Api, host: str) -> None:
     assert api.http.get("/health", headers={"Host": host}).status_code == 200
 
 
-@pytest.mark.parametrize(
-    "origin", ["https://evil.example", "null", "http://localhost.evil.example", "file://", "http://["]
-)
+@cases("origin", ["https://evil.example", "null", "http://localhost.evil.example", "file://", "http://["])
 def test_foreign_origin_is_403(api: Api, origin: str) -> None:
     session_id = api.create_session("mochi")["session_id"]
     headers = {"Origin": origin}
@@ -287,7 +284,7 @@ def test_request_embedded_by_foreign_page_is_403(api: Api) -> None:
         assert api.http.get("/health", headers=embedded | admitted).status_code == 200
 
 
-@pytest.mark.parametrize("method", ["GET", "HEAD", "POST", "PUT", "PATCH", "DELETE"])
+@cases("method", ["GET", "HEAD", "POST", "PUT", "PATCH", "DELETE"])
 def test_preflight_allows_the_methods_of_all_routes(api: Api, method: str) -> None:
     headers = {"Origin": "http://localhost:3000", "Access-Control-Request-Method": method}
     preflight = api.http.options("/sessions", headers=headers | {"Access-Control-Request-Headers": "authorization"})
@@ -295,7 +292,7 @@ def test_preflight_allows_the_methods_of_all_routes(api: Api, method: str) -> No
     assert method in preflight.headers["access-control-allow-methods"].split(", ")
 
 
-@pytest.mark.parametrize("origin", ["http://localhost:3000", "https://127.0.0.1", "http://[::1]:5173"])
+@cases("origin", ["http://localhost:3000", "https://127.0.0.1", "http://[::1]:5173"])
 def test_local_origins_are_accepted(api: Api, origin: str) -> None:
     assert api.http.get("/health", headers={"Origin": origin}).headers["access-control-allow-origin"] == origin
     preflight = api.http.options(

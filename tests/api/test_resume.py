@@ -12,6 +12,7 @@ from mochi_server.web import sse
 from mochi_stub import Model, StubServer
 from mochi_stub.reply import Reply
 from tests.support.api import Api, Event, error_of, read_events, text_of, types_of
+from tests.support.cases import cases
 from tests.support.holding import GatedStub
 from tests.support.server import RunningServer
 
@@ -70,7 +71,7 @@ def test_after_takes_an_id_or_a_number(api: Api) -> None:
     assert read_subscription(api, session_id, f"{run_id}:1") == events[1:]
 
 
-@pytest.mark.parametrize("position", ["nonsense", "-1", "5f5d36ccef:", "5f5d36ccef:2:3", "x:2"])
+@cases("position", ["nonsense", "-1", "5f5d36ccef:", "5f5d36ccef:2:3", "x:2"])
 def test_invalid_position_is_422_in_header_and_query(api: Api, position: str) -> None:
     session_id = api.create_session("mochi")["session_id"]
     path = f"/chat/{session_id}/stream"
@@ -109,7 +110,7 @@ def test_position_beyond_end_gets_later_events(api: Api, server: RunningServer, 
             assert types_of(second)[-1] == "done"
 
 
-@pytest.mark.parametrize("after", ["", "x", "-1", "1.5", "1:2:3", "9" * 30, "../1", "\u0661"])
+@cases("after", ["", "x", "-1", "1.5", "1:2:3", "9" * 30, "../1", "\u0661"])
 def test_malformed_position_is_refused(api: Api, after: str) -> None:
     session_id = api.create_session("mochi")["session_id"]
     response = api.http.get(f"/chat/{session_id}/stream", params={"after": after})

@@ -9,6 +9,7 @@ import pytest
 
 from mochi_stub import StubServer
 from tests.support.api import Api, error_of
+from tests.support.cases import cases
 from tests.support.server import RunningServer
 
 FIELDS = {
@@ -143,14 +144,14 @@ def test_missing_prompt_file_is_404(private_api: Api) -> None:
     assert private_api.ok(private_api.http.get("/sessions")) == {"sessions": []}
 
 
-@pytest.mark.parametrize("model", ["nobody", "mochi-embed", "mochi:8b"])
+@cases("model", ["nobody", "mochi-embed", "mochi:8b"])
 def test_unknown_and_embedding_models_are_404(api: Api, model: str) -> None:
     assert error_of(api.http.post("/sessions", json={"model": model})) == (404, "MODEL_NOT_FOUND")
     session_id = api.create_session("mochi")["session_id"]
     assert error_of(api.http.patch(f"/sessions/{session_id}", json={"model": model})) == (404, "MODEL_NOT_FOUND")
 
 
-@pytest.mark.parametrize(
+@cases(
     "body",
     [
         {},
@@ -180,13 +181,13 @@ def test_wrong_bodies_are_422(api: Api, body: object) -> None:
     assert error_of(api.http.post("/sessions", json=body)) == (422, "VALIDATION_ERROR")
 
 
-@pytest.mark.parametrize("keep_alive", ["2562047h47m", "-2562047h", -1, -1e300, 9e9, "0"])
+@cases("keep_alive", ["2562047h47m", "-2562047h", -1, -1e300, 9e9, "0"])
 def test_longest_durations_are_accepted(api: Api, keep_alive: str | float) -> None:
     session_id = api.create_session("mochi", keep_alive=keep_alive)["session_id"]
     assert api.send_message(session_id, "Hello!")["state"] == "completed"
 
 
-@pytest.mark.parametrize("window", ["8192", True, 8192.5, 0, [8192]])
+@cases("window", ["8192", True, 8192.5, 0, [8192]])
 def test_window_must_be_a_whole_number(api: Api, window: object) -> None:
     path = f"/sessions/{api.create_session('mochi')['session_id']}"
     response = api.http.patch(path, json={"context_window": {"current_window": window}})
@@ -356,7 +357,7 @@ def test_empty_patch_changes_nothing(api: Api) -> None:
 
 
 @pytest.mark.one_process("checks the server's files")
-@pytest.mark.parametrize(
+@cases(
     "metadata",
     [
         {"summary": "text"},
@@ -369,9 +370,7 @@ def test_empty_patch_changes_nothing(api: Api) -> None:
         {"session_id": None},
     ],
 )
-@pytest.mark.parametrize(
-    "message", [{"content": "Hi"}, {"role": "assistant", "content": None, "eval_count": "12", "tool_calls": 5}]
-)
+@cases("message", [{"content": "Hi"}, {"role": "assistant", "content": None, "eval_count": "12", "tool_calls": 5}])
 def test_invalid_values_in_files_are_omitted(
     api: Api, server: RunningServer, metadata: dict[str, Any], message: dict[str, Any]
 ) -> None:
@@ -407,7 +406,7 @@ def test_only_user_messages_can_be_edited(api: Api) -> None:
     assert api.messages(session_id) == before
 
 
-@pytest.mark.parametrize(("index", "content"), [("x", "y"), ("0", ""), ("0", "  \n"), ("0", None), ("0", 5)])
+@cases(("index", "content"), [("x", "y"), ("0", ""), ("0", "  \n"), ("0", None), ("0", 5)])
 def test_wrong_edits_are_422(api: Api, index: str, content: object) -> None:
     session_id = api.create_session("mochi")["session_id"]
     response = api.http.put(f"/sessions/{session_id}/messages/{index}", json={"content": content})
@@ -457,8 +456,8 @@ ROUTES: list[tuple[str, str, dict[str, Any] | None]] = [
 ]
 
 
-@pytest.mark.parametrize(("method", "path", "body"), ROUTES, ids=[f"{m} {p}" for m, p, _ in ROUTES])
-@pytest.mark.parametrize("session_id", ["0123456789", "ABCDEF0123", "x", "..%2f..%2fetc", "%00", ".index", "a" * 5000])
+@cases(("method", "path", "body"), ROUTES, ids=[f"{m} {p}" for m, p, _ in ROUTES])
+@cases("session_id", ["0123456789", "ABCDEF0123", "x", "..%2f..%2fetc", "%00", ".index", "a" * 5000])
 def test_unknown_session_ids_are_404(
     api: Api, method: str, path: str, body: dict[str, Any] | None, session_id: str
 ) -> None:

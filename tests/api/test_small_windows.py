@@ -49,8 +49,9 @@ def compactions(
 
 
 @pytest.mark.one_process("each server has its own windows")
-@pytest.mark.parametrize("chars_per_token", [3, 4])
-@pytest.mark.parametrize(("context_length", "limit"), [(1024, 2), (2048, 2), (4096, 2), (8192, 1)])
+@pytest.mark.parametrize(
+    ("context_length", "limit", "chars_per_token"), [(1024, 2, 3), (2048, 2, 4), (4096, 2, 3), (8192, 1, 4)]
+)
 def test_compaction_needs_few_requests_and_cuts_no_message(
     tmp_path: Path, context_length: int, limit: int, chars_per_token: int
 ) -> None:
@@ -65,7 +66,7 @@ def test_compaction_needs_few_requests_and_cuts_no_message(
 
 
 @pytest.mark.one_process("each server has its own windows")
-@pytest.mark.parametrize("seed", [0, 1, 4, 7, 10])
+@pytest.mark.parametrize("seed", [0, 1, 7])
 def test_compaction_of_long_messages_needs_two_requests_in_a_small_window(tmp_path: Path, seed: int) -> None:
     chance, chars_per_token = random.Random(seed), 2 + seed % 2
 

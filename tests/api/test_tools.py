@@ -11,6 +11,7 @@ import pytest
 
 from mochi_stub import StubServer
 from tests.support.api import Api, Event, error_of
+from tests.support.cases import cases
 from tests.support.instructions import calls, instruct, words
 from tests.support.server import RunningServer
 from tests.support.stub import chats
@@ -212,7 +213,7 @@ def test_group_enables_its_tools(api: Api) -> None:
 
 
 @pytest.mark.usefixtures("data_dir")
-@pytest.mark.parametrize(
+@cases(
     ("name", "arguments", "success", "told"),
     [
         ("boom", {}, False, "RuntimeError: boom"),
@@ -621,7 +622,7 @@ def test_tool_may_change_the_working_directory(
         assert "leave" in api.ok(api.http.post("/tools/reload"))["tools"]
 
 
-@pytest.mark.parametrize("approved", ["yes", "true", 1, "on", None])
+@cases("approved", ["yes", "true", 1, "on", None])
 def test_approval_requires_the_boolean_true(api: Api, approved: object) -> None:
     session_id = api.create_session("mochi")["session_id"]
     decision = {"confirmation_id": "conf_0000000000", "approved": approved}

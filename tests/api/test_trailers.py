@@ -6,6 +6,7 @@ import pytest
 
 from mochi_stub import StubServer
 from tests.faults.raw_client import RawClient
+from tests.support.cases import cases
 from tests.support.raw_http import send_request
 from tests.support.server import RunningServer
 
@@ -32,9 +33,7 @@ def test_authorization_in_a_trailer_is_401(stub: StubServer, tmp_path: Path) -> 
         assert send_request(server.url, chunked(f"Authorization: Bearer {KEY}")).status == 201
 
 
-@pytest.mark.parametrize(
-    "trailer", [b"Origin: https://evil.example", b"Host: evil.example", b"Content-Type: text/plain"]
-)
+@cases("trailer", [b"Origin: https://evil.example", b"Host: evil.example", b"Content-Type: text/plain"])
 def test_trailers_are_ignored(server: RunningServer, trailer: bytes) -> None:
     answer = send_request(
         server.url, chunked("X-Request-ID: head", trailers=trailer + b"\r\nX-Request-ID: trailer\r\n")
@@ -49,7 +48,7 @@ def test_next_request_after_trailers_is_answered(server: RunningServer) -> None:
     assert b"HTTP/1.1 201 Created" in answers
 
 
-@pytest.mark.parametrize(
+@cases(
     ("start", "more"),
     [
         (CHUNK + b"0\r\n", b"X-Sum: 1\r\n" * 100),

@@ -2,10 +2,9 @@
 
 from pathlib import Path
 
-import pytest
-
 from mochi_stub import StubServer
 from tests.support.api import Api
+from tests.support.cases import cases
 from tests.support.raw_http import send_request
 from tests.support.server import RunningServer
 
@@ -17,7 +16,7 @@ def request(session_id: str, version: str, encoding: str, method: str = "DELETE"
     return f"{head}Content-Type: application/json\r\nTransfer-Encoding: {encoding}\r\n\r\n".encode() + CHUNKED
 
 
-@pytest.mark.parametrize(
+@cases(
     ("version", "encoding"),
     [
         *[("1.1", e) for e in ("gzip", "gzip, chunked", "deflate,chunked", "chunked, gzip", "identity", "xchunked")],
@@ -32,15 +31,15 @@ def test_other_transfer_encodings_are_refused(api: Api, server: RunningServer, v
     assert api.session(session_id)
 
 
-@pytest.mark.parametrize("version", ["1.0", "1.1"])
-@pytest.mark.parametrize("encoding", ["gzip", "gzip, chunked", "chunked, gzip", "identity", ""])
+@cases("version", ["1.0", "1.1"])
+@cases("encoding", ["gzip", "gzip, chunked", "chunked, gzip", "identity", ""])
 def test_error_message_names_the_header(server: RunningServer, version: str, encoding: str) -> None:
     answer = send_request(server.url, request("0123456789", version, encoding))
     assert b"`Transfer-Encoding`" in answer.body
     assert b"`Content-Length`" in answer.body
 
 
-@pytest.mark.parametrize("encoding", ["chunked", "Chunked", "chunked "])
+@cases("encoding", ["chunked", "Chunked", "chunked "])
 def test_chunked_bodies_are_accepted(api: Api, server: RunningServer, encoding: str) -> None:
     session_id = api.create_session("mochi")["session_id"]
     assert send_request(server.url, request(session_id, "1.1", encoding, "PATCH")).status == 200

@@ -18,6 +18,7 @@ from mochi_server.storage.memory import MemorySessionStore
 from mochi_server.telemetry.webhooks import WebhookService
 from mochi_server.util.clock import as_datetime, as_text
 from mochi_stub import Cut, Gate, Prompt, Reply, StubServer, Text
+from tests.support.cases import cases
 from tests.support.instructions import calls, instruct
 from tests.support.server import RunningServer
 from tests.support.tools import write_tools
@@ -171,13 +172,13 @@ def test_damaged_webhook_blocks_no_other(tmp_path: Path, own_stub: StubServer, r
         assert receiver.wait(1)[0]["type"] == "run.completed"
 
 
-@pytest.mark.parametrize("url", ["ftp://example.com", "example.com/hook", "http://", "https:///path"])
+@cases("url", ["ftp://example.com", "example.com/hook", "http://", "https:///path"])
 def test_invalid_url_is_refused(url: str) -> None:
     with pytest.raises(ValidationError, match="not an http:// or https:// URL"):
         settings_of(url, SECRET)
 
 
-@pytest.mark.parametrize("secret", ["", "whsec_", "whsec_no base64!", "whsec_c2hvcnQ=", "päss"])
+@cases("secret", ["", "whsec_", "whsec_no base64!", "whsec_c2hvcnQ=", "päss"])
 def test_invalid_secret_is_refused(secret: str) -> None:
     with pytest.raises(ValidationError, match="webhook_secret"):
         settings_of("https://example.com/hook", secret)

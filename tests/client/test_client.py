@@ -15,6 +15,7 @@ from mochi_server.client import ApiError, AsyncMochiClient, ConnectionFailed, Mo
 from mochi_server.events import ContentDelta, Done, MessageComplete, ToolConfirmationRequired, ToolResult
 from mochi_stub import StubServer
 from tests.client.conftest import Connect
+from tests.support.cases import cases
 from tests.support.holding import GatedStub
 from tests.support.images import GIF, PNG, base64_image, sha256_of
 from tests.support.instructions import calls, instruct, words
@@ -119,7 +120,7 @@ def test_whole_answer_is_the_stored_message(client: MochiClient) -> None:
     assert len(client.get_session(session_id)["messages"]) == 2
 
 
-@pytest.mark.parametrize(
+@cases(
     ("decision", "success", "text"),
     [
         ({"approved": True}, True, "3"),
@@ -146,7 +147,7 @@ def test_tool_call_is_decided_while_the_stream_waits(
     assert text in str(results[0].result if success else results[0].error_message)
 
 
-@pytest.mark.parametrize(
+@cases(
     ("decision", "text"),
     [
         (True, "3"),
@@ -373,7 +374,7 @@ def test_threads_may_share_a_client(client: MochiClient) -> None:
     assert len({session["session_id"] for session in created}) == 8
 
 
-@pytest.mark.parametrize("url", ["127.0.0.1:8000", "http://localhost:port", "http://[::1"])
+@cases("url", ["127.0.0.1:8000", "http://localhost:port", "http://[::1"])
 def test_invalid_url_raises_value_error(connect: Connect, url: str) -> None:
     with pytest.raises(ValueError, match="is not a"), connect(url):
         pass

@@ -11,6 +11,7 @@ from mochi_server.events import ContentDelta, Snapshot
 from mochi_stub import StubServer
 from mochi_stub.reply import Gate, Reply, Text
 from tests.client.conftest import Connect
+from tests.support.cases import cases
 from tests.support.holding import GatedStub
 from tests.support.instructions import instruct, words
 from tests.support.relay import CuttingRelay
@@ -19,7 +20,7 @@ from tests.support.server import RunningServer
 LONG = instruct(words(200))
 
 
-@pytest.mark.parametrize("cuts", [(900,), (2000, 700, 3001), (0,), (100,), (0, 0, 2000, 0, 0, 600)])
+@cases("cuts", [(900,), (2000, 700, 3001), (0,), (100,), (0, 0, 2000, 0, 0, 600)])
 def test_cut_stream_resumes_without_lost_or_repeated_events(
     client: MochiClient, connect: Connect, server: RunningServer, cuts: tuple[int, ...]
 ) -> None:

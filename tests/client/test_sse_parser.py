@@ -8,6 +8,7 @@ import pytest
 from mochi_server.client import AsyncMochiClient, MochiClient, UnknownEvent, client
 from mochi_server.client.streams import Parser
 from mochi_server.events import ContentDelta, Done
+from tests.support.cases import cases
 from tests.support.server import RunningServer
 
 SENT = (
@@ -32,7 +33,7 @@ def schemas(shared_server: RunningServer) -> dict[str, Any]:
     return found
 
 
-@pytest.mark.parametrize("size", [1, 2, 3, 7, 64, 10_000])
+@cases("size", [1, 2, 3, 7, 64, 10_000])
 def test_parser_reads_events_from_chunks_of_any_size(size: int) -> None:
     parser = Parser()
     pieces = [SENT[start : start + size] for start in range(0, len(SENT), size)]

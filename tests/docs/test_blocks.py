@@ -15,6 +15,7 @@ from tests.docs_tooling.pages import PAGES, Block, blocks, name_of
 from tests.docs_tooling.reading import READERS
 from tests.docs_tooling.shell import SECONDS
 from tests.docs_tooling.world import World
+from tests.support.cases import cases
 
 RUN = ("bash", "python", "sh")
 NO_INTERPRETER = ("powershell",)
@@ -34,7 +35,7 @@ def _page(page: Path) -> Any:
     return pytest.param(page, marks=() if name_of(page) in FIRST_TIER else pytest.mark.slow)
 
 
-@pytest.mark.parametrize("block", BLOCKS, ids=lambda block: block.place)
+@cases("block", BLOCKS, ids=lambda block: block.place)
 def test_block_is_valid_in_its_language(block: Block) -> None:
     assert block.language in READERS, f"name a language: {', '.join(sorted(READERS))}"
     READERS[block.language](block.text)
@@ -70,7 +71,7 @@ def run(block: Block, world: World) -> str:
     return output.getvalue()
 
 
-@pytest.mark.parametrize("page", PAGES, ids=name_of)
+@cases("page", PAGES, ids=name_of)
 def test_page_does_not_install_from_an_index(page: Path) -> None:
     """The package is not published: a package index could contain another one of this name."""
     assert re.findall(r"pip install [^&\n]*mochi[-_]server(?!-\*\.whl)", page.read_text()) == []
@@ -82,9 +83,7 @@ def test_skipped_block_has_reason(block: Block) -> None:
     pytest.skip(f"{block.place}: {block.not_run or f'the tests have no {block.language}'}")
 
 
-@pytest.mark.parametrize(
-    "block", [block for block in BLOCKS if block.language in ("bash", "sh")], ids=lambda block: block.place
-)
+@cases("block", [block for block in BLOCKS if block.language in ("bash", "sh")], ids=lambda block: block.place)
 def test_commands_have_no_comments(block: Block) -> None:
     """Without a setting, the interactive zsh of macOS passes the words of a comment to the command."""
     assert re.findall(r"^(?:curl|uv|mochi-\w+|export|pip)\b.*\s#\s.*$", block.text, re.MULTILINE) == []

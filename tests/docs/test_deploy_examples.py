@@ -24,6 +24,7 @@ from tests.docs_tooling import proxies
 from tests.docs_tooling.pages import ROOT
 from tests.docs_tooling.proxies import needed, replaced
 from tests.support import postgres
+from tests.support.cases import cases
 from tests.support.instructions import instruct, words
 from tests.support.ports import free_port
 from tests.support.process import Command
@@ -82,7 +83,7 @@ def metrics(tmp_path_factory: pytest.TempPathFactory) -> dict[str, set[str]]:
         return samples(api.http.get("/metrics").text)
 
 
-@pytest.mark.parametrize("query", QUERIES)
+@cases("query", QUERIES)
 def test_query_uses_metrics_and_labels_that_the_server_has(query: str, metrics: dict[str, set[str]]) -> None:
     assert query.count("(") == query.count(")")
     assert query.count("[") == query.count("]")

@@ -7,17 +7,16 @@ checked, because some are generated.
 import re
 from pathlib import Path
 
-import pytest
-
 from tests.docs_tooling.links import anchor_of, links
 from tests.docs_tooling.pages import PAGES, ROOT, name_of, without_code
+from tests.support.cases import cases
 
 GLOSSARY = ROOT / "docs" / "glossary.md"
 TERMS = re.findall(r"^### ([\w-]+ [\w -]+)$", GLOSSARY.read_text(), re.MULTILINE)
 GENERATED = ("docs/mistakes.md", "docs/performance.md", "docs/reference/")
 
 
-@pytest.mark.parametrize("page", [page for page in PAGES if not name_of(page).startswith(GENERATED)], ids=name_of)
+@cases("page", [page for page in PAGES if not name_of(page).startswith(GENERATED)], ids=name_of)
 def test_page_links_to_the_terms_it_uses(page: Path) -> None:
     text = re.sub(r"^[#|].*$|`[^`\n]*`|\[[^\]]*\]\([^)]*\)", "", without_code(page.read_text()), flags=re.MULTILINE)
     words = " ".join(text.lower().split())

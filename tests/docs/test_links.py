@@ -2,14 +2,14 @@
 
 from pathlib import Path
 
-import pytest
 import yaml
 
 from tests.docs_tooling.links import links, problem
 from tests.docs_tooling.pages import PAGES, ROOT, name_of
+from tests.support.cases import cases
 
 
-@pytest.mark.parametrize("page", PAGES, ids=name_of)
+@cases("page", PAGES, ids=name_of)
 def test_links_of_page_have_targets(page: Path) -> None:
     assert [found for link in links(page) if (found := problem(page, link))] == []
 

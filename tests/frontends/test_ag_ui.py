@@ -8,6 +8,7 @@ from mochi_stub import StubServer
 from tests.frontends.chats import Chunk, Frontend, message, of_type, sent_messages, types
 from tests.support.agents import delegate, nested
 from tests.support.api import error_of
+from tests.support.cases import cases
 from tests.support.images import PNG, base64_image
 from tests.support.instructions import calls, instruct, words
 
@@ -72,7 +73,7 @@ def test_interrupt_blocks_new_messages(frontend: Frontend) -> None:
     assert error_of(frontend.post_ag_ui(message(NOTE), message("Well?"))) == (409, "SESSION_BUSY")
 
 
-@pytest.mark.parametrize("payload", [None, {}, {"approved": "yes"}, {"approved": True, "editedArgs": []}])
+@cases("payload", [None, {}, {"approved": "yes"}, {"approved": True, "editedArgs": []}])
 def test_invalid_answer_has_its_position_and_changes_nothing(frontend: Frontend, payload: Any) -> None:
     first = frontend.ag_ui(message(NOTE))
     response = frontend.post_ag_ui(**answer_to(first, payload))
@@ -111,7 +112,7 @@ def test_client_tool_and_server_tool_in_one_answer(frontend: Frontend) -> None:
     assert [text for role, text in frontend.stored() if role == "tool"] == ["3.0", "Sun"]
 
 
-@pytest.mark.parametrize(("content", "text"), [("", "No sky."), ("No sky.", "No sky."), ("{}", "{}\nNo sky.")])
+@cases(("content", "text"), [("", "No sky."), ("No sky.", "No sky."), ("{}", "{}\nNo sky.")])
 def test_model_receives_the_error_of_a_client_tool(
     frontend: Frontend, stub: StubServer, content: str, text: str
 ) -> None:
@@ -166,7 +167,7 @@ def test_error_for_an_invalid_image_names_its_field(frontend: Frontend) -> None:
 _DOCUMENT = {"type": "document", "source": {"type": "url", "value": "https://example.org/a.pdf"}}
 
 
-@pytest.mark.parametrize(
+@cases(
     ("messages", "location"),
     [
         ([], [0]),
@@ -201,7 +202,7 @@ def test_result_without_a_pending_call_has_its_position(frontend: Frontend) -> N
     assert response.json()["error"]["details"]["errors"][0]["loc"] == ["body", "messages", 2]
 
 
-@pytest.mark.parametrize(
+@cases(
     ("tool", "field"),
     [({"name": ""}, "name"), ({"parameters": "{}"}, "parameters"), ({"parameters": {"properties": []}}, "parameters")],
 )

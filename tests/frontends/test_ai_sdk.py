@@ -10,6 +10,7 @@ from tests.frontends.chats import Frontend, of_type, read_chunks, response_to, s
 from tests.frontends.conftest import TOOLS
 from tests.support.agents import delegate, nested
 from tests.support.api import error_of
+from tests.support.cases import cases
 from tests.support.images import PNG, base64_image
 from tests.support.instructions import calls, instruct, words
 from tests.support.server import RunningServer
@@ -185,7 +186,7 @@ _FILE = {"type": "file", "mediaType": "text/plain", "url": "data:text/plain;base
 _RESPONDED = {"type": "tool-note", "toolCallId": "c", "state": "approval-responded", "approval": {"id": "x"}}
 
 
-@pytest.mark.parametrize(
+@cases(
     ("messages", "location"),
     [
         ([], []),

@@ -72,6 +72,11 @@ async def mapped(checks: SchemaChecks, *schemas: dict[str, Any]) -> tuple[list[M
     return await map_tools(tools, checks)
 
 
+@pytest.fixture
+def one_worker() -> None:
+    """Let the pool have as many workers as for users."""
+
+
 @pytest_asyncio.fixture
 async def checks() -> AsyncIterator[SchemaChecks]:
     """A pool of workers, which end with the test."""

@@ -19,6 +19,7 @@ from mochi_server.util.text import install_command
 from mochi_stub import StubServer
 from tests.api.test_tools import PendingApproval
 from tests.support.api import Api
+from tests.support.cases import cases
 from tests.support.instructions import calls, instruct, words
 from tests.support.mcp import by_hand, is_alive, journal, running, started, write_mcp
 from tests.support.server import RunningServer
@@ -284,7 +285,7 @@ def reloading(shared_stub: StubServer, tmp_path_factory: pytest.TempPathFactory)
         yield Shared(server.api(), data_dir)
 
 
-@pytest.mark.parametrize(
+@cases(
     ("content", "message"),
     [
         (b"{", "it is not valid JSON: Expecting property name enclosed in double quotes (line 1)"),

@@ -13,6 +13,7 @@ from mochi_server.constants import MAX_IMAGES
 from mochi_server.mcp.tool_mapping import McpTool, content_of, map_tools
 from mochi_server.tools.schema import InvalidArguments
 from mochi_server.util.schema_checks import SchemaChecks
+from tests.support.cases import cases
 from tests.support.images import PNG as DOT
 from tests.support.images import base64_image
 
@@ -46,7 +47,7 @@ async def mapper() -> AsyncIterator[Mapper]:
     await checks.aclose()
 
 
-@pytest.mark.parametrize(
+@cases(
     ("node", "name"),
     [
         ({"type": "string"}, "str"),
@@ -165,7 +166,7 @@ async def test_invalid_or_too_large_schema_is_a_problem_of_its_tool(mapper: Mapp
     ]
 
 
-@pytest.mark.parametrize(
+@cases(
     ("hints", "read_only"),
     [
         (None, False),

@@ -14,6 +14,7 @@ import pytest
 
 from mochi_stub import Model, StubServer
 from tests.openai.conversation import Conversation, client_of, message_of
+from tests.support.cases import cases
 from tests.support.instructions import instruct, words
 from tests.support.server import RunningServer
 from tests.support.stub import chats
@@ -42,13 +43,13 @@ def tool(properties: Any) -> dict[str, Any]:
     return {"type": "function", "function": {"name": "look", "parameters": parameters}}
 
 
-@pytest.mark.parametrize(("asks", "sent"), THINKING.values(), ids=THINKING)
+@cases(("asks", "sent"), THINKING.values(), ids=THINKING)
 def test_thinking_is_that_of_the_request(conversation: Conversation, asks: dict[str, Any], sent: Any) -> None:
     conversation.send_message("Hello!", extra_body=asks)
     assert conversation.sent[-1].get("think") == sent
 
 
-@pytest.mark.parametrize(("asks", "sent"), THINKING.values(), ids=THINKING)
+@cases(("asks", "sent"), THINKING.values(), ids=THINKING)
 def test_all_routes_set_thinking(client: openai.OpenAI, stub: StubServer, asks: dict[str, Any], sent: Any) -> None:
     client.completions.create(model="mochi", prompt="Hello!", extra_body=asks)
     client.responses.create(model="mochi", input="Hello!", extra_body=asks)
@@ -85,7 +86,7 @@ def test_session_decides_about_thinking_if_the_request_does_not(
         assert conversation.sent[-1]["think"] == (sent or False)
 
 
-@pytest.mark.parametrize(
+@cases(
     "image",
     [f"data:image/png;base64,{PNG}", f"data:;base64,{PNG}", {"url": f"data:;base64,{PNG}"}],
     ids=["text", "no type", "object"],
@@ -122,7 +123,7 @@ def test_options_of_other_servers_are_sent_to_ollama(conversation: Conversation)
     assert conversation.sent[-1]["keep_alive"] == "5m"
 
 
-@pytest.mark.parametrize(
+@cases(
     ("asks", "param"),
     [
         ({"options": {"num_ctx": 1}}, "options"),
@@ -151,7 +152,7 @@ def test_unsupported_fields_are_refused_by_name(conversation: Conversation, asks
     assert param in refusal.message
 
 
-@pytest.mark.parametrize(
+@cases(
     ("asks", "param"),
     [
         ({"repeat_penalty": "HUGE"}, "repeat_penalty"),
@@ -224,7 +225,7 @@ def test_models_and_agents_have_a_creation_time(server: RunningServer, client: o
     assert created["agent:helper"] == int(skill.stat().st_mtime)
 
 
-@pytest.mark.parametrize(
+@cases(
     "function",
     [
         {"name": "look"},

@@ -13,6 +13,7 @@ import pytest
 from mochi_stub import Cut, Model, Reply, StubServer, Text
 from tests.openai.conversation import LOOK, Conversation, call_of, client_of, message_of, stored
 from tests.support.api import Api
+from tests.support.cases import cases
 from tests.support.holding import GatedStub
 from tests.support.instructions import calls, instruct, words
 from tests.support.server import RunningServer
@@ -172,9 +173,7 @@ def test_server_and_client_tools_are_called_together(
     assert call_of(answer).function.name == "look"
 
 
-@pytest.mark.parametrize(
-    ("policy", "result"), [(None, "denied"), ("never_confirm", "Noted."), ("always_confirm", "denied")]
-)
+@cases(("policy", "result"), [(None, "denied"), ("never_confirm", "Noted."), ("always_confirm", "denied")])
 def test_call_that_needs_approval_is_denied(conversation: Conversation, policy: str | None, result: str) -> None:
     headers = {"X-Mochi-Tools": "note"} | ({"X-Mochi-Tool-Policy": policy} if policy else {})
     answer: Any = conversation.send_message(instruct(calls("note", text="x"), words(2)), extra_headers=headers)
@@ -262,7 +261,7 @@ def in_session(conversation: Conversation, api: Api) -> None:
     assert api.http.get(f"/sessions/{session}/blobs/{image['sha256']}").content == base64.b64decode(PIXEL)
 
 
-@pytest.mark.parametrize(
+@cases(
     ("asks", "status", "param", "code"),
     [
         ({"n": 2}, 400, "n", "invalid_value"),
@@ -301,7 +300,7 @@ def test_unsupported_requests_are_refused(
     assert refusal.type == "invalid_request_error"
 
 
-@pytest.mark.parametrize(
+@cases(
     "url",
     [
         "https://example.org/cat.png",

@@ -24,6 +24,7 @@ from mochi_server.protocols.openai_chat.encoder import ChunkEncoder
 from mochi_stub import StubServer
 from mochi_stub.reply import Failure, Reply
 from tests.support.api import Event, error_of, types_of
+from tests.support.cases import cases
 from tests.support.raw_ollama import RawOllama, line, stream_head, whole
 from tests.support.runs import run_of
 from tests.support.server import RunningServer
@@ -59,8 +60,8 @@ def post(server: RunningServer, **fields: Any) -> httpx.Response:
     return httpx.post(f"{server.url}/v1/chat/completions", json=body)
 
 
-@pytest.mark.parametrize("stream", [True, False], ids=["streamed", "whole"])
-@pytest.mark.parametrize(
+@cases("stream", [True, False], ids=["streamed", "whole"])
+@cases(
     ("answer", "expected"),
     [
         (whole(b'{"error":"kaput"}', status="500 Oh"), (502, "ollama_error", "server_error")),
@@ -80,8 +81,8 @@ def test_error_before_the_first_token_has_a_status(
     assert (response.status_code, error["code"], error["type"]) == expected
 
 
-@pytest.mark.parametrize("stream", [True, False], ids=["streamed", "whole"])
-@pytest.mark.parametrize(("sent", "received"), [(17, "17"), (None, "2")])
+@cases("stream", [True, False], ids=["streamed", "whole"])
+@cases(("sent", "received"), [(17, "17"), (None, "2")])
 def test_busy_ollama_says_when_to_retry(
     raw_server: RunningServer, ollama: RawOllama, sent: int | None, received: str, stream: bool
 ) -> None:

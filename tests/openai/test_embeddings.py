@@ -8,6 +8,7 @@ import httpx
 import pytest
 
 from mochi_stub import StubServer
+from tests.support.cases import cases
 from tests.support.server import RunningServer
 from tests.support.stub import chats
 
@@ -19,7 +20,7 @@ def embeds(stub: StubServer) -> list[Any]:
     return [exchange.body for exchange in stub.exchanges() if exchange.path == "/api/embed"]
 
 
-@pytest.mark.parametrize("encoding_format", [None, "float", "base64"])
+@cases("encoding_format", [None, "float", "base64"])
 def test_vectors_are_those_of_ollama(client: openai.OpenAI, stub: StubServer, encoding_format: Any) -> None:
     """Without a format, the client requests base64 and decodes it."""
     texts = ["one", "two", "three"]
@@ -79,7 +80,7 @@ def test_chat_model_keeps_its_context_window(client: openai.OpenAI, stub: StubSe
     assert embeds(stub)[-1]["options"] == {"num_ctx": chat["options"]["num_ctx"]}
 
 
-@pytest.mark.parametrize(
+@cases(
     ("asks", "status", "param"),
     [
         ({"model": "nowhere"}, 404, "model"),

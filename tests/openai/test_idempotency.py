@@ -22,6 +22,7 @@ from tests.openai.conftest import TOOLS
 from tests.openai.conversation import LOOK
 from tests.sessions.samples import assistant, user
 from tests.support.api import Api
+from tests.support.cases import cases
 from tests.support.holding import GatedStub
 from tests.support.instructions import calls, instruct, words
 from tests.support.server import RunningServer
@@ -208,7 +209,7 @@ def test_key_with_another_tool_result_is_refused(requests: Requests) -> None:
     assert len(requests.stored()) == 4
 
 
-@pytest.mark.parametrize("key", ["", "two words", "x" * 256])
+@cases("key", ["", "two words", "x" * 256])
 def test_malformed_key_is_refused(requests: Requests, key: str) -> None:
     requests.headers["Idempotency-Key"] = key
     error = requests.send("Hello!").json()["error"]

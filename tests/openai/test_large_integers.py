@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 import httpx
-import pytest
 
 from mochi_stub import StubServer
+from tests.support.cases import cases
 from tests.support.server import RunningServer
 from tests.support.stub import chats
 
@@ -25,7 +25,7 @@ def post(server: RunningServer, path: str, body: Any) -> httpx.Response:
     return httpx.post(f"{server.url}{path}", json=body, timeout=10)
 
 
-@pytest.mark.parametrize(
+@cases(
     ("path", "body"),
     [
         (
@@ -51,7 +51,7 @@ def test_schema_reaches_the_model(server: RunningServer, stub: StubServer, path:
     assert schema["properties"]["n"]["maximum"] == LARGE
 
 
-@pytest.mark.parametrize(
+@cases(
     ("path", "body"),
     [
         ("/v1/chat/completions", HELLO | {"unknown": LARGE, "metadata": {"number": LARGE}}),

@@ -12,6 +12,7 @@ from mochi_stub import Cut, Reply, StubServer, Text
 from tests.openai.conversation import client_of
 from tests.support.agents import delegate
 from tests.support.api import Api
+from tests.support.cases import cases
 from tests.support.instructions import calls, instruct, words
 from tests.support.server import RunningServer
 from tests.support.stub import chats
@@ -393,7 +394,7 @@ def test_server_tools_run_on_server(client: openai.OpenAI) -> None:
     assert [item.type for item in response.output] == ["message"]
 
 
-@pytest.mark.parametrize(
+@cases(
     ("asks", "status", "param"),
     [
         ({"background": True, "store": False}, 400, "store"),
@@ -535,7 +536,7 @@ def test_namespaces_are_flattened(client: openai.OpenAI, stub: StubServer, strea
     assert [result["tool_name"] for result in results] == ["find", "crm__look"]
 
 
-@pytest.mark.parametrize(
+@cases(
     "tool",
     [
         {"type": "custom", "name": "apply_patch"},

@@ -10,6 +10,7 @@ import pytest
 
 from tests.openai.conversation import LOOK, Conversation, call_of, client_of, message_of
 from tests.support.api import Api
+from tests.support.cases import cases
 from tests.support.holding import GatedStub
 from tests.support.instructions import calls, instruct, words
 from tests.support.server import RunningServer
@@ -110,7 +111,7 @@ RESULT = {"role": "tool", "content": "3.0", "tool_name": "add", "tool_call_id": 
 PARTIAL = {"role": "assistant", "content": "Hel", "interrupted": True}
 
 
-@pytest.mark.parametrize(
+@cases(
     ("answer", "kept"),
     [
         ([PARTIAL], ["user"]),
@@ -188,7 +189,7 @@ def test_text_format_overrides_the_format_of_the_session(conversation: Conversat
     assert [sent.get("format") for sent in conversation.sent] == ["json", None]
 
 
-@pytest.mark.parametrize(
+@cases(
     "messages",
     [
         [{"role": "user", "content": "  "}],

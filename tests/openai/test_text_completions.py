@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from mochi_stub import StubServer
+from tests.support.cases import cases
 from tests.support.instructions import instruct, words
 from tests.support.server import RunningServer
 from tests.support.stub import chats
@@ -57,7 +58,7 @@ def test_session_stores_the_prompt(client: openai.OpenAI, server: RunningServer)
     assert [message["role"] for message in api.messages(session)] == ["user", "assistant"]
 
 
-@pytest.mark.parametrize(
+@cases(
     ("asks", "param"),
     [
         ({"suffix": "end"}, "suffix"),

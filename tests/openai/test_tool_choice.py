@@ -13,6 +13,7 @@ from mochi_stub import StubServer
 from mochi_stub.prompt import Prompt, ToolCall
 from mochi_stub.reply import Reasoning, Reply, Text, ToolCalls
 from tests.openai.conversation import LOOK, Conversation, call_of, client_of, message_of
+from tests.support.cases import cases
 from tests.support.instructions import calls, instruct, words
 from tests.support.server import RunningServer
 
@@ -120,7 +121,7 @@ def test_allowed_tools_must_exist(conversation: Conversation) -> None:
     assert "'fly'" in refusal.message
 
 
-@pytest.mark.parametrize(
+@cases(
     ("fields", "param"),
     [
         ({"mode": "none", "tools": []}, "tool_choice.allowed_tools.mode"),
@@ -203,7 +204,7 @@ def test_only_the_first_of_parallel_calls_is_made_on_request(conversation: Conve
     assert answer.mochi["notices"] == []
 
 
-@pytest.mark.parametrize(
+@cases(
     "asks",
     [
         {"tool_choice": "required"},

@@ -8,6 +8,7 @@ import pytest
 from mochi_server.sessions import Message
 from mochi_server.sessions.history import BLOCK_MESSAGES, History
 from tests.sessions.samples import assistant, user
+from tests.support.cases import cases
 
 
 def make_messages(count: int, *, turn: int = 2) -> list[Message]:
@@ -19,7 +20,7 @@ def ends(history: History) -> list[int]:
     return [block.end for block in history.blocks]
 
 
-@pytest.mark.parametrize("turn", [1, 2, 3, 50, 1000])
+@cases("turn", [1, 2, 3, 50, 1000])
 def test_history_is_a_list_of_its_messages(turn: int) -> None:
     messages = make_messages(400, turn=turn)
     history = History.of(messages)
@@ -69,7 +70,7 @@ def test_value_of_a_shared_block_is_computed_once() -> None:
     assert len(made) == len(set(made)) == len(longer.blocks)
 
 
-@pytest.mark.parametrize("length", [0, 1, BLOCK_MESSAGES - 1, BLOCK_MESSAGES, BLOCK_MESSAGES + 1, 199, 200, 900])
+@cases("length", [0, 1, BLOCK_MESSAGES - 1, BLOCK_MESSAGES, BLOCK_MESSAGES + 1, 199, 200, 900])
 def test_prefix_of_history_accepts_any_message(length: int) -> None:
     messages = make_messages(200)
     beginning = History.of(messages).prefix(length)

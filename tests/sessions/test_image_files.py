@@ -12,6 +12,7 @@ from mochi_server.sessions.session import user_message
 from mochi_server.storage.files.backend import SessionDirectory
 from tests.faults.rounds import repeated
 from tests.sessions.samples import file_of, new_session, read_count, user
+from tests.support.cases import cases
 from tests.support.images import GIF, KINDS, PNG
 
 SHOWN = Image.of(PNG)
@@ -149,12 +150,12 @@ def test_image_shared_by_threads_is_kept_while_in_use(
     assert blobs(sessions_dir) == set()
 
 
-@pytest.mark.parametrize("media_type", KINDS)
+@cases("media_type", KINDS)
 def test_image_type_is_detected_by_first_bytes(media_type: str) -> None:
     assert Image.of(KINDS[media_type]).media_type == media_type
 
 
-@pytest.mark.parametrize("data", [b"", b"BM", b"BMW is a brand of cars.", b"RIFF\0\0\0\0WAVE", b"<svg/>", b"\x89PNG"])
+@cases("data", [b"", b"BM", b"BMW is a brand of cars.", b"RIFF\0\0\0\0WAVE", b"<svg/>", b"\x89PNG"])
 def test_other_data_is_not_an_image(data: bytes) -> None:
     with pytest.raises(ValueError, match="not an image"):
         Image.of(data)

@@ -15,6 +15,7 @@ from mochi_server.sessions import (
 from mochi_server.sessions.history import History, with_missing_results
 from tests.sessions.conftest import postgres_store
 from tests.sessions.samples import appended, assistant, file_of, stored_session, user
+from tests.support.cases import cases
 
 
 def calling(*ids: str, client_tool_calls: list[str] | None = None) -> Message:
@@ -124,7 +125,7 @@ def test_complete_history_is_unchanged() -> None:
     assert with_missing_results(history) is history
 
 
-@pytest.mark.parametrize("calls", [[5], [{"id": 5}], [{"id": "c"}], [{"id": "c", "function": "f"}], [{}]])
+@cases("calls", [[5], [{"id": 5}], [{"id": "c"}], [{"id": "c", "function": "f"}], [{}]])
 def test_unreadable_calls_are_skipped(calls: list[object]) -> None:
     history = History.of([user("a"), {**assistant(""), "tool_calls": calls}])  # type: ignore[typeddict-item]  # as in a file
     assert with_missing_results(history) is history

@@ -22,6 +22,7 @@ from tests.sessions.samples import (
     stored_session,
     user,
 )
+from tests.support.cases import cases
 
 MEBIBYTE = 1024 * 1024
 
@@ -117,7 +118,7 @@ def test_session_of_ten_thousand_messages_is_cached() -> None:
     assert recent.get("long")
 
 
-@pytest.mark.parametrize("text", ["hi", "word " * 40, "\u4e2d" * 100, "word " * 40 + "\U0001f600"])
+@cases("text", ["hi", "word " * 40, "\u4e2d" * 100, "word " * 40 + "\U0001f600"])
 def test_cached_sessions_use_at_most_the_estimated_memory(locked_directory: SessionDirectory, text: str) -> None:
     number = 2000
     session = new_session()

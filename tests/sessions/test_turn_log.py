@@ -30,6 +30,7 @@ from tests.sessions.samples import (
     stored_session,
     user,
 )
+from tests.support.cases import cases
 
 Crash = Callable[[], Path]
 
@@ -327,7 +328,7 @@ def test_applying_a_log_twice_changes_nothing() -> None:
     assert once.with_log(log) == once
 
 
-@pytest.mark.parametrize("line", [b"[]", b"{}", b"null", b'{"at": 1}', b'{"fields": 1}', b'{"fields": {}}', b"\xff"])
+@cases("line", [b"[]", b"{}", b"null", b'{"at": 1}', b'{"fields": 1}', b'{"fields": {}}', b"\xff"])
 def test_unknown_lines_in_a_log_are_ignored(line: bytes) -> None:
     record = SessionRecord.of(new_session())
     after = record.with_tail(0, [user("a")], "2026-01-02T00:00:00+00:00")

@@ -8,6 +8,7 @@ import pytest
 
 from tests.benchmarks.processes import python
 from tests.soak.verdict import Measured, missed, problems, table
+from tests.support.cases import cases
 
 GOOD = Measured(
     streams=1000,
@@ -41,7 +42,7 @@ def test_good_figures_are_within_bounds() -> None:
     assert "290.0, 300.0, 303.0 MiB" in table(GOOD)
 
 
-@pytest.mark.parametrize("line", BAD)
+@cases("line", BAD)
 def test_each_broken_bound_is_reported_in_one_line(line: str) -> None:
     assert (problems(BAD[line]), missed(BAD[line])) == ([line], [])
 

@@ -9,6 +9,7 @@ import pytest
 from mochi_stub import StubServer
 from tests.stub.commands import call_command
 from tests.stub.requests import send_request
+from tests.support.cases import cases
 
 FOREIGN = {"Origin": "https://example.com"}
 PREFLIGHT = {"Access-Control-Request-Method": "POST", "Access-Control-Request-Headers": "content-type,x-mine"}
@@ -27,7 +28,7 @@ def stub() -> Iterator[StubServer]:
         yield stub
 
 
-@pytest.mark.parametrize(
+@cases(
     "origin",
     [
         *("http://localhost:3000", "https://localhost", "http://127.0.0.1", "https://0.0.0.0:1"),
@@ -43,10 +44,10 @@ def test_local_origin_is_echoed(stub: StubServer, origin: str) -> None:
     assert (unknown.status, unknown.headers["access-control-allow-origin"]) == (404, origin)
 
 
-@pytest.mark.parametrize(
+@cases(
     "origin", ["https://example.com", "null", "http://[::1]", "chrome-extension://x", "http://localhost.example.com"]
 )
-@pytest.mark.parametrize(("method", "path"), [("GET", "/api/tags"), ("OPTIONS", "/api/chat"), ("POST", "/v1/messages")])
+@cases(("method", "path"), [("GET", "/api/tags"), ("OPTIONS", "/api/chat"), ("POST", "/v1/messages")])
 def test_foreign_origin_is_refused(stub: StubServer, method: str, path: str, origin: str) -> None:
     refused = send_request(stub, method, path, headers={"Origin": origin, **PREFLIGHT})
     assert (refused.status, refused.body, refused.headers["content-length"]) == (403, b"", "0")
@@ -89,7 +90,7 @@ def test_origins_can_be_added() -> None:
             assert send_request(stub, "GET", "/", headers={"Origin": origin}).status == status
 
 
-@pytest.mark.parametrize("origins", ["example.com", "https://*.*", "https://a.b,c"])
+@cases("origins", ["example.com", "https://*.*", "https://a.b,c"])
 def test_invalid_origin_is_refused(origins: str) -> None:
     with pytest.raises(ValueError, match=r"invalid origin .*: use an origin such as https://example.com"):
         StubServer(cors=origins)
@@ -101,7 +102,7 @@ def test_command_takes_origins_from_the_environment(monkeypatch: pytest.MonkeyPa
     assert (ran.returncode, "invalid origin 'example.com'" in ran.stderr) == (1, True)
 
 
-@pytest.mark.parametrize(
+@cases(
     ("host", "status"),
     [
         *(("localhost:1", 200), ("127.0.0.1", 200), ("[::1]:80", 200), ("192.168.1.2:80", 200), ("[::]", 403)),

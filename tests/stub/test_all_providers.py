@@ -28,6 +28,7 @@ from tests.stub.clients import (
     stub_replying,
 )
 from tests.stub.requests import RawResponse, raw_connection, send_request
+from tests.support.cases import cases
 
 GetReply = Callable[..., ClientReply]
 
@@ -83,8 +84,8 @@ def send_message(stub: StubServer, wire: str, text: str = "hello", **fields: Any
     return send_request(stub, "POST", PATHS[wire], body(wire, text, **fields))
 
 
-@pytest.mark.parametrize("stream", [True, False])
-@pytest.mark.parametrize("wire", READERS)
+@cases("stream", [True, False])
+@cases("wire", READERS)
 def test_reply_is_the_same_on_every_api(wire: str, stream: bool) -> None:
     reply = Reply.of(TEXT, reasoning="let me  see\n", tool_calls=CALLS)
     with stub_replying(reply) as stub:
@@ -94,7 +95,7 @@ def test_reply_is_the_same_on_every_api(wire: str, stream: bool) -> None:
     assert received.finish == FINISHES[wire]["calls"]
 
 
-@pytest.mark.parametrize("wire", READERS)
+@cases("wire", READERS)
 def test_cut_does_not_truncate_a_reply_that_is_not_streamed(wire: str) -> None:
     opened = Gate()
     opened.open()
@@ -103,8 +104,8 @@ def test_cut_does_not_truncate_a_reply_that_is_not_streamed(wire: str) -> None:
     assert (received.text, received.reasoning, len(received.calls)) == ("onetwo", "hm", len(CALLS))
 
 
-@pytest.mark.parametrize("stream", [True, False])
-@pytest.mark.parametrize("wire", READERS)
+@cases("stream", [True, False])
+@cases("wire", READERS)
 def test_usage_is_counted_in_characters_on_every_api(wire: str, stream: bool) -> None:
     with stub_replying(Reply.of("0123456789", reasoning="abc")) as stub:
         received = READERS[wire](stub, "hello", stream=stream)
@@ -136,7 +137,7 @@ def count_prompt_tokens(stub: StubServer, path: str, body: dict[str, Any]) -> in
     return next(usage[name] for name in COUNTS if name in usage)
 
 
-@pytest.mark.parametrize("place", COUNTING)
+@cases("place", COUNTING)
 def test_prompt_tokens_are_those_of_its_text(stub: StubServer, place: str) -> None:
     assert count_prompt_tokens(stub, place.removesuffix(" raw"), COUNTING[place]) == len("hello")
 
@@ -157,24 +158,22 @@ def test_tool_calls_results_and_tools_count_as_tokens(stub: StubServer) -> None:
     assert count_prompt_tokens(stub, "/api/chat", {"messages": messages, "stream": False}) == expected_tokens
 
 
-@pytest.mark.parametrize("stream", [True, False])
-@pytest.mark.parametrize("wire", READERS)
+@cases("stream", [True, False])
+@cases("wire", READERS)
 def test_given_usage_is_used_on_every_api(wire: str, stream: bool) -> None:
     with stub_replying(Reply.of("Hello", usage=Usage(input=500, output=1000, reasoning=300))) as stub:
         assert READERS[wire](stub, "hello", stream=stream).usage == (500, 1000)
 
 
-@pytest.mark.parametrize("stream", [True, False])
-@pytest.mark.parametrize(
-    ("wire", "finish"), [(wire, name) for wire in READERS for name in FINISHES[wire] if name != "calls"]
-)
+@cases("stream", [True, False])
+@cases(("wire", "finish"), [(wire, name) for wire in READERS for name in FINISHES[wire] if name != "calls"])
 def test_finish_reasons_are_those_of_the_provider(wire: str, finish: Any, stream: bool) -> None:
     with stub_replying(Reply.of("Hello", finish=finish)) as stub:
         assert READERS[wire](stub, "hello", stream=stream).finish == FINISHES[wire][finish]
 
 
-@pytest.mark.parametrize("stream", [True, False])
-@pytest.mark.parametrize(
+@cases("stream", [True, False])
+@cases(
     ("wire", "limit"),
     [
         ("ollama", {"num_predict": 4}),
@@ -191,7 +190,7 @@ def test_token_limit_truncates_the_reply(wire: str, limit: dict[str, Any], strea
     assert (received.text, received.calls, received.finish) == ("0123", [], FINISHES[wire]["length"])
 
 
-@pytest.mark.parametrize(
+@cases(
     ("wire", "stop", "finish"),
     [
         ("ollama", {"stop": ["67", "45"]}, "stop"),
@@ -208,8 +207,8 @@ def test_stop_sequence_ends_the_reply(wire: str, stop: dict[str, Any], finish: s
             assert (received.text, received.finish) == ("0123", finish)
 
 
-@pytest.mark.parametrize("stream", [True, False])
-@pytest.mark.parametrize(
+@cases("stream", [True, False])
+@cases(
     ("parts", "stop", "reasoning", "text"),
     [
         ([Text("Sun"), Pause(0), Text("ny.")], "nny", "", "Su"),
@@ -236,20 +235,20 @@ def test_stop_sequence_can_span_filler_text_and_echo(stub: StubServer, stop: dic
     assert (received.text, received.finish) == (filler[:-3] if stop else f"{filler} hello", finish)
 
 
-@pytest.mark.parametrize("wire", READERS)
+@cases("wire", READERS)
 def test_default_reply_is_lorem_and_echo_on_every_api(stub: StubServer, wire: str) -> None:
     for stream in (True, False):
         assert READERS[wire](stub, "hello", stream=stream).text == f"{hash_sized('hello')} hello"
 
 
-@pytest.mark.parametrize("wire", READERS)
+@cases("wire", READERS)
 def test_reason_line_adds_thinking_on_every_api(stub: StubServer, wire: str) -> None:
     question = "What?\nReason: why not"
     received = READERS[wire](stub, question, stream=True)
     assert received.reasoning == received.text == f"{hash_sized(question)} {question}"
 
 
-@pytest.mark.parametrize("wire", [wire for wire in READERS if wire != "chat"])
+@cases("wire", [wire for wire in READERS if wire != "chat"])
 def test_instruction_block_is_run_up_to_its_tool_calls(stub: StubServer, wire: str) -> None:
     entries = [{"text_message": {"length": 3}}, {"tool_call": [{"name": "now", "args": {"a": 1}}]}]
     plan = {"id_message": "#", "reasoning": {"length": 2}, "messages": [*entries, {"text_message": {"length": 4}}]}
@@ -277,9 +276,9 @@ def failing_stub() -> Iterator[StubServer]:
         yield stub
 
 
-@pytest.mark.parametrize("stream", [True, False])
-@pytest.mark.parametrize("wire", PATHS)
-@pytest.mark.parametrize("status", [400, 401, 403, 429, 500, 503, 529])
+@cases("stream", [True, False])
+@cases("wire", PATHS)
+@cases("status", [400, 401, 403, 429, 500, 503, 529])
 def test_failure_before_the_first_byte_has_its_status(
     failing_stub: StubServer, wire: str, status: int, stream: bool
 ) -> None:
@@ -290,7 +289,7 @@ def test_failure_before_the_first_byte_has_its_status(
     assert answer.headers.get("retry-after") == ("1" if status == 429 else None)
 
 
-@pytest.mark.parametrize(
+@cases(
     ("wire", "kinds"),
     [
         ("chat", {400: "invalid_request_error", 429: "requests", 500: "server_error"}),
@@ -317,7 +316,7 @@ def test_failure_can_set_its_own_retry_after() -> None:
     assert gemini.json["error"]["details"][0]["retryDelay"] == "7s"
 
 
-@pytest.mark.parametrize(
+@cases(
     ("wire", "path", "ending"),
     [
         (
@@ -346,7 +345,7 @@ def test_failure_in_mid_stream_is_the_last_event(wire: str, path: str, ending: b
     assert answer.body.endswith(ending)
 
 
-@pytest.mark.parametrize(
+@cases(
     ("wire", "words"),
     [
         ("chat", "The model `nope` does not exist or you do not have access to it."),
@@ -365,10 +364,8 @@ def test_unknown_model_is_404_with_the_text_of_the_provider(stub: StubServer, wi
     assert (answer.status, message_of(wire, answer)[0]) == (404, words)
 
 
-@pytest.mark.parametrize(
-    "data", [b"", b"{", b"[]", b"null", b'"x"', b"\xff", b"{}", b'{"model": "mochi"}', b"[" * 5000]
-)
-@pytest.mark.parametrize("wire", [wire for wire in PATHS if wire != "ollama"])
+@cases("data", [b"", b"{", b"[]", b"null", b'"x"', b"\xff", b"{}", b'{"model": "mochi"}', b"[" * 5000])
+@cases("wire", [wire for wire in PATHS if wire != "ollama"])
 def test_invalid_body_is_400_in_the_form_of_the_provider(stub: StubServer, wire: str, data: bytes) -> None:
     if wire == "completion" and data.startswith(b"{") and data.endswith(b"}"):
         return  # an empty completion is valid
@@ -402,7 +399,7 @@ def test_odd_values_of_fields_do_not_crash_the_server(stub: StubServer, wire: st
             assert answer.status == 200 or message_of(wire, answer)[0]
 
 
-@pytest.mark.parametrize(
+@cases(
     ("wire", "tool"),
     [
         ("chat", {"type": "function", "function": {"name": "x", "parameters": {"deep": DEEP}}}),
@@ -418,7 +415,7 @@ def test_deeply_nested_values_are_received_and_sent(stub: StubServer, wire: str,
     assert b"[" * 300 in answer.body
 
 
-@pytest.mark.parametrize("wire", PATHS)
+@cases("wire", PATHS)
 def test_script_that_raises_is_a_500(wire: str) -> None:
     def broken(_: Prompt) -> Reply:
         raise KeyError("oops")
@@ -433,7 +430,7 @@ GEMINI = {"x-goog-api-key": "secret"}
 ANTHROPIC = {"anthropic-version": "2023-06-01"}
 
 
-@pytest.mark.parametrize(
+@cases(
     ("path", "headers", "key"),
     [
         ("/v1/models", {}, "object"),
@@ -458,7 +455,7 @@ def test_models_have_the_shape_of_the_provider(stub: StubServer, path: str, head
     assert key in answer.json
 
 
-@pytest.mark.parametrize(
+@cases(
     ("request_line", "headers", "status", "words"),
     [
         ("GET /v1/chat/completions", {}, 405, "Not allowed to GET on /v1/chat/completions."),
@@ -498,8 +495,8 @@ def test_health_is_reported(stub: StubServer) -> None:
     assert send_request(stub, "HEAD", "/health").status == 200
 
 
-@pytest.mark.parametrize("path", [*PATHS.values(), "/v1/models", "/health"])
-@pytest.mark.parametrize("origin", ["http://localhost:3000", "https://example.com", "null"])
+@cases("path", [*PATHS.values(), "/v1/models", "/health"])
+@cases("origin", ["http://localhost:3000", "https://example.com", "null"])
 def test_all_pages_are_allowed(stub: StubServer, path: str, origin: str) -> None:
     headers = {"Origin": origin, "Access-Control-Request-Method": "POST"}
     assert send_request(stub, "OPTIONS", path, headers=headers).status == 204
@@ -525,7 +522,7 @@ def test_base_models_are_not_listed() -> None:
         assert send_message(stub, "chat", model="_base").status == 200
 
 
-@pytest.mark.parametrize(
+@cases(
     ("wire", "field"),
     [
         ("chat", {"tools": [{"type": "function", "function": {"name": "now"}}]}),
@@ -541,7 +538,7 @@ def test_model_without_tools_refuses_them(stub: StubServer, wire: str, field: di
     assert send_message(stub, wire, **field).status == 200
 
 
-@pytest.mark.parametrize("wire", ["chat", "completion", "response", "message", "gemini"])
+@cases("wire", ["chat", "completion", "response", "message", "gemini"])
 def test_embedding_model_does_not_chat(stub: StubServer, wire: str) -> None:
     answer = send_request(
         stub, "POST", PATHS[wire].replace("mochi", "mochi-embed"), {**body(wire), "model": "mochi-embed"}
@@ -550,7 +547,7 @@ def test_embedding_model_does_not_chat(stub: StubServer, wire: str) -> None:
     assert message_of(wire, answer)[0]
 
 
-@pytest.mark.parametrize("wire", ["chat", "completion", "response", "message", "gemini stream"])
+@cases("wire", ["chat", "completion", "response", "message", "gemini stream"])
 def test_disconnect_cancels_the_reply(wire: str) -> None:
     data = json.dumps(body(wire, stream=True)).encode()
     head = f"POST {PATHS[wire]} HTTP/1.1\r\nHost: localhost\r\nContent-Length: {len(data)}\r\n\r\n"

@@ -14,6 +14,7 @@ from mochi_stub import Cut, Failure, Model, Prompt, Reply, StubServer, Text, Too
 from mochi_stub.replies import hash_sized
 from tests.stub.clients import anthropic_client, stub_replying
 from tests.stub.requests import send_request
+from tests.support.cases import cases
 from tests.support.lazy import LazyModule
 
 if TYPE_CHECKING:
@@ -266,7 +267,7 @@ def test_cut_ends_the_stream_without_a_stop_event() -> None:
         assert [name for name, _ in events(stub)][-1] == "content_block_delta"
 
 
-@pytest.mark.parametrize(
+@cases(
     ("fields", "message"),
     [
         ({"max_tokens": None}, "Invalid value for max_tokens: expected a value, found nothing"),

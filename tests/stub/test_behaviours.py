@@ -18,6 +18,7 @@ from mochi_stub.replies.chunks import Piece, paced, pieces, planned_end
 from mochi_stub.resolver import resolve
 from tests.stub.requests import send_message, send_request
 from tests.stub.validity import problems
+from tests.support.cases import cases
 from tests.support.lazy import LazyModule
 
 if TYPE_CHECKING:
@@ -87,7 +88,7 @@ def test_stream_can_end_without_its_last_chunk(stub: StubServer) -> None:
     assert not any(line["done"] for line in lines)
 
 
-@pytest.mark.parametrize(
+@cases(
     ("model", "ollama_s", "openai_s"),
     [
         ("map", "stop", "stop"),
@@ -130,7 +131,7 @@ async def timed_pieces(reply: Reply) -> list[tuple[float, Piece]]:
     ]
 
 
-@pytest.mark.parametrize("model", ["token-stream", "chunky-stream", "slow-stream"])
+@cases("model", ["token-stream", "chunky-stream", "slow-stream"])
 async def test_pace_follows_the_formula_within_three_percent(model: str) -> None:
     rate = 2 if model == "slow-stream" else 20
     for text in ("short", "a question", "another question that is longer"):
@@ -178,7 +179,7 @@ def test_embeddings_of_similar_texts_are_similar(stub: StubServer) -> None:
     assert sum(value * value for value in vector) == pytest.approx(1, abs=1e-5)
 
 
-@pytest.mark.parametrize("length", [8, 64, 256])
+@cases("length", [8, 64, 256])
 def test_truncated_embeddings_keep_similarity(stub: StubServer, length: int) -> None:
     texts = ["the cat sat on the mat", "on the mat the cat sat down", "quarterly revenue grew again", "x"]
     request = {"model": "embed", "input": texts, "dimensions": length}

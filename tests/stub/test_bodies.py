@@ -8,6 +8,7 @@ import pytest
 
 from mochi_stub import StubServer
 from tests.stub.requests import send_request
+from tests.support.cases import cases
 
 HI = [{"role": "user", "content": "hi"}]
 FIELD = "json: cannot unmarshal {} into Go struct field ChatRequest.{} of type {}"
@@ -23,10 +24,10 @@ def test_missing_body_is_refused(stub: StubServer, body: bytes) -> None:
     assert error(stub, body) == (400, "missing request body")
 
 
-@pytest.mark.parametrize(
+@cases(
     "body", [b'{"model":"mochi"', b"x", b'{"a":1,}', b'{"a":NaN}', b"[" * 100_000, b'"\xff"', b'{"model":"mochi"} {}']
 )
-@pytest.mark.parametrize("path", ["/api/chat", "/api/generate", "/api/show", "/api/embed", "/api/create"])
+@cases("path", ["/api/chat", "/api/generate", "/api/show", "/api/embed", "/api/create"])
 def test_malformed_json_is_refused_with_one_sentence(stub: StubServer, body: bytes, path: str) -> None:
     status, text = error(stub, body, path)
     assert (status, text.partition(": ")[0]) == (400, "The request body is not valid JSON")
@@ -37,7 +38,7 @@ def test_body_that_is_no_object_is_refused(stub: StubServer, body: bytes, found:
     assert error(stub, body) == (400, f"json: cannot unmarshal {found} into Go value of type api.ChatRequest")
 
 
-@pytest.mark.parametrize(
+@cases(
     ("fields", "wrong"),
     [
         ({"stream": "yes"}, ("string", "stream", "bool")),
@@ -59,7 +60,7 @@ def test_wrong_type_names_its_field(stub: StubServer, fields: dict[str, Any], wr
     assert error(stub, {"model": "mochi", **fields}) == (400, FIELD.format(*wrong))
 
 
-@pytest.mark.parametrize(
+@cases(
     ("fields", "status", "text"),
     [
         ({"keep_alive": "5x"}, 400, 'time: unknown unit "x" in duration "5x"'),
@@ -97,7 +98,7 @@ def test_wrong_value_has_the_message_of_ollama(
     assert error(stub, {"model": "mochi", "messages": HI, **fields}) == (status, text)
 
 
-@pytest.mark.parametrize(
+@cases(
     "body",
     [
         {"model": "mochi", "messages": [{"role": "USER", "content": "hi"}], "stream": False},
@@ -137,7 +138,7 @@ def test_huge_message_is_echoed(stub: StubServer, size: int) -> None:
     assert answer.json["message"]["content"].endswith(text)
 
 
-@pytest.mark.parametrize(
+@cases(
     ("path", "body", "status", "text"),
     [
         ("/api/show", {"name": "nope:7b"}, 404, "model 'nope:7b' not found"),
@@ -163,7 +164,7 @@ def test_other_routes_have_their_own_messages(
     assert error(stub, body, path) == (status, text)
 
 
-@pytest.mark.parametrize(("value", "shown"), [(1, "1"), ([1, 2], "[1,2]"), ("<a>", r"\"<a>\""), ("é", r"\"é\"")])
+@cases(("value", "shown"), [(1, "1"), ([1, 2], "[1,2]"), ("<a>", r"\"<a>\""), ("é", r"\"é\"")])
 def test_wrong_format_is_shown(stub: StubServer, value: Any, shown: str) -> None:
     expected = f'invalid format: "{shown}"; expected "json" or a valid JSON Schema object'
     assert error(stub, {"model": "mochi", "messages": HI, "stream": False, "format": value}) == (500, expected)

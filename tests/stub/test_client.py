@@ -11,6 +11,7 @@ import pytest
 
 from mochi_stub import Failure, Reply, StubServer, Text
 from mochi_stub.replies import hash_sized
+from tests.support.cases import cases
 from tests.support.lazy import LazyModule
 
 if TYPE_CHECKING:
@@ -54,7 +55,7 @@ def test_models_are_listed_newest_first(client: ollama.Client) -> None:
     assert all(model.details and model.size and model.digest for model in models)
 
 
-@pytest.mark.parametrize(
+@cases(
     ("name", "capabilities", "length"),
     [
         ("mochi", ["completion", "tools", "thinking"], 40960),

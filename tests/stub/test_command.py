@@ -18,6 +18,7 @@ import pytest
 
 from mochi_stub import StubServer
 from tests.stub.commands import COMMAND, call_command, run_command
+from tests.support.cases import cases
 from tests.support.waiting import until
 
 
@@ -60,7 +61,7 @@ def test_help_and_version_load_no_server() -> None:
     assert printed.endswith("\n[]\n")
 
 
-@pytest.mark.parametrize(
+@cases(
     "arguments",
     [
         ("--port", "x"),

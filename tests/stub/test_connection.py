@@ -11,6 +11,7 @@ import pytest
 
 from mochi_stub import Gate, Reply, StubServer, Text
 from tests.stub.requests import raw_connection, send_message
+from tests.support.cases import cases
 from tests.support.instructions import instruct, words
 
 
@@ -48,7 +49,7 @@ def test_request_is_answered_before_invalid_data_closes_the_connection(stub: Stu
     assert b'{"error":"The request body is not valid JSON: ' in answered
 
 
-@pytest.mark.parametrize("headers", [b"", b"Host: localhost\r\n", b"Connection: keep-alive\r\n"])
+@cases("headers", [b"", b"Host: localhost\r\n", b"Connection: keep-alive\r\n"])
 def test_http_1_0_response_ends_with_the_connection(stub: StubServer, headers: bytes) -> None:
     body = b'{"model":"mochi-chat","messages":[{"role":"user","content":"hello"}]}'
     request = b"POST /api/chat HTTP/1.0\r\n" + headers + b"Content-Length: %d\r\n\r\n" % len(body) + body

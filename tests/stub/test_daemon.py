@@ -17,6 +17,7 @@ import pytest
 
 from mochi_stub import StubServer
 from tests.stub.commands import Finished, call_command, run_command
+from tests.support.cases import cases
 
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="servers in the background need a POSIX system")
 
@@ -209,7 +210,7 @@ def test_restart_replaces_a_killed_server(own_folder: Path) -> None:
         other.communicate(b"\n")
 
 
-@pytest.mark.parametrize("name", ["status", "start", "run"])
+@cases("name", ["status", "start", "run"])
 def test_file_that_is_not_a_pid_file_is_not_changed(own_folder: Path, name: str) -> None:
     precious = own_folder / "notes.txt"
     precious.write_text("bread\nmilk\n")

@@ -13,6 +13,7 @@ from mochi_stub import Message, Prompt, Reply, StubServer, ToolCall
 from mochi_stub.replies import hash_sized, lorem
 from mochi_stub.resolver import resolve
 from tests.stub.requests import contents, send_message, send_request
+from tests.support.cases import cases
 
 AWKWARD = "  two\n\n\tlines,  and\u00a0ünïcode \U0001f361 \u2028 <b>&</b>\x0b end \n"
 
@@ -119,7 +120,7 @@ def test_tool_result_without_instruction_is_echoed() -> None:
     assert reply.text == f"{hash_sized('noon')} noon"
 
 
-@pytest.mark.parametrize(
+@cases(
     "block",
     [
         "{",

@@ -5,14 +5,13 @@ from __future__ import annotations
 import json
 from typing import Any
 
-import pytest
-
 from mochi_stub import Message, Prompt, Reply, StubServer, ToolCall
 from mochi_stub.config import packaged_config
 from mochi_stub.replies.chunks import planned_end
 from mochi_stub.resolver import resolve
 from tests.stub.requests import send_message
 from tests.stub.validity import problems
+from tests.support.cases import cases
 
 PLAN_FIRST = "Plan first; do nothing yet. You have no tools in this step."
 CARRY_OUT = "Now carry out your plan with your tools."
@@ -51,7 +50,7 @@ def reply_to(*messages: str | Message, tools: tuple[dict[str, Any], ...] = (), *
     return resolve(Prompt("mochi-demo", messages=said, tools=tools, **fields), packaged_config())
 
 
-@pytest.mark.parametrize("text", ["Hello!", "Thanks", "Bye", "Who are you?", "Why is the sky blue?", "I like tea.", ""])
+@cases("text", ["Hello!", "Thanks", "Bye", "Who are you?", "Why is the sky blue?", "I like tea.", ""])
 def test_answer_is_short_and_takes_less_than_two_seconds(text: str) -> None:
     reply = reply_to(text, tools=(WEATHER, ADD, READ, LIST, LIGHT, AGENT))
     assert 2 <= len(reply.text.split()) < 50
@@ -59,7 +58,7 @@ def test_answer_is_short_and_takes_less_than_two_seconds(text: str) -> None:
     assert planned_end(reply) < 2_000_000_000
 
 
-@pytest.mark.parametrize(
+@cases(
     ("text", "offered", "arguments"),
     [
         ("What is the weather in Oslo? Use get_weather.", WEATHER, {"city": "Oslo"}),
@@ -163,8 +162,8 @@ PROMPTS = {
 }
 
 
-@pytest.mark.parametrize("format_", [None, "json"])
-@pytest.mark.parametrize("text", PROMPTS.values(), ids=PROMPTS)
+@cases("format_", [None, "json"])
+@cases("text", PROMPTS.values(), ids=PROMPTS)
 def test_prompted_schema_gets_an_instance(text: str, format_: str | None) -> None:
     for messages in ((Message("system", text), "Ada is 36, in a set {1}."), (f"Ada is 36. {text}",)):
         assert problems(SCHEMA, json.loads(reply_to(*messages, format=format_).text), SCHEMA) == []
@@ -185,9 +184,7 @@ def test_tool_is_called_before_the_prompted_reply() -> None:
     assert problems(SCHEMA, json.loads(reply_to(system, *messages, tools=(ADD,)).text), SCHEMA) == []
 
 
-@pytest.mark.parametrize(
-    "text", [f"What is {json.dumps(SCHEMA)}?", "Answer in JSON.", 'Return JSON such as {"a": 1} {']
-)
+@cases("text", [f"What is {json.dumps(SCHEMA)}?", "Answer in JSON.", 'Return JSON such as {"a": 1} {'])
 def test_text_without_a_request_for_an_instance_gets_a_sentence(text: str) -> None:
     assert reply_to(text).text.startswith("You ")
 

@@ -16,6 +16,7 @@ from mochi_stub import Cut, Failure, Model, Prompt, Reply, StubServer, Text, Too
 from mochi_stub.replies import hash_sized
 from tests.stub.clients import gemini_client, stub_replying
 from tests.stub.requests import send_request
+from tests.support.cases import cases
 from tests.support.lazy import LazyModule
 
 if TYPE_CHECKING:
@@ -47,7 +48,7 @@ def path(verb: str, model: str = "mochi", version: str = "v1beta") -> str:
     return f"/{version}/models/{model}:{verb}"
 
 
-@pytest.mark.parametrize("version", VERSIONS)
+@cases("version", VERSIONS)
 def test_all_api_versions_give_the_same_answer(module_stub: StubServer, version: str | None) -> None:
     with gemini_client(module_stub, version) as client:
         whole = client.models.generate_content(model="mochi", contents="hello")
@@ -67,7 +68,7 @@ def five_models() -> Iterator[StubServer]:
         yield stub
 
 
-@pytest.mark.parametrize("size", [1, 2, 5, 0, 9999])
+@cases("size", [1, 2, 5, 0, 9999])
 def test_client_reads_all_models(five_models: StubServer, size: int) -> None:
     with gemini_client(five_models) as client:
         pager = client.models.list(config={"page_size": size})
@@ -297,7 +298,7 @@ def test_cut_ends_the_stream_without_a_finish_reason() -> None:
     assert chunk.candidates[0].finish_reason is None
 
 
-@pytest.mark.parametrize(
+@cases(
     ("fields", "message"),
     [
         ({"contents": None}, "Invalid value for contents: expected a value, found nothing"),

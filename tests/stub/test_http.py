@@ -9,11 +9,12 @@ import pytest
 from mochi_stub import Model, StubServer
 from mochi_stub.app import MAX_DECLARED_BYTES
 from tests.stub.requests import raw_connection, send_request
+from tests.support.cases import cases
 
 PATHS = ("/api/version", "/api/tags", "/api/ps")
 
 
-@pytest.mark.parametrize(
+@cases(
     ("method", "path", "allow"),
     [
         ("POST", "/api/tags", "HEAD, GET"),
@@ -30,15 +31,13 @@ def test_known_path_with_another_method_is_405(stub: StubServer, method: str, pa
     assert answer.body == (b"" if method == "HEAD" else b"405 method not allowed")
 
 
-@pytest.mark.parametrize(
-    "path", ["/api", "/api/tags/", "//api/tags", "/api/me", "/api/chat/x", "/ollama/x", "/%E9", "/v2/models"]
-)
+@cases("path", ["/api", "/api/tags/", "//api/tags", "/api/me", "/api/chat/x", "/ollama/x", "/%E9", "/v2/models"])
 def test_unknown_path_is_404(stub: StubServer, path: str) -> None:
     answer = send_request(stub, "GET", path)
     assert (answer.status, answer.body) == (404, b"404 page not found")
 
 
-@pytest.mark.parametrize("path", PATHS)
+@cases("path", PATHS)
 def test_routes_are_also_served_below_ollama(stub: StubServer, path: str) -> None:
     assert send_request(stub, "GET", f"/ollama{path}").body == send_request(stub, "GET", path).body
 

@@ -11,6 +11,7 @@ from mochi_stub import Gate, Model, Reply, StubServer, Text
 from mochi_stub.models import effective_context
 from mochi_stub.models.scheduler import LoadRequest, Scheduler
 from tests.stub.requests import open_stream, send_message, send_request
+from tests.support.cases import cases
 
 A, B = Model("a", context_length=8192), Model("b", parameters={"num_ctx": 2048})
 
@@ -84,7 +85,7 @@ async def test_running_models_are_sorted_by_expiry() -> None:
     assert [name for name, *_ in loaded_models(scheduler)] == ["b", "a"]
 
 
-@pytest.mark.parametrize(
+@cases(
     ("model", "options", "context"),
     [
         (A, {}, 4096),

@@ -8,6 +8,7 @@ import pytest
 
 from mochi_stub import Model, StubServer
 from tests.stub.requests import open_stream, send_message, send_request
+from tests.support.cases import cases
 
 
 def model_names(stub: StubServer) -> set[str]:
@@ -141,7 +142,7 @@ def test_parameters_are_checked_when_the_model_is_used(private_stub: StubServer)
     assert send_message(private_stub, "hello", "mine", options={"num_ctx": 512}).status == 200
 
 
-@pytest.mark.parametrize("template_style", ["template", "native", "builtin"])
+@cases("template_style", ["template", "native", "builtin"])
 def test_generated_template_mentions_the_capabilities(template_style: Any) -> None:
     models = [
         Model("able", ("completion", "tools", "thinking"), template_style=template_style),

@@ -9,6 +9,7 @@ import pytest
 
 from mochi_stub import Machine, Model, Reasoning, Reply, StubServer, Text
 from tests.stub.requests import send_message, send_request
+from tests.support.cases import cases
 
 TOO_LONG = {"error": "the input length exceeds the context length"}
 
@@ -30,8 +31,8 @@ def test_num_ctx_of_0_is_the_smallest_context() -> None:
         assert send_request(stub, "GET", "/api/ps").json["models"][0]["context_length"] == 4
 
 
-@pytest.mark.parametrize(("num_ctx", "num_keep", "kept"), [(100, 4, 52), (101, 4, 53), (100, 0, 50), (200, 100, 150)])
-@pytest.mark.parametrize("length", [150, 500, 1234])
+@cases(("num_ctx", "num_keep", "kept"), [(100, 4, 52), (101, 4, 53), (100, 0, 50), (200, 100, 150)])
+@cases("length", [150, 500, 1234])
 def test_overlong_message_leaves_half_of_the_context(num_ctx: int, num_keep: int, kept: int, length: int) -> None:
     options = {"num_ctx": num_ctx, "num_keep": num_keep}
     with StubServer(speed=0, machine=Machine(context_length=4096)) as stub:
@@ -39,9 +40,7 @@ def test_overlong_message_leaves_half_of_the_context(num_ctx: int, num_keep: int
     assert answer["prompt_eval_count"] == kept
 
 
-@pytest.mark.parametrize(
-    ("model", "options", "context"), [("mochi-embed", {}, 2048), ("embed", {}, 4096), ("embed", {"num_ctx": 9}, 9)]
-)
+@cases(("model", "options", "context"), [("mochi-embed", {}, 2048), ("embed", {}, 4096), ("embed", {"num_ctx": 9}, 9)])
 def test_overlong_input_to_embed_is_cut_off(model: str, options: dict[str, Any], context: int) -> None:
     fitting = {"model": model, "options": options, "input": "x" * context}
     longer = {**fitting, "input": "x" * context + " and more"}
@@ -61,8 +60,8 @@ def test_overlong_embedding_is_refused(stub: StubServer) -> None:
     assert send_request(stub, "POST", "/api/embeddings", {**body, "prompt": "x" * 2048}).status == 200
 
 
-@pytest.mark.parametrize("text", ["", "a", "hello", "the quick brown fox", "é" * 50])
-@pytest.mark.parametrize("dimensions", [1, 2, 7, 8, 64, 767, 768])
+@cases("text", ["", "a", "hello", "the quick brown fox", "é" * 50])
+@cases("dimensions", [1, 2, 7, 8, 64, 767, 768])
 def test_shortened_embedding_is_dense_and_of_unit_length(stub: StubServer, text: str, dimensions: int) -> None:
     body = {"model": "mochi-embed", "input": [text], "dimensions": dimensions}
     (vector,) = send_request(stub, "POST", "/api/embed", body).json["embeddings"]
@@ -71,7 +70,7 @@ def test_shortened_embedding_is_dense_and_of_unit_length(stub: StubServer, text:
     assert sqrt(sum(value * value for value in vector)) == pytest.approx(1, abs=1e-6)
 
 
-@pytest.mark.parametrize(
+@cases(
     ("template_style", "stream", "content_type"),
     [
         ("builtin", True, "application/json"),

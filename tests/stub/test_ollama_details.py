@@ -11,9 +11,10 @@ from mochi_stub.json_encoding import go_dumps, go_text, number, quoted, timestam
 from mochi_stub.providers.ollama.models import full_name, short_name, valid_name
 from mochi_stub.reply import HttpError
 from tests.stub.requests import send_message, send_request
+from tests.support.cases import cases
 
 
-@pytest.mark.parametrize(
+@cases(
     ("value", "written"),
     [
         (0.0, "0"),
@@ -42,7 +43,7 @@ def test_times_have_no_trailing_zeros() -> None:
     assert timestamp(1_767_225_600_000_000_001) == "2026-01-01T00:00:00.000000001Z"
 
 
-@pytest.mark.parametrize(
+@cases(
     ("name", "short", "full"),
     [
         ("a", "a:latest", "registry.ollama.ai/library/a:latest"),
@@ -55,13 +56,13 @@ def test_model_names_have_defaults(name: str, short: str, full: str) -> None:
     assert (short_name(name), full_name(name), valid_name(name)) == (short, full, full)
 
 
-@pytest.mark.parametrize("name", ["", ":", "a:", ":b", "a b", "a/b/c/d", "a//b", "-a", "a:b:c", "é", "a\n", "x" * 81])
+@cases("name", ["", ":", "a:", ":b", "a b", "a/b/c/d", "a//b", "-a", "a:b:c", "é", "a\n", "x" * 81])
 def test_malformed_model_names_are_refused(name: str) -> None:
     with pytest.raises(HttpError):
         valid_name(name)
 
 
-@pytest.mark.parametrize("template_style", ["template", "builtin", "native"])
+@cases("template_style", ["template", "builtin", "native"])
 def test_thinking_in_generate_has_its_own_field(template_style: Any) -> None:
     model = Model("thinker", ("completion", "thinking"), template_style=template_style)
     reply = Reply([Reasoning("hm"), Text("yes")])
@@ -95,8 +96,8 @@ def test_log_probabilities_are_in_their_chunks(stub: StubServer) -> None:
     assert "logprobs" not in send_message(stub, "hello").lines[0]
 
 
-@pytest.mark.parametrize("chars_per_token", [1, 2.5, 4, 100])
-@pytest.mark.parametrize("stream", [True, False])
+@cases("chars_per_token", [1, 2.5, 4, 100])
+@cases("stream", [True, False])
 def test_each_token_has_one_log_probability(chars_per_token: float, stream: bool) -> None:
     models = [Model("m", chars_per_token=chars_per_token)]
     parts = [Text(("a", "bcd", "", "efghijkl mnopq", "rst"))]
@@ -131,8 +132,8 @@ def test_images_count_768_tokens_each(stub: StubServer) -> None:
     assert send_request(stub, "POST", "/api/chat", body).json["prompt_eval_count"] == len("hi") + 2 * 768
 
 
-@pytest.mark.parametrize("stream", [True, False])
-@pytest.mark.parametrize(
+@cases("stream", [True, False])
+@cases(
     ("path", "fields"),
     [
         ("/api/chat", {"messages": [{"role": "user", "content": "hi", "images": ["aGk="]}]}),

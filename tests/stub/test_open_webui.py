@@ -5,11 +5,10 @@ from __future__ import annotations
 import json
 from typing import Any
 
-import pytest
-
 from mochi_stub import Message, Prompt, StubServer
 from mochi_stub.replies.built_in import ui_task_reply
 from tests.stub.requests import contents, send_message, send_request
+from tests.support.cases import cases
 
 PHRASE = "THIS IS A TEST OF MINI-MEDIATOR'S AUTOCOMPLETE SYSTEM."
 HISTORY = """### Chat History:
@@ -140,7 +139,7 @@ SUM = {
 }
 
 
-@pytest.mark.parametrize(
+@cases(
     ("template", "answer"),
     [
         (TITLE, {"title": "😀 How do I bake bread?"}),
@@ -167,7 +166,7 @@ def test_answer_to_the_emoji_task_is_one_emoji(stub: StubServer) -> None:
     assert send_message(stub, EMOJI, "task", stream=False).json["message"]["content"] == "😀"
 
 
-@pytest.mark.parametrize(
+@cases(
     ("query", "names", "parameters"),
     [
         ("What is the weather like in Oslo today?", ["get_current_weather"], [{"city": "Oslo"}]),

@@ -15,6 +15,7 @@ from mochi_stub import Cut, Failure, Model, Prompt, Reply, StubServer, Text, Too
 from mochi_stub.replies import hash_sized, lorem
 from tests.stub.clients import openai_client, stub_replying
 from tests.stub.requests import send_request
+from tests.support.cases import cases
 from tests.support.lazy import LazyModule
 
 if TYPE_CHECKING:
@@ -48,7 +49,7 @@ def events(stub: StubServer, path: str, body: dict[str, Any]) -> list[Any]:
     return [json.loads(one.removeprefix("data: ")) for one in data]
 
 
-@pytest.mark.parametrize(
+@cases(
     ("path", "body", "name"),
     [
         ("/v1/chat/completions", {"messages": HELLO}, "mochi"),
@@ -312,7 +313,7 @@ def test_cut_ends_the_stream_without_a_finish_reason() -> None:
     assert answer.body.count(b"data:") == 1
 
 
-@pytest.mark.parametrize(
+@cases(
     ("fields", "message", "param", "code"),
     [
         ({"messages": None}, "Invalid value for messages: expected a value, found nothing", "messages", None),
@@ -460,8 +461,8 @@ async def test_concurrent_streams_of_the_async_client_do_not_mix(module_stub: St
         await asyncio.gather(*(stream_message(f"question {index}") for index in range(number)))
 
 
-@pytest.mark.parametrize("stream", [True, False])
-@pytest.mark.parametrize("model", ["mochi", "token-stream"])  # of one and of four characters per token
+@cases("stream", [True, False])
+@cases("model", ["mochi", "token-stream"])  # of one and of four characters per token
 def test_chat_has_log_probabilities_of_its_tokens(stub: StubServer, model: str, stream: bool) -> None:
     messages = [{"role": "user", "content": "hé\nReason: be polite"}]
     body = {"model": model, "messages": messages, "logprobs": True, "top_logprobs": 2, "stream": stream}

@@ -13,6 +13,7 @@ from mochi_stub import Failure, Prompt, Reply, StubServer, Text, ToolCall, Usage
 from mochi_stub.replies import hash_sized
 from tests.stub.clients import openai_client, stub_replying
 from tests.stub.requests import send_request
+from tests.support.cases import cases
 from tests.support.lazy import LazyModule
 
 if TYPE_CHECKING:
@@ -204,7 +205,7 @@ def test_failure_in_mid_stream_is_a_failed_response() -> None:
     assert (last.response.error.code, last.response.error.message) == ("rate_limit_exceeded", "slow down")
 
 
-@pytest.mark.parametrize(
+@cases(
     ("fields", "param", "code"),
     [
         ({"input": None}, "input", None),

@@ -16,6 +16,7 @@ from mochi_stub import Prompt, Reply, ToolCall
 from mochi_stub.pytest_plugin import mochi_stub
 from mochi_stub.server import ScriptedStub
 from tests.stub.requests import send_message
+from tests.support.cases import cases
 
 __all__ = ["mochi_stub"]
 
@@ -81,7 +82,7 @@ def test_tool_calls_can_be_scripted(mochi_stub: ScriptedStub) -> None:
     assert "tool_calls" in send_message(mochi_stub, "a", stream=False).json["message"]
 
 
-@pytest.mark.parametrize(
+@cases(
     ("wrong", "problem"),
     [
         (Reply("Hello"), "not 'H'"),  # type: ignore[arg-type]

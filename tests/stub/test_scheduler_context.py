@@ -10,6 +10,7 @@ import pytest
 
 from mochi_stub import Machine, Model, Prompt, Reply, StubServer
 from tests.stub.requests import RawResponse, send_request
+from tests.support.cases import cases
 
 MODELS = [
     Model("go", ("completion", "tools", "vision")),
@@ -135,8 +136,8 @@ def test_tokens_are_counted_per_model(context_stub: StubServer, recorded: Record
     assert answer["prompt_eval_count"] == -(-total_length(TEN) // 4)
 
 
-@pytest.mark.parametrize("model", ["plain", "native"])
-@pytest.mark.parametrize("stream", [True, False])
+@cases("model", ["plain", "native"])
+@cases("stream", [True, False])
 def test_long_prompt_is_refused_without_truncation(context_stub: StubServer, model: str, stream: bool) -> None:
     refused = send_messages(context_stub, TEN, 80, model, truncate=False, stream=stream)
     assert refused.status == 400

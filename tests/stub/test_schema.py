@@ -10,6 +10,7 @@ import pytest
 
 from mochi_stub.replies.schema_sample import schema_sample
 from tests.stub.validity import problems
+from tests.support.cases import cases
 
 NODE = {
     "type": "object",
@@ -57,8 +58,8 @@ SCHEMAS: list[Any] = [
 ]
 
 
-@pytest.mark.parametrize("schema", SCHEMAS, ids=str)
-@pytest.mark.parametrize("seed", range(5))
+@cases("schema", SCHEMAS, ids=str)
+@cases("seed", range(5))
 def test_instance_matches_the_schema(schema: Any, seed: int) -> None:
     made = schema_sample(schema, seed)
     assert problems(schema, made, schema) == []
@@ -86,12 +87,12 @@ def test_optional_properties_are_included_in_schema_order() -> None:
     assert list(schema_sample({"type": "object", "properties": properties, "required": ["mouse"]})) == [*properties]
 
 
-@pytest.mark.parametrize("format_", ["date", "date-time", "email", "uuid", "uuid4", "uri", "ipv4"])
+@cases("format_", ["date", "date-time", "email", "uuid", "uuid4", "uri", "ipv4"])
 def test_string_format_is_kept(format_: str) -> None:
     assert re.fullmatch(r"[\w:/@.-]+", schema_sample({"type": "string", "format": format_}))
 
 
-@pytest.mark.parametrize(
+@cases(
     "schema",
     [
         {},

@@ -28,6 +28,7 @@ from mochi_stub import (
     Usage,
 )
 from tests.stub.requests import contents, open_stream, raw_connection, send_message, send_request
+from tests.support.cases import cases
 
 HELLO = {"model": "mochi", "messages": [{"role": "user", "content": "hello"}]}
 
@@ -232,7 +233,7 @@ def test_script_that_raises_is_a_500() -> None:
         assert stub.exchanges()[0].outcome == "failed"
 
 
-@pytest.mark.parametrize(
+@cases(
     ("path", "body"),
     [
         ("/api/chat", HELLO),

@@ -11,6 +11,7 @@ import pytest
 from mochi_stub import StubServer
 from tests.stub.requests import send_request
 from tests.stub.test_all_providers import PATHS, body
+from tests.support.cases import cases
 
 ENABLED: list[tuple[str, dict[str, Any]]] = [
     *(("ollama", {"think": think, "stream": False}) for think in (True, "low", "max")),
@@ -82,7 +83,7 @@ _READERS = {
 }
 
 
-@pytest.mark.parametrize(("wire", "fields"), ENABLED)
+@cases(("wire", "fields"), ENABLED)
 def test_model_thinks_on_request(stub: StubServer, wire: str, fields: dict[str, Any]) -> None:
     thinking, text, tokens = ask(stub, wire, "hello", fields)
     assert thinking.startswith("lorem")
@@ -90,24 +91,24 @@ def test_model_thinks_on_request(stub: StubServer, wire: str, fields: dict[str, 
     assert tokens == len(thinking) <= 1024  # the smallest budget of Anthropic
 
 
-@pytest.mark.parametrize(("wire", "fields"), UNSET)
+@cases(("wire", "fields"), UNSET)
 def test_model_does_not_think_without_a_request(stub: StubServer, wire: str, fields: dict[str, Any]) -> None:
     assert ask(stub, wire, "hello", fields)[::2] == ("", 0)
 
 
-@pytest.mark.parametrize(("wire", "fields"), ENABLED[3:])
+@cases(("wire", "fields"), ENABLED[3:])
 def test_model_that_cannot_think_does_not(stub: StubServer, wire: str, fields: dict[str, Any]) -> None:
     assert ask(stub, wire, "hello", fields, "mochi-chat")[::2] == ("", 0)
 
 
-@pytest.mark.parametrize(("wire", "fields"), ENABLED)
+@cases(("wire", "fields"), ENABLED)
 def test_configured_model_thinks_on_request(stub: StubServer, wire: str, fields: dict[str, Any]) -> None:
     thinking, text, _ = ask(stub, wire, "hello", fields, "echo")
     assert (thinking[:5], text) == ("lorem", "hello")
     assert ask(stub, wire, "hello", fields, "thinker")[0].startswith("I was told something.")
 
 
-@pytest.mark.parametrize(("wire", "fields"), DISABLED)
+@cases(("wire", "fields"), DISABLED)
 def test_disabled_thinking_removes_configured_reasoning(stub: StubServer, wire: str, fields: dict[str, Any]) -> None:
     assert ask(stub, wire, "hello", fields, "thinker") == ("", "hello", 0)
     assert ask(stub, wire, "What?\nReason: why not", fields)[::2] == ("", 0)

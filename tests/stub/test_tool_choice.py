@@ -6,12 +6,12 @@ import json
 from typing import Any
 
 import jsonschema
-import pytest
 
 from mochi_stub import Reply, StubServer
 from mochi_stub.prompt import ToolCall
 from mochi_stub.replies.tool_choice import call_of, functions
 from tests.stub.requests import RawResponse, send_request
+from tests.support.cases import cases
 
 BOOK = {
     "type": "object",
@@ -101,7 +101,7 @@ def calls(path: str, answer: RawResponse) -> list[tuple[str, Any]]:
     return [(call["name"], call["args"]) for call in parts]
 
 
-@pytest.mark.parametrize(("path", "choice", "permitted"), CHOICES)
+@cases(("path", "choice", "permitted"), CHOICES)
 def test_required_call_has_valid_arguments(stub: StubServer, path: str, choice: Any, permitted: list[str]) -> None:
     for text in ("hello", "where?", "Book 3 nights for 12 guests."):
         answer = send_request(stub, "POST", path, body(path, choice, text))
@@ -119,12 +119,12 @@ def test_required_call_has_the_finish_reason_of_the_provider(stub: StubServer) -
     assert gemini["candidates"][0]["finishReason"] == "STOP"
 
 
-@pytest.mark.parametrize(("path", "choice"), FREE)
+@cases(("path", "choice"), FREE)
 def test_other_choices_require_no_call(stub: StubServer, path: str, choice: Any) -> None:
     assert calls(path, send_request(stub, "POST", path, body(path, choice))) == []
 
 
-@pytest.mark.parametrize("model", ["mochi", "echo", "map", "mirror", "task", "thinker", "weirdo", "token-stream"])
+@cases("model", ["mochi", "echo", "map", "mirror", "task", "thinker", "weirdo", "token-stream"])
 def test_packaged_models_make_the_required_call(stub: StubServer, model: str) -> None:
     required = body(CHAT, {"type": "function", "function": {"name": "book"}}, "hello", model)
     ((name, arguments),) = calls(CHAT, send_request(stub, "POST", CHAT, required))
@@ -172,7 +172,7 @@ def test_required_call_is_streamed(stub: StubServer) -> None:
     assert (deltas[-1]["finish_reason"], done) == ("tool_calls", "data: [DONE]")
 
 
-@pytest.mark.parametrize(
+@cases(
     ("path", "choice", "message"),
     [
         (
@@ -201,9 +201,7 @@ def test_unknown_tool_is_an_error_of_the_provider(stub: StubServer, path: str, c
     assert (refused.status, refused.json["error"]["message"]) == (400, message)
 
 
-@pytest.mark.parametrize(
-    ("path", "choice"), [(CHAT, "required"), (MESSAGE, {"type": "any"}), (GEMINI, {"mode": "ANY"})]
-)
+@cases(("path", "choice"), [(CHAT, "required"), (MESSAGE, {"type": "any"}), (GEMINI, {"mode": "ANY"})])
 def test_required_call_without_tools_is_an_error(stub: StubServer, path: str, choice: Any) -> None:
     assert send_request(stub, "POST", path, body(path, choice, tools=[])).status == 400
 
@@ -232,7 +230,7 @@ def test_numbers_and_quotes_of_the_message_become_arguments() -> None:
     assert arguments == {"count": -7, "share": 0.5, "level": 3, "limit": 8, "name": "so it is"}
 
 
-@pytest.mark.parametrize(
+@cases(
     "declared",
     [
         {"type": "integer", "minimum": 10},
@@ -265,6 +263,6 @@ def test_required_call_has_optional_arguments(stub: StubServer) -> None:
     assert arguments["tasks"]
 
 
-@pytest.mark.parametrize("parameters", [None, {}, True, {"type": "string"}, {"type": "object", "properties": 3}])
+@cases("parameters", [None, {}, True, {"type": "string"}, {"type": "object", "properties": 3}])
 def test_call_of_a_tool_with_an_odd_schema_has_no_arguments(parameters: Any) -> None:
     assert call(parameters, "5").arguments == {}

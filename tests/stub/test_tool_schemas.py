@@ -11,6 +11,7 @@ import pytest
 
 from mochi_stub import StubServer
 from tests.stub.requests import RawResponse, send_message
+from tests.support.cases import cases
 
 NO_OBJECT = "Value looks like object, but can't find closing '}' symbol"
 PARAMETERS = "ToolFunctionParameters.tools.function.parameters"
@@ -37,7 +38,7 @@ def test_tool_of_a_wrong_type_is_refused(stub: StubServer, tool: Any, text: str)
     assert (refused.status, refused.json) == (400, {"error": f"json: cannot unmarshal {text}"})
 
 
-@pytest.mark.parametrize(
+@cases(
     ("parameters", "found", "place"),
     [
         ({"type": ["object"]}, "array", f"{PARAMETERS}.type of type string"),
@@ -60,13 +61,13 @@ def test_schema_of_a_wrong_type_is_refused(stub: StubServer, parameters: Any, fo
     )
 
 
-@pytest.mark.parametrize("properties", [[], "y", True])
+@cases("properties", [[], "y", True])
 def test_properties_that_are_no_object_are_refused(stub: StubServer, properties: Any) -> None:
     refused = offer(stub, {"function": {"name": "x", "parameters": {"properties": properties}}})
     assert (refused.status, refused.json) == (400, {"error": NO_OBJECT})
 
 
-@pytest.mark.parametrize(
+@cases(
     "parameters",
     [
         None,

@@ -12,6 +12,7 @@ import pytest
 from mochi_stub import Gate, Machine, Model, Prompt, Reply, StubServer, Text
 from mochi_stub.models.scheduler import BUSY, OUT_OF_MEMORY
 from tests.stub.requests import RawResponse, send_message, send_request
+from tests.support.cases import cases
 
 HELLO = [{"role": "user", "content": "hello"}]
 CONTENT: dict[str, Any] = {"role": "user", "parts": [{"text": "hello"}]}
@@ -110,7 +111,7 @@ def status(connection: HTTPConnection) -> int:
         return response.status
 
 
-@pytest.mark.parametrize("path", GENERATING)
+@cases("path", GENERATING)
 def test_slots_are_shared_with_requests_of_the_other_apis(path: str) -> None:
     held = HeldReply()
     with StubServer(resolve=held, speed=0, machine=Machine(parallel=1)) as stub, ExitStack() as stack:
@@ -122,7 +123,7 @@ def test_slots_are_shared_with_requests_of_the_other_apis(path: str) -> None:
         assert [status(first), status(second)] == [200, 200]
 
 
-@pytest.mark.parametrize("path", PATHS)
+@cases("path", PATHS)
 def test_full_queue_is_an_error_of_the_provider(path: str) -> None:
     held = HeldReply()
     machine = Machine(max_queue=1)

@@ -12,13 +12,14 @@ import anyio
 import httpx
 import uvicorn
 from fastapi import FastAPI
-from starlette.routing import BaseRoute
 
 from mochi_server.app import create_app
 from mochi_server.config import MochiServerSettings
+from mochi_server.testing import share_routes
 from mochi_server.web.http_protocol import StrictHttpProtocol
 from tests.support.api import Api
 from tests.support.cluster import Cluster
+from tests.support.openapi import document
 
 SERVERS = "MOCHI_TEST_SERVERS"
 """Environment variable: number of server processes behind a load balancer. If unset, one server runs in a thread."""
@@ -84,7 +85,8 @@ class ThreadedServer:
             **{"data_dir": data_dir, "ollama_host": ollama_host, "port": self.port, **settings}
         )
         self.app = create_app(self.settings)
-        _share_routes(self.app)
+        share_routes(self.app)
+        self.app.openapi = document  # type: ignore[method-assign]  # making it takes longer than most tests
         config = uvicorn.Config(
             self.app, http=StrictHttpProtocol, ws="none", log_config=None, access_log=False, timeout_graceful_shutdown=5
         )
@@ -108,27 +110,6 @@ class ThreadedServer:
     def __exit__(self, *_: object) -> None:
         if self._thread.is_alive():
             self.stop()
-
-
-_BUILT: dict[tuple[int, str], BaseRoute] = {}
-"""Included routers of the first app, by the ID of the router and its prefix."""
-
-
-def _share_routes(app: FastAPI) -> None:
-    """Use the included routers of the first app in this process.
-
-    FastAPI builds the routes of each app again at their first request, which takes longer than most tests. The routes
-    have no state: handlers find their app in the request.
-    """
-    app.router.routes[:] = [_shared(route) for route in app.router.routes]
-
-
-def _shared(route: BaseRoute) -> BaseRoute:
-    router = getattr(route, "original_router", None)  # undocumented
-    context = getattr(route, "include_context", None)
-    if router is None or context is None:
-        return route
-    return _BUILT.setdefault((id(router), context.prefix), route)
 
 
 class _Server(uvicorn.Server):

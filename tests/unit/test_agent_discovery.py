@@ -13,6 +13,7 @@ from mochi_server.mcp import McpServers
 from mochi_server.tools.discovery import ToolDiscoveryService
 from mochi_server.tools.execution import ToolRegistry
 from tests.support.agents import SAMPLES, write_agent
+from tests.support.cases import cases
 
 MCP_SKILL = "---\ndescription: x\nmcp_tools: time\n---\n"
 SEVERAL_FAULTS = (
@@ -93,7 +94,7 @@ def test_missing_or_invalid_files_are_named(tmp_path: Path, files: dict[str, str
         discovery(tmp_path).get("helper")
 
 
-@pytest.mark.parametrize(
+@cases(
     ("text", "reason"),
     [
         ("", "no description"),

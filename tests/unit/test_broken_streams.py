@@ -1,14 +1,13 @@
 """Ends of streams that broke on the way from another server, in the protocol of each route."""
 
-import pytest
-
 from mochi_server.errors import ServerLost, ShuttingDown
 from mochi_server.protocols import closing_body
+from tests.support.cases import cases
 
 CHAT = "/api/v1/chat/0123456789"
 
 
-@pytest.mark.parametrize(
+@cases(
     ("path", "start"),
     [
         (f"{CHAT}/stream", b"event: error\n"),
@@ -24,7 +23,7 @@ def test_broken_stream_ends_in_its_protocol(path: str, start: bytes) -> None:
     assert closing_body(path, "0123456789", ServerLost("0123456789"), b"").startswith(start)
 
 
-@pytest.mark.parametrize("path", ["/stream", "/ai-sdk", "/ag-ui"])
+@cases("path", ["/stream", "/ai-sdk", "/ag-ui"])
 def test_stream_that_can_be_resumed_has_no_end_at_a_shutdown(path: str) -> None:
     assert closing_body(CHAT + path, "0123456789", ShuttingDown(), b"") == b""
 

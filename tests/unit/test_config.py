@@ -9,6 +9,7 @@ import pytest
 from pydantic import ValidationError
 
 from mochi_server import MochiServerSettings, create_app
+from tests.support.cases import cases
 
 APPENDIX_B = {
     "MOCHI_HOST": "127.0.0.1",
@@ -94,7 +95,7 @@ def test_directories_are_relative_to_the_data_directory(tmp_path: Path) -> None:
     assert settings.resolved("/srv/tools") == Path("/srv/tools")
 
 
-@pytest.mark.parametrize(
+@cases(
     ("name", "value"),
     [
         ("port", "many"),
@@ -124,9 +125,7 @@ def test_invalid_values_are_refused(name: str, value: object) -> None:
         MochiServerSettings(**{name: value})
 
 
-@pytest.mark.parametrize(
-    "url", ["https://10.0.0.5", "http://10.0.0.5/path", "http://10.0.0.5:8000", "http://[::1]:8000"]
-)
+@cases("url", ["https://10.0.0.5", "http://10.0.0.5/path", "http://10.0.0.5:8000", "http://[::1]:8000"])
 def test_advertised_url_of_workers_names_a_host(url: str) -> None:
     several: dict[str, Any] = {"store_url": "postgresql://h/db", "workers": 2}
     for valid in ("http://10.0.0.5", "http://[::1]"):
@@ -135,7 +134,7 @@ def test_advertised_url_of_workers_names_a_host(url: str) -> None:
         MochiServerSettings(**several, advertise_url=url)
 
 
-@pytest.mark.parametrize(
+@cases(
     ("settings", "urls"),
     [
         ({"advertise_url": "https://chat.internal/a/"}, ["https://chat.internal/a"]),

@@ -15,6 +15,7 @@ from mochi_server.sessions.session import ChatSession
 from mochi_server.sessions.store import FieldChanges
 from mochi_server.sessions.types import SessionCreationOptions, default_window_config
 from mochi_server.storage.memory import MemorySessionStore
+from tests.support.cases import cases
 
 NOW = "2026-01-01T00:00:00+00:00"
 
@@ -44,9 +45,7 @@ def registry_with_models(**windows: int) -> WindowRegistry:
     return WindowRegistry(loaded)
 
 
-@pytest.mark.parametrize(
-    ("maximum", "window"), [(40960, 8192), (9102, 8191), (8192, 7372), (512, 460), (1_048_576, 8192), (None, 8192)]
-)
+@cases(("maximum", "window"), [(40960, 8192), (9102, 8191), (8192, 7372), (512, 460), (1_048_576, 8192), (None, 8192)])
 async def test_first_window_is_at_most_8192(maximum: int | None, window: int) -> None:
     decision = await decide(WindowRegistry(), model(maximum), previous=None)
     assert (decision.window, decision.reason) == (window, "initial_setup")

@@ -10,6 +10,7 @@ from mochi_server.errors import ValidationFailed
 from mochi_server.protocols.conversation import Action, SentMessages, repeats, to_turn
 from mochi_server.sessions.session import ChatSession
 from mochi_server.sessions.types import Image, Message, SessionCreationOptions
+from tests.support.cases import cases
 
 IMAGE, OTHER_IMAGE = Image("a" * 64, "image/png"), Image("b" * 64, "image/png")
 NO_POSITION = "the session does not have this user message at this position"
@@ -261,7 +262,7 @@ def compared(case: Case) -> tuple[TurnInput, TurnInput]:
     return replace(turn, revision=None if case.action == "add" else session.revision), found
 
 
-@pytest.mark.parametrize("case", CASES, ids=lambda case: case.id)
+@cases("case", CASES, ids=lambda case: case.id)
 def test_rules_decide_what_is_new(case: Case) -> None:
     if isinstance(case.expected, str):
         with pytest.raises(ValidationFailed) as caught:
@@ -284,7 +285,7 @@ def test_system_messages_are_instructions() -> None:
     assert to_turn(session, sent, TurnInput(instructions="It is 9.")).instructions == "It is 9.\n\nBe brief."
 
 
-@pytest.mark.parametrize(
+@cases(
     ("sent", "is_same"),
     [
         ([result("b"), user("Two?")], True),

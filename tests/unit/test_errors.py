@@ -1,9 +1,8 @@
 """Errors: the codes and statuses of the specification, and no file names in messages."""
 
-import pytest
-
 from mochi_server import errors
 from mochi_server.util.text import join_names
+from tests.support.cases import cases
 
 SPECIFICATION = {
     "SESSION_NOT_FOUND": 404,
@@ -42,6 +41,6 @@ def test_storage_error_has_no_file_name() -> None:
         assert b"/home" not in body
 
 
-@pytest.mark.parametrize(("count", "end"), [(10, "9"), (11, "10"), (12, "9 and 2 more")])
+@cases(("count", "end"), [(10, "9"), (11, "10"), (12, "9 and 2 more")])
 def test_list_of_names_omits_at_least_two(count: int, end: str) -> None:
     assert join_names([str(number) for number in range(count)]).endswith(f", {end}")

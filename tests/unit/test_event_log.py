@@ -16,6 +16,7 @@ from mochi_server.events import (
     TurnError,
     TurnWarning,
 )
+from tests.support.cases import cases
 
 
 def _events(log: EventLog) -> list[tuple[int, ChatEvent]]:
@@ -25,7 +26,7 @@ def _events(log: EventLog) -> list[tuple[int, ChatEvent]]:
     return found
 
 
-@pytest.mark.parametrize(
+@cases(
     "event",
     [
         ContentDelta("two\nlines of  text"),

@@ -3,7 +3,6 @@
 from typing import Any
 
 import orjson
-import pytest
 from ag_ui.core import Event, RunAgentInput
 from pydantic import TypeAdapter
 
@@ -15,6 +14,7 @@ from mochi_server.errors import OllamaError
 from mochi_server.protocols.ag_ui.encoder import AgUiEncoder
 from mochi_server.protocols.ai_sdk.encoder import AiSdkEncoder
 from mochi_server.protocols.frontends import FrontendRun, InteractiveEncoder
+from tests.support.cases import cases
 from tests.support.runs import run_of
 
 CONFIRMATION = events.ToolConfirmationRequired("note", {"text": "a"}, 0, "conf_1")
@@ -68,7 +68,7 @@ def test_decided_call_does_not_end_a_repeated_stream() -> None:
     assert encoder.is_suspended
 
 
-@pytest.mark.parametrize(
+@cases(
     ("result", "kind"),
     [(RESULT, "tool-output-available"), (DENIED, "tool-output-denied"), (TIMED_OUT, "tool-output-error")],
 )

@@ -11,6 +11,8 @@ from packaging.requirements import Requirement
 from uvicorn.protocols.http import httptools_impl
 from uvicorn.server import ServerState
 
+from tests.support.cases import cases
+
 CONNECTION_METHODS = (
     *("connection_made", "connection_lost", "data_received", "on_message_begin", "on_header", "on_headers_complete"),
     *("on_body", "on_message_complete", "on_response_complete", "send_400_response", "_should_upgrade"),
@@ -47,7 +49,7 @@ async def test_uvicorn_has_the_internals_of_the_protocol() -> None:
     assert not (text := missing(cycle(connection), CYCLE_ATTRIBUTES)), text
 
 
-@pytest.mark.parametrize("name", ["feed_data", "get_method", "should_upgrade"])
+@cases("name", ["feed_data", "get_method", "should_upgrade"])
 def test_httptools_has_the_internals_of_the_protocol(name: str) -> None:
     assert hasattr(httptools.HttpRequestParser, name), f"httptools {version('httptools')} lacks {name}. {ADVICE}"
     assert issubclass(httptools.HttpParserUpgrade, Exception), ADVICE

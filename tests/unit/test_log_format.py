@@ -9,6 +9,7 @@ import pytest
 
 from mochi_server.telemetry.logging import REQUEST_ID, JsonFormatter, TextFormatter
 from mochi_server.util.text import SecretMasker
+from tests.support.cases import cases
 
 
 def record(message: str, *arguments: object, fails: bool = False, **more: object) -> logging.LogRecord:
@@ -30,7 +31,7 @@ def test_json_log_has_only_the_fields_of_the_record() -> None:
     assert line == {"level": "WARNING", "logger": "a.b", "message": "3 things", "status": 200}
 
 
-@pytest.mark.parametrize("message", ["two\nlines", 'a "quote"', "\ud800", "\0", "\x1b[2J", "日本"])
+@cases("message", ["two\nlines", 'a "quote"', "\ud800", "\0", "\x1b[2J", "日本"])
 def test_messages_are_one_line(message: str) -> None:
     formatted = JsonFormatter(SecretMasker(())).format(record("%s", message))
     assert json.loads(formatted)["message"] == message

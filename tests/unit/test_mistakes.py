@@ -5,6 +5,7 @@ from collections.abc import Iterator
 import pytest
 
 from tests.docs_tooling.mistakes import MISTAKES, PATH, Mistake, World, world
+from tests.support.cases import cases
 
 pytestmark = pytest.mark.one_process("writes session files and reads startup texts")
 
@@ -17,7 +18,7 @@ def servers() -> Iterator[World]:
         yield started
 
 
-@pytest.mark.parametrize("mistake", ALL, ids=[mistake.text for mistake in ALL])
+@cases("mistake", ALL, ids=[mistake.text for mistake in ALL])
 def test_page_has_the_message_of_a_mistake(servers: World, mistake: Mistake) -> None:
     row = mistake.row(servers)
     assert f"{row}\n" in PATH.read_text(), "run `uv run python -m tests.docs_tooling.mistakes`"

@@ -22,6 +22,7 @@ from mochi_server.ollama.errors import refusal_error, translate
 from mochi_stub import StubServer
 from mochi_stub.prompt import ToolCall
 from mochi_stub.reply import Failure, Reply, Text
+from tests.support.cases import cases
 from tests.support.holding import GatedStub
 from tests.support.raw_ollama import RawOllama
 from tests.support.stub import chats
@@ -118,7 +119,7 @@ def test_model_is_found_by_name_without_tag(client: Sync | Async) -> None:
     assert (model.name, model.context_length, model.has_capability("thinking")) == ("mochi:latest", 40960, True)
 
 
-@pytest.mark.parametrize("name", ["nobody", "mochi-embed"])
+@cases("name", ["nobody", "mochi-embed"])
 def test_model_that_cannot_chat_is_not_found(client: Sync | Async, name: str) -> None:
     with pytest.raises(ModelNotFound):
         client.find(name)
@@ -147,7 +148,7 @@ def test_unicode_line_separators_do_not_split_text(kind: type[Sync | Async]) -> 
         assert kind(stub.url).chat(model="mochi").message["content"] == "".join(text)
 
 
-@pytest.mark.parametrize("chunks", [["Hi"], []], ids=["in mid-stream", "before it"])
+@cases("chunks", [["Hi"], []], ids=["in mid-stream", "before it"])
 def test_errors_have_the_message_of_ollama(kind: type[Sync | Async], chunks: list[str]) -> None:
     reply = Reply([Text(chunks), Failure("kaput")])
     with StubServer(speed=0, resolve=lambda _: reply) as stub, pytest.raises(OllamaError, match="kaput"):

@@ -8,6 +8,7 @@ import pytest
 
 from mochi_server.errors import OllamaBusy, OllamaError, OllamaUnreachable
 from mochi_server.ollama.errors import is_context_refusal, refusal_error, refused_tokens, reported_error, translate
+from tests.support.cases import cases
 
 REFUSED = {
     "code": 400,
@@ -18,7 +19,7 @@ REFUSED = {
 }
 
 
-@pytest.mark.parametrize(
+@cases(
     ("received", "message"),
     [
         ("slow down", "Ollama failed (500): slow down"),
@@ -45,7 +46,7 @@ def test_error_text_of_ollama_is_readable(received: str, message: str) -> None:
     assert refusal_error(500, orjson.dumps({"error": received})).message == message
 
 
-@pytest.mark.parametrize(
+@cases(
     ("body", "reason"),
     [
         (b'{"error":"unauthorized"}', "unauthorized"),
@@ -84,7 +85,7 @@ def test_refused_prompt_is_recognized_by_the_received_text() -> None:
     assert not is_context_refusal(timeout)
 
 
-@pytest.mark.parametrize(
+@cases(
     "error",
     [
         aiohttp.ClientPayloadError("Response payload is not completed: <TransferEncodingError: 400, message='x'>"),
@@ -115,7 +116,7 @@ def test_busy_ollama_is_an_error_of_its_own(status: int) -> None:
     assert refusal_error(status, b"{}", retry_after="1").message.endswith("Send the request again in 1 second.")
 
 
-@pytest.mark.parametrize("header", [None, "", "soon", "Wed, 21 Oct 2015 07:28:00 GMT"])
+@cases("header", [None, "", "soon", "Wed, 21 Oct 2015 07:28:00 GMT"])
 def test_retry_after_without_seconds_is_two_seconds(header: str | None) -> None:
     error = refusal_error(503, b"", retry_after=header)
     assert isinstance(error, OllamaBusy)

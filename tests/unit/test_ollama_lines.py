@@ -1,17 +1,17 @@
 """Parser of Ollama's NDJSON lines for chunks of any size."""
 
 import orjson
-import pytest
 
 from mochi_server.errors import OllamaError
 from mochi_server.ollama.transport import LineReader
+from tests.support.cases import cases
 
 LINES = [{"message": {"content": text}, "done": False} for text in ("a\u0085b", "c\u2028d", "\U0001f375", "")]
 LINES.append({"done": True})
 WIRE = b"".join(orjson.dumps(line) + b"\n" for line in LINES)
 
 
-@pytest.mark.parametrize("size", [1, 2, 3, 7, 64, len(WIRE)])
+@cases("size", [1, 2, 3, 7, 64, len(WIRE)])
 def test_lines_are_assembled_from_any_chunks(size: int) -> None:
     reader = LineReader()
     read = [line for start in range(0, len(WIRE), size) for line in reader.feed(WIRE[start : start + size])]

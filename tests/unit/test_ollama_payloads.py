@@ -15,9 +15,10 @@ from mochi_server.ollama.payloads import (
 )
 from mochi_server.ollama.types import ModelDetails
 from mochi_server.util.net import is_loopback
+from tests.support.cases import cases
 
 
-@pytest.mark.parametrize(
+@cases(
     ("host", "url", "authorization"),
     [
         ("localhost:11434", "http://localhost:11434", None),
@@ -41,7 +42,7 @@ def test_api_key_of_the_environment_is_sent(monkeypatch: pytest.MonkeyPatch) -> 
     assert parse_endpoint("https://a:b@ollama.com").headers["Authorization"].startswith("Basic ")
 
 
-@pytest.mark.parametrize(
+@cases(
     ("host", "expected"),
     [
         *[("localhost", True), ("a.localhost", True), ("127.8.9.1", True), ("::1", True), ("[::1]", True)],
@@ -67,7 +68,7 @@ def test_payload_has_only_given_fields() -> None:
     }
 
 
-@pytest.mark.parametrize(
+@cases(
     ("name", "expected"),
     [
         ("Qwen3", "qwen3:latest"),

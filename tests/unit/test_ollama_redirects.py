@@ -10,6 +10,7 @@ from pydantic import BaseModel
 
 from mochi_server.errors import OllamaError
 from mochi_server.ollama import AsyncInstructorOllamaClient, AsyncOllamaClient, ChatMessage, OllamaClient
+from tests.support.cases import cases
 
 HELLO: list[ChatMessage] = [{"role": "user", "content": "Hello!"}]
 REFUSED = "redirect.*elsewhere.example"
@@ -81,7 +82,7 @@ async def sync_models(url: str) -> None:
 CALLS = [chat, models, structured, sync_chat, sync_models]
 
 
-@pytest.mark.parametrize("call", CALLS)
+@cases("call", CALLS)
 async def test_redirect_is_not_followed(call: Callable[[str], Awaitable[None]]) -> None:
     with unreachable_server() as (target, listener), redirecting_server(target) as url:
         with pytest.raises(OllamaError, match="redirect"):
@@ -89,7 +90,7 @@ async def test_redirect_is_not_followed(call: Callable[[str], Awaitable[None]]) 
         assert_not_reached(listener)
 
 
-@pytest.mark.parametrize("call", CALLS)
+@cases("call", CALLS)
 async def test_refused_redirect_names_the_target_host_only(call: Callable[[str], Awaitable[None]]) -> None:
     with (
         redirecting_server("https://user:secret@elsewhere.example:8080/x?token=1", "302 Found") as url,

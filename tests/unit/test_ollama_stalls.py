@@ -10,6 +10,7 @@ from pydantic import BaseModel
 
 from mochi_server.errors import OllamaError
 from mochi_server.ollama import AsyncInstructorOllamaClient, AsyncOllamaClient, ChatMessage, OllamaClient
+from tests.support.cases import cases
 from tests.support.raw_ollama import RawOllama, line, stream_head
 
 STALL_SECONDS = 0.2
@@ -47,7 +48,7 @@ BODY = dribbles(b"HTTP/1.1 200 OK\r\nContent-Length: 100000\r\n\r\n", [b" "] * E
 CONTENT = dribbles(stream_head(), [line("Hi ")] * 20 + [line("there", done=True)])
 
 
-@pytest.mark.parametrize(
+@cases(
     "chat",
     [BLANK_LINES, EMPTY_LINES, NO_MESSAGES, HALF_LINE, HEADER],
     ids=["blank lines", "lines without text", "lines without a message", "half a line", "header bytes"],

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from tests.docs_tooling.pages import PAGES, ROOT
+from tests.support.cases import cases
 
 PROMISES = {"reliability.md": "^Reliability$", "security.md": "^Promises$"}
 """Page names, and a pattern for the heading of the part in which every list item is a promise."""
@@ -44,12 +45,12 @@ def footnote_mistakes(text: str) -> set[str]:
     return repeated | set(defined) ^ set(REFERENCE.findall(text))
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+@cases("page", PAGES, ids=lambda page: page.name)
 def test_tests_named_in_the_docs_exist(page: Path) -> None:
     assert missing_tests(page.read_text()) == []
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+@cases("page", PAGES, ids=lambda page: page.name)
 def test_footnotes_are_defined_once_and_used(page: Path) -> None:
     assert footnote_mistakes(page.read_text()) == set()
 

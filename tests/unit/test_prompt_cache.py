@@ -5,7 +5,6 @@ from collections.abc import Sequence
 from typing import Any
 
 import orjson
-import pytest
 
 from mochi_server.chat.prompt import TRIMMED_CHARS, Checkpoint, Prompt, shows_images, to_ollama_messages
 from mochi_server.inference.windows import PromptSize
@@ -15,6 +14,7 @@ from mochi_server.sessions import Message
 from mochi_server.sessions.history import History
 from mochi_server.sessions.session import system_message, user_message
 from mochi_server.util.clock import new_id
+from tests.support.cases import cases
 
 
 def conversation(seed: int, turns: int = 200) -> list[Message]:
@@ -60,7 +60,7 @@ def last_user_index(messages: Sequence[Message]) -> int:
     return max(i for i, message in enumerate(messages) if message["role"] == "user")
 
 
-@pytest.mark.parametrize("seed", range(8))
+@cases("seed", range(8))
 def test_cached_blocks_equal_their_messages(seed: int) -> None:
     messages = conversation(seed)
     prompt, plain = (
@@ -73,7 +73,7 @@ def test_cached_blocks_equal_their_messages(seed: int) -> None:
     assert shows_images(prompt.history) == any("images" in message for message in plain)
 
 
-@pytest.mark.parametrize("seed", range(8))
+@cases("seed", range(8))
 def test_model_without_vision_gets_no_images(seed: int) -> None:
     messages = conversation(seed)
     blind = Prompt(History.of(messages), last_user_index(messages), shows_images=False)
@@ -93,7 +93,7 @@ def test_trimming_removes_images_of_old_results() -> None:
     assert (whole.size_with([]).images, trimmed.size_with([]).images, trimmed.trimmed) == (1, 0, 1)
 
 
-@pytest.mark.parametrize("seed", range(8))
+@cases("seed", range(8))
 def test_trimming_shortens_old_tool_results(seed: int) -> None:
     messages = conversation(seed)
     whole = Prompt(History.of(messages), last_user_index(messages))
@@ -105,7 +105,7 @@ def test_trimming_shortens_old_tool_results(seed: int) -> None:
     assert trimmed.size_with([]) == PromptSize.of(sent(trimmed))
 
 
-@pytest.mark.parametrize("seed", range(8))
+@cases("seed", range(8))
 def test_checkpoint_replaces_the_messages_it_covers(seed: int) -> None:
     messages = conversation(seed)
     system = 1 if messages[0]["role"] == "system" else 0

@@ -7,6 +7,7 @@ import pytest
 from mochi_server.chat.turn_input import Location, read_images
 from mochi_server.errors import ValidationFailed
 from mochi_server.sessions import Image
+from tests.support.cases import cases
 from tests.support.images import GIF, PNG, base64_image, numbered_image
 
 
@@ -17,9 +18,7 @@ async def test_images_are_read_in_order() -> None:
     assert await read_images({}) == ()
 
 
-@pytest.mark.parametrize(
-    "text", [base64_image(PNG)[:-1], f"x{base64_image(PNG)}", f"data:image/png,{base64_image(PNG)}", "=", "\0"]
-)
+@cases("text", [base64_image(PNG)[:-1], f"x{base64_image(PNG)}", f"data:image/png,{base64_image(PNG)}", "=", "\0"])
 async def test_first_invalid_image_is_named(text: str) -> None:
     images = [base64_image(PNG), base64_image(GIF), text, text]
     with pytest.raises(ValidationFailed, match=r"^images\.2: not an image"):

@@ -20,6 +20,7 @@ from mochi_server.tools.execution import (
 )
 from mochi_server.tools.schema import InvalidArguments, make_schema
 from mochi_server.tools.toolbox import ToolInvocation
+from tests.support.cases import cases
 
 
 def tool(function: Callable[..., Any]) -> Tool:
@@ -41,7 +42,7 @@ class Thing(BaseModel):
     name: str
 
 
-@pytest.mark.parametrize(
+@cases(
     ("value", "text"),
     [
         ("text", "text"),
@@ -137,7 +138,7 @@ async def time_out_itself() -> str:
     raise TimeoutError("mine")
 
 
-@pytest.mark.parametrize(
+@cases(
     ("function", "words"),
     [
         (leave, "SystemExit: 3"),
@@ -156,7 +157,7 @@ async def test_any_exception_of_a_tool_is_a_failed_result(function: Callable[...
     assert words in str(result.error_message)
 
 
-@pytest.mark.parametrize("limit", [10, 100, 1000])
+@cases("limit", [10, 100, 1000])
 async def test_long_results_keep_head_and_tail(limit: int) -> None:
     def much() -> str:
         return "a" * 50_000 + "b" * 50_000

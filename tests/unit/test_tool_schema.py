@@ -13,6 +13,7 @@ import pytest
 from pydantic import AfterValidator, BaseModel, Field
 
 from mochi_server.tools.schema import InvalidArguments, InvalidTool, ToolSchemaService, make_schema
+from tests.support.cases import cases
 
 
 class Colour(enum.Enum):
@@ -127,7 +128,7 @@ KINDS: dict[str, tuple[Any, dict[str, Any], list[tuple[Any, Any]], list[Any]]] =
 }
 
 
-@pytest.mark.parametrize(("annotation", "schema", "fitting", "refused"), KINDS.values(), ids=KINDS)
+@cases(("annotation", "schema", "fitting", "refused"), KINDS.values(), ids=KINDS)
 async def test_schema_has_the_type_and_arguments_are_converted(
     annotation: Any, schema: dict[str, Any], fitting: list[tuple[Any, Any]], refused: list[Any]
 ) -> None:
@@ -165,7 +166,7 @@ async def test_default_makes_a_parameter_optional() -> None:
     assert (await tool.bind({})).arguments == {"value": 3}
 
 
-@pytest.mark.parametrize("arguments", [{}, {"valeu": 1}, {"value": 1, "more": 2}])
+@cases("arguments", [{}, {"valeu": 1}, {"value": 1, "more": 2}])
 async def test_missing_and_misspelled_arguments_are_named(arguments: dict[str, Any]) -> None:
     with pytest.raises(InvalidArguments):
         await make_schema(returns(int), "tool").bind(arguments)
@@ -226,7 +227,7 @@ def rest(a: int, b: str = "x") -> str:
     return f"{a}{b}"
 
 
-@pytest.mark.parametrize("function", [google, numpy, rest])
+@cases("function", [google, numpy, rest])
 def test_docstrings_of_every_style_describe_the_parameters(function: Callable[..., str]) -> None:
     tool = make_schema(function, "tool")
     assert tool.description == "Do a thing.\n\nAt length."
@@ -259,7 +260,7 @@ def test_styles_in_which_a_docstring_is_malformed_are_ignored(documentation: str
     assert tool.overview["value"]["description"].startswith(description)
 
 
-@pytest.mark.parametrize(
+@cases(
     ("annotation", "name"),
     [
         (list[str], "list[str]"),
@@ -313,7 +314,7 @@ def with_a_socket(a: "socket.socket") -> str:  # type: ignore[name-defined]  # n
     return str(a)
 
 
-@pytest.mark.parametrize(
+@cases(
     ("thing", "reason"),
     [
         (without_docstring, "docstring"),

@@ -115,10 +115,12 @@ class AsyncMochiClient:
             raise ValueError(f"{url!r} is not a valid URL: {error}") from error
         if base_url.scheme not in ("http", "https"):
             raise ValueError(f"{url!r} is not an http:// or https:// URL")
+        trust_env = not is_loopback(base_url.host)  # no proxy for this machine
         self._http = httpx.AsyncClient(
             base_url=base_url,
             headers={"Authorization": f"Bearer {api_key}"} if api_key else {},
-            trust_env=not is_loopback(base_url.host),  # no proxy for this machine
+            trust_env=trust_env,
+            verify=trust_env or base_url.scheme == "https",  # reading the trusted certificates takes 30 ms
             limits=httpx.Limits(),  # each stream uses a connection until it ends
         )
         self._delays = delays
