@@ -234,6 +234,28 @@ def test_full_queue_does_not_refuse_a_decision(tmp_path: Path) -> None:
         assert [message["role"] for message in api.messages(session_id)] == ["user", "assistant", "tool", "assistant"]
 
 
+def store_decision(data_dir: Path, session_id: str) -> None:
+    """Approve the call of a parked turn in its file, as a server does that is killed after the decision."""
+    file = data_dir / "chat_sessions" / f"{session_id}.json"
+    session = json.loads(file.read_text())
+    session["metadata"]["pending_approval"] |= {"decision": {"approved": True}, "due": 0}
+    file.write_text(json.dumps(session))
+
+
+def test_stored_decision_does_not_approve_a_changed_tool(private_stub: StubServer, tmp_path: Path) -> None:
+    write_tools(tmp_path, TOOLS)
+    with RunningServer(tmp_path, private_stub.url) as server:
+        session_id, asked = run_until_asked(server)
+    store_decision(tmp_path, session_id)
+    write_tools(tmp_path, TOOLS.replace("text: str", 'text: str, suffix: str = "!"'))
+    with RunningServer(tmp_path, private_stub.url) as server:
+        api = server.api()
+        until(lambda: confirmations(api, session_id))
+        (again,) = confirmations(api, session_id)
+        assert again["confirmation_id"] != asked["confirmation_id"]
+        assert noted(tmp_path) == []
+
+
 def test_stored_decision_waits_for_its_mcp_server(
     private_stub: StubServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -242,10 +264,7 @@ def test_stored_decision_waits_for_its_mcp_server(
     with RunningServer(tmp_path, private_stub.url) as server:
         until(lambda: "echo" in server.client.ok(server.client.http.get("/tools"))["tools"], 30)
         session_id, _ = run_until_asked(server, echo, tool_settings={"tools": ["echo"]})
-    file = tmp_path / "chat_sessions" / f"{session_id}.json"
-    session = json.loads(file.read_text())
-    session["metadata"]["pending_approval"] |= {"decision": {"approved": True}, "due": 0}
-    file.write_text(json.dumps(session))
+    store_decision(tmp_path, session_id)
     monkeypatch.setattr("mochi_server.mcp.servers.START_TIMEOUT_SECONDS", 0)
     with RunningServer(tmp_path, private_stub.url) as server:
         api = server.api()
