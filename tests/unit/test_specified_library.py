@@ -16,7 +16,7 @@ import mochi_server
 from mochi_server import MochiServerSettings, create_app, services, sessions
 from mochi_server.agents import AgentDiscoveryService
 from mochi_server.dependencies import get_ollama_client, get_session_manager, get_settings
-from mochi_server.errors import StorageFailed
+from mochi_server.errors import StorageFailed, ValidationFailed
 from mochi_server.ollama import ChatResponse, ModelInfo, OllamaClient, ReceivedMessage
 from mochi_server.sessions import SessionManager
 from mochi_server.sessions.session import AssistantMessage, SystemMessage, ToolMessage, UserMessage
@@ -93,6 +93,22 @@ def test_services_have_the_names_of_the_specification() -> None:
         "SummaryModelManager",
         "SystemPromptService",
     }
+
+
+def test_summary_model_skips_the_models_of_the_specification() -> None:
+    created = "2025-01-15T10:30:00"
+    metadata = sessions.SessionMetadata(
+        session_id="a1b2c3d4e5", model="gpt-oss:20b", created_at=created, updated_at=created, summary_model="mochi"
+    )
+    assert services.SummaryModelManager().choose(metadata) == "mochi"
+
+
+@pytest.mark.parametrize("content", ["", " \n", "x" * 10_000])
+def test_prompt_content_can_be_validated(tmp_path: Path, content: str) -> None:
+    prompts = services.SystemPromptService(tmp_path)
+    prompts.validate("x" * 9_999)
+    with pytest.raises(ValidationFailed, match="content"):
+        prompts.validate(content)
 
 
 def test_prompt_path_that_is_too_long_is_a_storage_error(tmp_path: Path) -> None:

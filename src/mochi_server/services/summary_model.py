@@ -2,6 +2,7 @@
 
 from collections.abc import Collection
 
+from mochi_server.constants import SUMMARY_UNSUPPORTED_MODELS
 from mochi_server.ollama.payloads import qualified_name
 from mochi_server.sessions.session import SessionMetadata
 
@@ -9,7 +10,7 @@ from mochi_server.sessions.session import SessionMetadata
 class SummaryModelManager:
     """Selector of summary models. In ``unsupported``, a name without a tag excludes all tags of the model."""
 
-    def __init__(self, unsupported: Collection[str]) -> None:
+    def __init__(self, unsupported: Collection[str] = SUMMARY_UNSUPPORTED_MODELS) -> None:
         self._unsupported = {name.strip().lower() for name in unsupported}
 
     def choose(self, metadata: SessionMetadata) -> str | None:

@@ -65,6 +65,13 @@ class SystemPromptService:
         with atomic_files.storage_errors(f"delete the system prompt {filename!r}"):
             self._path(self.get(filename).filename).unlink()
 
+    def validate(self, content: str) -> None:
+        """Raise ``ValidationFailed`` if the text of a prompt is blank or too long."""
+        if not content.strip():
+            raise ValidationFailed("content must not be blank.")
+        if len(content) >= MAX_PROMPT_CHARS:
+            raise ValidationFailed(f"content must be shorter than {MAX_PROMPT_CHARS} characters.", length=len(content))
+
     def _read(self, filename: str) -> SystemPrompt | None:
         path = self._path(filename)
         try:
@@ -75,10 +82,7 @@ class SystemPromptService:
             return None
 
     def _write(self, filename: str, content: str) -> SystemPrompt:
-        if not content.strip():
-            raise ValidationFailed("content must not be blank.")
-        if len(content) >= MAX_PROMPT_CHARS:
-            raise ValidationFailed(f"content must be shorter than {MAX_PROMPT_CHARS} characters.", length=len(content))
+        self.validate(content)
         with atomic_files.storage_errors(f"write the system prompt {filename!r}"):
             self._directory.mkdir(mode=0o700, parents=True, exist_ok=True)
             atomic_files.write(self._path(filename), content.encode("utf-8", "replace"))
