@@ -49,7 +49,7 @@ def _sample(parsed: Any, pick: Pick) -> str:
                 text += _sample(branches[pick(len(branches))], pick)
             case "SUBPATTERN":
                 text += _sample(value[-1], pick)
-            case "MAX_REPEAT" | "MIN_REPEAT":
+            case "MAX_REPEAT" | "MIN_REPEAT" | "POSSESSIVE_REPEAT":
                 least, most, repeated = value
                 times = least + (pick(3) if most >= least + 2 else 0)
                 text += "".join([_sample(repeated, pick) for _ in range(min(times, most, _MAX_REPEATS))])
