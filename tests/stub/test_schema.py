@@ -30,6 +30,7 @@ SCHEMAS: list[Any] = [
     {"type": "string", "pattern": r"^(?:x|(?P<a>y))[^a-z]\w+\W(z{2,3}|q?)*.$"},
     {"type": "string", "pattern": r"^((foo|ba[rz])-?){2,3}$"},
     {"type": "string", "pattern": r"^[^\]a]{3}\\[]\[]a{,2}b{2}c??$"},
+    {"type": "string", "pattern": r"(?i)^ab{2,3}[c-e]+$"},
     {"type": "string", "pattern": r"^[éü]\t\u00e9\x41$"},
     {"type": "string", "pattern": "^[A-F0-9]{8}$", "minLength": 3, "maxLength": 20},
     {"enum": ["red", 7, None]},

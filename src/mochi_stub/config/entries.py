@@ -183,11 +183,7 @@ class ErrorResponse(Response, FailureEntry):
         return Reply([self.failure])
 
 
-class StreamedResponse(Response, ReplySettings):
-    """Response with stream settings."""
-
-
-class FileResponse(StreamedResponse):
+class FileResponse(Response, ReplySettings):
     path: Annotated[Path, BeforeValidator(_recorded_path)]
 
     def reply(self, _prompt: Prompt, _model: Model) -> Reply:
@@ -197,7 +193,7 @@ class FileResponse(StreamedResponse):
             return Reply([Failure(str(error))])
 
 
-class GeneratedResponse(StreamedResponse):
+class GeneratedResponse(Response, ReplySettings):
     reasoning: Texts = ""
     tool_calls: tuple[ToolCallEntry, ...] = ()
     usage: dict[Literal["input", "output", "reasoning", "cache_read", "cache_creation"], Count | None] = Field(

@@ -32,29 +32,33 @@ def sample(pattern: str, pick: Pick) -> str | None:
     `pick(n)` selects one of n alternatives.
     """
     try:
-        text = _sample(_parse(pattern), pick)
+        text = _sample(_parse(pattern), pick, {})
         return text if re.search(pattern, text) else None
     except (re.error, ValueError, IndexError, OverflowError, RecursionError):
         return None
 
 
-def _sample(parsed: Any, pick: Pick) -> str:
+def _sample(parsed: Any, pick: Pick, known: dict[str, str]) -> str:
+    """Return a text for a parsed pattern. `known` caches the characters that match an expression."""
     text = ""
     for index, (kind, value) in enumerate(parsed):
-        match str(kind):
+        match kind.name:
             case "AT":  # an anchor
                 continue
             case "BRANCH":
                 branches = value[1]
-                text += _sample(branches[pick(len(branches))], pick)
+                text += _sample(branches[pick(len(branches))], pick, known)
             case "SUBPATTERN":
-                text += _sample(value[-1], pick)
-            case "MAX_REPEAT" | "MIN_REPEAT":
+                text += _sample(value[-1], pick, known)
+            case "MAX_REPEAT" | "MIN_REPEAT" | "POSSESSIVE_REPEAT":
                 least, most, repeated = value
                 times = least + (pick(3) if most >= least + 2 else 0)
-                text += "".join([_sample(repeated, pick) for _ in range(min(times, most, _MAX_REPEATS))])
+                text += "".join([_sample(repeated, pick, known) for _ in range(min(times, most, _MAX_REPEATS))])
             case "LITERAL" | "NOT_LITERAL" | "ANY" | "IN":  # one character
-                characters = _characters(_compile(parsed[index : index + 1], re.DOTALL).fullmatch)
+                expression = repr((kind, value))
+                if expression not in known:
+                    known[expression] = _characters(_compile(parsed[index : index + 1], re.DOTALL).fullmatch)
+                characters = known[expression]
                 text += characters[pick(len(characters))]
             case unsupported:
                 raise ValueError(unsupported)

@@ -17,7 +17,7 @@ from mochi_stub.http import HttpResponse, Request
 from mochi_stub.json_encoding import dumps, go_dumps, go_text, number, quoted, timestamp
 from mochi_stub.models import Model
 from mochi_stub.models.scheduler import Lease, LoadRequest
-from mochi_stub.prompt import Operation, ToolCall, count_tokens, counted_text
+from mochi_stub.prompt import Operation, Prompt, ToolCall, count_tokens, counted_text
 from mochi_stub.providers import provider_pipeline as pipeline
 from mochi_stub.providers.ollama import models
 from mochi_stub.providers.ollama import request_schema as schema
@@ -65,12 +65,8 @@ async def generate(
     if is_empty:
         return json_response(loaded)
     prompt = to_prompt(body, operation, model, options, request.body)
-    truncate, context_tokens = body.get("truncate", True), len(body.get("context", ()))
     try:
-        has_images = any(message.images for message in prompt.messages)
-        _require("vision", model, has_images, pipeline.RefusedPrompt(400, NO_IMAGES))
-        _check_format(prompt.format)
-        done = pipeline.evaluate_prompt(stub, lease, prompt, truncate=truncate, context_tokens=context_tokens)
+        done = _evaluate(stub, lease, body, prompt)
     except pipeline.RefusedPrompt as error:
         if not prompt.stream:
             raise
@@ -92,10 +88,14 @@ def _check_capabilities(body: Mapping[str, Any], model: Model, operation: Operat
             raise HttpError(400, f"{full_name(model.name)} does not support {capability}")
 
 
-def _check_format(value: Any) -> None:
-    if value not in (None, "json") and not isinstance(value, dict):
-        message = f'invalid format: {quoted(dumps(value))}; expected "json" or a valid JSON Schema object'
+def _evaluate(stub: Stub, lease: Lease, body: Mapping[str, Any], prompt: Prompt) -> pipeline.EvaluatedPrompt:
+    has_images, form = any(message.images for message in prompt.messages), prompt.format
+    _require("vision", lease.request.model, has_images, pipeline.RefusedPrompt(400, NO_IMAGES))
+    if form not in (None, "json") and not isinstance(form, dict):
+        message = f'invalid format: {quoted(dumps(form))}; expected "json" or a valid JSON Schema object'
         raise pipeline.RefusedPrompt(500, message)
+    truncate, context_tokens = body.get("truncate", True), len(body.get("context", ()))
+    return pipeline.evaluate_prompt(stub, lease, prompt, truncate=truncate, context_tokens=context_tokens)
 
 
 async def embed(stub: Stub, _request: Request, body: dict[str, Any]) -> HttpResponse:
