@@ -34,7 +34,7 @@ def test_prompts_are_recorded_in_the_order_of_their_requests() -> None:
     slots = ModelSlots()
     for session_id in ("a", "b", "", "a"):
         slots.begin(session_id)
-    assert [prompt.session_id for prompt in slots.prompts] == ["b", "", "a"]
+    assert [prompt and prompt.session_id for prompt in slots.prompts] == ["b", None, "a"]
 
 
 def test_miss_after_more_prompts_limits_the_held_ones() -> None:

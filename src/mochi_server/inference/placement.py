@@ -63,7 +63,7 @@ class Host:
         elif self.max_models:
             self.max_models = max(self.max_models, len(self.loaded))
 
-    def prompts_of_others(self, model: str) -> list[HeldPrompt]:
+    def prompts_of_others(self, model: str) -> list[HeldPrompt | None]:
         """Return the prompts in the slots of all other loaded models."""
         names = self.loaded - {qualified_name(model)}
         return [prompt for name in names if name in self.models for prompt in self.models[name].prompts]
@@ -99,26 +99,27 @@ def predict(host: Host, hosts: Sequence[Host], request: ModelRequest) -> Predict
     capacity = max(slots.capacity, parallel)
     max_capacity = host.queue.limit or slots.max_capacity
     prompts = slots.prompts[-max(capacity, max_capacity) :] if max_capacity else slots.prompts
-    own = next((prompt for prompt in prompts if request.session_id and prompt.session_id == request.session_id), None)
+    own = slots.find(request.session_id)
+    own = own if own in prompts else None
     held_tokens = min(own.tokens, request.tokens) if own is not None and not loads else 0
 
     # Prompts of other sessions that this prompt would remove from the memory of the host
-    evicted = []
+    evicted: list[HeldPrompt | None] = []
     if is_reload:
         evicted = prompts
     elif loads and host.max_models and len(host.loaded) >= host.max_models:
         evicted = host.prompts_of_others(request.model)
     elif not loads and own is None and len(prompts) >= capacity:
         evicted = [prompts[-capacity]]
-    evicted = [prompt for prompt in evicted if prompt.session_id and prompt is not own]
-    tokens = request.tokens - held_tokens + sum(prompt.tokens for prompt in evicted)
+    others = [prompt for prompt in evicted if prompt is not None and prompt is not own]
+    tokens = request.tokens - held_tokens + sum(prompt.tokens for prompt in others)
 
     requests = host.tracker.count(None if host.queue.limit else request.model)
     cost = tokens / known("tokens_per_second", _TOKENS_PER_SECOND)
     cost += max(requests - parallel + 1, 0) / parallel * known("answer_seconds", _ANSWER_SECONDS)
     if loads:
         cost += known("load_seconds", _LOAD_SECONDS)
-    return Prediction(cost, bool(evicted), held_tokens)
+    return Prediction(cost, bool(others), held_tokens)
 
 
 def choose(hosts: Sequence[Host], request: ModelRequest, digest: str | None) -> tuple[Host, str]:

@@ -32,7 +32,7 @@ class Exchange:
 
 @dataclass(eq=False, slots=True)
 class HeldPrompt:
-    """Latest prompt of a session, or a prompt without a session, which no later request continues."""
+    """Latest prompt of a session."""
 
     session_id: str
     tokens: int = 0  # Ollama's count for the latest answered prompt of the session
@@ -49,28 +49,34 @@ class ModelSlots:
     answer_seconds: float | None = None
     capacity: int = 1  # number of prompts that the slots are known to hold
     max_capacity: int | None = None  # number of prompts that they hold at most, or None if unknown
-    prompts: list[HeldPrompt] = field(default_factory=list)  # the latest one last; the slots may hold only the last few
+    # The latest prompt is the last. None is a prompt without a session. The slots may hold only the last few.
+    prompts: list[HeldPrompt | None] = field(default_factory=list)
     _counts_cached_tokens: bool = False
 
     def reserve(self, session_id: str) -> None:
         """Record that a session has been assigned to the slots. Its request may have to wait."""
-        if session_id and self._find(session_id) is None:
+        if session_id and self.find(session_id) is None:
             self.prompts.append(HeldPrompt(session_id))
 
     def discard(self, session_id: str) -> None:
         """Discard the prompt of a session that has moved to another host or is about to be deleted."""
-        self.prompts = [prompt for prompt in self.prompts if not session_id or prompt.session_id != session_id]
+        self.prompts = [prompt for prompt in self.prompts if prompt is None or prompt.session_id != session_id]
 
     def discard_answered(self) -> None:
         """Discard the prompts that a reload of the model removes from the slots, but not those that wait for it."""
-        self.prompts = [prompt for prompt in self.prompts if prompt.session_id and not prompt.tokens]
+        self.prompts = [prompt for prompt in self.prompts if prompt is not None and not prompt.tokens]
 
     def begin(self, session_id: str) -> HeldPrompt:
         """Record a request that is about to be sent, perhaps of a session."""
-        prompt = self._find(session_id) or HeldPrompt(session_id)
+        prompt = self.find(session_id) or HeldPrompt(session_id)
         prompt.newer = self._count_newer(prompt)
-        self.prompts = [*(each for each in self.prompts if each is not prompt), prompt][-_MAX_PROMPTS:]
+        others = [each for each in self.prompts if each is not prompt]
+        self.prompts = [*others, prompt if session_id else None][-_MAX_PROMPTS:]
         return prompt
+
+    def find(self, session_id: str) -> HeldPrompt | None:
+        """Return the prompt of a session, if it is recorded."""
+        return next((each for each in self.prompts if each is not None and each.session_id == session_id), None)
 
     def record(
         self, prompt: HeldPrompt, last: Mapping[str, Any], seconds: float, exchange: Exchange | None = None
@@ -88,7 +94,7 @@ class ModelSlots:
 
     def exchange_of(self, session_id: str) -> tuple[Exchange | None, bool]:
         """Return the exchange of a session if a slot may hold it, and whether it is known that a slot holds it."""
-        if (prompt := self._find(session_id)) is None:
+        if (prompt := self.find(session_id)) is None:
             return None, False
         is_held = self._count_newer(prompt) < self.capacity
         return prompt.exchange if is_held or self._counts_cached_tokens else None, is_held
@@ -102,9 +108,6 @@ class ModelSlots:
         if load := load_seconds(last):
             self.load_seconds = _smooth(self.load_seconds, load)
         self.answer_seconds = _smooth(self.answer_seconds, seconds)
-
-    def _find(self, session_id: str) -> HeldPrompt | None:
-        return next((prompt for prompt in self.prompts if session_id and prompt.session_id == session_id), None)
 
     def _count_newer(self, prompt: HeldPrompt) -> int:
         """Return the number of prompts after one, or of all prompts if it is not recorded."""
