@@ -16,6 +16,7 @@ from mochi_server import __version__
 from mochi_server.cli.server import listen
 from mochi_stub import StubServer
 from tests.support.api import error_of
+from tests.support.cases import cases
 from tests.support.instructions import instruct, words
 from tests.support.ports import free_port
 from tests.support.process import Command, FreshCommand, run
@@ -46,7 +47,7 @@ def test_version_and_help_import_no_server(tmp_path: Path) -> None:
     assert done.stdout.endswith("\n[]\n")
 
 
-@pytest.mark.parametrize(
+@cases(
     ("arguments", "environment", "named"),
     [
         (["--port", "many"], {}, "--port"),

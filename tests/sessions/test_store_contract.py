@@ -15,6 +15,7 @@ from mochi_server.sessions import (
 from mochi_server.sessions.session import user_message
 from mochi_server.util.clock import timestamp
 from tests.sessions.samples import appended, assistant, contents, new_session, stored_session, user
+from tests.support.cases import cases
 from tests.support.images import GIF, PNG
 
 NO_IDS = ["0123456789", "", "abc", "ABCDEF0123", "../../../etc", "0123456789\n", "012345678g", "0123456789.json"]
@@ -48,7 +49,7 @@ async def test_put_session_replaces_another_unchanged(store: SessionStore) -> No
     assert (await store.list(SessionQuery())).entries == [session.summary_object()]
 
 
-@pytest.mark.parametrize("session_id", NO_IDS)
+@cases("session_id", NO_IDS)
 async def test_every_operation_on_unknown_session_is_not_found(store: SessionStore, session_id: str) -> None:
     for verb in (
         store.load(session_id),
@@ -122,7 +123,7 @@ async def test_null_patch_resets_a_field_to_its_default(store: SessionStore) -> 
     assert changed.metadata.tool_settings == ToolSettings()
 
 
-@pytest.mark.parametrize("fields", [{"colour": 1}, {"session_id": "x"}, {"message_count": 9}, {"model": None}])
+@cases("fields", [{"colour": 1}, {"session_id": "x"}, {"message_count": 9}, {"model": None}])
 async def test_patch_of_unknown_field_raises(store: SessionStore, fields: dict[str, object]) -> None:
     session = await stored_session(store)
     with pytest.raises(ValueError, match=r"fields|model"):
@@ -428,7 +429,7 @@ async def test_image_is_stored_with_the_tail_that_names_it(store: SessionStore) 
     assert await store.load_image(SHOWN.sha256) == SHOWN.data
 
 
-@pytest.mark.parametrize("name", ["", "..", "../" + "0" * 61, "0" * 64, "0" * 63, SHOWN.sha256.upper(), "\u0660" * 64])
+@cases("name", ["", "..", "../" + "0" * 61, "0" * 64, "0" * 63, SHOWN.sha256.upper(), "\u0660" * 64])
 async def test_unknown_image_is_not_found(store: SessionStore, name: str) -> None:
     with pytest.raises(BlobNotFound):
         await store.load_image(name)

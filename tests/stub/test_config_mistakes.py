@@ -13,11 +13,12 @@ from mochi_stub import StubServer
 from mochi_stub.config import load, validate_config
 from mochi_stub.yaml_file import ConfigError
 from tests.stub.requests import send_message, send_request
+from tests.support.cases import cases
 
 ENTRY = "models:\n  a:\n    - _default: "
 
 
-@pytest.mark.parametrize(
+@cases(
     ("text", "line", "expected"),
     [
         ("", 1, "a mapping, found nothing"),

@@ -66,8 +66,8 @@ def test_pull_of_an_unknown_model_fails_in_the_stream(private_stub: StubServer, 
     assert (whole.status, whole.json) == (500, {"error": text})
 
 
-@pytest.mark.parametrize("path", ["/api/pull", "/api/create", "/api/copy"])
-@pytest.mark.parametrize("body", [b"", b"{", b"[]", b'{"model":5}', b'{"source":"a","destination":"/"}'])
+@cases("path", ["/api/pull", "/api/create", "/api/copy"])
+@cases("body", [b"", b"{", b"[]", b'{"model":5}', b'{"source":"a","destination":"/"}'])
 def test_invalid_bodies_are_400(private_stub: StubServer, path: str, body: bytes) -> None:
     refused = send_request(private_stub, "POST", path, body)
     assert refused.status == 400

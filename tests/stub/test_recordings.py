@@ -14,6 +14,7 @@ from mochi_stub import Failure, Pause, Reasoning, Reply, StubServer, Text, ToolC
 from mochi_stub.recording import recorded
 from mochi_stub.replies.chunks import planned_end
 from tests.stub.requests import send_message, send_request
+from tests.support.cases import cases
 
 DATA = Path(__file__).parent / "data"
 EXAMPLE = DATA / "fixtures" / "example.yaml"
@@ -226,7 +227,7 @@ def test_recorded_thinking_tokens_and_stop_sequence_of_anthropic(tmp_path: Path)
         assert (reply.stop_sequence, reply.usage) == ("END", Usage(output=9, reasoning=4))
 
 
-@pytest.mark.parametrize("name", EXCHANGES)
+@cases("name", EXCHANGES)
 def test_recordings_of_all_apis_have_the_same_answer(tmp_path: Path, name: str) -> None:
     url, body = EXCHANGES[name]
     for ending in ("json", "yaml"):
@@ -237,8 +238,8 @@ def test_recordings_of_all_apis_have_the_same_answer(tmp_path: Path, name: str) 
         assert planned_end(reply) == pytest.approx(300e6)
 
 
-@pytest.mark.parametrize("name", EXCHANGES)
-@pytest.mark.parametrize("stream", [True, False])
+@cases("name", EXCHANGES)
+@cases("stream", [True, False])
 def test_recordings_are_replayed_on_the_ollama_api(
     tmp_path: Path, start_replay: Callable[[], StubServer], name: str, stream: bool
 ) -> None:
@@ -303,7 +304,7 @@ def test_recorded_error_is_an_error_on_every_api(tmp_path: Path, start_replay: C
     assert (other.status, other.json, other.headers["retry-after"]) == (429, {"error": "Slow down"}, "7")
 
 
-@pytest.mark.parametrize(
+@cases(
     ("url", "last", "status"),
     [
         ("https://x/v1/chat/completions", {"error": {"message": "no", "code": "rate_limit_exceeded"}}, 429),
@@ -323,7 +324,7 @@ def test_error_in_a_recorded_stream_has_a_status(tmp_path: Path, url: str, last:
     assert reply_of(write_recording(tmp_path, url, [last])).parts[-1] == Failure("no", status)
 
 
-@pytest.mark.parametrize(
+@cases(
     ("text", "line", "expected"),
     [
         ("[]", 1, "a mapping, found a list"),
@@ -364,10 +365,8 @@ def test_malformed_recording_is_reported_with_its_line(
 NO_COUNT = {"usageMetadata": {"candidatesTokenCount": None, "thoughtsTokenCount": 5}}
 
 
-@pytest.mark.parametrize(
-    "body", [5, "text", [], [1, None, "x"], {"choices": 7}, {"message": 5}, {"message": {}}, NO_COUNT]
-)
-@pytest.mark.parametrize("url", sorted({url for url, _ in EXCHANGES.values()}))
+@cases("body", [5, "text", [], [1, None, "x"], {"choices": 7}, {"message": 5}, {"message": {}}, NO_COUNT])
+@cases("url", sorted({url for url, _ in EXCHANGES.values()}))
 def test_invalid_recorded_body_does_not_crash(tmp_path: Path, url: str, body: Any) -> None:
     assert isinstance(reply_of(write_recording(tmp_path, url, body)), Reply)
 

@@ -63,7 +63,8 @@ def _named(arguments: list[str], row: Any, ids: Any, number: int) -> tuple[str, 
         name = "-".join(str(ids(value)) for value in values)
     else:
         name = str(ids[number]) if ids else "-".join(map(str, values))
-    return f"{number}: {name[:200]}", dict(zip(arguments, values, strict=True))
+    printable = name[:200].encode("ascii", "backslashreplace").decode()
+    return f"{number}: {printable}", dict(zip(arguments, values, strict=True))
 
 
 def _clear_journals(fixtures: Values) -> None:

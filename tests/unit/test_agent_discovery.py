@@ -63,7 +63,7 @@ def test_files_and_hidden_folders_are_not_agents(tmp_path: Path) -> None:
     assert AgentDiscoveryService(tmp_path / "none").discover() == {}
 
 
-@pytest.mark.parametrize(
+@cases(
     ("files", "message"),
     [
         ({"SKILL": None}, "SKILL.md is missing"),

@@ -14,6 +14,7 @@ import pytest
 from mochi_server.mcp.servers import McpServers
 from mochi_server.tools import Problem, ToolDiscoveryService
 from mochi_server.tools.execution import ToolRegistry
+from tests.support.cases import cases
 from tests.support.tools import SAMPLES, write_tools
 
 GOOD = '''
@@ -74,7 +75,7 @@ def test_exports_groups_and_marks_are_read(tmp_path: Path) -> None:
     )
 
 
-@pytest.mark.parametrize(
+@cases(
     ("source", "name", "message"),
     [
         ("def broken(:\n    pass", "__init__.py", "SyntaxError"),
