@@ -210,6 +210,21 @@ def test_call_of_a_missing_model_says_so(private_stub: StubServer, tmp_path: Pat
     assert noted(tmp_path) == []
 
 
+def test_decision_is_not_used_while_ollama_is_unreachable(private_stub: StubServer, tmp_path: Path) -> None:
+    write_tools(tmp_path, TOOLS)
+    with RunningServer(tmp_path, private_stub.url) as server:
+        session_id, asked = run_until_asked(server)
+    private_stub.stop()
+    with RunningServer(tmp_path, private_stub.url) as server:
+        api = server.api()
+        assert error_of(decide(api, session_id, asked)) == (502, "OLLAMA_UNREACHABLE")
+        assert [entry["state"] for entry in confirmations(api, session_id)] == ["waiting"]
+        private_stub.start()
+        api.ok(decide(api, session_id, asked))
+        assert finish(api, session_id)[-1].type == "done"
+    assert noted(tmp_path) == ["x"]
+
+
 def test_full_queue_does_not_refuse_a_decision(tmp_path: Path) -> None:
     write_tools(tmp_path, TOOLS)
     gate = Gate()

@@ -275,7 +275,8 @@ class ModelAnswers:
     ) -> "ModelAnswerer":
         """Check the model, the tools and the edited message. An error of Ollama is raised when the turn answers.
 
-        ``record`` is that of the parked turn to continue, if any. A full queue or a missing model does not refuse it.
+        ``record`` is that of the parked turn to continue, if any. A full queue or a missing model does not refuse it,
+        but it cannot continue while Ollama does not respond.
         """
         ticket = self.gateway.admit() if record is None else Ticket()
         if turn_input.edit_index is not None:
@@ -293,7 +294,8 @@ class ModelAnswers:
         try:
             model = await self.gateway.pinned(session.metadata.ollama_host).find_model(session.model)
         except (errors.OllamaUnreachable, errors.OllamaError, errors.ModelNotFound) as error:
-            if isinstance(error, errors.ModelNotFound) and record is None:
+            # A missing model ends a parked turn. If Ollama fails, the turn can continue later.
+            if isinstance(error, errors.ModelNotFound) == (record is None):
                 raise
             model = error.with_traceback(None)  # the traceback refers to all data of the turn
         if turn_input.images and isinstance(model, ModelInfo) and not model.has_capability("vision"):
