@@ -112,7 +112,7 @@ def test_client_tool_and_server_tool_in_one_answer(frontend: Frontend) -> None:
     assert [text for role, text in frontend.stored() if role == "tool"] == ["3.0", "Sun"]
 
 
-@cases(("content", "text"), [("", "No sky."), ("No sky.", "No sky."), ("{}", "{}\nNo sky.")])
+@pytest.mark.parametrize(("content", "text"), [("", "No sky."), ("No sky.", "No sky."), ("{}", "{}\nNo sky.")])
 def test_model_receives_the_error_of_a_client_tool(
     frontend: Frontend, stub: StubServer, content: str, text: str
 ) -> None:
