@@ -76,6 +76,9 @@ class ModelSlots:
         prompt = self.find(session_id) or HeldPrompt(session_id)
         prompt.newer = self._count_newer(prompt)
         others = [each for each in self.prompts if each is not prompt]
+        if not self._counts_cached_tokens:  # then only the latest prompt is known to be held
+            for other in filter(None, others):
+                other.exchange = None
         self.prompts = [*others, prompt if session_id else None][-_MAX_PROMPTS:]
         return prompt
 
@@ -102,7 +105,7 @@ class ModelSlots:
         if (prompt := self.find(session_id)) is None:
             return None, False
         is_held = self._count_newer(prompt) < self.capacity
-        return prompt.exchange if is_held or self._counts_cached_tokens else None, is_held
+        return prompt.exchange, is_held
 
     def _measure(self, last: Mapping[str, Any], seconds: float) -> None:
         evaluated = number(last.get("prompt_eval_count")) - number(last.get("prompt_eval_cached_count"))
