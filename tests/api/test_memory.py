@@ -28,6 +28,7 @@ _SESSION = frozenset(
         "AgentSettings",
         "ChatSession",
         "HostOfTurn",
+        "HeldPrompt",
     }
 )
 """Types that belong to recently used sessions."""

@@ -9,7 +9,7 @@ EXCHANGE = Exchange({}, [], None, "", PromptSize(), TOKENS)
 
 def send(slots: ModelSlots, session_id: str, *, is_cached: bool) -> None:
     last = {"prompt_eval_count": TOKENS, "prompt_eval_cached_count": TOKENS if is_cached else 0}
-    slots.record(slots.begin(session_id), last, 1.0, EXCHANGE)
+    slots.record(slots.begin(session_id, None), last, 1.0, EXCHANGE)
 
 
 def with_five_held_prompts() -> ModelSlots:
@@ -33,7 +33,7 @@ def test_one_miss_does_not_discard_what_earlier_hits_have_shown() -> None:
 def test_prompts_are_recorded_in_the_order_of_their_requests() -> None:
     slots = ModelSlots()
     for session_id in ("a", "b", "", "a"):
-        slots.begin(session_id)
+        slots.begin(session_id, None)
     assert [prompt and prompt.session_id for prompt in slots.prompts] == ["b", None, "a"]
 
 

@@ -228,7 +228,7 @@ class ModelGateway:
         self, request: ModelRequest, on_lines: OnLines, host: Host, tracked: TrackedRequest, prompt: FixedPrompt
     ) -> Answer:
         """Send a request to a host once. After an error, ``tracked`` shows whether the answer had begun."""
-        allocation, scope = request.allocation, anyio.CancelScope()
+        allocation, slots, scope = request.allocation, host.slots(request.model), anyio.CancelScope()
         body, limit = request.body(prompt)
         last: Line = {}
         tracked.started, tracked.sent = time.monotonic(), None
@@ -246,14 +246,14 @@ class ModelGateway:
 
             async with host.queue.slot(request.session_id, lambda: self._tickets.discard(request.ticket)):
                 tracked.sent = time.monotonic()
-                held = host.begin(request.model, request.session_id, allocation.size)
+                held = slots.begin(request.session_id, allocation.size)
                 with scope:
                     await host.client.post_chat(body, receive)
             if scope.cancelled_caught:
                 raise OllamaError(f"Ollama at {host.client.endpoint.url} stopped responding before its answer.")
         answer = Answer(prompt, *allocation.record(last, prompt.size, limit), host.name)
         exchange = None if request.exchange is None else request.exchange(body, answer.tokens)
-        host.slots(request.model).record(held, last, time.monotonic() - tracked.sent, exchange)
+        slots.record(held, last, time.monotonic() - tracked.sent, exchange)
         return answer
 
     async def _post_embed(
@@ -263,7 +263,7 @@ class ModelGateway:
         options = {"options": {"num_ctx": window}} if window else {}
         async with host.queue.slot(request.session_id):
             tracked.sent = time.monotonic()
-            host.begin(request.model, request.session_id, window)
+            host.slots(request.model).begin(request.session_id, window)
             return await host.client.embed({**request.payload, **options})
 
     async def _status(self, host: Host, request: TrackedRequest, sent: ModelRequest, scope: anyio.CancelScope) -> State:

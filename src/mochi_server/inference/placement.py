@@ -48,13 +48,6 @@ class Host:
             return 0 if self.slots(model).prompts else None
         return self.client.last_windows.get(qualified_name(model))
 
-    def begin(self, model: str, session_id: str, window: int | None) -> HeldPrompt:
-        """Record a request that is about to be sent, perhaps of a session, with its window in tokens."""
-        loaded = self.loaded_window(model)
-        if loaded is None or (loaded and window not in (None, loaded)):
-            self.slots(model).discard_answered()
-        return self.slots(model).begin(session_id)
-
     def update_loaded(self) -> None:
         """Learn from the loaded models how many of them fit into memory."""
         before, self.loaded = self.loaded, frozenset(self.client.last_windows or ())
@@ -79,6 +72,7 @@ class Prediction(NamedTuple):
     cost: float  # seconds until the first token, and seconds to evaluate the evicted prompts again
     evicts: bool  # whether the prompt replaces one that another session may continue
     held: int  # tokens of the prompt that a slot holds
+    loads: bool  # whether Ollama must load or reload the model
 
 
 def predict(host: Host, hosts: Sequence[Host], request: ModelRequest) -> Prediction:
@@ -119,7 +113,7 @@ def predict(host: Host, hosts: Sequence[Host], request: ModelRequest) -> Predict
     cost += max(requests - parallel + 1, 0) / parallel * known("answer_seconds", _ANSWER_SECONDS)
     if loads:
         cost += known("load_seconds", _LOAD_SECONDS)
-    return Prediction(cost, bool(others), held_tokens)
+    return Prediction(cost, bool(others), held_tokens, loads)
 
 
 def choose(hosts: Sequence[Host], request: ModelRequest, digest: str | None) -> tuple[Host, str]:
@@ -141,6 +135,8 @@ def choose(hosts: Sequence[Host], request: ModelRequest, digest: str | None) -> 
     tied = [host for host in hosts if rank(host) == best]
     key = f"{request.session_id}\0{qualified_name(request.model)}"
     host = max(tied, key=lambda host: sha256(f"{host.name}\0{key}".encode()).digest())
+    if predictions[host].loads:
+        host.slots(request.model).discard_answered()
     for other in hosts:
         if other is not host:
             other.slots(request.model).discard(request.session_id)

@@ -49,8 +49,9 @@ class ModelSlots:
     answer_seconds: float | None = None
     capacity: int = 1  # number of prompts that the slots are known to hold
     max_capacity: int | None = None  # number of prompts that they hold at most, or None if unknown
-    # The latest prompt is the last. None is a prompt without a session. The slots may hold only the last few.
+    # The latest prompt is the last. None is a prompt that no session continues. The slots may hold only the last few.
     prompts: list[HeldPrompt | None] = field(default_factory=list)
+    _window: int | None = None
     _counts_cached_tokens: bool = False
 
     def reserve(self, session_id: str) -> None:
@@ -59,18 +60,25 @@ class ModelSlots:
             self.prompts.append(HeldPrompt(session_id))
 
     def discard(self, session_id: str) -> None:
-        """Discard the prompt of a session that has moved to another host or is about to be deleted."""
-        self.prompts = [prompt for prompt in self.prompts if prompt is None or prompt.session_id != session_id]
+        """Record that a session has moved or is about to be deleted. A slot may still hold its prompt."""
+        own = self.find(session_id)
+        self.prompts = [None if prompt is own else prompt for prompt in self.prompts]
 
     def discard_answered(self) -> None:
         """Discard the prompts that a reload of the model removes from the slots, but not those that wait for it."""
         self.prompts = [prompt for prompt in self.prompts if prompt is not None and not prompt.tokens]
 
-    def begin(self, session_id: str) -> HeldPrompt:
-        """Record a request that is about to be sent, perhaps of a session."""
+    def begin(self, session_id: str, window: int | None) -> HeldPrompt:
+        """Record a request that is about to be sent, perhaps of a session, with its window in tokens."""
+        if window not in (None, self._window):
+            self.discard_answered()
+            self._window = window
         prompt = self.find(session_id) or HeldPrompt(session_id)
         prompt.newer = self._count_newer(prompt)
         others = [each for each in self.prompts if each is not prompt]
+        if not self._counts_cached_tokens:  # then only the latest prompt is known to be held
+            for other in filter(None, others):
+                other.exchange = None
         self.prompts = [*others, prompt if session_id else None][-_MAX_PROMPTS:]
         return prompt
 
@@ -97,7 +105,7 @@ class ModelSlots:
         if (prompt := self.find(session_id)) is None:
             return None, False
         is_held = self._count_newer(prompt) < self.capacity
-        return prompt.exchange if is_held or self._counts_cached_tokens else None, is_held
+        return prompt.exchange, is_held
 
     def _measure(self, last: Mapping[str, Any], seconds: float) -> None:
         evaluated = number(last.get("prompt_eval_count")) - number(last.get("prompt_eval_cached_count"))
