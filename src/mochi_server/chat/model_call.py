@@ -153,9 +153,9 @@ class ModelCall:
             logprobs=self.generation.logprobs,
         )
 
-        def exchange(body: Any, tokens: int) -> Exchange:
+        def exchange(body: Any, size: PromptSize, tokens: int) -> Exchange:
             sent, first = prompt.prompt.history, self.writer.history[0]
-            return Exchange(self.session.session_id, body, sent, first, answer_id, prompt.size, tokens)
+            return Exchange(self.session.session_id, body, sent, first, answer_id, size, tokens)
 
         request = ModelRequest(
             allocation=self.allocation, payload=payload, prompt=prompt, exchange=exchange, report=self._report
@@ -163,7 +163,7 @@ class ModelCall:
         request = replace(request, session_id=self.session.session_id, ticket=self.ticket)
         answer = await self.gateway.send(request, on_lines)
         if self.schema is not None:  # a reference cycle, which would keep the turn in memory until a full collection
-            self._last = request, answer.prompt
+            self._last = request, FixedPrompt(answer.prompt.messages, prompt.prompt.size_with(()))
         if answer.is_prompt_truncated:
             self.publish([_PROMPT_TRUNCATED])
         if answer.is_cut:
@@ -173,7 +173,8 @@ class ModelCall:
         """Request another answer in place of ``text``. Return it and its last line. Raises ``MochiError``."""
         request, prompt = self._last
         prompt = prompt.extended(text, _CORRECTION.format(problem[:_MAX_PROBLEM_CHARS]))
-        repair = StructuredRequest(self.gateway, replace(request, prompt=prompt))
+        payload = {name: value for name, value in request.payload.items() if name != "tools"}  # it must not call one
+        repair = StructuredRequest(self.gateway, replace(request, payload=payload, prompt=prompt))
         return (await repair.send(schema)).message["content"], repair.lines[-1]
 
     async def compact(self, prompt: Prompt, budget: Budget) -> Prompt:

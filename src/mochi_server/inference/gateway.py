@@ -247,7 +247,7 @@ class ModelRequest:
     payload: Mapping[str, Any]  # body of the request, without the prompt and the window
     prompt: PromptSource
     limits_answer: bool = True  # whether the answer must end where the window ends
-    exchange: Callable[[Mapping[str, Any], int], Exchange] | None = None  # from the body and the number of tokens
+    exchange: Callable[[Mapping[str, Any], PromptSize, int], Exchange] | None = None  # from body, prompt and tokens
     report: Report | None = None  # receives `queued`, `loading_model`, `processing_prompt` or `failover`
     session_id: str = ""
     avoid: Sequence[str] = ()  # names of hosts that serve other parts of the same comparison
@@ -584,7 +584,7 @@ class ModelGateway:
         state.record(request.session_id, begun, last, time.monotonic() - tracked.sent)
         answer = Answer(prompt, *allocation.record(last, prompt.size, limit), host.name)
         if request.exchange is not None:
-            host.slots.record(request.exchange(body, answer.tokens), number, last)
+            host.slots.record(request.exchange(body, prompt.size, answer.tokens), number, last)
         return answer
 
     async def _status(self, host: Host, request: TrackedRequest, sent: ModelRequest, scope: anyio.CancelScope) -> State:
