@@ -31,9 +31,8 @@ from mochi_server.sessions.types import Message, images_of
 from mochi_server.util.clock import now
 
 _INSTRUCTION = (
-    "Write a summary of the conversation so far that lets you go on with it as if you had read it all. Keep facts, "
-    "names, numbers, decisions, open questions and what the user wants, each in a short sentence. Leave out small "
-    "talk. Answer with the summary alone."
+    "Write a summary of the conversation so far that lets you continue it. Keep facts, names, numbers, decisions, open "
+    "questions and what the user wants. Answer with the summary alone."
 )
 _CORRECTION = "That does not fit the JSON schema: {}. Answer again, only with JSON that fits."
 _MAX_PROBLEM_CHARS = 2000
@@ -274,13 +273,10 @@ class _SummaryPrompt:
         self.limit = max(self.limit, boundary)
 
     def proceed(self, summary: str) -> None:
-        """Continue with a summary of the messages so far. Cut it, to a quarter at most, if all others then fit."""
-        self.start = self.end
+        """Continue with a summary of the messages so far. Shorten it if all other messages then fit."""
+        self.start, self.summary = self.end, summary
         rest = "\n\n".join(map(_line, self._prompt.history[self.start : self.limit]))
-        for part in (1, 2, 4, 1):
-            self.summary = summary[: len(summary) // part]
-            if self._fits(rest, self.length // 4):
-                break
+        self._make_room(rest, self.length // 4)
 
     async def fit(self, _: int | None, refused: int | None) -> FixedPrompt:
         """Return a prompt with as many messages as fit into the window. A refusal has improved the estimate."""
@@ -298,15 +294,28 @@ class _SummaryPrompt:
         text = ""
         for index in range(self.start, self.limit):
             line, self.end = _line(self._prompt.history[index]), index
-            while not self._fits(line, MIN_ANSWER_TOKENS) and len(line) > TRIMMED_CHARS:
-                third = len(line) // 3
-                line = line[:third] + "\n[...]\n" + line[-third:]
-            longer = f"{text}\n\n{line}" if text else line
-            if text and not self._fits(longer, self.length // 4):
+            if text and not self._fits(f"{text}\n\n{line}", self.length // 4):
                 return text
-            text = longer
+            text = f"{text}\n\n{line}" if text else self._cut(line)
         self.end = self.limit
         return text
+
+    def _cut(self, line: str) -> str:
+        """Cut the middle of a message that does not fit, even without the earlier summary."""
+        self._make_room(line, MIN_ANSWER_TOKENS)
+        while not self._fits(line, MIN_ANSWER_TOKENS) and len(line) > TRIMMED_CHARS:
+            third = len(line) // 3
+            line = line[:third] + "\n[...]\n" + line[-third:]
+        return line
+
+    def _make_room(self, text: str, summary_tokens: int) -> None:
+        """Shorten the earlier summary, or drop it, if the text then fits. Otherwise leave it as it is."""
+        earlier = self.summary or ""
+        for length in (len(earlier), len(earlier) // 2, len(earlier) // 4, len(earlier) // 8, 0):
+            self.summary = earlier[:length]
+            if self._fits(text, summary_tokens):
+                return
+        self.summary = earlier
 
     def _fits(self, text: str, summary_tokens: int) -> bool:
         """Return whether a text leaves room for a summary, which may be shorter than its maximum length."""
