@@ -82,3 +82,22 @@ def test_compaction_of_long_messages_needs_two_requests_in_a_small_window(tmp_pa
     assert counts
     assert max(counts) <= 2, counts
     assert not any("[...]" in text for text in texts)
+
+
+@pytest.mark.one_process("each server has its own windows")
+@pytest.mark.parametrize(
+    ("context_length", "lengths"),
+    [(1024, [330, 240, 120] * 4), (1024, [400] * 8), (2048, [100, 900] * 4)],
+)
+def test_compaction_of_text_with_one_token_per_character(
+    tmp_path: Path, context_length: int, lengths: list[int]
+) -> None:
+    def answer(prompt: Prompt) -> str:
+        return "They talked about facts. " * 100 if prompt.messages[0].content.startswith(INSTRUCTION) else "Fine."
+
+    model = Model("small", ("completion",), context_length=context_length, chars_per_token=1)
+    messages = [f"Fact {turn}. " + "word " * (length // 5) for turn, length in enumerate(lengths)]
+    counts, texts = compactions(tmp_path, model, answer, messages)
+    assert counts
+    assert max(counts) <= 2, counts
+    assert not any("[...]" in text for text in texts)

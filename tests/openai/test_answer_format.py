@@ -30,17 +30,23 @@ TEXT: Any = {"format": {"type": "json_schema", "name": "city", "schema": CITY, "
 
 
 class CarelessModel:
-    """A model whose first answer to each question does not fit. `repaired` is its answer to the correction."""
+    """A model whose first answer to each question does not fit. `repaired` is its answer to the correction.
+
+    If `calls_tools` is true, it answers the correction with a tool call where the request offers a tool.
+    """
 
     def __init__(self) -> None:
         self.reset()
 
     def reset(self) -> None:
+        self.calls_tools = False
         self.first: Reply = Reply.of(WRONG)
         self.repaired: Reply = Reply.of(RIGHT)
 
     def resolve(self, prompt: Prompt) -> Reply:
-        return self.repaired if prompt.user_text.startswith("That does not fit") else self.first
+        if not prompt.user_text.startswith("That does not fit"):
+            return self.first
+        return Reply([ToolCalls((ToolCall("look", {}),))]) if self.calls_tools and prompt.tools else self.repaired
 
 
 @pytest.fixture(scope="module")
@@ -114,6 +120,18 @@ def test_repair_continues_the_request(conversation: Conversation) -> None:
     assert {**first, "messages": []} == {**repair, "messages": []}
     assert repair["truncate"] is False
     assert repair["options"]["num_ctx"] > 0
+
+
+@STREAMED
+def test_repair_cannot_be_answered_with_a_tool_call(
+    conversation: Conversation, model: CarelessModel, stream: bool
+) -> None:
+    conversation.stream, model.calls_tools = stream, True
+    answer = conversation.send_message("A city?", tools=[LOOK])
+    assert message_of(answer).content == RIGHT
+    first, repair = conversation.sent
+    assert first["tools"]
+    assert "tools" not in repair
 
 
 @STREAMED

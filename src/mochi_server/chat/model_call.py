@@ -33,9 +33,8 @@ from mochi_server.sessions.types import Message, images_of
 from mochi_server.util.clock import now
 
 _INSTRUCTION = (
-    "Write a summary of the conversation so far that lets you go on with it as if you had read it all. Keep facts, "
-    "names, numbers, decisions, open questions and what the user wants, each in a short sentence. Leave out small "
-    "talk. Answer with the summary alone."
+    "Write a summary of the conversation so far that lets you continue it. Keep facts, names, numbers, decisions, open "
+    "questions and what the user wants. Answer with the summary alone."
 )
 _CORRECTION = "That does not fit the JSON schema: {}. Answer again, only with JSON that fits."
 _MAX_PROBLEM_CHARS = 2000
@@ -155,9 +154,9 @@ class ModelCall:
             logprobs=self.generation.logprobs,
         )
 
-        def exchange(body: Any, tokens: int) -> Exchange:
+        def exchange(body: Any, size: PromptSize, tokens: int) -> Exchange:
             sent, first = prompt.prompt.history, self.writer.history[0]
-            return Exchange(body, sent, first, answer_id, prompt.size, tokens)
+            return Exchange(body, sent, first, answer_id, size, tokens)
 
         request = ModelRequest(
             allocation=self.allocation, payload=payload, prompt=prompt, exchange=exchange, report=self._report
@@ -165,7 +164,7 @@ class ModelCall:
         request = replace(request, session_id=self.session.session_id, ticket=self.ticket)
         answer = await self.gateway.send(request, on_lines)
         if self.schema is not None:  # a reference cycle, which would keep the turn in memory until a full collection
-            self._last = request, answer.prompt
+            self._last = request, FixedPrompt(answer.prompt.messages, prompt.prompt.size_with(()))
         if answer.is_prompt_truncated:
             self.publish([_PROMPT_TRUNCATED])
         if answer.is_cut:
@@ -175,7 +174,8 @@ class ModelCall:
         """Request another answer in place of ``text``. Return it and its last line. Raises ``MochiError``."""
         request, prompt = self._last
         prompt = prompt.extended(text, _CORRECTION.format(problem[:_MAX_PROBLEM_CHARS]))
-        repair = StructuredRequest(self.gateway, replace(request, prompt=prompt))
+        payload = {name: value for name, value in request.payload.items() if name != "tools"}  # it must not call one
+        repair = StructuredRequest(self.gateway, replace(request, payload=payload, prompt=prompt))
         return (await repair.send(schema)).message["content"], repair.lines[-1]
 
     async def compact(self, prompt: Prompt, budget: Budget) -> Prompt:
@@ -278,13 +278,10 @@ class _SummaryPrompt:
         self.limit = max(self.limit, boundary)
 
     def proceed(self, summary: str) -> None:
-        """Continue with a summary of the messages so far. Cut it, to a quarter at most, if all others then fit."""
-        self.start = self.end
+        """Continue with a summary of the messages so far. Shorten it if all other messages then fit."""
+        self.start, self.summary = self.end, summary
         rest = "\n\n".join(map(_line, self._prompt.history[self.start : self.limit]))
-        for part in (1, 2, 4, 1):
-            self.summary = summary[: len(summary) // part]
-            if self._fits(rest, self.length // 4):
-                break
+        self._make_room(rest, self.length // 4)
 
     async def fit(self, _: int | None, refused: int | None) -> FixedPrompt:
         """Return a prompt with as many messages as fit into the window. A refusal has improved the estimate."""
@@ -302,15 +299,28 @@ class _SummaryPrompt:
         text = ""
         for index in range(self.start, self.limit):
             line, self.end = _line(self._prompt.history[index]), index
-            while not self._fits(line, MIN_ANSWER_TOKENS) and len(line) > TRIMMED_CHARS:
-                third = len(line) // 3
-                line = line[:third] + "\n[...]\n" + line[-third:]
-            longer = f"{text}\n\n{line}" if text else line
-            if text and not self._fits(longer, self.length // 4):
+            if text and not self._fits(f"{text}\n\n{line}", self.length // 4):
                 return text
-            text = longer
+            text = f"{text}\n\n{line}" if text else self._cut(line)
         self.end = self.limit
         return text
+
+    def _cut(self, line: str) -> str:
+        """Cut the middle of a message that does not fit, even without the earlier summary."""
+        self._make_room(line, MIN_ANSWER_TOKENS)
+        while not self._fits(line, MIN_ANSWER_TOKENS) and len(line) > TRIMMED_CHARS:
+            third = len(line) // 3
+            line = line[:third] + "\n[...]\n" + line[-third:]
+        return line
+
+    def _make_room(self, text: str, summary_tokens: int) -> None:
+        """Shorten the earlier summary, or drop it, if the text then fits. Otherwise leave it as it is."""
+        earlier = self.summary or ""
+        for length in (len(earlier), len(earlier) // 2, len(earlier) // 4, len(earlier) // 8, 0):
+            self.summary = earlier[:length]
+            if self._fits(text, summary_tokens):
+                return
+        self.summary = earlier
 
     def _fits(self, text: str, summary_tokens: int) -> bool:
         """Return whether a text leaves room for a summary, which may be shorter than its maximum length."""

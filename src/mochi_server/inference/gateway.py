@@ -252,7 +252,7 @@ class ModelGateway:
             if scope.cancelled_caught:
                 raise OllamaError(f"Ollama at {host.client.endpoint.url} stopped responding before its answer.")
         answer = Answer(prompt, *allocation.record(last, prompt.size, limit), host.name)
-        exchange = None if request.exchange is None else request.exchange(body, answer.tokens)
+        exchange = None if request.exchange is None else request.exchange(body, prompt.size, answer.tokens)
         slots.record(held, last, time.monotonic() - tracked.sent, exchange)
         return answer
 

@@ -44,7 +44,7 @@ class ModelRequest:
     payload: Mapping[str, Any]  # body of the request, without the prompt and the window
     prompt: PromptSource
     limits_answer: bool = True  # whether the answer must end where the window ends
-    exchange: Callable[[Mapping[str, Any], int], Exchange] | None = None  # from the body and the number of tokens
+    exchange: Callable[[Mapping[str, Any], PromptSize, int], Exchange] | None = None  # from body, prompt and tokens
     report: Report | None = None  # receives `queued`, `loading_model`, `processing_prompt` or `failover`
     session_id: str = ""  # session whose prompt this is, or "" for a prompt that no later request continues
     avoid: Sequence[str] = ()  # names of hosts that serve other parts of the same comparison
