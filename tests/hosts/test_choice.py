@@ -95,6 +95,20 @@ def test_sessions_leave_a_host_that_cannot_hold_all_their_prompts(start: Start, 
     assert latest_are_cached(api, pair, sessions, rounds=3) == [True] * 4
 
 
+@pytest.mark.parametrize("pair", [{"parallel": 3}], indirect=True)
+def test_host_that_has_shown_little_is_expected_to_hold_as_many_prompts(start: Start, pair: list[StubServer]) -> None:
+    api = start(f"a={pair[0].url}", f"b={pair[1].url}").api()
+    sessions = [api.create_session("left")["session_id"] for _ in "aaab"]
+    for session_id, name in zip(sessions, "aaab", strict=True):
+        api.ok(api.http.patch(f"/sessions/{session_id}", json={"ollama_host": name}))
+    for session_id in sessions[:3] * 2:
+        api.send_message(session_id, session_id + LONG)
+    api.send_message(sessions[3], sessions[3] + LONG * 5)  # costs more to evict than a prompt of host a
+    new = api.create_session("left")["session_id"]
+    api.send_message(new, new + LONG)
+    assert last_host(api, new)["name"] == "b"
+
+
 @pytest.mark.parametrize("pair", [{"parallel": 4, "max_loaded_models": 1}], indirect=True)
 def test_models_that_do_not_fit_together_go_to_different_hosts(start: Start, pair: list[StubServer]) -> None:
     api = start(*pair).api()

@@ -92,6 +92,8 @@ def predict(host: Host, hosts: Sequence[Host], request: ModelRequest) -> Predict
     slots = host.slots(request.model)
     capacity = max(slots.capacity, parallel)
     max_capacity = host.queue.limit or slots.max_capacity
+    if max_capacity is None:  # expect the host to hold as many prompts as any other, until a miss shows its limit
+        capacity = max(capacity, *(each.slots(request.model).capacity for each in hosts))
     prompts = slots.prompts[-max(capacity, max_capacity) :] if max_capacity else slots.prompts
     own = slots.find(request.session_id)
     own = own if own in prompts else None
