@@ -180,9 +180,9 @@ class SessionApprover(Approver):
             await self.on_request()
         confirmation, timeout = Confirmation(self.records.run, bound, find), self.approvals.timeout
         expires_at = None if timeout is None else time.time() + timeout
-        await self.records.request(confirmation.confirmation_id, bound, self.agent, expires_at)
-        self.approvals.add(confirmation)
+        self.approvals.add(confirmation)  # clients see the request as soon as it is stored
         try:
+            await self.records.request(confirmation.confirmation_id, bound, self.agent, expires_at)
             announce(confirmation.confirmation_id)
             decision = await self.approvals.wait_for_decision(confirmation)
             if decision is not None:

@@ -172,8 +172,10 @@ class Transport:
         with errors.translating_errors(self.endpoint.url, _STALL_ADVICE):
             await _raise_for_status(response, payload)
         while not reader.done:
-            with errors.translating_errors(self.endpoint.url, _STALL_ADVICE):
+            try:  # for each token, so that a context manager would be too slow
                 data = await response.content.readany()
+            except Exception as error:
+                raise errors.translate(error, self.endpoint.url, _STALL_ADVICE) from error
             feed(data)
         # Read to the end, so that the connection can be reused.
         with anyio.move_on_after(_DRAIN_SECONDS), suppress(Exception):
