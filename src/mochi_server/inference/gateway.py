@@ -180,6 +180,7 @@ class ModelGateway:
     ) -> _Result:
         """Send a request to the best host. If the host fails before the first token, try the next one."""
         fleet, failures, revived = self.client, dict[Host, MochiError](), list[Host]()
+        await fleet.wait_for_loaded()
         for _ in range(_MAX_PASSES):
             for host in revived:
                 del failures[host]

@@ -17,6 +17,7 @@ from mochi_server.ollama.types import ModelInfo
 from mochi_server.util.tasks import cancel_and_wait
 
 _MAX_PAUSE = 60.0
+_LOADED_SECONDS = 0.1  # to wait for the loaded models of all hosts before a choice
 _LOOKUP_SECONDS = 1.0  # to wait for the lists of all hosts, if a first host has answered
 _SERVER_ERROR = 500
 
@@ -143,6 +144,12 @@ class Fleet:
         self.refresh()
         for host in self.up:
             host.client.prefetch_loaded()
+
+    async def wait_for_loaded(self) -> None:
+        """Wait briefly for the loaded models of all hosts that respond, if there are several to choose from."""
+        if len(self.up) > 1:
+            lookups = [self._start(host.client.loaded_windows()) for host in self.up]
+            await asyncio.wait(lookups, timeout=_LOADED_SECONDS)
 
     async def find_model(self, name: str) -> ModelInfo:
         """Return the chat model ``name`` of the first host that has it. Raises ``ModelNotFound``."""
