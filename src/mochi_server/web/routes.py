@@ -3,6 +3,7 @@
 import inspect
 import re
 from collections.abc import Callable, Coroutine
+from contextvars import Context
 from typing import Any
 
 import orjson
@@ -87,16 +88,21 @@ def responses(*kinds: type[MochiError], form: ErrorFormat = NATIVE_ERRORS) -> Re
     """
     by_status: dict[int, dict[str, Any]] = {}
     for kind in kinds:
-        status, body = form.encode(sample(kind))
-        error = orjson.loads(body)
+        status, error = _example(sample(kind), form)
         by_status.setdefault(status, {})[error["error"][form.code_field]] = error
     return {status: _response(examples, form) for status, examples in sorted(by_status.items())}
 
 
 def any_error(form: ErrorFormat = NATIVE_ERRORS) -> Responses:
     """Return FastAPI's ``responses`` argument for the errors that all routes of a protocol can return."""
-    body = orjson.loads(form.encode(errors.InternalError())[1])
-    return {"default": _response({"": body}, form) | {"description": _ANY_ERROR}}
+    _, error = _example(errors.InternalError(), form)
+    return {"default": _response({"": error}, form) | {"description": _ANY_ERROR}}
+
+
+def _example(error: MochiError, form: ErrorFormat) -> tuple[int, Any]:
+    """Return the status and the body of an error. The body has no request ID, although a request may be running."""
+    status, body = Context().run(form.encode, error)
+    return status, orjson.loads(body)
 
 
 def sample(error: type[MochiError]) -> MochiError:
