@@ -5,6 +5,7 @@ import hashlib
 import logging
 import math
 import time
+import weakref
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
@@ -196,7 +197,7 @@ class RecordWriter:
 
     def begin(self, writer: "TurnWriter") -> None:
         assert writer.run is not None  # noqa: S101 - only the turns of agents inside a run have no run
-        self.run, self.writer = writer.run, writer
+        self.run, self.writer = writer.run, weakref.proxy(writer)  # a cycle would outlive the turn
         writer.checkpoint = self._checkpoint
 
     async def request(
