@@ -156,8 +156,10 @@ class ParkedTurns:
     async def deny(self, session_id: str) -> Run | None:
         """Deny the calls of a turn that waits for approval and end the turn. Return its run, or None if none waits."""
         live = self.runs.cache.find(session_id)
-        if live is not None and live.task is not None and self.approvals.park(live):
-            await asyncio.wait([live.task])
+        if live is not None and live.task is not None:
+            self.approvals.park(live)
+            if live.is_parking:
+                await asyncio.wait([live.task])
         if ParkedTurn.of(await self.runs.store.load(session_id)) is None:
             return None
         async with self.runs.store.hold(session_id):
