@@ -3,10 +3,7 @@
 import os
 import shutil
 import subprocess
-import threading
 from collections.abc import Iterator
-from functools import partial
-from http.server import ThreadingHTTPServer
 from pathlib import Path
 
 import pytest
@@ -15,7 +12,7 @@ pytest.importorskip("playwright.sync_api", reason="playwright is not installed: 
 
 from playwright.sync_api import BrowserContext, Page, expect
 
-from tests.browser.conftest import QuietFiles
+from tests.browser.conftest import serving_files
 from tests.docs_tooling.pages import ROOT, blocks
 from tests.support.api import Api
 from tests.support.instructions import calls, instruct, words
@@ -59,12 +56,8 @@ def site(tmp_path: Path, api: Api) -> Iterator[str]:
         source.parent.mkdir()
         bundle(source, script.text, api)
         (pages / f"{name}.html").write_text(html.text.replace(source.name, f"{name}/bundle/page.js"))
-    with ThreadingHTTPServer(("127.0.0.1", 0), partial(QuietFiles, directory=str(pages))) as files:
-        thread = threading.Thread(target=files.serve_forever, daemon=True)
-        thread.start()
-        yield f"http://localhost:{files.server_port}"
-        files.shutdown()
-        thread.join()
+    with serving_files(pages) as origin:
+        yield origin
 
 
 def bundle(page: Path, code: str, api: Api) -> None:
