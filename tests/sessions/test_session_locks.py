@@ -1,6 +1,7 @@
 """Session locks: one holder at a time, fair waiting, refusal and cancellation."""
 
 import asyncio
+from pathlib import Path
 
 import anyio
 import pytest
@@ -10,7 +11,7 @@ from anyio.lowlevel import checkpoint
 from mochi_server.errors import SessionBusy, SessionNotFound
 from mochi_server.sessions import FileSessionStore
 from mochi_server.storage.session_record import SessionLocks
-from tests.sessions.samples import contents, stored_session, user
+from tests.sessions.samples import contents, new_session, stored_session, user
 
 ID = "0123456789"
 
@@ -186,3 +187,11 @@ async def test_lock_of_session_deleted_meanwhile_is_not_found(files: FileSession
                 await checkpoint()
                 await files.delete(session.session_id)
             await refused.wait()
+
+
+async def test_first_sessions_of_a_missing_directory_are_all_stored(tmp_path: Path) -> None:
+    for number in range(30):
+        store = FileSessionStore(tmp_path / str(number))
+        await asyncio.gather(*(store.create(new_session()) for _ in range(8)))
+        await store.aclose()
+        assert len(list(store.path.glob("*.json"))) == 8

@@ -30,7 +30,6 @@ from mochi_server.storage.files.image_files import ImageFiles
 from mochi_server.storage.files.session_index import SessionIndex
 from mochi_server.storage.session_record import SessionCache, SessionLocks, SessionRecord
 from mochi_server.util.clock import new_id, now
-from mochi_server.util.platform import sync_directory
 
 EDIT_SECONDS = 2.0
 """Age in seconds from which an unreadable file counts as damaged. An editor may still be writing a younger file."""
@@ -86,7 +85,7 @@ class SessionDirectory:
     def open(self) -> None:
         """Create the directory with mode 0700 unless it exists, and lock it for this process."""
         with storage_errors("lock the sessions directory"):
-            self._open()
+            self._lock.create()
 
     def close(self) -> None:
         self._lock.release()
@@ -94,7 +93,7 @@ class SessionDirectory:
     def check(self) -> None:
         """Raise StorageFailed if a small file cannot be written to the directory."""
         with storage_errors("write the sessions directory"):
-            self._open()
+            self._lock.create()
             suffix = atomic_files.TEMPORARY
             with NamedTemporaryFile(buffering=0, dir=self.path, prefix=".check.", suffix=suffix) as file:
                 file.write(b"can be written")
@@ -102,7 +101,7 @@ class SessionDirectory:
     def create(self, session: ChatSession, *, images: Sequence[Image] = ()) -> ChatSession:
         fresh = rules.normalized(session)
         with storage_errors("create a session"):
-            self._open()
+            self._lock.create()
             while not (created := self._create_file(fresh, images)):
                 fresh.metadata.session_id = new_id()
             return created
@@ -114,7 +113,7 @@ class SessionDirectory:
         images = [image for _, images in sessions for image in images]
         try:
             with storage_errors("store the sessions"):
-                self._open()
+                self._lock.create()
                 with self._images.storing(messages, images):
                     return import_all(self.path, sessions, check)
         except BaseException:
@@ -124,7 +123,7 @@ class SessionDirectory:
     def put(self, session: ChatSession, *, images: Sequence[Image] = ()) -> ChatSession:
         fresh, session_id = rules.normalized(session), session.session_id
         with storage_errors(f"save session {session_id}"):
-            self._open()
+            self._lock.create()
             if created := self._create_file(fresh, images):
                 return created
         with self._writing(session_id) as stored, self._images.storing(fresh.messages, images):
@@ -272,13 +271,6 @@ class SessionDirectory:
             self._set_aside(session_id, signature, error)
             raise SessionNotFound(session_id) from error
         return FileSnapshot(record.with_log(log[0]), signature, log[1]) if log else FileSnapshot(record, signature)
-
-    def _open(self) -> None:
-        if not self.path.exists():
-            self.path.mkdir(mode=0o700, parents=True, exist_ok=True)
-            sync_directory(self.path.parent)
-            self._lock.release()  # a lock in a deleted directory has no effect
-        self._lock.acquire()
 
     @contextmanager
     def _writing(self, session_id: str, operation: str = "save") -> Iterator[FileSnapshot]:

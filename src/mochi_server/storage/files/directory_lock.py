@@ -31,13 +31,22 @@ class DirectoryLock:
     def __init__(self, directory: Path) -> None:
         self._directory = directory
         self._owner_file = directory / ".lock-owner"
-        self._mutex = threading.Lock()
+        self._mutex = threading.RLock()
         self._process_id: int | None = None
         self._unlock: Callable[[], None] = lambda: None
 
     @property
     def is_held(self) -> bool:
         return self._process_id == os.getpid()  # a forked child does not have the lock
+
+    def create(self) -> None:
+        """Create the directory with mode 0700 unless it exists, and lock it with ``acquire``."""
+        with self._mutex:
+            if not self._directory.exists():
+                self._directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+                sync_directory(self._directory.parent)
+                self.release()  # a lock in a deleted directory has no effect
+            self.acquire()
 
     def acquire(self) -> None:
         """Lock the directory for this process, and remove or complete what a dead process has left in it.
