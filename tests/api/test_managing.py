@@ -407,12 +407,6 @@ def test_open_webui_import_keeps_shown_branch(api: Api) -> None:
     assert api.send_message(first["session_id"])["message"]["content"]
 
 
-def without_message_tree(chat: dict[str, Any]) -> None:
-    del chat["chat"]["history"]
-    for message in chat["chat"]["messages"]:
-        del message["id"], message["parentId"], message["childrenIds"]
-
-
 def with_background_messages(chat: dict[str, Any]) -> None:
     """Open WebUI stores updates of a message that does not exist and is not shown under its id."""
     chat["chat"]["history"]["messages"] |= {"s": {"statusHistory": [], "timestamp": 1800000000}, "n": None}
@@ -432,18 +426,11 @@ def with_output_items(chat: dict[str, Any]) -> None:
     }
 
 
-def without_outer_fields(chat: dict[str, Any]) -> None:
-    """Remove the fields around the chat, which the oldest exports do not have."""
-    inner = chat.pop("chat")
-    chat.clear()
-    chat.update(inner)
+CHANGES = [with_background_messages, with_output_items]
 
 
-CHANGES = [without_message_tree, with_background_messages, with_output_items, without_outer_fields]
-
-
-@cases("change", CHANGES, ids=["list", "background", "items", "bare"])
-def test_open_webui_import_reads_older_formats(api: Api, change: Callable[[dict[str, Any]], None]) -> None:
+@cases("change", CHANGES, ids=["background", "items"])
+def test_open_webui_import_reads_other_forms(api: Api, change: Callable[[dict[str, Any]], None]) -> None:
     chat = open_webui_chat()
     change(chat)
     (imported,) = api.ok(_import(api, orjson.dumps([chat])), 201)["sessions"]

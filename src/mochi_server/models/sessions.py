@@ -20,7 +20,7 @@ from mochi_server.constants import MAX_TITLE_CHARS
 from mochi_server.events import TurnWarning
 from mochi_server.models import common
 from mochi_server.models.common import REFERENCE, MessageOut, NonBlank, StrictBody, Text, WarningOut, integral
-from mochi_server.services.import_export import OpenWebUIBareChat, OpenWebUIChat, SessionFile
+from mochi_server.services.import_export import OpenWebUIChat, SessionFile
 from mochi_server.services.sessions import SessionState
 from mochi_server.sessions.session import ChatSession, last_answer, usage_tokens
 from mochi_server.sessions.types import (
@@ -379,14 +379,9 @@ class SessionFork(StrictBody):
 
 
 class SessionImport(
-    RootModel[
-        SessionFile
-        | OpenWebUIChat
-        | OpenWebUIBareChat
-        | Annotated[list[SessionFile | OpenWebUIChat | OpenWebUIBareChat], Field(min_length=1)]
-    ]
+    RootModel[SessionFile | OpenWebUIChat | Annotated[list[SessionFile | OpenWebUIChat], Field(min_length=1)]]
 ):
-    """One or more exported sessions of this server, or chats of Open WebUI in their newer or older format."""
+    """One or more exported sessions of this server, or chats of Open WebUI."""
 
     @classmethod
     def schemas(cls) -> dict[str, Any]:

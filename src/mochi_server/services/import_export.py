@@ -12,7 +12,7 @@ from datetime import datetime, timezone
 from typing import Annotated, Any, Literal, TypeVar
 
 import anyio
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from mochi_server.constants import FORMAT_VERSION, MAX_TITLE_CHARS
 from mochi_server.errors import BlobNotFound, SessionTooNew, ShuttingDown, ValidationFailed
@@ -96,30 +96,13 @@ class OpenWebUIParams(OpenModel):
 
 
 class OpenWebUIContent(OpenModel):
-    """Content of a chat: ``history``, or ``messages`` in old exports. ``timestamp`` is in Unix milliseconds."""
-
-    model_config = ConfigDict(
-        json_schema_extra={"not": {"properties": {"history": {"type": "null"}, "messages": {"type": "null"}}}}
-    )
+    """Content of a chat. ``timestamp`` is in Unix milliseconds."""
 
     title: str | None = None
     models: Items[str | None] | None = None
     system: str | None = None
     params: OpenWebUIParams | None = None
     timestamp: float | None = None
-    history: OpenWebUIHistory | None = None
-    messages: Items[OpenWebUIMessage | None] | None = None
-
-    @model_validator(mode="after")
-    def _require_messages(self) -> "OpenWebUIContent":
-        if self.history is None and self.messages is None:
-            raise ValueError("it needs `history` or `messages`")
-        return self
-
-
-class OpenWebUIBareChat(OpenWebUIContent):
-    """Chat of an old export, without surrounding metadata."""
-
     history: OpenWebUIHistory
 
 
@@ -210,9 +193,7 @@ def _read(number: int, item: object) -> tuple[ChatSession, list[Image]]:
         return _read_session(number, fields)
     if "chat" in fields:
         return _to_session(_validate(number, fields, OpenWebUIChat)), []
-    if "history" in fields:
-        return _to_session(OpenWebUIChat(chat=_validate(number, fields, OpenWebUIBareChat))), []
-    raise _invalid_item(number, "is neither a session nor an Open WebUI chat. Add `metadata`, `chat` or `history`.")
+    raise _invalid_item(number, "is neither a session nor an Open WebUI chat. Add `metadata` or `chat`.")
 
 
 def _read_session(number: int, item: dict[str, Any]) -> tuple[ChatSession, list[Image]]:
@@ -261,8 +242,7 @@ def _image(name: str, encoded: str) -> Image:
 
 def _to_session(exported: OpenWebUIChat) -> ChatSession:
     chat = exported.chat
-    listed = _branch(chat.history) if chat.history else chat.messages or ()
-    branch = [message for message in listed if message is not None and message.role is not None]
+    branch = [message for message in _branch(chat.history) if message.role is not None]
     first, last = (branch[0].timestamp, branch[-1].timestamp) if branch else (None, None)
     created = _to_iso(exported.created_at) or _to_iso(first) or _to_iso(chat.timestamp) or now()
     updated = _to_iso(exported.updated_at) or _to_iso(last) or created
