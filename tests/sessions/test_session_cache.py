@@ -3,6 +3,7 @@
 import shutil
 import tracemalloc
 from pathlib import Path
+from typing import NamedTuple
 
 import pytest
 
@@ -92,10 +93,14 @@ async def test_turn_on_a_large_session_writes_its_file_once(
     assert contents(SessionManager(sessions_dir).load_session(session_id))[1:] == ["y", "question", "answer"]
 
 
+class Stored(NamedTuple):
+    memory: int
+
+
 def test_cache_keeps_the_most_recently_used_sessions() -> None:
-    recent = SessionCache[str](max_bytes=MEBIBYTE)
+    recent = SessionCache[Stored](max_bytes=MEBIBYTE)
     for number in range(1000):
-        recent.put(str(number), "value", 20_000)
+        recent.put(str(number), Stored(20_000))
         recent.get("0")
     cached = [number for number in range(1000) if recent.get(str(number))]
     assert cached == [0, *range(1001 - len(cached), 1000)]
@@ -103,18 +108,18 @@ def test_cache_keeps_the_most_recently_used_sessions() -> None:
 
 
 def test_too_large_session_is_not_cached() -> None:
-    recent = SessionCache[str](max_bytes=MEBIBYTE)
-    recent.put("small", "value", 20_000)
-    recent.put("large", "value", 20_000)
-    recent.put("large", "larger", MEBIBYTE + 1)
+    recent = SessionCache[Stored](max_bytes=MEBIBYTE)
+    recent.put("small", Stored(20_000))
+    recent.put("large", Stored(20_000))
+    recent.put("large", Stored(MEBIBYTE + 1))
     assert recent.get("small")
     assert recent.get("large") is None
 
 
 def test_session_of_ten_thousand_messages_is_cached() -> None:
-    recent = SessionCache[str]()
+    recent = SessionCache[FileSnapshot]()
     session = FileSnapshot(SessionRecord.of(new_session()), Signature(1, 1, 10_000 * 350))
-    recent.put("long", "value", session.memory)
+    recent.put("long", session)
     assert recent.get("long")
 
 
@@ -135,6 +140,6 @@ def test_cached_sessions_use_at_most_the_estimated_memory(locked_directory: Sess
         tracemalloc.stop()
     assert told_of
     recent = SessionCache[FileSnapshot](max_bytes=used - 1)
-    recent.put(session.session_id, found, found.memory)
+    recent.put(session.session_id, found)
     assert recent.get(session.session_id) is None, "it would be kept where it does not fit"
     assert used < MAX_BYTES

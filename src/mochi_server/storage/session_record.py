@@ -6,14 +6,15 @@ the history before the change, so that changes are never applied twice.
 
 import asyncio
 import threading
-from collections import OrderedDict
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
 from copy import copy, deepcopy
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from hashlib import blake2b
-from typing import Any, Generic, NamedTuple, TypeVar
+from typing import Any, Generic, NamedTuple, Protocol, TypeVar
+
+from cachetools import LRUCache
 
 from mochi_server.errors import SessionBusy
 from mochi_server.sessions.history import History, close_partial, with_missing_results
@@ -159,38 +160,37 @@ def _encode_block(messages: Sequence[Message]) -> bytes:
 
 
 MAX_BYTES = 64 * 1024 * 1024
-_T = TypeVar("_T")
+
+
+class _Sized(Protocol):
+    @property
+    def memory(self) -> int: ...
+
+
+_T = TypeVar("_T", bound=_Sized)
 
 
 class SessionCache(Generic[_T]):
     """Thread-safe LRU cache of sessions with a memory limit in bytes. Callers check that a session is current."""
 
     def __init__(self, max_bytes: int | None = None) -> None:
-        self._max_bytes = MAX_BYTES if max_bytes is None else max_bytes
-        self._used = 0
-        self._entries: OrderedDict[str, tuple[_T, int]] = OrderedDict()
-        self._lock = threading.RLock()
+        limit = MAX_BYTES if max_bytes is None else max_bytes
+        self._sessions: LRUCache[str, _T] = LRUCache(limit, getsizeof=lambda stored: stored.memory)
+        self._lock = threading.Lock()
 
     def get(self, session_id: str) -> _T | None:
         with self._lock:
-            if session_id not in self._entries:
-                return None
-            self._entries.move_to_end(session_id)
-            return self._entries[session_id][0]
+            return self._sessions.get(session_id)
 
-    def put(self, session_id: str, stored: _T, size: int) -> None:
-        """Cache a session of about ``size`` bytes, unless it alone exceeds the memory limit."""
-        with self._lock:
-            self.remove(session_id)
-            if size <= self._max_bytes:
-                self._entries[session_id] = stored, size
-                self._used += size
-            while self._used > self._max_bytes:
-                self.remove(next(iter(self._entries)))
+    def put(self, session_id: str, stored: _T) -> None:
+        """Cache a session, unless it alone exceeds the memory limit."""
+        with self._lock, suppress(ValueError):
+            self._sessions.pop(session_id, None)
+            self._sessions[session_id] = stored
 
     def remove(self, session_id: str) -> None:
         with self._lock:
-            self._used -= self._entries.pop(session_id, (None, 0))[1]
+            self._sessions.pop(session_id, None)
 
 
 class _Request(NamedTuple):

@@ -287,7 +287,7 @@ class Memory:
 
     def __init__(self) -> None:
         self._items = RecentValues(32 * 1024 * 1024)
-        self._conversations = RecentValues(64 * 1024 * 1024, 1000)
+        self._conversations = RecentValues(64 * 1024 * 1024)
         self.responses = Responses()
 
     def add(self, response_id: str, conversation: list[InputItem], output: list[dict[str, Any]]) -> None:

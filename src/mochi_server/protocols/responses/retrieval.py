@@ -3,12 +3,12 @@
 import asyncio
 import re
 import time
-from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 
 import orjson
+from cachetools import TTLCache
 
 from mochi_server.chat.engine import stop_run
 from mochi_server.chat.run import Run
@@ -33,45 +33,30 @@ _FAILED = {"code": "server_error", "message": "The turn failed or its server end
 
 
 class RecentValues:
-    """Values by owner and ID. Old ones are dropped if there are too many, after an hour, or beyond ``max_bytes``."""
+    """Values by owner and ID, for an hour. The least recently used ones are dropped beyond ``max_bytes``."""
 
-    def __init__(
-        self, max_bytes: int, max_count: int | None = None, *, clock: Callable[[], float] = time.monotonic
-    ) -> None:
-        self._max_bytes, self._max_count, self._clock, self._size = max_bytes, max_count, clock, 0
-        self._values: OrderedDict[tuple[str | None, str], tuple[float, bytes]] = OrderedDict()
+    def __init__(self, max_bytes: int, *, clock: Callable[[], float] = time.monotonic) -> None:
+        self._values: TTLCache[tuple[str | None, str], bytes] = TTLCache(
+            max_bytes, ttl=3600, timer=clock, getsizeof=lambda value: len(value) + _OVERHEAD_BYTES
+        )
 
     def add(self, value_id: str, value: bytes) -> None:
-        """Store a value, or replace the earlier value with this ID."""
+        """Store a value, or replace the earlier value with this ID. A value that exceeds the limit is not stored."""
         key = current_owner(), value_id
-        self._drop(key)
-        self._values[key] = self._clock(), value
-        self._size += len(value) + _OVERHEAD_BYTES
-        self._drop_oldest()
+        self._values.pop(key, None)
+        with suppress(ValueError):
+            self._values[key] = value
 
     def get(self, value_id: str) -> bytes | None:
         """Return a value, or None if it is unknown."""
-        self._drop_oldest()
-        return self._values.get((current_owner(), value_id), (0, None))[1]
-
-    def _drop_oldest(self) -> None:
-        count, expired = self._max_count or len(self._values), self._clock() - 3600
-        while self._values:
-            oldest, (added, _) = next(iter(self._values.items()))
-            if len(self._values) <= count and self._size <= self._max_bytes and added > expired:
-                return
-            self._drop(oldest)
-
-    def _drop(self, key: tuple[str | None, str]) -> None:
-        if (dropped := self._values.pop(key, None)) is not None:
-            self._size -= len(dropped[1]) + _OVERHEAD_BYTES
+        return self._values.get((current_owner(), value_id))
 
 
 @dataclass(eq=False)
 class Responses:
     """Responses of a running app."""
 
-    stored: RecentValues = field(default_factory=lambda: RecentValues(32 * 1024 * 1024, 10_000))
+    stored: RecentValues = field(default_factory=lambda: RecentValues(32 * 1024 * 1024))
     running: dict[str, "tuple[Run, asyncio.Future[Json]]"] = field(default_factory=dict)  # in the background
 
     def put(self, response: Json) -> None:

@@ -134,7 +134,7 @@ class SessionDirectory:
     def load(self, session_id: str) -> ChatSession:
         with storage_errors(f"read session {session_id}"):
             stored, visible = self._read(session_id)
-        self._recent.put(session_id, stored, stored.memory)
+        self._recent.put(session_id, stored)
         return visible.session()
 
     def load_cached(self, session_id: str) -> ChatSession | None:
@@ -321,7 +321,7 @@ class SessionDirectory:
     def _cache(self, session_id: str, stored: FileSnapshot) -> None:
         if turn := self.turns.get(session_id):
             turn.stored = stored
-        self._recent.put(session_id, stored, stored.memory)
+        self._recent.put(session_id, stored)
 
     def _cache_written(self, session_id: str, stored: FileSnapshot) -> ChatSession:
         self._cache(session_id, stored)

@@ -353,7 +353,7 @@ class PostgresSessionStore(rules.SessionStore):
                 history = (cached or CachedHistory(head.key)).updated_to(head, positions or [], bodies or [])
                 if history is None:
                     continue
-                self._histories.put(session_id, history, history.memory)
+                self._histories.put(session_id, history)
                 if head.metadata().pending_approval is not None:
                     return head, history, False
                 if partial is None:
