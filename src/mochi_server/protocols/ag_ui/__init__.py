@@ -5,9 +5,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 from fastapi import APIRouter, Request, Response
 from fastapi.exceptions import RequestValidationError
-from pydantic import BaseModel, Field, GetJsonSchemaHandler, ValidationError
-from pydantic.json_schema import JsonSchemaValue
-from pydantic_core import CoreSchema
+from pydantic import BaseModel, Field, ValidationError
 
 from mochi_server.chat.turn_input import Location, ToolSelection, TurnInput
 from mochi_server.constants import API_PREFIX
@@ -44,17 +42,6 @@ class AgUiRequest(Body, extra="allow", json_schema_extra={"examples": [_EXAMPLE]
     resume: Items[dict[str, Any]] | None = Field(None, description="Decisions for tool calls.")
     forwarded_props: Any = Field(None, alias="forwardedProps", description="Options of the turn.")
 
-    @classmethod
-    def __get_pydantic_json_schema__(cls, schema: CoreSchema, handler: GetJsonSchemaHandler) -> JsonSchemaValue:
-        """Return the JSON schema of this class, with AG-UI's own schemas for the fields that are lists."""
-        from ag_ui.core import RunAgentInput  # noqa: PLC0415 - see above
-
-        own, protocol = handler(schema), RunAgentInput.model_json_schema()
-        fields = handler.resolve_ref_schema(own)["properties"]
-        for name in ("messages", "tools", "context", "resume"):
-            fields[name] |= _inlined(protocol["properties"][name], protocol["$defs"])
-        return own
-
     def to_input(self) -> "RunAgentInput":
         """Return the request as AG-UI's ``RunAgentInput``. Raise ``RequestValidationError`` if a field is invalid."""
         return validated(_input_model(), self.model_dump(by_alias=True, exclude_unset=True))
@@ -82,23 +69,6 @@ def validated(model: type[_Model], value: Any, *location: str | int) -> _Model:
         problems = [{**problem, "loc": ("body", *location, *problem["loc"])} for problem in error.errors()]
         body: Any = reduce(lambda inner, step: {step: inner}, reversed(location), value)
         raise RequestValidationError(problems, body=body) from error
-
-
-def _inlined(schema: Any, definitions: dict[str, Any]) -> Any:
-    """Return a JSON schema without references and descriptions. Fields with a constant value are required."""
-    if isinstance(schema, list):
-        return [_inlined(entry, definitions) for entry in schema]
-    if not isinstance(schema, dict):
-        return schema
-    if "$ref" in schema:
-        return _inlined(definitions[schema["$ref"].rpartition("/")[2]], definitions)
-    dropped = {"title", "description", "default", "discriminator", "properties"}
-    inlined = {key: _inlined(value, definitions) for key, value in schema.items() if key not in dropped}
-    if (fields := schema.get("properties")) is not None:
-        inlined["properties"] = {name: _inlined(field, definitions) for name, field in fields.items()}
-        constants = [name for name, field in fields.items() if "const" in field]
-        inlined["required"] = [*constants, *(name for name in schema.get("required", ()) if name not in constants)]
-    return inlined
 
 
 class _DecisionPayload(Body):
