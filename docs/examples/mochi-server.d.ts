@@ -1069,411 +1069,30 @@ export interface components {
              * Messages
              * @description Messages of the conversation, oldest first.
              */
-            messages: (({
-                subagentRunId?: string | null;
-                id: string;
-                /** @constant */
-                role: "developer";
-                name?: string | null;
-                encryptedValue?: string | null;
-                metadata?: {
-                    [key: string]: unknown;
-                } | null;
-                content: string;
-            } & {
+            messages: {
                 [key: string]: unknown;
-            }) | ({
-                subagentRunId?: string | null;
-                id: string;
-                /** @constant */
-                role: "system";
-                name?: string | null;
-                encryptedValue?: string | null;
-                metadata?: {
-                    [key: string]: unknown;
-                } | null;
-                content: string;
-            } & {
-                [key: string]: unknown;
-            }) | ({
-                subagentRunId?: string | null;
-                id: string;
-                /** @constant */
-                role: "assistant";
-                name?: string | null;
-                encryptedValue?: string | null;
-                metadata?: {
-                    [key: string]: unknown;
-                } | null;
-                content?: string | null;
-                toolCalls?: ({
-                    id: string;
-                    /** @constant */
-                    type: "function";
-                    function: {
-                        name: string;
-                        arguments: string;
-                    } & {
-                        [key: string]: unknown;
-                    };
-                    encryptedValue?: string | null;
-                    metadata?: {
-                        [key: string]: unknown;
-                    } | null;
-                } & {
-                    [key: string]: unknown;
-                })[] | null;
-            } & {
-                [key: string]: unknown;
-            }) | ({
-                subagentRunId?: string | null;
-                id: string;
-                /** @constant */
-                role: "user";
-                name?: string | null;
-                encryptedValue?: string | null;
-                metadata?: {
-                    [key: string]: unknown;
-                } | null;
-                content: string | (({
-                    /** @constant */
-                    type: "text";
-                    id?: string | null;
-                    text: string;
-                    metadata?: unknown | null;
-                } & {
-                    [key: string]: unknown;
-                }) | ({
-                    /** @constant */
-                    type: "image";
-                    id?: string | null;
-                    source: ({
-                        /** @constant */
-                        type: "data";
-                        value: string;
-                        mimeType: string;
-                    } & {
-                        [key: string]: unknown;
-                    }) | ({
-                        /** @constant */
-                        type: "url";
-                        value: string;
-                        mimeType?: string | null;
-                    } & {
-                        [key: string]: unknown;
-                    }) | ({
-                        /** @constant */
-                        type: "file";
-                        value: string;
-                        provider?: string | null;
-                        mimeType?: string | null;
-                    } & {
-                        [key: string]: unknown;
-                    });
-                    metadata?: unknown | null;
-                } & {
-                    [key: string]: unknown;
-                }) | ({
-                    /** @constant */
-                    type: "audio";
-                    id?: string | null;
-                    source: ({
-                        /** @constant */
-                        type: "data";
-                        value: string;
-                        mimeType: string;
-                    } & {
-                        [key: string]: unknown;
-                    }) | ({
-                        /** @constant */
-                        type: "url";
-                        value: string;
-                        mimeType?: string | null;
-                    } & {
-                        [key: string]: unknown;
-                    }) | ({
-                        /** @constant */
-                        type: "file";
-                        value: string;
-                        provider?: string | null;
-                        mimeType?: string | null;
-                    } & {
-                        [key: string]: unknown;
-                    });
-                    metadata?: unknown | null;
-                } & {
-                    [key: string]: unknown;
-                }) | ({
-                    /** @constant */
-                    type: "video";
-                    id?: string | null;
-                    source: ({
-                        /** @constant */
-                        type: "data";
-                        value: string;
-                        mimeType: string;
-                    } & {
-                        [key: string]: unknown;
-                    }) | ({
-                        /** @constant */
-                        type: "url";
-                        value: string;
-                        mimeType?: string | null;
-                    } & {
-                        [key: string]: unknown;
-                    }) | ({
-                        /** @constant */
-                        type: "file";
-                        value: string;
-                        provider?: string | null;
-                        mimeType?: string | null;
-                    } & {
-                        [key: string]: unknown;
-                    });
-                    metadata?: unknown | null;
-                } & {
-                    [key: string]: unknown;
-                }) | ({
-                    /** @constant */
-                    type: "document";
-                    id?: string | null;
-                    source: ({
-                        /** @constant */
-                        type: "data";
-                        value: string;
-                        mimeType: string;
-                    } & {
-                        [key: string]: unknown;
-                    }) | ({
-                        /** @constant */
-                        type: "url";
-                        value: string;
-                        mimeType?: string | null;
-                    } & {
-                        [key: string]: unknown;
-                    }) | ({
-                        /** @constant */
-                        type: "file";
-                        value: string;
-                        provider?: string | null;
-                        mimeType?: string | null;
-                    } & {
-                        [key: string]: unknown;
-                    });
-                    metadata?: unknown | null;
-                } & {
-                    [key: string]: unknown;
-                }))[];
-            } & {
-                [key: string]: unknown;
-            }) | ({
-                subagentRunId?: string | null;
-                id: string;
-                /** @constant */
-                role: "tool";
-                content: string | (({
-                    /** @constant */
-                    type: "text";
-                    id?: string | null;
-                    text: string;
-                    metadata?: unknown | null;
-                } & {
-                    [key: string]: unknown;
-                }) | ({
-                    /** @constant */
-                    type: "image";
-                    id?: string | null;
-                    source: ({
-                        /** @constant */
-                        type: "data";
-                        value: string;
-                        mimeType: string;
-                    } & {
-                        [key: string]: unknown;
-                    }) | ({
-                        /** @constant */
-                        type: "url";
-                        value: string;
-                        mimeType?: string | null;
-                    } & {
-                        [key: string]: unknown;
-                    }) | ({
-                        /** @constant */
-                        type: "file";
-                        value: string;
-                        provider?: string | null;
-                        mimeType?: string | null;
-                    } & {
-                        [key: string]: unknown;
-                    });
-                    metadata?: unknown | null;
-                } & {
-                    [key: string]: unknown;
-                }) | ({
-                    /** @constant */
-                    type: "audio";
-                    id?: string | null;
-                    source: ({
-                        /** @constant */
-                        type: "data";
-                        value: string;
-                        mimeType: string;
-                    } & {
-                        [key: string]: unknown;
-                    }) | ({
-                        /** @constant */
-                        type: "url";
-                        value: string;
-                        mimeType?: string | null;
-                    } & {
-                        [key: string]: unknown;
-                    }) | ({
-                        /** @constant */
-                        type: "file";
-                        value: string;
-                        provider?: string | null;
-                        mimeType?: string | null;
-                    } & {
-                        [key: string]: unknown;
-                    });
-                    metadata?: unknown | null;
-                } & {
-                    [key: string]: unknown;
-                }) | ({
-                    /** @constant */
-                    type: "video";
-                    id?: string | null;
-                    source: ({
-                        /** @constant */
-                        type: "data";
-                        value: string;
-                        mimeType: string;
-                    } & {
-                        [key: string]: unknown;
-                    }) | ({
-                        /** @constant */
-                        type: "url";
-                        value: string;
-                        mimeType?: string | null;
-                    } & {
-                        [key: string]: unknown;
-                    }) | ({
-                        /** @constant */
-                        type: "file";
-                        value: string;
-                        provider?: string | null;
-                        mimeType?: string | null;
-                    } & {
-                        [key: string]: unknown;
-                    });
-                    metadata?: unknown | null;
-                } & {
-                    [key: string]: unknown;
-                }) | ({
-                    /** @constant */
-                    type: "document";
-                    id?: string | null;
-                    source: ({
-                        /** @constant */
-                        type: "data";
-                        value: string;
-                        mimeType: string;
-                    } & {
-                        [key: string]: unknown;
-                    }) | ({
-                        /** @constant */
-                        type: "url";
-                        value: string;
-                        mimeType?: string | null;
-                    } & {
-                        [key: string]: unknown;
-                    }) | ({
-                        /** @constant */
-                        type: "file";
-                        value: string;
-                        provider?: string | null;
-                        mimeType?: string | null;
-                    } & {
-                        [key: string]: unknown;
-                    });
-                    metadata?: unknown | null;
-                } & {
-                    [key: string]: unknown;
-                }))[];
-                toolCallId: string;
-                error?: string | null;
-                encryptedValue?: string | null;
-                metadata?: {
-                    [key: string]: unknown;
-                } | null;
-            } & {
-                [key: string]: unknown;
-            }) | ({
-                subagentRunId?: string | null;
-                id: string;
-                /** @constant */
-                role: "activity";
-                activityType: string;
-                content: {
-                    [key: string]: unknown;
-                };
-                metadata?: {
-                    [key: string]: unknown;
-                } | null;
-            } & {
-                [key: string]: unknown;
-            }) | ({
-                subagentRunId?: string | null;
-                id: string;
-                /** @constant */
-                role: "reasoning";
-                content: string;
-                encryptedValue?: string | null;
-                metadata?: {
-                    [key: string]: unknown;
-                } | null;
-            } & {
-                [key: string]: unknown;
-            }))[];
+            }[];
             /**
              * Tools
              * @description Tools that the client runs.
              */
-            tools?: ({
-                name: string;
-                description: string;
-                parameters?: unknown | null;
-                metadata?: {
-                    [key: string]: unknown;
-                } | null;
-            } & {
+            tools?: {
                 [key: string]: unknown;
-            })[] | null;
+            }[] | null;
             /**
              * Context
              * @description Texts that are added to the instructions.
              */
-            context?: ({
-                description: string;
-                value: string;
-            } & {
+            context?: {
                 [key: string]: unknown;
-            })[] | null;
+            }[] | null;
             /**
              * Resume
              * @description Decisions for tool calls.
              */
-            resume?: ({
-                interruptId: string;
-                /** @enum {string} */
-                status: "resolved" | "cancelled";
-                payload?: unknown | null;
-                metadata?: {
-                    [key: string]: unknown;
-                } | null;
-            } & {
+            resume?: {
                 [key: string]: unknown;
-            })[] | null;
+            }[] | null;
             /**
              * Forwardedprops
              * @description Options of the turn.
@@ -3591,42 +3210,6 @@ export interface components {
             data: components["schemas"]["OpenAIModel"][];
         };
         /**
-         * OpenWebUIBareChat
-         * @description Chat of an old export, without surrounding metadata.
-         */
-        OpenWebUIBareChat: {
-            /**
-             * Title
-             * @default null
-             */
-            title?: string | null;
-            /**
-             * Models
-             * @default null
-             */
-            models?: (string | null)[] | null;
-            /**
-             * System
-             * @default null
-             */
-            system?: string | null;
-            /** @default null */
-            params?: components["schemas"]["OpenWebUIParams"] | null;
-            /**
-             * Timestamp
-             * @default null
-             */
-            timestamp?: number | null;
-            history: components["schemas"]["OpenWebUIHistory"];
-            /**
-             * Messages
-             * @default null
-             */
-            messages?: (components["schemas"]["OpenWebUIMessage"] | null)[] | null;
-        } & {
-            [key: string]: unknown;
-        };
-        /**
          * OpenWebUIChat
          * @description Chat of an Open WebUI export. Times are in Unix seconds.
          */
@@ -3652,7 +3235,7 @@ export interface components {
         };
         /**
          * OpenWebUIContent
-         * @description Content of a chat: ``history``, or ``messages`` in old exports. ``timestamp`` is in Unix milliseconds.
+         * @description Content of a chat. ``timestamp`` is in Unix milliseconds.
          */
         OpenWebUIContent: {
             /**
@@ -3677,13 +3260,7 @@ export interface components {
              * @default null
              */
             timestamp?: number | null;
-            /** @default null */
-            history?: components["schemas"]["OpenWebUIHistory"] | null;
-            /**
-             * Messages
-             * @default null
-             */
-            messages?: (components["schemas"]["OpenWebUIMessage"] | null)[] | null;
+            history: components["schemas"]["OpenWebUIHistory"];
         } & {
             [key: string]: unknown;
         };
@@ -4516,9 +4093,9 @@ export interface components {
         };
         /**
          * SessionImport
-         * @description One or more exported sessions of this server, or chats of Open WebUI in their newer or older format.
+         * @description One or more exported sessions of this server, or chats of Open WebUI.
          */
-        SessionImport: components["schemas"]["SessionFile"] | components["schemas"]["OpenWebUIChat"] | components["schemas"]["OpenWebUIBareChat"] | (components["schemas"]["SessionFile"] | components["schemas"]["OpenWebUIChat"] | components["schemas"]["OpenWebUIBareChat"])[];
+        SessionImport: components["schemas"]["SessionFile"] | components["schemas"]["OpenWebUIChat"] | (components["schemas"]["SessionFile"] | components["schemas"]["OpenWebUIChat"])[];
         /**
          * SessionList
          * @description Sessions, the most recently changed first.

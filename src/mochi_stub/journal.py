@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import hashlib
 import re
 import threading
 import time
-from base64 import b64decode
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import suppress
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, Literal
@@ -51,7 +48,6 @@ class Exchange:
         prompt_tokens: Number of prompt tokens after truncation.
         evaluated_tokens: Number of prompt tokens that were not in the prompt cache. None if the API reports none.
         duration: Seconds from the start of the request to the end of the response.
-        images: SHA-256 digest of each image in the request, in hexadecimal.
     """
 
     method: str
@@ -74,7 +70,6 @@ class Exchange:
     query: str = ""
     headers: Mapping[str, str] = field(default_factory=dict)
     duration: float = field(default=0.0, compare=False)
-    images: tuple[str, ...] = ()
 
 
 @dataclass
@@ -120,7 +115,6 @@ class JournalEntry:
             "model": model if isinstance(model, str) else "",
             "query": masked_query(request.query_string),
             "headers": masked_headers(request.raw_headers),
-            "images": tuple(_digests(body)),
         }
 
 
@@ -188,23 +182,3 @@ def _masked(value: Any, secret: bool = False) -> Any:
     if isinstance(value, list):
         return [_masked(item, secret) for item in value]
     return MASK if secret and isinstance(value, str) else value
-
-
-def _digests(body: Any) -> Iterator[str]:
-    pending = [body]  # a stack, because a body can be nested too deeply for recursion
-    while pending:
-        value = pending.pop()
-        if isinstance(value, list):
-            pending += reversed(value)
-        for key, item in reversed(value.items()) if isinstance(value, dict) else ():
-            texts = [item]
-            if key == "images" and isinstance(item, list):  # Ollama
-                texts = item
-            elif key in ("url", "image_url") and isinstance(item, str) and item.startswith("data:"):  # OpenAI
-                texts = [item.partition(",")[2]]
-            elif key != "data" or not value.keys() & {"media_type", "mimeType", "mime_type"}:  # Anthropic and Gemini
-                pending.append(item)
-                continue
-            for text in texts:
-                with suppress(ValueError, TypeError):
-                    yield hashlib.sha256(b64decode(text, validate=True)).hexdigest()

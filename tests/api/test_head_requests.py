@@ -11,7 +11,7 @@ from tests.support.raw_http import connect
 from tests.support.server import RunningServer
 
 PARAMETERS = {"session_id": "0123456789", "model_name": "mochi", "sha256": "0" * 64}
-PAGES = ("/docs", "/redoc", "/openapi.json", "/health")
+PAGES = ("/docs", "/openapi.json", "/health")
 
 
 def test_every_get_route_answers_head(api: Api) -> None:

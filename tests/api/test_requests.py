@@ -90,7 +90,7 @@ def test_blank_and_too_long_messages_are_422(api: Api, message: object) -> None:
         ("sessions/import", {"metadata": {"model": "m"}, "messages": [0] * 3}),
         ("sessions/import", {"metadata": {"model": "m"}, "messages": [], "blobs": dict.fromkeys("abc", 0)}),
         ("sessions/import", {"chat": {"messages": [0] * 3}}),
-        ("sessions/import", {"history": {"messages": dict.fromkeys("abc", 0)}}),
+        ("sessions/import", {"chat": {"history": {"messages": dict.fromkeys("abc", 0)}}}),
     ],
 )
 def test_invalid_list_has_one_problem(api: Api, path: str, body: dict[str, object]) -> None:
@@ -369,7 +369,7 @@ def test_every_request_needs_a_key_if_keys_are_set(tmp_path: Path, stub: StubSer
 def test_key_in_query_is_ignored(tmp_path: Path, stub: StubServer) -> None:
     with RunningServer(tmp_path, stub.url, api_keys=("first",)) as server:
         assert error_of(server.api().http.get("/health?api_key=first"))[0] == 401
-        for path in ("/redoc", "/openapi.json", "/nothing", "/models/test"):
+        for path in ("/openapi.json", "/nothing", "/models/test"):
             assert error_of(httpx.get(server.url + path))[0] == 401
 
 

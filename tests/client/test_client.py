@@ -17,7 +17,7 @@ from mochi_stub import StubServer
 from tests.client.conftest import Connect
 from tests.support.cases import cases
 from tests.support.holding import GatedStub
-from tests.support.images import GIF, PNG, base64_image, sha256_of
+from tests.support.images import GIF, PNG, base64_image
 from tests.support.instructions import calls, instruct, words
 from tests.support.server import RunningServer
 from tests.support.stub import chats
@@ -101,10 +101,10 @@ def test_images_are_bytes_or_base64_or_files(client: MochiClient, stub: StubServ
     images = (PNG, base64_image(PNG), f"data:image/png;base64,{base64_image(PNG)}", tmp_path / "two.gif")
     session_id = client.create_session("echo")["session_id"]
     client.chat(session_id, "Look!", images=images)
-    assert chats(stub)[-1].images == (sha256_of(PNG),) * 3 + (sha256_of(GIF),)
+    assert chats(stub)[-1].body["messages"][-1]["images"] == [base64_image(PNG)] * 3 + [base64_image(GIF)]
     with client.stream(session_id, "And this!", images=[PNG]) as events:
         assert list(events)[-1] == Done(session_id)
-    assert len(chats(stub)[-1].images) == 5
+    assert [len(each.get("images", ())) for each in chats(stub)[-1].body["messages"]] == [4, 0, 1]
     with pytest.raises(ApiError, match=r"images\.0: not an image"):
         client.chat(session_id, "Look!", images=["two.gif"])
     with pytest.raises(FileNotFoundError):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from hashlib import sha256
 from typing import Any
 
 import pytest
@@ -37,36 +36,6 @@ def test_journal_has_requests_and_outcomes() -> None:
     assert first["body"]["messages"] == [{"role": "user", "content": "hello"}]
     assert (second["num_ctx"], second["reload"], second["truncated"]) == (20, True, True)
     assert (third["status"], third["outcome"], third["num_ctx"]) == (404, "failed", None)
-
-
-@pytest.mark.parametrize(
-    ("path", "content"),
-    [
-        ("/api/chat", {"content": "see", "images": ["YQ==", "Yg==", "YQ=="]}),
-        (
-            "/v1/chat/completions",
-            {"content": [{"type": "image_url", "image_url": {"url": f"data:image/png;base64,{a}"}} for a in _ABA]},
-        ),
-        (
-            "/v1/messages",
-            {
-                "content": [
-                    {"type": "image", "source": {"type": "base64", "media_type": "image/png", "data": a}} for a in _ABA
-                ]
-            },
-        ),
-    ],
-    ids=["ollama", "openai", "anthropic"],
-)
-def test_journal_has_the_digests_of_images(private_stub: StubServer, path: str, content: dict[str, Any]) -> None:
-    message = {"role": "user", **content}
-    assert (
-        send_request(private_stub, "POST", path, {"model": "echo", "max_tokens": 5, "messages": [message]}).status
-        == 200
-    )
-    a, b = sha256(b"a").hexdigest(), sha256(b"b").hexdigest()
-    assert rows(private_stub)[0]["images"] == [a, b, a]
-    assert private_stub.exchanges()[0].images == (a, b, a)
 
 
 def test_reading_the_journal_is_not_recorded(private_stub: StubServer) -> None:

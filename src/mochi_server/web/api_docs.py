@@ -1,6 +1,6 @@
-"""API documentation: the OpenAPI document, the entry page `/` and the pages `/docs` and `/redoc`.
+"""API documentation: the OpenAPI document, the entry page `/` and the page `/docs`.
 
-The server itself serves the scripts of the pages, so that browsers need no other site.
+The server itself serves the scripts of the page, so that browsers need no other site.
 """
 
 import html
@@ -11,7 +11,6 @@ from typing import Any
 
 from fastapi import FastAPI, Request
 from fastapi.encoders import jsonable_encoder
-from fastapi.openapi.docs import get_redoc_html
 from fastapi.openapi.utils import get_openapi
 from fastapi.responses import HTMLResponse, JSONResponse, RedirectResponse, Response
 from fastapi.staticfiles import StaticFiles
@@ -59,12 +58,11 @@ _SECURITY = {"type": "http", "scheme": "bearer", "description": "API key. It is 
 
 
 def add_docs(app: FastAPI) -> None:
-    """Add the entry page, the pages `/docs` and `/redoc`, and the scripts of these pages to an app."""
+    """Add the entry page, the page `/docs` and its scripts to an app."""
     for path in ("/", API_PREFIX):
         app.add_route(path, _entry, include_in_schema=False)
     app.mount(_ASSETS, StaticFiles(directory=str(files("fastapi_offline") / "static")))
     app.add_route("/docs", _swagger, include_in_schema=False)
-    app.add_route("/redoc", _redoc, include_in_schema=False)
 
 
 async def _entry(request: Request) -> Response:
@@ -79,18 +77,6 @@ async def _entry(request: Request) -> Response:
 async def _swagger(request: Request) -> HTMLResponse:
     template = Template((files("mochi_server.web") / "docs_page.html").read_text("utf-8"))
     return HTMLResponse(template.substitute(root=html.escape(_url(request, ""))), headers=_HEADERS)
-
-
-async def _redoc(request: Request) -> HTMLResponse:
-    page = get_redoc_html(
-        openapi_url=_url(request, "/openapi.json"),
-        title="mochi-server",
-        redoc_js_url=_url(request, f"{_ASSETS}/redoc.standalone.js"),
-        redoc_favicon_url=_url(request, f"{_ASSETS}/favicon.png"),
-        with_google_fonts=False,
-    )
-    page.headers.update(_HEADERS)
-    return page
 
 
 def _url(request: Request, path: str) -> str:
