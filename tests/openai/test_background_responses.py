@@ -170,6 +170,32 @@ def test_session_has_its_responses_after_a_restart(tmp_path: Path, stub: StubSer
 
 @pytest.mark.one_process("restarts the server")
 @pytest.mark.parametrize("is_restarted", [False, True])
+def test_background_response_of_a_session_waits_for_approval(
+    tmp_path: Path, stub: StubServer, is_restarted: bool
+) -> None:
+    write_tools(tmp_path, TOOLS)
+    with ExitStack() as stack:
+        server = stack.enter_context(RunningServer(tmp_path, stub.url, park_seconds=0))
+        session = server.client.create_session("mochi", tool_settings={"tools": ["look"]})["session_id"]
+        client = stack.enter_context(client_of(server))
+        response = start(client, instruct(calls("look"), words(2)), {"X-Mochi-Session": session})
+        until(lambda: server.client.ok(server.client.http.get(f"/chat/{session}/run"))["state"] == WAITING)
+        if is_restarted:
+            server.stop()
+            server = stack.enter_context(RunningServer(tmp_path, stub.url))
+            client = stack.enter_context(client_of(server))
+        assert client.responses.retrieve(response.id).status == "in_progress"
+        (waiting,) = server.client.ok(server.client.http.get(f"/chat/{session}/confirmations"))["confirmations"]
+        decision = {"confirmation_id": waiting["confirmation_id"], "approved": True}
+        server.client.ok(server.client.http.post(f"/chat/{session}/confirm-tool", json=decision))
+        answered = ended(client, response.id)
+        *_, result, answer = server.client.messages(session)
+        assert (answered.status, answered.output_text) == ("completed", answer["content"])
+        assert (result["content"], result["decided_by"]) == ("Nothing", "user")
+
+
+@pytest.mark.one_process("restarts the server")
+@pytest.mark.parametrize("is_restarted", [False, True])
 def test_response_whose_turn_is_parked_can_be_cancelled(tmp_path: Path, stub: StubServer, is_restarted: bool) -> None:
     write_tools(tmp_path, TOOLS)
     with ExitStack() as stack:

@@ -335,7 +335,8 @@ async def parse(
     )
     names = {(namespace, tool.name): name for name, (tool, namespace) in functions.items()}
     sent = await _messages(request.instructions, items, names)
-    turn = replace(turn, on_disconnect="continue" if request.background else "cancel")
+    if request.background:  # in a session, clients of the native API can approve its tool calls
+        turn = replace(turn, on_disconnect="continue", interactive=request.session_id(headers) is not None)
     return turn, replace(sent, check=partial(_check_previous, request.previous_response_id))
 
 

@@ -148,8 +148,9 @@ def _answers(history: History, start: int) -> list[Message]:
 
 def _parts(answers: Sequence[Message]) -> list[Part]:
     parts: list[Part] = []
-    for number, answer in enumerate(answers):
-        parts += [Reasoning(answer["thinking"], number > 0)] if answer.get("thinking") else []
-        parts += [Text(answer["content"], number > 0)] if answer["content"] else []
+    for answer in answers:
+        for kind, text in ((Reasoning, answer.get("thinking")), (Text, answer["content"])):
+            if text:
+                parts.append(kind(text, is_separate=any(isinstance(part, kind) for part in parts)))
     calls = returned_calls(answers[-1]) if answers else ()
     return [*parts, End(TurnResult(stored=answers, client_tool_calls=calls))]
