@@ -66,7 +66,7 @@ def test_lost_run_has_a_snapshot_an_error_and_an_end(start: Start) -> None:
         status = api.ok(api.http.get(f"/chat/{session_id}/run"))
         assert (status["run_id"], status["state"]) == (last_id.split(":")[0], "failed")
         # An answer that replaces an older one is stored when it is complete.
-        api.send_message(session_id, instruct(words(2)))
+        api.send_message(session_id, instruct(words(40)))
         last_id = kill_during(server, api, session_id, None)
     with Api(start().url) as api:
         events = reconnect(api, session_id, last_id)
