@@ -17,6 +17,7 @@ from mochi_server.chat.approvals import ApprovalService
 from mochi_server.chat.conversation import Conversations, StorageRetry
 from mochi_server.chat.engine import ChatEngine, RunRegistry
 from mochi_server.chat.model_answerer import ModelAnswers, ToolLoopLimits
+from mochi_server.chat.parked import refuse_if_waiting
 from mochi_server.chat.run import Run
 from mochi_server.config import MochiServerSettings, hosts_file
 from mochi_server.constants import AGENT_TOOL
@@ -88,7 +89,7 @@ class Services:
         agents = AgentDiscoveryService(agents_dir, settings.resolved(settings.agent_chats_dir))
         self.agents = AgentRegistry(agents, self.tools)
         selections = SelectionChecker(self.tools, self.agents.directory_agents)
-        self.sessions = SessionService(self.store, gateway, self.prompts, selections)
+        self.sessions = SessionService(self.store, gateway, self.prompts, selections, refuse_if_waiting)
         self.summaries = SummarizationService(
             self.store,
             gateway,
@@ -110,6 +111,7 @@ class Services:
             replace(limits, rounds=settings.max_agent_iterations, rounds_setting="MOCHI_MAX_AGENT_ITERATIONS"),
             on_tool_calls=metrics.tool_calls_ended,
             retry=retry,
+            callers=self.store,
         )
         agent_tools = partial(agent_toolbox, agent_execution, self.agents)
         models = ModelAnswers(

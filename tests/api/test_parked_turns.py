@@ -5,7 +5,7 @@ import inspect
 import json
 import shutil
 import threading
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import replace
@@ -361,6 +361,107 @@ def test_stop_denies_the_calls_of_a_parked_turn(private_stub: StubServer, tmp_pa
         api = server.api()
         assert state(api, session_id) == "stopped"
         api.send_message(session_id, "Go on")
+
+
+@pytest.fixture
+def parked(private_stub: StubServer, tmp_path: Path) -> Iterator[tuple[RunningServer, str, dict[str, Any]]]:
+    """Server that parks turns at once, a session whose turn is parked, and the call that waits."""
+    write_tools(tmp_path, TOOLS)
+    with RunningServer(tmp_path, private_stub.url, park_seconds=0) as server:
+        session_id = server.client.create_session("mochi", tool_settings={"tools": ["note"]})["session_id"]
+        yield server, session_id, park(server.client, session_id)
+
+
+def park(api: Api, session_id: str, message: str = PLAN) -> dict[str, Any]:
+    """Start a turn, and wait until it is parked. Return the call that waits."""
+    api.ok(api.http.post(f"/chat/{session_id}", json={"message": message, "background": True}), 202)
+    until(lambda: confirmations(api, session_id))
+    return confirmations(api, session_id)[0]
+
+
+@pytest.mark.parametrize(
+    ("method", "path"),
+    [("PUT", "messages/0"), ("PUT", "system-prompt"), ("DELETE", "system-prompt")],
+)
+def test_history_of_a_parked_session_cannot_be_changed(
+    parked: tuple[RunningServer, str, dict[str, Any]], method: str, path: str
+) -> None:
+    server, session_id, asked = parked
+    body = {"content": "Other"} if method == "PUT" else None
+    until(lambda: not server.app.state.services.runs.cache.running())
+    refused = server.client.http.request(method, f"/sessions/{session_id}/{path}", json=body)
+    assert error_of(refused) == (409, "SESSION_BUSY")
+    assert refused.json()["error"]["details"]["confirmations"] == [asked]
+    server.client.ok(decide(server.client, session_id, asked))
+    finish(server.client, session_id)
+    assert [result["content"] for result in results(server.client, session_id)] == ["Noted x."]
+
+
+def test_stream_of_a_parked_turn_shows_that_its_call_is_denied(
+    parked: tuple[RunningServer, str, dict[str, Any]],
+) -> None:
+    server, session_id, _ = parked
+    with server.client.http.stream("GET", f"/chat/{session_id}/stream") as response:
+        events = read_events(response)
+        assert next(events).type == ASKED
+        server.api().ok(server.api().http.post(f"/chat/{session_id}/stop"))
+        rest = list(events)
+    assert [event.type for event in rest] == ["tool_result", "stopped", "done"]
+    assert rest[0].data["error_code"] == "TOOL_EXECUTION_DENIED"
+
+
+def test_agent_stream_shows_that_its_call_is_denied(private_stub: StubServer, tmp_path: Path) -> None:
+    write_agent(tmp_path)
+    message = nested(delegate(words(1), calls("note", text="x"), words(2)), words(3))
+    with RunningServer(tmp_path, private_stub.url, park_seconds=0) as server:
+        api = server.api()
+        session_id = api.create_session("mochi", agent_settings={"enabled_agents": ["helper"]})["session_id"]
+        park(api, session_id, message)
+        with api.http.stream("GET", f"/chat/{session_id}/stream") as response:
+            events = read_events(response)
+            next(event for event in events if event.type == ASKED)
+            server.api().send_message(session_id, "Hello", if_waiting="deny")
+            rest = list(events)
+    assert [event.type for event in rest] == ["agent_tool_result", "stopped", "done"]
+    assert (rest[0].data["agent_name"], rest[0].data["error_code"]) == ("helper", "TOOL_EXECUTION_DENIED")
+
+
+def test_session_of_an_agent_whose_caller_is_parked_is_in_use(private_stub: StubServer, tmp_path: Path) -> None:
+    write_agent(tmp_path)
+    message = nested(delegate(words(1), calls("note", text="x"), words(2)), words(3))
+    with RunningServer(tmp_path, private_stub.url, park_seconds=0) as server:
+        api, settings = server.api(), {"agent_settings": {"enabled_agents": ["helper"]}}
+        session_id, other = (api.create_session("mochi", **settings)["session_id"] for _ in range(2))
+        asked = park(api, session_id, message)
+        until(lambda: not server.app.state.services.runs.cache.running())
+        (chat,) = api.ok(api.http.get("/agents/chats"))["sessions"]
+        again = nested(delegate(words(1), words(1), session_id=chat["session_id"]), words(1))
+        api.send_message(other, again)
+        assert "is in use" in results(api, other)[0]["content"]
+        completion = {"model": "agent:helper", "messages": [{"role": "user", "content": "Hi"}]}
+        headers = {"X-Mochi-Session": chat["session_id"]}
+        assert api.http.post(f"{server.url}/v1/chat/completions", json=completion, headers=headers).status_code == 409
+        api.ok(decide(api, session_id, asked))
+        finish(api, session_id)
+        assert notes(tmp_path) == ["x"]
+        assert "Result of note: Noted." in results(api, session_id)[0]["content"]
+        api.send_message(other, again)
+        assert "is in use" not in results(api, other)[1]["content"]
+
+
+@pytest.mark.parametrize("park_seconds", [0, 30])
+def test_other_protocols_say_that_the_session_waits(
+    private_stub: StubServer, tmp_path: Path, park_seconds: float
+) -> None:
+    write_tools(tmp_path, TOOLS)
+    with RunningServer(tmp_path, private_stub.url, park_seconds=park_seconds) as server:
+        session_id = server.client.create_session("mochi", tool_settings={"tools": ["note"]})["session_id"]
+        park(server.client, session_id)
+        body = {"model": "mochi", "messages": [{"role": "user", "content": "Hi"}]}
+        headers = {"X-Mochi-Session": session_id}
+        busy = server.client.http.post(f"{server.url}/v1/chat/completions", json=body, headers=headers)
+        assert busy.status_code == 409
+        assert "confirm-tool" in busy.json()["error"]["message"]
 
 
 def test_streams_follow_a_turn_that_is_parked_while_they_wait(private_stub: StubServer, tmp_path: Path) -> None:

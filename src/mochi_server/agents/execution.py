@@ -3,7 +3,7 @@
 import logging
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Literal
 
@@ -18,7 +18,7 @@ from mochi_server.chat.approvals import SessionApprover
 from mochi_server.chat.conversation import Conversation, StorageRetry
 from mochi_server.chat.model_answerer import ToolLoop, ToolLoopLimits
 from mochi_server.chat.model_call import ModelCall, save_window
-from mochi_server.chat.parked import ParkedAgent, TurnParked
+from mochi_server.chat.parked import ParkedAgent, TurnParked, refuse_if_caller_waits
 from mochi_server.chat.prompt import answer_index
 from mochi_server.chat.turn import Answerer, TurnResult
 from mochi_server.chat.turn_input import GenerationOptions, TurnInput
@@ -154,8 +154,7 @@ class AgentEvents:
                 kind = events.AgentPlanning if phase == "planning" else events.AgentExecution
                 return kind(event.content, name, session_id, call_id)
             case events.ToolCalled() | events.ToolResult():
-                new = events.AgentToolCalled if isinstance(event, events.ToolCalled) else events.AgentToolResult
-                return new(name, **asdict(event), agent_session_id=session_id, parent_call_id=call_id)
+                return ParkedAgent(name, session_id, call_id).event(event)
             case events.ToolConfirmationRequired():
                 return replace(event, agent_name=name)
             case events.TurnWarning():
@@ -174,6 +173,7 @@ class AgentExecutionService:
     limits: ToolLoopLimits = field(default_factory=ToolLoopLimits)
     on_tool_calls: Callable[[Sequence[Message]], None] = lambda _: None  # receives stored messages
     retry: StorageRetry = field(default_factory=StorageRetry)
+    callers: SessionStore | None = None  # store of the sessions whose turns call agents
 
     async def execute(
         self,
@@ -211,11 +211,14 @@ class AgentExecutionService:
                 messages = writer.stored
                 caller.progress.agent_result = TurnResult(messages, (), writer.first_chunks, writer.outcomes)
                 writer.begin()
-                if not writer.is_complete:
-                    caller = self._parkable(caller, agent, session.session_id)
-                    await self.run_phases(
-                        agent, turn_input, model, session=session, writer=writer, events=events, caller=caller
-                    )
+                caller = self._parkable(caller, agent, session.session_id)
+                try:
+                    if not writer.is_complete:
+                        await self.run_phases(
+                            agent, turn_input, model, session=session, writer=writer, events=events, caller=caller
+                        )
+                except MochiError as error:
+                    failure = error
                 await self._unmark(session.session_id)
         except MochiError as error:
             failure = error
@@ -229,8 +232,10 @@ class AgentExecutionService:
         if not isinstance(caller.approver, SessionApprover):
             return caller
 
+        caller_id = caller.approver.records.conversation.session_id
+
         async def mark() -> None:  # keeps the open calls of the session after a crash
-            await self.store.patch(session_id, {"pending_approval": {"due": None}})
+            await self.store.patch(session_id, {"pending_approval": {"due": None, "session_id": caller_id}})
 
         parked = ParkedAgent(agent.name, session_id, caller.call_id)
         return replace(caller, approver=replace(caller.approver, agent=parked, on_request=mark))
@@ -253,6 +258,8 @@ class AgentExecutionService:
             raise SessionNotFound(session_id)
         async with self.store.hold(session_id, run_id=new_id()):
             if not is_resumed:
+                if self.callers is not None:
+                    await refuse_if_caller_waits(self.callers, await self.store.load(session_id))
                 await self._unmark(session_id)  # so that crash recovery closes its calls
             session = await self.store.load(session_id)
             check_owner(session, agent)

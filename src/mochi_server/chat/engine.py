@@ -16,7 +16,7 @@ from mochi_server.chat.approvals import ApprovalService
 from mochi_server.chat.conversation import Conversation, Conversations, StorageRetry
 from mochi_server.chat.limits import TurnLimiter
 from mochi_server.chat.model_answerer import ModelAnswers
-from mochi_server.chat.parked import ParkedTurn, TurnParked, snapshot
+from mochi_server.chat.parked import ParkedTurn, TurnParked, refuse_if_waiting, snapshot
 from mochi_server.chat.parking import ParkedTurns
 from mochi_server.chat.prompt import answer_index, last_user_index
 from mochi_server.chat.run import EventLog, Run
@@ -47,8 +47,7 @@ class ChatEngine:
     async def prepare(self, conversation: Conversation, turn_input: TurnInput) -> Turn:
         """Validate the input of a turn against its session and choose its answerer. Raises ``MochiError``."""
         session = await conversation.store.load(conversation.session_id)
-        if (record := ParkedTurn.of(session)) is not None:
-            raise errors.SessionBusy.waiting(session.session_id, record.run_id, record.confirmations())
+        refuse_if_waiting(session)
         if session.metadata.pending_approval is not None:  # unreadable, so that crash recovery ends the turn
             session = await conversation.store.patch(session.session_id, {"pending_approval": None})
         if turn_input.revision not in (None, session.revision):

@@ -8,7 +8,7 @@ import time
 import weakref
 from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 import orjson
@@ -17,9 +17,17 @@ from pydantic import TypeAdapter, ValidationError
 from mochi_server.chat.conversation import Conversation
 from mochi_server.chat.turn_input import TurnInput
 from mochi_server.constants import AGENT_TOOL
-from mochi_server.errors import MochiError, SessionTaken
-from mochi_server.events import Snapshot, ToolCalled, ToolConfirmationRequired, ToolResult
+from mochi_server.errors import MochiError, SessionBusy, SessionNotFound, SessionTaken
+from mochi_server.events import (
+    AgentToolCalled,
+    AgentToolResult,
+    Snapshot,
+    ToolCalled,
+    ToolConfirmationRequired,
+    ToolResult,
+)
 from mochi_server.sessions.session import ChatSession
+from mochi_server.sessions.store import SessionStore
 from mochi_server.sessions.types import Message
 from mochi_server.tools.discovery import Tool
 from mochi_server.tools.toolbox import BoundCall, DecidedBy, Decision, ToolInvocation, ToolOutcome, failed
@@ -45,6 +53,11 @@ class ParkedAgent:
     name: str
     session_id: str
     parent_call_id: str
+
+    def event(self, event: ToolCalled | ToolResult) -> AgentToolCalled | AgentToolResult:
+        """Return the event of the agent for an event of its turn."""
+        kind = AgentToolCalled if isinstance(event, ToolCalled) else AgentToolResult
+        return kind(self.name, **asdict(event), agent_session_id=self.session_id, parent_call_id=self.parent_call_id)
 
 
 @dataclass(frozen=True)
@@ -116,6 +129,25 @@ class ParkedTurn:
 
 
 _ADAPTER = TypeAdapter(ParkedTurn)
+
+
+def refuse_if_waiting(session: ChatSession) -> None:
+    """Raise ``SessionBusy`` if the session has a turn that waits for approval."""
+    if (record := ParkedTurn.of(session)) is not None:
+        raise SessionBusy.waiting(session.session_id, record.run_id, record.confirmations())
+
+
+async def refuse_if_caller_waits(sessions: SessionStore, chat: ChatSession) -> None:
+    """Raise ``SessionBusy`` if a turn in ``sessions`` waits for approval of a call in ``chat``, a session of an agent.
+
+    The session of an agent that has requested an approval names the session of the turn.
+    """
+    mark = chat.metadata.pending_approval
+    with suppress(SessionNotFound):
+        caller = await sessions.load(mark["session_id"]) if mark and "session_id" in mark else None
+        record = caller and ParkedTurn.of(caller)
+        if record and record.agent and record.agent.session_id == chat.session_id:
+            raise SessionBusy(chat.session_id, record.run_id)
 
 
 def fingerprint(tool: Tool) -> str:

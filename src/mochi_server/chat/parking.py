@@ -6,7 +6,7 @@ import math
 import time
 from collections.abc import Sequence
 from contextlib import AsyncExitStack, suppress
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 from weakref import WeakValueDictionary
 
@@ -21,13 +21,10 @@ from mochi_server.chat.turn_input import TurnInput
 from mochi_server.chat.turn_writer import tool_message
 from mochi_server.events import (
     AgentStart,
-    AgentToolCalled,
-    AgentToolResult,
     ChatEvent,
     Done,
     Status,
     Stopped,
-    ToolCalled,
 )
 from mochi_server.sessions.caller import UNRESTRICTED
 from mochi_server.sessions.session import ChatSession
@@ -169,7 +166,7 @@ class ParkedTurns:
                 return None
             await self._store_denied(session, record, run.stored_state("stopped"))
         self.approvals.end(session.session_id, record.confirmation_id, errors.ConfirmationResolved)
-        self._end_run(run)
+        self._end_run(run, [_denied_event(record)])
         self.runs.cache.add(run)
         self.runs.cache.retain(run)
         return run
@@ -179,10 +176,10 @@ class ParkedTurns:
         if (run := self._parked.get(session_id)) is not None:
             self._end_run(run)
 
-    def _end_run(self, run: Run) -> None:
+    def _end_run(self, run: Run, events: Sequence[ChatEvent] = ()) -> None:
         self._due.pop(run.session_id, None)
         run.state, run.stopped = "stopped", True
-        run.publish([Stopped(None), Done(run.session_id)])
+        run.publish([*events, Stopped(None), Done(run.session_id)])
         run.unpark()
 
     async def _store_denied(self, session: ChatSession, record: ParkedTurn, last_run: dict[str, Any]) -> None:
@@ -240,10 +237,8 @@ class ParkedTurns:
             return events
         instruction = str(call.arguments.get("instruction", ""))
         events.append(AgentStart(agent.name, instruction, agent.session_id, call.id))
-        for event in call_events(await self._agent_messages(agent.session_id), record.call_index):
-            kind = AgentToolCalled if isinstance(event, ToolCalled) else AgentToolResult
-            events.append(kind(agent.name, **asdict(event), agent_session_id=agent.session_id, parent_call_id=call.id))
-        return events
+        in_agent = call_events(await self._agent_messages(agent.session_id), record.call_index)
+        return [*events, *map(agent.event, in_agent)]
 
     async def _agent_messages(self, session_id: str) -> Sequence[Message]:
         with suppress(errors.SessionNotFound):
@@ -301,3 +296,10 @@ class ParkedTurns:
                 if record.decision is None:
                     self.approvals.end(session.session_id, record.confirmation_id, errors.ConfirmationTimeout)
                 await self._continue(session, record, run_id, locks)
+
+
+def _denied_event(record: ParkedTurn) -> ChatEvent:
+    """Return the result of the announced call of a turn that a client ends."""
+    call, agent = ToolInvocation(record.call_index, "", record.tool_name, record.arguments), record.agent
+    result = failed(call, _DENIED, errors.ToolExecutionDenied.code, "user").event()
+    return result if agent is None else agent.event(result)

@@ -8,6 +8,7 @@ from fastapi import Request
 
 from mochi_server import errors
 from mochi_server.agents.config import AgentDefinition
+from mochi_server.chat.parked import refuse_if_caller_waits
 from mochi_server.chat.prompt import to_ollama_messages
 from mochi_server.chat.run import Run
 from mochi_server.chat.turn import keyed_indexes
@@ -107,7 +108,8 @@ async def _in_session(services: Services, session_id: str, turn: TurnInput, sent
     if not keyed_indexes(session, key):
         sent.check(session)
     run = await runs.find(session_id)
-    if run is not None and run.running and not run.is_parked:  # a turn that waits has a more precise error
+    waits = run is not None and (run.is_parked or runs.approvals.pending(session_id))
+    if run is not None and run.running and not waits:  # a turn that waits has a more precise error
         raise errors.SessionBusy(session_id, run.run_id)
     turn = to_turn(session, sent, turn)
     with suppress(errors.OllamaUnreachable, errors.OllamaError):  # the turn still stores the message
@@ -135,6 +137,7 @@ async def _with_agent(
     chat = await conversation.store.load(session_id)
     if chat.metadata.extra.get(OWNER) != agent.name:
         raise errors.SessionNotFound(session_id)
+    await refuse_if_caller_waits(services.store, chat)
     sent.check(chat)
     return await services.runs.start(conversation, task)
 

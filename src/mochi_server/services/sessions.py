@@ -1,8 +1,8 @@
 """Session operations for clients. They check models, prompt files, context windows, tools and agents."""
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping
-from contextlib import suppress
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -90,6 +90,8 @@ class SessionService:
     gateway: ModelGateway
     prompts: SystemPromptService
     selections: SelectionChecker
+    refuse_if_waiting: Callable[[ChatSession], None] = lambda _: None
+    """Function that raises ``SessionBusy`` if the session has a turn that waits for approval."""
 
     async def create(self, options: SessionCreationOptions) -> ChatSession:
         """Create a session. Raise ``PromptNotFound``, ``ValidationFailed`` or the errors of ``find_model``."""
@@ -152,8 +154,8 @@ class SessionService:
 
     async def edit_message(self, session_id: str, index: int, content: str) -> ChatSession:
         """Replace a user message and remove the later messages. Raise ``InvalidMessageIndex`` or ``SessionBusy``."""
-        async with self.store.hold(session_id):
-            return await self.edit(await self.store.load(session_id), index, content)
+        async with self._changing(session_id) as session:
+            return await self.edit(session, index, content)
 
     async def edit(self, session: ChatSession, index: int, content: str) -> ChatSession:
         """Like ``edit_message``, for a caller that holds the session's lock. May also raise ``SessionConflict``."""
@@ -165,8 +167,7 @@ class SessionService:
 
     async def set_system_prompt(self, session_id: str, content: str | None, source_file: str | None) -> ChatSession:
         """Set the system message. Raise ``PromptNotFound``, ``SessionBusy`` or ``ValidationFailed``."""
-        async with self.store.hold(session_id):
-            session = await self.store.load(session_id)
+        async with self._changing(session_id) as session:
             text = await self._system_prompt(content, source_file)
             if text is None:
                 raise errors.ValidationFailed("The system prompt is empty. Send content or source_file.")
@@ -175,11 +176,18 @@ class SessionService:
 
     async def remove_system_prompt(self, session_id: str) -> None:
         """Remove the system message. Raise ``SessionBusy``, or ``PromptNotFound`` if there is no system message."""
-        async with self.store.hold(session_id):
-            session = await self.store.load(session_id)
+        async with self._changing(session_id) as session:
             if session.system_prompt is None:
                 raise errors.PromptNotFound(None)
             await self.store.replace_tail(session_id, *without_system_prompt(session), revision=session.revision)
+
+    @asynccontextmanager
+    async def _changing(self, session_id: str) -> AsyncIterator[ChatSession]:
+        """Lock a session, and return it. Raise ``SessionBusy`` if it has a turn, also one that waits for approval."""
+        async with self.store.hold(session_id):
+            session = await self.store.load(session_id)
+            self.refuse_if_waiting(session)
+            yield session
 
     async def image(self, session_id: str, sha256: str) -> Image:
         """Return the image with this SHA-256. Raise ``BlobNotFound`` if no message of the session contains it."""
