@@ -326,6 +326,18 @@ def test_repeated_request_finds_its_parked_turn(private_stub: StubServer, tmp_pa
         assert error_of(reused) == (422, "IDEMPOTENCY_KEY_REUSED")
 
 
+def test_repeated_request_does_not_deny_its_own_calls(parked: tuple[RunningServer, str, dict[str, Any]]) -> None:
+    server, _, _ = parked
+    api, headers = server.client, {"Idempotency-Key": "k1"}
+    session_id = api.create_session("mochi", tool_settings={"tools": ["note"]})["session_id"]
+    body = {"message": PLAN, "background": True, "if_waiting": "deny"}
+    run = api.ok(api.http.post(f"/chat/{session_id}", json=body, headers=headers), 202)
+    until(lambda: confirmations(api, session_id) and not server.app.state.services.runs.cache.running())
+    again = api.ok(api.http.post(f"/chat/{session_id}", json=body, headers=headers), 202)
+    assert (again["run_id"], again["state"]) == (run["run_id"], "waiting_for_approval")
+    assert len(confirmations(api, session_id)) == 1
+
+
 def test_message_to_a_parked_session(private_stub: StubServer, tmp_path: Path) -> None:
     write_tools(tmp_path, TOOLS)
     with RunningServer(tmp_path, private_stub.url) as server:
@@ -554,6 +566,21 @@ def test_unreadable_record_does_not_block_the_session(private_stub: StubServer, 
         assert error_of(decide(api, session_id, asked)) == (404, "CONFIRMATION_NOT_FOUND")
         api.send_message(session_id, "Hello")
         assert results(api, session_id)[0]["interrupted"]
+
+
+def test_unreadable_records_refuse_no_request_while_they_are_removed(private_stub: StubServer, tmp_path: Path) -> None:
+    with RunningServer(tmp_path, private_stub.url) as server:
+        session_ids = [server.client.create_session("mochi")["session_id"] for _ in range(20)]
+    for session_id in session_ids:
+        file = tmp_path / "chat_sessions" / f"{session_id}.json"
+        session = json.loads(file.read_text())
+        session["metadata"]["pending_approval"] = {"due": "soon"}
+        file.write_text(json.dumps(session))
+    with RunningServer(tmp_path, private_stub.url) as server, ThreadPoolExecutor(4) as pool:
+        sent = pool.map(
+            lambda name: server.client.http.put(f"/sessions/{name}/system-prompt", json={"content": "Hi"}), session_ids
+        )
+        assert {response.status_code for response in sent} == {200}
 
 
 def state(api: Api, session_id: str) -> str:

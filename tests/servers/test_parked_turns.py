@@ -42,6 +42,25 @@ def test_stream_at_one_server_follows_a_decision_at_another(start: Start, tmp_pa
     assert (tmp_path / "tools" / "notes.txt").read_text().split() == ["x"]
 
 
+@pytest.mark.parametrize("park_seconds", [0, 30])
+@pytest.mark.parametrize("path", ["", "/stream"])
+def test_message_at_one_server_denies_what_waits_at_another(
+    start: Start, tmp_path: Path, park_seconds: float, path: str
+) -> None:
+    write_tools(tmp_path, TOOLS)
+    with StubServer(speed=0) as stub:
+        first, second = (start(stub.url, park_seconds=park_seconds) for _ in range(2))
+        with Api(first.url) as a, Api(second.url) as b:
+            session_id = a.create_session("mochi", tool_settings={"tools": ["note"]})["session_id"]
+            a.ok(a.http.post(f"/chat/{session_id}", json={"message": PLAN, "background": True}), 202)
+            until(lambda: a.ok(a.http.get(f"/chat/{session_id}/confirmations"))["confirmations"])
+            sent = b.http.post(f"/chat/{session_id}{path}", json={"message": "Hello", "if_waiting": "deny"})
+            assert sent.status_code == 200, sent.text
+            stored = b.messages(session_id)
+    assert [message["role"] for message in stored] == ["user", "assistant", "tool", "user", "assistant"]
+    assert stored[2]["error_code"] == "TOOL_EXECUTION_DENIED"
+
+
 def test_approval_expires_after_its_server_was_killed(start: Start, tmp_path: Path) -> None:
     write_tools(tmp_path, TOOLS)
     with StubServer(speed=0) as stub:

@@ -262,6 +262,8 @@ class RunRegistry:
         self.refuse_at_shutdown()
         run_id, session_id = new_id(), conversation.session_id
         if turn_input.if_waiting == "deny" and conversation.kind == "session":
+            if (repeated := await self.parked.find_repeated(conversation, turn_input)) is not None:
+                return repeated
             await self.parked.deny(session_id)
         async with AsyncExitStack() as locks:
             locks.enter_context(self.limiter.turn(CALLER.get()))

@@ -44,6 +44,7 @@ _COMPLETIONS = {protocol.prefix + path for protocol in _PROTOCOLS for path in pr
 _RESPONSE = re.compile(r"/v1/responses/resp_([0-9a-f]{10})_[0-9]+_([0-9a-f]{10})(/cancel)?/?")
 _SESSION = re.compile(rf"{API_PREFIX}/sessions/([0-9a-f]{{10}})/?")
 _RELOADS = {f"{API_PREFIX}/tools/reload", f"{API_PREFIX}/agents/reload"}
+_DENIES = re.compile(rb'"if_waiting"\s*:\s*"deny"')  # denies the calls of a turn that may wait at another server
 _RUN_ID = re.compile(r"([0-9a-f]{10}):\d+")
 PEER_HEADER = "x-mochi-peer"
 """Header between servers: in a request the token of the sender, in a response the name of the process that responds."""
@@ -250,6 +251,12 @@ class ClusterMiddleware:
             if not CALLER.get().sees_all:
                 await scope["app"].state.services.store.load(session_id)
             peer = await self._responsible_peer(session_id, scope)
+            if peer is None and scope["method"] == "POST" and scope["path"].startswith(API_PREFIX):
+                content = await read_body(Request(scope, receive))
+                receive = _replaying(content, receive)
+                with suppress(PeerGone):
+                    peer = await self._peers().owner_of(session_id) if _DENIES.search(content) else None
+                del content  # a turn may take minutes
         except errors.SessionNotFound:
             peer = None  # the app responds, as to a request about any unknown session
         if peer is None:
