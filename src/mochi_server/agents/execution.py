@@ -19,6 +19,7 @@ from mochi_server.chat.conversation import Conversation, StorageRetry
 from mochi_server.chat.model_answerer import ToolLoop, ToolLoopLimits
 from mochi_server.chat.model_call import ModelCall, save_window
 from mochi_server.chat.parked import ParkedAgent, TurnParked, refuse_if_caller_waits
+from mochi_server.chat.parking import agent_event
 from mochi_server.chat.prompt import answer_index
 from mochi_server.chat.turn import Answerer, TurnResult
 from mochi_server.chat.turn_input import GenerationOptions, TurnInput
@@ -154,7 +155,7 @@ class AgentEvents:
                 kind = events.AgentPlanning if phase == "planning" else events.AgentExecution
                 return kind(event.content, name, session_id, call_id)
             case events.ToolCalled() | events.ToolResult():
-                return ParkedAgent(name, session_id, call_id).event(event)
+                return agent_event(event, name, session_id, call_id)
             case events.ToolConfirmationRequired():
                 return replace(event, agent_name=name)
             case events.TurnWarning():

@@ -261,9 +261,9 @@ class RunRegistry:
         self.prefetch()  # in the background, so that the turn need not wait for it
         self.refuse_at_shutdown()
         run_id, session_id = new_id(), conversation.session_id
+        if (repeated := await self.parked.find_repeated(conversation, turn_input)) is not None:
+            return repeated
         if turn_input.if_waiting == "deny" and conversation.kind == "session":
-            if (repeated := await self.parked.find_repeated(conversation, turn_input)) is not None:
-                return repeated
             await self.parked.deny(session_id)
         async with AsyncExitStack() as locks:
             locks.enter_context(self.limiter.turn(CALLER.get()))
@@ -274,12 +274,7 @@ class RunRegistry:
                 if conversation.kind == "session" and (waiting := await self.confirmations(session_id)):
                     raise errors.SessionBusy.waiting(session_id, error.details["run_id"], waiting) from None
                 raise
-            try:
-                turn = await self.engine.prepare(conversation, turn_input)
-            except errors.SessionBusy:
-                if (repeated := await self.parked.find_repeated(conversation, turn_input)) is not None:
-                    return repeated
-                raise
+            turn = await self.engine.prepare(conversation, turn_input)
             self.refuse_at_shutdown()
             run = self.new_run(turn, run_id, turn_input)
             self.launch(run, turn, locks.pop_all())

@@ -8,7 +8,7 @@ import time
 import weakref
 from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 import orjson
@@ -18,14 +18,7 @@ from mochi_server.chat.conversation import Conversation
 from mochi_server.chat.turn_input import TurnInput
 from mochi_server.constants import AGENT_TOOL
 from mochi_server.errors import MochiError, SessionBusy, SessionNotFound, SessionTaken
-from mochi_server.events import (
-    AgentToolCalled,
-    AgentToolResult,
-    Snapshot,
-    ToolCalled,
-    ToolConfirmationRequired,
-    ToolResult,
-)
+from mochi_server.events import Snapshot, ToolCalled, ToolConfirmationRequired, ToolResult
 from mochi_server.sessions.session import ChatSession
 from mochi_server.sessions.store import SessionStore
 from mochi_server.sessions.types import Message
@@ -53,11 +46,6 @@ class ParkedAgent:
     name: str
     session_id: str
     parent_call_id: str
-
-    def event(self, event: ToolCalled | ToolResult) -> AgentToolCalled | AgentToolResult:
-        """Return the event of the agent for an event of its turn."""
-        kind = AgentToolCalled if isinstance(event, ToolCalled) else AgentToolResult
-        return kind(self.name, **asdict(event), agent_session_id=self.session_id, parent_call_id=self.parent_call_id)
 
 
 @dataclass(frozen=True)

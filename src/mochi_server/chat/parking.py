@@ -6,7 +6,7 @@ import math
 import time
 from collections.abc import Sequence
 from contextlib import AsyncExitStack, suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 from weakref import WeakValueDictionary
 
@@ -21,10 +21,14 @@ from mochi_server.chat.turn_input import TurnInput
 from mochi_server.chat.turn_writer import tool_message
 from mochi_server.events import (
     AgentStart,
+    AgentToolCalled,
+    AgentToolResult,
     ChatEvent,
     Done,
     Status,
     Stopped,
+    ToolCalled,
+    ToolResult,
 )
 from mochi_server.sessions.caller import UNRESTRICTED
 from mochi_server.sessions.session import ChatSession
@@ -97,6 +101,8 @@ class ParkedTurns:
 
     async def find_repeated(self, conversation: Conversation, turn_input: TurnInput) -> Run | None:
         """Return the parked run that the same request has started, or None. Raises ``IdempotencyKeyReused``."""
+        if turn_input.key is None:
+            return None
         session = await conversation.load()
         return self.find(session) if resolve_idempotent(session, turn_input)[0] is not turn_input else None
 
@@ -238,7 +244,7 @@ class ParkedTurns:
         instruction = str(call.arguments.get("instruction", ""))
         events.append(AgentStart(agent.name, instruction, agent.session_id, call.id))
         in_agent = call_events(await self._agent_messages(agent.session_id), record.call_index)
-        return [*events, *map(agent.event, in_agent)]
+        return [*events, *(agent_event(event, agent.name, agent.session_id, call.id) for event in in_agent)]
 
     async def _agent_messages(self, session_id: str) -> Sequence[Message]:
         with suppress(errors.SessionNotFound):
@@ -311,4 +317,10 @@ def _denied_event(record: ParkedTurn) -> ChatEvent:
     """Return the result of the announced call of a turn that a client ends."""
     call, agent = ToolInvocation(record.call_index, "", record.tool_name, record.arguments), record.agent
     result = failed(call, _DENIED, errors.ToolExecutionDenied.code, "user").event()
-    return result if agent is None else agent.event(result)
+    return agent_event(result, agent.name, agent.session_id, agent.parent_call_id) if agent else result
+
+
+def agent_event(event: ToolCalled | ToolResult, name: str, session_id: str, parent_call_id: str) -> ChatEvent:
+    """Return the event that clients receive for an event of an agent's own turn."""
+    kind = AgentToolCalled if isinstance(event, ToolCalled) else AgentToolResult
+    return kind(name, **asdict(event), agent_session_id=session_id, parent_call_id=parent_call_id)
