@@ -23,6 +23,7 @@ KEY, OTHER_KEY, OLLAMA_KEY, PASSWORD = "server-key-1", "server-key-2", "ollama-k
 TOOLS = """
     import logging
     import os
+    import signal
     import sys
 
     def tell(what: str) -> str:
@@ -43,7 +44,12 @@ TOOLS = """
         sys.stderr.close()
         return what
 
-    __all__ = ["tell", "fail", "close_log"]
+    async def leave(what: str) -> str:
+        "Stop the server, in the event loop."
+        os.kill(os.getpid(), signal.SIGTERM)
+        return what
+
+    __all__ = ["tell", "fail", "close_log", "leave"]
 """
 
 
@@ -63,7 +69,7 @@ def run_server(cwd: Path, *arguments: str, key: str = KEY, **environment: str) -
 
 def call_tool(api: Api, tool: str, what: str, **session: Any) -> str:
     """Let the model call a tool in a new session. Return the ID of the session."""
-    settings = {"tools": ["tell", "fail", "close_log"], "execution_policy": "never_confirm"}
+    settings = {"tools": ["tell", "fail", "close_log", "leave"], "execution_policy": "never_confirm"}
     session_id: str = api.create_session("mochi", tool_settings=settings, **session)["session_id"]
     api.stream_message(session_id, instruct(calls(tool, what=what), words(3), label=what))
     return session_id
@@ -138,6 +144,14 @@ def test_log_tells_when_draining_begins_and_ends(tmp_path: Path, holding: GatedS
     assert began["turns"] == 1
     assert ended["cancelled"] == 1
     assert ended["duration_ms"] >= 100
+
+
+def test_lines_about_draining_have_no_request(tmp_path: Path, stub: StubServer) -> None:
+    with run_server(tmp_path, MOCHI_OLLAMA_HOST=stub.url, MOCHI_LOG_FORMAT="json") as (command, api):
+        call_tool(api, "leave", "x")
+    lines = [line for line in objects(command) if line["message"].startswith("Draining ")]
+    assert len(lines) == 2
+    assert not any({"request_id", "key"} & line.keys() for line in lines)
 
 
 @pytest.mark.parametrize(

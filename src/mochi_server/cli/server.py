@@ -10,6 +10,7 @@ import sys
 import threading
 import time
 from collections.abc import Awaitable, Callable, Iterator
+from contextvars import Context
 from functools import partial
 from multiprocessing import connection, get_context, parent_process
 from multiprocessing.context import SpawnProcess
@@ -180,7 +181,8 @@ class _Server(uvicorn.Server):
         if self._loop is None or self._loop.is_closed() or self._signals > 2:
             super().handle_exit(sig, frame)
         else:
-            self._loop.call_soon_threadsafe(self._end, sig, self._signals)
+            # The signal may interrupt a request, whose ID and key belong to no line about the shutdown.
+            self._loop.call_soon_threadsafe(self._end, sig, self._signals, context=Context())
 
     def _end(self, sig: int, number: int) -> None:
         ending = asyncio.ensure_future(self._services.drain() if number == 1 else self._services.end_turns())
