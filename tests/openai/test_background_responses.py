@@ -215,3 +215,22 @@ def test_response_whose_turn_is_parked_can_be_cancelled(tmp_path: Path, stub: St
         api = server.client
         assert api.ok(api.http.get(f"/chat/{session}/run"))["state"] == "stopped"
         assert [message.get("error_code") for message in api.messages(session)][-1] == "TOOL_EXECUTION_DENIED"
+
+
+@pytest.mark.one_process("parks the turn")
+@pytest.mark.parametrize("end", ["stop", "deny", "cancel"])
+def test_parked_background_response_that_a_client_ends_is_cancelled(tmp_path: Path, stub: StubServer, end: str) -> None:
+    write_tools(tmp_path, TOOLS)
+    with RunningServer(tmp_path, stub.url, park_seconds=0) as server, client_of(server) as client:
+        api = server.client
+        session = api.create_session("mochi", tool_settings={"tools": ["look"]})["session_id"]
+        response = start(client, instruct(calls("look"), words(2)), {"X-Mochi-Session": session})
+        until(lambda: api.ok(api.http.get(f"/chat/{session}/run"))["state"] == WAITING)
+        until(lambda: not server.app.state.services.runs.cache.running())
+        if end == "stop":
+            api.ok(api.http.post(f"/chat/{session}/stop"))
+        elif end == "deny":
+            api.send_message(session, "Hello", if_waiting="deny")
+        else:
+            assert client.responses.cancel(response.id).status == "cancelled"
+        assert ended(client, response.id).status == "cancelled"

@@ -184,7 +184,7 @@ class ParkedTurns:
 
     def _end_run(self, run: Run, events: Sequence[ChatEvent] = ()) -> None:
         self._due.pop(run.session_id, None)
-        run.state, run.stopped = "stopped", True
+        run.state, run.stopped, run.result = "stopped", True, replace(run.result, cancelled=True)
         run.publish([*events, Stopped(None), Done(run.session_id)])
         run.unpark()
 
