@@ -510,7 +510,8 @@ def test_disconnect_parks_a_turn_that_waits(private_stub: StubServer, tmp_path: 
         session_id = api.create_session("mochi", tool_settings={"tools": ["note"]})["session_id"]
         with api.open_stream(session_id, PLAN) as events:
             asked = next(event for event in events if event.type == ASKED)
-        until(lambda: state(api, session_id) == "waiting_for_approval")
+        until(lambda: not server.app.state.services.runs.cache.running())
+        assert state(api, session_id) == "waiting_for_approval"
         api.ok(decide(api, session_id, asked.data))
         finish(api, session_id)
         assert noted(tmp_path) == ["x"]

@@ -108,8 +108,7 @@ async def _in_session(services: Services, session_id: str, turn: TurnInput, sent
     if not keyed_indexes(session, key):
         sent.check(session)
     run = await runs.find(session_id)
-    waits = run is not None and (run.is_parked or runs.approvals.pending(session_id))
-    if run is not None and run.running and not waits:  # a turn that waits has a more precise error
+    if run is not None and run.running and not await runs.confirmations(session_id):  # else a more precise error
         raise errors.SessionBusy(session_id, run.run_id)
     turn = to_turn(session, sent, turn)
     with suppress(errors.OllamaUnreachable, errors.OllamaError):  # the turn still stores the message
