@@ -2,14 +2,22 @@
 
 from xdist.scheduler import LoadFileScheduling  # type: ignore[import-untyped]
 
-FOLDERS = ("tests/anthropic/", "tests/openai/")
-"""Folders whose tests all need one library that takes seconds to import."""
+CLIENTS = "clients of OpenAI, Anthropic and Google"
+SCOPES = {
+    "tests/anthropic/": CLIENTS,
+    "tests/mcp/": "MCP",
+    "tests/openai/": CLIENTS,
+    "tests/stub/test_anthropic": CLIENTS,
+    "tests/stub/test_gemini": CLIENTS,
+    "tests/stub/test_openai": CLIENTS,
+}
+"""Paths of tests that need libraries which take seconds to import, with a name for these libraries."""
 
 
 class LibraryScheduling(LoadFileScheduling):  # type: ignore[misc]
-    """Gives the tests of a file, or of one of the folders, to one worker."""
+    """Gives the tests of a file, or all that need the same libraries, to one worker."""
 
     def _split_scope(self, nodeid: str) -> str:
-        folder = next((each for each in FOLDERS if nodeid.startswith(each)), None)
-        scope: str = folder or super()._split_scope(nodeid)
+        libraries = next((name for path, name in SCOPES.items() if nodeid.startswith(path)), None)
+        scope: str = libraries or super()._split_scope(nodeid)
         return scope
