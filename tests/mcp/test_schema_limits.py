@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 import pytest_asyncio
 
+from mochi_server.mcp import tool_mapping
 from mochi_server.mcp.tool_mapping import McpTool, map_tools
 from mochi_server.tools.schema import InvalidArguments
 from mochi_server.util.schema_checks import MAX_WORKERS, SchemaChecks
@@ -139,8 +140,9 @@ def slow_calls() -> Iterator[Any]:
 
 @pytest.mark.parametrize(("schema", "arguments"), [*slow_calls()])
 async def test_check_of_arguments_ends_with_its_process(
-    checks: SchemaChecks, schema: dict[str, Any], arguments: dict[str, Any]
+    checks: SchemaChecks, schema: dict[str, Any], arguments: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(tool_mapping, "_CHECK_SECONDS", 0.3)
     (tool,), problems = await mapped(checks, schema)
     (worker,) = workers_of(os.getpid())
     before = time.process_time()
