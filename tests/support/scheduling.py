@@ -2,27 +2,42 @@
 
 from xdist.scheduler import LoadFileScheduling  # type: ignore[import-untyped]
 
-CLIENTS, COMMANDS = "clients of OpenAI, Anthropic and Google", "commands and MCP"
 SCOPES = {
-    "tests/anthropic/": CLIENTS,
-    "tests/cli/": COMMANDS,
-    "tests/contract/test_document": COMMANDS,
-    "tests/docs/test_deploy_examples": COMMANDS,
-    "tests/faults/": COMMANDS,
-    "tests/mcp/": COMMANDS,
-    "tests/openai/": CLIENTS,
-    "tests/stub/test_anthropic": CLIENTS,
-    "tests/stub/test_gemini": CLIENTS,
-    "tests/stub/test_openai": CLIENTS,
-    "tests/unit/test_mistakes": COMMANDS,
+    "clients of OpenAI, Anthropic and Google": (
+        "tests/anthropic/",
+        "tests/openai/",
+        "tests/stub/test_anthropic",
+        "tests/stub/test_gemini",
+        "tests/stub/test_openai",
+    ),
+    "commands and the MCP SDK": (
+        "tests/cli/",
+        "tests/docs/test_deploy_examples",
+        "tests/faults/",
+        "tests/mcp/",
+        "tests/unit/test_mistakes",
+    ),
+    "OpenAPI document": (
+        "tests/api/test_attacks",
+        "tests/api/test_error_advice",
+        "tests/api/test_head_requests",
+        "tests/api/test_html_pages",
+        "tests/api/test_own_app",
+        "tests/api/test_owned_sessions",
+        "tests/api/test_requests",
+        "tests/api/test_unknown_fields",
+        "tests/client/test_sse_parser",
+        "tests/contract/",
+        "tests/unit/test_reference",
+    ),
 }
-"""Paths of tests that share libraries or processes which take seconds to start, with a name for these."""
+"""What takes seconds to import, start or make, and the paths of the tests that need it."""
 
 
 class LibraryScheduling(LoadFileScheduling):  # type: ignore[misc]
-    """Gives the tests of a file, or all that share libraries or processes, to one worker."""
+    """Gives the tests of a file, or all that need the same of `SCOPES`, to one worker."""
 
     def _split_scope(self, nodeid: str) -> str:
-        shared = next((name for path, name in SCOPES.items() if nodeid.startswith(path)), None)
+        shared = next((name for name, paths in SCOPES.items() if nodeid.startswith(paths)), None)
         scope: str = shared or super()._split_scope(nodeid)
         return scope
