@@ -159,7 +159,7 @@ def pytest_collection_finish() -> None:
     With Python's default thresholds, garbage collection would take 6 % of the CPU time.
     """
     gc.freeze()
-    gc.set_threshold(20_000, 20, 20)
+    gc.set_threshold(100_000, 50, 100)
     gc.enable()
 
 

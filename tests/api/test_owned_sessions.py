@@ -173,8 +173,12 @@ def test_no_operation_reaches_what_another_key_owns(server: RunningServer, victi
     before = victim.snapshot()
     for route in routes():
         unknown = [bob.http.request(route.method, **each) for each in attacks(route, victim, UNKNOWN)]
+        sent: list[dict[str, Any]] = []
         for session_id in victim.sessions:
             for request, other in zip(attacks(route, victim, session_id), unknown, strict=True):
+                if request in sent:  # it names no session
+                    continue
+                sent.append(request)
                 response = bob.http.request(route.method, **request)
                 told = seen(response, session_id)
                 leaked = [secret for secret in victim.secrets if secret in told[1] and secret not in str(request)]

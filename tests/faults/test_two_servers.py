@@ -6,14 +6,12 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
-from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from mochi_server.app import create_app
-from mochi_server.cli import store_copy
 from mochi_server.errors import DirectoryInUse
 from mochi_server.mcp.servers import McpServers
 from mochi_server.sessions import FileSessionStore, SessionCreationOptions, SessionManager
@@ -21,7 +19,7 @@ from mochi_server.util.platform import lock_file
 from mochi_stub import StubServer
 from mochi_stub.prompt import Prompt
 from mochi_stub.reply import Gate, Reply, Text
-from tests.sessions.processes import child
+from tests.sessions.processes import change, child, copy
 from tests.sessions.samples import assistant, contents, stored_session, user
 from tests.support.api import error_of, text_of
 from tests.support.mcp import write_mcp
@@ -30,18 +28,6 @@ from tests.support.server import RunningServer
 from tests.support.waiting import until
 
 OPTIONS = SessionCreationOptions(model="m")
-
-
-def change(connection: Connection, directory: Path) -> None:
-    """Send the number of sessions, and then the error of a change or the new number of sessions."""
-    with SessionManager(directory) as manager:
-        connection.send(len(manager.list_sessions()))
-        try:
-            manager.create_session(OPTIONS)
-        except DirectoryInUse as error:
-            connection.send(error.message)
-        else:
-            connection.send(len(manager.list_sessions()))
 
 
 def changed_by_another_process(directory: Path) -> list[Any]:
@@ -229,13 +215,3 @@ async def test_copy_reads_a_served_directory_without_a_change(stub: StubServer, 
         assert {path: path.stat().st_mtime_ns for path in source.rglob("*")} == before
         with child(copy, target, source) as other:
             assert other.rest() == ["STORAGE_BUSY"]
-
-
-def copy(connection: Connection, source: Path, target: Path) -> None:
-    """Copy the sessions and send their number or the code of the error."""
-    import asyncio
-
-    try:
-        connection.send(asyncio.run(store_copy.copy(str(source), str(target), lambda *_: None)).copied)
-    except DirectoryInUse as error:
-        connection.send(error.code)

@@ -1,19 +1,29 @@
 """Responses of MCP servers with unknown IDs."""
 
+from __future__ import annotations
+
 import json
+from typing import TYPE_CHECKING
 
 import pytest
-from mcp_types import JSONRPCMessage, jsonrpc_message_adapter
 
-from mochi_server.mcp.messages import PendingRequests, decode
+from tests.support.lazy import LazyModule
+
+if TYPE_CHECKING:
+    import mcp_types
+
+    from mochi_server.mcp import messages
+else:  # only the worker that runs these tests imports the SDK
+    mcp_types = LazyModule("mcp_types")
+    messages = LazyModule("mochi_server.mcp.messages")
 
 
-def parsed(**message: object) -> JSONRPCMessage:
-    return jsonrpc_message_adapter.validate_json(json.dumps({"jsonrpc": "2.0", **message}))
+def parsed(**message: object) -> mcp_types.JSONRPCMessage:
+    return mcp_types.jsonrpc_message_adapter.validate_json(json.dumps({"jsonrpc": "2.0", **message}))
 
 
-def with_pending(*ids: int) -> PendingRequests:
-    requests = PendingRequests()
+def with_pending(*ids: int) -> messages.PendingRequests:
+    requests = messages.PendingRequests()
     for request_id in ids:
         requests.sent(parsed(id=request_id, method="tools/call"))
     return requests
@@ -57,5 +67,5 @@ def test_request_of_the_server_fails_no_request() -> None:
     ],
 )
 async def test_malformed_text_that_is_no_response_is_ignored(line: bytes) -> None:
-    found = await decode(line)
+    found = await messages.decode(line)
     assert found is None or with_pending(7).received(found) is found

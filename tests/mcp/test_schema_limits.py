@@ -1,5 +1,7 @@
 """Schemas of MCP servers and arguments that are made to take long to check."""
 
+from __future__ import annotations
+
 import asyncio
 import json
 import os
@@ -8,15 +10,15 @@ import subprocess
 import sys
 import time
 from collections.abc import AsyncIterator, Iterator
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor, wait
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 import pytest_asyncio
-from mcp_types import Tool
 
+from mochi_server.mcp import tool_mapping
 from mochi_server.mcp.tool_mapping import McpTool, map_tools
 from mochi_server.tools.schema import InvalidArguments
 from mochi_server.util.schema_checks import MAX_WORKERS, SchemaChecks
@@ -24,9 +26,15 @@ from mochi_stub import StubServer
 from tests.api.test_tools import PendingApproval
 from tests.support.api import Api
 from tests.support.instructions import calls, instruct, words
+from tests.support.lazy import LazyModule
 from tests.support.mcp import by_hand, has_socket, is_alive, write_mcp
 from tests.support.server import RunningServer
 from tests.support.waiting import until
+
+if TYPE_CHECKING:
+    import mcp_types
+else:  # only the worker that runs these tests imports the SDK
+    mcp_types = LazyModule("mcp_types")
 
 TOO_LONG = "the arguments cannot be checked: the check took longer than 1 s"
 DOUBLING: dict[str, dict[str, Any]] = {
@@ -68,7 +76,9 @@ def workers_of(parent: int) -> list[int]:
 
 
 async def mapped(checks: SchemaChecks, *schemas: dict[str, Any]) -> tuple[list[McpTool], list[str]]:
-    tools = [Tool(name=f"t{n}", input_schema={"type": "object", **schema}) for n, schema in enumerate(schemas)]
+    tools = [
+        mcp_types.Tool(name=f"t{n}", input_schema={"type": "object", **schema}) for n, schema in enumerate(schemas)
+    ]
     return await map_tools(tools, checks)
 
 
@@ -130,8 +140,9 @@ def slow_calls() -> Iterator[Any]:
 
 @pytest.mark.parametrize(("schema", "arguments"), [*slow_calls()])
 async def test_check_of_arguments_ends_with_its_process(
-    checks: SchemaChecks, schema: dict[str, Any], arguments: dict[str, Any]
+    checks: SchemaChecks, schema: dict[str, Any], arguments: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(tool_mapping, "_CHECK_SECONDS", 0.3)
     (tool,), problems = await mapped(checks, schema)
     (worker,) = workers_of(os.getpid())
     before = time.process_time()
@@ -197,7 +208,7 @@ def answering_during(api: Api, work: Any) -> Any:
     """Return the result of ``work``. Fail if the server does not respond fast while it runs."""
     with ThreadPoolExecutor() as threads:
         result, answers = threads.submit(work), 0
-        while not result.done():
+        while not wait([result], timeout=0.02).done:  # more requests would only cost CPU time
             api.ok(api.http.get("/health/live", timeout=1))
             answers += 1
     assert answers

@@ -1,13 +1,14 @@
 """MCP tool schemas: the form for models and clients, and validation of arguments."""
 
+from __future__ import annotations
+
 import time
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 import pytest_asyncio
-from mcp_types import CallToolResult, ImageContent, Tool, ToolAnnotations
 
 from mochi_server.constants import MAX_IMAGES
 from mochi_server.mcp.tool_mapping import McpTool, content_of, map_tools
@@ -16,6 +17,12 @@ from mochi_server.util.schema_checks import SchemaChecks
 from tests.support.cases import cases
 from tests.support.images import PNG as DOT
 from tests.support.images import base64_image
+from tests.support.lazy import LazyModule
+
+if TYPE_CHECKING:
+    import mcp_types
+else:  # only the worker that runs these tests imports the SDK
+    mcp_types = LazyModule("mcp_types")
 
 PNG = base64_image(DOT)
 M = {"type": "integer", "default": 5}
@@ -30,11 +37,11 @@ class Mapper:
 
     checks: SchemaChecks
 
-    async def tools(self, tools: list[Tool]) -> tuple[list[McpTool], list[str]]:
+    async def tools(self, tools: list[mcp_types.Tool]) -> tuple[list[McpTool], list[str]]:
         return await map_tools(tools, self.checks)
 
     async def tool(self, **schema: Any) -> McpTool:
-        (usable,), problems = await self.tools([Tool(name="tool", input_schema={"type": "object", **schema})])
+        (usable,), problems = await self.tools([mcp_types.Tool(name="tool", input_schema={"type": "object", **schema})])
         assert problems == []
         return usable
 
@@ -120,8 +127,10 @@ async def test_javascript_pattern_is_no_problem(mapper: Mapper, pattern: str) ->
 
 
 async def test_result_has_at_most_as_many_images_as_a_message() -> None:
-    image, broken = (ImageContent(type="image", data=data, mime_type="image/png") for data in (PNG, "no base64"))
-    content = content_of(CallToolResult(content=[broken, *[image] * (MAX_IMAGES + 1)]))
+    image, broken = (
+        mcp_types.ImageContent(type="image", data=data, mime_type="image/png") for data in (PNG, "no base64")
+    )
+    content = content_of(mcp_types.CallToolResult(content=[broken, *[image] * (MAX_IMAGES + 1)]))
     first, *others, last = content.text.splitlines()
     assert (len(content.images), len(others)) == (MAX_IMAGES, MAX_IMAGES)
     assert first == "[image, image/png, 6 bytes: not shown]"
@@ -157,7 +166,9 @@ async def test_invalid_or_too_large_schema_is_a_problem_of_its_tool(mapper: Mapp
         {"type": "object", "properties": {"a": {"$ref": "#/$defs/d0"}}, "$defs": doubling},
         {"type": "object"},
     ]
-    usable, problems = await mapper.tools([Tool(name=f"t{n}", input_schema=schema) for n, schema in enumerate(schemas)])
+    usable, problems = await mapper.tools(
+        [mcp_types.Tool(name=f"t{n}", input_schema=schema) for n, schema in enumerate(schemas)]
+    )
     assert [tool.name for tool in usable] == ["t3"]
     assert problems == [
         "its tool 't0' cannot be used: its input schema is not a valid JSON schema",
@@ -180,8 +191,8 @@ async def test_invalid_or_too_large_schema_is_a_problem_of_its_tool(mapper: Mapp
 async def test_tool_is_read_only_if_its_hints_say_only_that(
     mapper: Mapper, hints: dict[str, Any] | None, read_only: bool
 ) -> None:
-    annotations = None if hints is None else ToolAnnotations(**hints)
+    annotations = None if hints is None else mcp_types.ToolAnnotations(**hints)
     (tool,), _ = await mapper.tools(
-        [Tool(name="tool", title="A tool", input_schema={"type": "object"}, annotations=annotations)]
+        [mcp_types.Tool(name="tool", title="A tool", input_schema={"type": "object"}, annotations=annotations)]
     )
     assert (tool.read_only, tool.schema.description) == (read_only, "A tool")

@@ -16,8 +16,9 @@ Start = Callable[..., Member]
 
 
 def pytest_collection_finish(session: pytest.Session) -> None:
-    """Preload servers in the fork server if this run includes tests of this directory."""
-    if any(Path(__file__).parent in item.path.parents for item in session.items):
+    """Preload servers in the fork server if this run includes tests of this directory that start servers."""
+    slow = (item for item in session.items if item.get_closest_marker("slow"))
+    if any(Path(__file__).parent in item.path.parents for item in slow):
         cluster.preload()
 
 

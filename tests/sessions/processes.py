@@ -10,7 +10,7 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
-from mochi_server.errors import StorageFailed
+from mochi_server.errors import DirectoryInUse, StorageFailed
 from mochi_server.sessions import FileSessionStore, SessionCreationOptions, SessionManager
 from tests.sessions.samples import assistant, user
 
@@ -95,6 +95,28 @@ def create_forever(connection: Connection, directory: Path, model: str) -> None:
     while True:
         session = manager.create_session(SessionCreationOptions(model=model))
         connection.send(session.session_id)
+
+
+def change(connection: Connection, directory: Path) -> None:
+    """Send the number of sessions, and then the error of a change or the new number of sessions."""
+    with SessionManager(directory) as manager:
+        connection.send(len(manager.list_sessions()))
+        try:
+            manager.create_session(SessionCreationOptions(model="m"))
+        except DirectoryInUse as error:
+            connection.send(error.message)
+        else:
+            connection.send(len(manager.list_sessions()))
+
+
+def copy(connection: Connection, source: Path, target: Path) -> None:
+    """Copy the sessions and send their number or the code of the error."""
+    from mochi_server.cli import store_copy
+
+    try:
+        connection.send(asyncio.run(store_copy.copy(str(source), str(target), lambda *_: None)).copied)
+    except DirectoryInUse as error:
+        connection.send(error.code)
 
 
 def limit_files(size: int) -> None:

@@ -21,17 +21,26 @@ from multiprocessing.context import ForkProcess
 from pathlib import Path
 from typing import Any, TextIO
 
+from mochi_server import protocols
+
 PRELOADED = (
     "aiohttp",
     "anyio._backends._asyncio",
     "encodings.idna",
     "fastapi_offline",
+    "frontmatter",
+    "httpcore",
     "mochi_server.app",
     "mochi_server.cli.init",
+    "mochi_server.cli.main",
+    "mochi_server.cli.scenario",
     "mochi_server.cli.server",
+    *(f"mochi_server.protocols.{name}" for name in protocols.NAMES),
+    "mochi_stub.cli",
     "mochi_stub.server",
     "multiprocessing.popen_fork",
     "uvicorn.lifespan.on",
+    "uvicorn.loops.auto",
     "uvicorn.loops.uvloop",
     "yaml",
 )
