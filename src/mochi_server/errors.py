@@ -5,7 +5,7 @@ these attributes from their base classes.
 """
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from string import Formatter
 from typing import Any, ClassVar, Literal
 
@@ -165,12 +165,18 @@ class ModelNotFound(MochiError):
             f"To install {model!r}, run `ollama pull {model}`." if can_install and not can_embed else "",
         ]
         super().__init__(" ".join(filter(None, parts)), model=model, **{f"{kind}_models": list(models)})
+        self.model, self.models = model, models
+        self._other: dict[str, Any] = {"kind": kind, "can_embed": can_embed, "can_install": can_install}
 
-    def on_hosts(self, names: Sequence[str]) -> "ModelNotFound":
-        """Return this error with the names of the hosts on which the model could be installed."""
-        self.message = f"{self.message} No host has it. Install it on one of these hosts: {join_names(names)}."
-        self.details["hosts"] = list(names)
-        return self
+    @classmethod
+    def on_hosts(cls, errors: "Mapping[str, ModelNotFound]") -> "ModelNotFound":
+        """Return one error for the errors of several hosts, by name. It has their models and their names."""
+        first, names = next(iter(errors.values())), [*errors]
+        models = dict.fromkeys(name for error in errors.values() for name in error.models)
+        joined = cls(first.model, models=[*models], **first._other)
+        joined.message += f" No host has it. Install it on one of these hosts: {join_names(names)}."
+        joined.details["hosts"] = names
+        return joined
 
 
 class OllamaUnreachable(MochiError):

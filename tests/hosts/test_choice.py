@@ -193,6 +193,18 @@ def test_models_are_the_union_with_their_hosts(start: Start) -> None:
         assert error["code"] == "MODEL_NOT_FOUND"
         assert error["details"]["hosts"] == ["a", "b"]
         assert "a, b" in error["message"]
+        assert error["details"]["chat_models"] == ["both", "left", "right"]
+        assert "Choose one of the chat models: both, left, right." in error["message"]
+
+
+def test_model_that_was_removed_from_all_hosts_is_404(start: Start, stubs: list[StubServer]) -> None:
+    api = start(*stubs).api()
+    session_id = api.create_session("mochi")["session_id"]
+    for stub in stubs:
+        httpx.request("DELETE", f"{stub.url}/api/delete", json={"model": "mochi"}).raise_for_status()
+    error = _error(api.http.post(f"/chat/{session_id}", json={"message": "Hello!"}), 404)  # the lists are still cached
+    assert error["code"] == "MODEL_NOT_FOUND"
+    assert len(error["details"]["hosts"]) == 2
 
 
 def test_hosts_are_listed_without_credentials(start: Start, stubs: list[StubServer]) -> None:

@@ -175,7 +175,7 @@ class Fleet:
         missing = {host.name: error for host, error in errors.items() if isinstance(error, ModelNotFound)}
         if away or not missing:
             raise no_host_left(away or errors)
-        raise next(iter(missing.values())).on_hosts([*missing])
+        raise ModelNotFound.on_hosts(missing)
 
     async def _union(self, list_of: Lookup[list[ModelInfo]]) -> list[ModelInfo]:
         found, errors = await self._ask(list_of)
@@ -263,6 +263,9 @@ def no_host_left(failures: Mapping[Host, MochiError]) -> MochiError:
     errors = [*failures.values()]
     if len(errors) == 1:
         return errors[0]
+    missing = {host.name: error for host, error in failures.items() if isinstance(error, ModelNotFound)}
+    if len(missing) == len(errors):
+        return ModelNotFound.on_hosts(missing)
     reasons = {host.name: error.message for host, error in failures.items()}
     text = "No Ollama host can answer. " + " ".join(f"{name}: {reason}" for name, reason in reasons.items())
     if all(isinstance(error, OllamaBusy) for error in errors):
