@@ -134,10 +134,8 @@ class ContextOverflow(MochiError):
 
 class IdempotencyKeyReused(MochiError):
     code, status, cause = "IDEMPOTENCY_KEY_REUSED", 422, "Another message of the session has this idempotency key."
-
-    def __init__(self, key: str, run_id: str | None = None) -> None:
-        text = f"The idempotency key {key!r} was used for another message of this session. Use a new key."
-        super().__init__(text, idempotency_key=key, run_id=run_id)
+    template = "The idempotency key {idempotency_key!r} was used for another message of this session. Use a new key."
+    fields = ("idempotency_key", "run_id")
 
 
 class ModelNotFound(MochiError):
@@ -165,15 +163,15 @@ class ModelNotFound(MochiError):
             f"To install {model!r}, run `ollama pull {model}`." if can_install and not can_embed else "",
         ]
         super().__init__(" ".join(filter(None, parts)), model=model, **{f"{kind}_models": list(models)})
-        self.model, self.models = model, models
-        self._other: dict[str, Any] = {"kind": kind, "can_embed": can_embed, "can_install": can_install}
+        self.models = models
+        self._options: dict[str, Any] = {"kind": kind, "can_embed": can_embed, "can_install": can_install}
 
     @classmethod
     def on_hosts(cls, errors: "Mapping[str, ModelNotFound]") -> "ModelNotFound":
         """Return one error for the errors of several hosts, by name. It has their models and their names."""
         first, names = next(iter(errors.values())), [*errors]
         models = dict.fromkeys(name for error in errors.values() for name in error.models)
-        joined = cls(first.model, models=[*models], **first._other)
+        joined = cls(first.details["model"], models=[*models], **first._options)
         joined.message += f" No host has it. Install it on one of these hosts: {join_names(names)}."
         joined.details["hosts"] = names
         return joined

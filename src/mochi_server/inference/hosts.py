@@ -12,7 +12,7 @@ from mochi_server.errors import HostsUnreachable, MochiError, ModelNotFound, Oll
 from mochi_server.inference.placement import Host
 from mochi_server.ollama.async_client import AsyncOllamaClient
 from mochi_server.ollama.errors import is_context_refusal, is_out_of_memory
-from mochi_server.ollama.payloads import Endpoint, qualified_name
+from mochi_server.ollama.payloads import qualified_name
 from mochi_server.ollama.types import ModelInfo
 from mochi_server.util.tasks import cancel_and_wait
 
@@ -79,10 +79,6 @@ class Fleet:
     @property
     def is_single(self) -> bool:
         return len(self.hosts) == 1
-
-    @property
-    def endpoint(self) -> Endpoint:
-        return self.up[0].client.endpoint
 
     async def aclose(self) -> None:
         await cancel_and_wait([*self._tasks])
