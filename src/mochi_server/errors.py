@@ -5,7 +5,7 @@ these attributes from their base classes.
 """
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from string import Formatter
 from typing import Any, ClassVar, Literal
 
@@ -134,10 +134,8 @@ class ContextOverflow(MochiError):
 
 class IdempotencyKeyReused(MochiError):
     code, status, cause = "IDEMPOTENCY_KEY_REUSED", 422, "Another message of the session has this idempotency key."
-
-    def __init__(self, key: str, run_id: str | None = None) -> None:
-        text = f"The idempotency key {key!r} was used for another message of this session. Use a new key."
-        super().__init__(text, idempotency_key=key, run_id=run_id)
+    template = "The idempotency key {idempotency_key!r} was used for another message of this session. Use a new key."
+    fields = ("idempotency_key", "run_id")
 
 
 class ModelNotFound(MochiError):
@@ -165,12 +163,18 @@ class ModelNotFound(MochiError):
             f"To install {model!r}, run `ollama pull {model}`." if can_install and not can_embed else "",
         ]
         super().__init__(" ".join(filter(None, parts)), model=model, **{f"{kind}_models": list(models)})
+        self.models = models
+        self._options: dict[str, Any] = {"kind": kind, "can_embed": can_embed, "can_install": can_install}
 
-    def on_hosts(self, names: Sequence[str]) -> "ModelNotFound":
-        """Return this error with the names of the hosts on which the model could be installed."""
-        self.message = f"{self.message} No host has it. Install it on one of these hosts: {join_names(names)}."
-        self.details["hosts"] = list(names)
-        return self
+    @classmethod
+    def on_hosts(cls, errors: "Mapping[str, ModelNotFound]") -> "ModelNotFound":
+        """Return one error for the errors of several hosts, by name. It has their models and their names."""
+        first, names = next(iter(errors.values())), [*errors]
+        models = dict.fromkeys(name for error in errors.values() for name in error.models)
+        joined = cls(first.details["model"], models=[*models], **first._options)
+        joined.message += f" No host has it. Install it on one of these hosts: {join_names(names)}."
+        joined.details["hosts"] = names
+        return joined
 
 
 class OllamaUnreachable(MochiError):

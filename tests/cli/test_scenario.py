@@ -278,8 +278,10 @@ def test_replay_with_another_model_prints_what_differs(recorder: Recorder, tmp_p
     (tmp_path / "other.yaml").write_text(dedent(other))
     with StubServer(config=tmp_path / "other.yaml", speed=0, machine=Machine(parallel=1)) as stub:
         command = ["replay", "scenario.yaml", "--model", "other"]
-        code, text = run("mochi_server", *command, cwd=tmp_path, OLLAMA_HOST=stub.url)
-    assert code == 0
+        run("mochi_server", "keys", "add", "ana", cwd=tmp_path, MOCHI_API_KEYS_FILE="keys")
+        # Only the command uses its server, which therefore needs no key.
+        code, text = run("mochi_server", *command, cwd=tmp_path, OLLAMA_HOST=stub.url, MOCHI_API_KEYS_FILE="keys")
+    assert code == 0, text
     lines = text.splitlines()
     assert lines[0].startswith("turn 1: ")
     assert "turn 2: differs" in lines

@@ -178,6 +178,20 @@ def test_pin_to_an_unknown_host_is_refused(start: Start, stubs: list[StubServer]
     assert "a, b" in error["message"]
 
 
+def test_session_can_be_pinned_to_a_host_that_the_file_has_just_got(
+    start: Start, stubs: list[StubServer], tmp_path: Path
+) -> None:
+    file = tmp_path / "hosts"
+    file.write_text(f"a={stubs[0].url}")
+    api = start(ollama_hosts=[f"@{file}"]).api()
+    session_id = api.create_session("mochi")["session_id"]
+    file.write_text(f"new={stubs[1].url}")
+    error = _error(api.http.patch(f"/sessions/{session_id}", json={"ollama_host": "a"}), 422)
+    assert "new" in error["message"]
+    file.write_text(f"a={stubs[0].url}\nnewest={stubs[1].url}")
+    assert api.http.patch(f"/sessions/{session_id}", json={"ollama_host": "newest"}).status_code == 200
+
+
 def test_models_are_the_union_with_their_hosts(start: Start) -> None:
     with (
         StubServer(speed=0, models=[Model("both"), Model("left")]) as one,
@@ -193,6 +207,18 @@ def test_models_are_the_union_with_their_hosts(start: Start) -> None:
         assert error["code"] == "MODEL_NOT_FOUND"
         assert error["details"]["hosts"] == ["a", "b"]
         assert "a, b" in error["message"]
+        assert error["details"]["chat_models"] == ["both", "left", "right"]
+        assert "Choose one of the chat models: both, left, right." in error["message"]
+
+
+def test_model_that_was_removed_from_all_hosts_is_404(start: Start, stubs: list[StubServer]) -> None:
+    api = start(*stubs).api()
+    session_id = api.create_session("mochi")["session_id"]
+    for stub in stubs:
+        httpx.request("DELETE", f"{stub.url}/api/delete", json={"model": "mochi"}).raise_for_status()
+    error = _error(api.http.post(f"/chat/{session_id}", json={"message": "Hello!"}), 404)  # the lists are still cached
+    assert error["code"] == "MODEL_NOT_FOUND"
+    assert len(error["details"]["hosts"]) == 2
 
 
 def test_hosts_are_listed_without_credentials(start: Start, stubs: list[StubServer]) -> None:

@@ -149,7 +149,7 @@ def resolve_idempotent(session: ChatSession, turn_input: TurnInput) -> tuple[Tur
     if turn_input.key is None or not indexes or (turn_input.new_message is None and not turn_input.results):
         return turn_input, None
     if not all(_contains(turn_input, session.history[index]) for index in indexes):
-        raise IdempotencyKeyReused(turn_input.key)
+        raise IdempotencyKeyReused(turn_input.key, None)
     answers = session.history[indexes[-1] + 1 :]
     change: HistoryChange = "continue" if turn_input.change == "continue" else "regenerate"
     repetition = replace(turn_input, text=None, images=(), results=(), change=change)
@@ -160,7 +160,7 @@ def resolve_idempotent(session: ChatSession, turn_input: TurnInput) -> tuple[Tur
         and (last.get("client_tool_calls") or not last.get("tool_calls"))
     ):
         if turn_input.model is not None and qualified_name(turn_input.model) != qualified_name(last.get("model", "")):
-            raise IdempotencyKeyReused(turn_input.key)
+            raise IdempotencyKeyReused(turn_input.key, None)
         return repetition, StoredAnswer(answers)
     is_returned = any(message.get("client_tool_calls") for message in answers)
     if (turn_input.text is not None or answers) and follows_result(session.history) and not is_returned:

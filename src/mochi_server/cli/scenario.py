@@ -96,8 +96,8 @@ def replay(arguments: argparse.Namespace, settings: MochiServerSettings) -> None
     recorded = load_recording(Path(arguments.scenario))
     recorded["session"]["model"] = arguments.model or recorded["session"]["model"]
     with TemporaryDirectory(prefix="mochi-server-") as directory:
-        values = settings.model_dump() | {"sessions_dir": directory, "agent_chats_dir": f"{directory}/agent_chats"}
-        values |= {"store_url": "", "workers": 1, "host": "127.0.0.1", "port": 0, "summarization_enabled": False}
+        values = settings.model_dump(exclude={"api_keys_file", "store_url", "workers", "host", "summarization_enabled"})
+        values |= {"sessions_dir": directory, "agent_chats_dir": f"{directory}/agent_chats", "port": 0}
         values |= {name: str(settings.code_directory(name) or directory) for name in CODE_DIRECTORIES}
         with ThreadedServer(**values) as server:
             for number, difference in enumerate(differences(recorded, server.client), 1):

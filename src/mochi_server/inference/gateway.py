@@ -18,6 +18,7 @@ from typing import Any, NamedTuple, TypeVar
 from weakref import WeakSet
 
 import anyio
+from cachetools import LRUCache
 
 from mochi_server.config import HostAddress
 from mochi_server.errors import ContextOverflow, MochiError, ModelNotFound, OllamaBusy, OllamaError, OllamaUnreachable
@@ -101,7 +102,7 @@ class ModelGateway:
 
         self.client = Fleet(hosts, connect, hosts_file)
         self.observer, self.max_queue = observer, max_queue
-        self.turns: dict[str, HostOfTurn] = {}  # by session ID, the latest last
+        self.turns = LRUCache[str, HostOfTurn](_MAX_TURNS)  # by session ID
         self.trims: dict[str, tuple[int, str]] = {}  # window and last trimmed message, by session ID
         self._tickets: WeakSet[Ticket] = WeakSet()
         self._only: Host | None = None
@@ -297,9 +298,7 @@ class ModelGateway:
         if not rest:
             return None
         if len(rest) > 1:
-            turn = self.turns.get(request.session_id)
-            has_begun = turn is not None and turn.model == qualified_name(request.model)
-            host, reason = choose(rest, request, turn.digest if turn is not None and has_begun else None)
+            host, reason = choose(rest, request, self._digest_of_conversation(request))
         else:
             host, reason = rest[0], "only_host" if fleet.is_single else "pinned" if len(hosts) == 1 else "only_up"
         if request.report is not None:
@@ -307,13 +306,12 @@ class ModelGateway:
         return host
 
     def _record_turn(self, request: ModelRequest, host: Host, reason: str) -> None:
-        name, digest = qualified_name(request.model), host.client.digest(request.model)
-        before = self.turns.pop(request.session_id, None)
-        if before is not None and before.model == name:
-            digest = before.digest or digest
-        self.turns[request.session_id] = HostOfTurn(host.name, reason, name, digest)
-        if len(self.turns) > _MAX_TURNS:
-            del self.turns[next(iter(self.turns))]
+        digest = self._digest_of_conversation(request) or host.client.digest(request.model)
+        self.turns[request.session_id] = HostOfTurn(host.name, reason, qualified_name(request.model), digest)
+
+    def _digest_of_conversation(self, request: ModelRequest) -> str | None:
+        turn = self.turns.get(request.session_id)
+        return turn.digest if turn is not None and turn.model == qualified_name(request.model) else None
 
 
 def _adapt_window(request: ModelRequest, size: PromptSize, error: OllamaError) -> int | None:

@@ -12,7 +12,7 @@ from mochi_server.errors import HostsUnreachable, MochiError, ModelNotFound, Oll
 from mochi_server.inference.placement import Host
 from mochi_server.ollama.async_client import AsyncOllamaClient
 from mochi_server.ollama.errors import is_context_refusal, is_out_of_memory
-from mochi_server.ollama.payloads import Endpoint, qualified_name
+from mochi_server.ollama.payloads import qualified_name
 from mochi_server.ollama.types import ModelInfo
 from mochi_server.util.tasks import cancel_and_wait
 
@@ -79,10 +79,6 @@ class Fleet:
     @property
     def is_single(self) -> bool:
         return len(self.hosts) == 1
-
-    @property
-    def endpoint(self) -> Endpoint:
-        return self.up[0].client.endpoint
 
     async def aclose(self) -> None:
         await cancel_and_wait([*self._tasks])
@@ -175,7 +171,7 @@ class Fleet:
         missing = {host.name: error for host, error in errors.items() if isinstance(error, ModelNotFound)}
         if away or not missing:
             raise no_host_left(away or errors)
-        raise next(iter(missing.values())).on_hosts([*missing])
+        raise ModelNotFound.on_hosts(missing)
 
     async def _union(self, list_of: Lookup[list[ModelInfo]]) -> list[ModelInfo]:
         found, errors = await self._ask(list_of)
@@ -263,6 +259,9 @@ def no_host_left(failures: Mapping[Host, MochiError]) -> MochiError:
     errors = [*failures.values()]
     if len(errors) == 1:
         return errors[0]
+    missing = {host.name: error for host, error in failures.items() if isinstance(error, ModelNotFound)}
+    if len(missing) == len(errors):
+        return ModelNotFound.on_hosts(missing)
     reasons = {host.name: error.message for host, error in failures.items()}
     text = "No Ollama host can answer. " + " ".join(f"{name}: {reason}" for name, reason in reasons.items())
     if all(isinstance(error, OllamaBusy) for error in errors):

@@ -38,14 +38,14 @@ router = APIRouter(tags=["health"])
 WITHOUT_KEY = frozenset(f"{prefix}/health/{check}" for prefix in ("", API_PREFIX) for check in ("live", "ready"))
 """Paths that require no API key, because orchestrators such as Kubernetes have none."""
 
-_TEXT = "text/plain; version=0.0.4; charset=utf-8"
 _METRICS: Responses = {200: {"description": "Metrics.", "content": {"text/plain": {"schema": {"type": "string"}}}}}
 
 
 @router.get("/health")
 async def get_health(client: ClientDep) -> Health:
     """Check the server and its connection to Ollama."""
-    return Health(ollama_connected=await client.is_reachable(), ollama_host=client.endpoint.url, version=__version__)
+    is_connected, url = await client.is_reachable(), client.up[0].client.endpoint.url
+    return Health(ollama_connected=is_connected, ollama_host=url, version=__version__)
 
 
 @router.get("/health/live")
@@ -65,4 +65,4 @@ async def get_ready(services: ServicesDep) -> Ready:
 async def get_metrics(services: ServicesDep) -> Response:
     """Get the metrics in the text format of Prometheus. `/metrics` returns the same metrics."""
     services.metrics.ollama.set(await services.client.is_reachable())
-    return Response(services.metrics.render(), headers={"Content-Type": _TEXT})
+    return Response(services.metrics.render(), headers={"Content-Type": "text/plain; version=0.0.4; charset=utf-8"})

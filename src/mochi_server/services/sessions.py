@@ -114,8 +114,7 @@ class SessionService:
         if "model" in fields and fields["model"] is None:
             raise errors.ValidationFailed("model cannot be null. Send a model name, or omit the field.", field="model")
         pin = fields.get("ollama_host", session.metadata.ollama_host)
-        is_pinned = fields.get("ollama_host") is not None
-        if is_pinned:
+        if is_pinned := (fields.get("ollama_host") is not None):
             self._check_host(fields["ollama_host"])
         if fields.get("summary_model") is not None:
             await self.gateway.find_model(fields["summary_model"])
@@ -129,8 +128,8 @@ class SessionService:
         return await self.store.patch(session_id, fields)
 
     def _check_host(self, name: str) -> None:
-        names = [host.name for host in self.gateway.client.active]
-        if name not in names:
+        self.gateway.client.refresh()
+        if name not in (names := [host.name for host in self.gateway.client.active]):
             raise errors.ValidationFailed.at("ollama_host", f"no host {name!r}; the hosts are: {join_names(names)}")
 
     async def warnings(self, session: ChatSession, changes: Mapping[str, Any]) -> list[TurnWarning]:
