@@ -140,19 +140,27 @@ def reporting_status(state: Callable[[], Awaitable[State]], report: Report | Non
     if report is None:
         yield lambda: None
         return
-    task = asyncio.get_running_loop().create_task(_report_status(state, report))
+    loop, tasks = asyncio.get_running_loop(), list[asyncio.Task[None]]()
+    # Most answers begin before the first report, so that a timer is enough.
+    timer = loop.call_later(_POLL_SECONDS, lambda: tasks.append(loop.create_task(_report_status(state, report))))
+
+    def end() -> None:
+        timer.cancel()
+        for task in tasks:
+            task.cancel()
+
     try:
-        yield task.cancel
+        yield end
     finally:
-        task.cancel()
+        end()
 
 
 async def _report_status(state: Callable[[], Awaitable[State]], report: Report) -> None:
     last_status: State = "", None
     reported_at = 0.0
     while True:
-        await asyncio.sleep(_POLL_SECONDS)
         status, now = await state(), time.monotonic()
         if status != last_status or now - reported_at >= _REPEAT_SECONDS:
             last_status, reported_at = status, now
             report(*status)
+        await asyncio.sleep(_POLL_SECONDS)
