@@ -225,9 +225,10 @@ class TurnPrompt:
             if call.allocation.decision is not None and call.allocation.decision.differs:
                 call.warn("WINDOW_DIFFERS", _RELOAD)
             # A prompt that trims what the latest one has trimmed begins with the same text, which is cached.
-            trimmed = (i for i, each in enumerate(history, 1) if trims.get(session_id) == (window, each["message_id"]))
-            if trim_end := next(trimmed, 0):
-                self.prompt = replace(self.prompt, trim_end=trim_end)
+            if (trim := trims.get(session_id)) is not None:
+                trimmed = (i for i, each in enumerate(history, 1) if trim == (window, each["message_id"]))
+                if trim_end := next(trimmed, 0):
+                    self.prompt = replace(self.prompt, trim_end=trim_end)
         if window is not None:
             self.prompt = await self._shorten(self.budget(window), forced=refused is not None)
         if window is not None and self.prompt.trim_limit:

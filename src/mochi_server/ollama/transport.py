@@ -140,9 +140,10 @@ class _Answer:
         self.progress = time.monotonic()  # time of the latest content
         self._content, self._host, self._on_lines = response.content, host, on_lines
         self._reader = LineReader()
-        self._connection = response.connection and response.connection.protocol
-        receive = partial(copy_context().run, self._receive)
-        if isinstance(self._connection, _Connection):  # otherwise the response is complete
+        receive: Callable[[bool], None] = partial(copy_context().run, self._receive)
+        self._connection: _Connection | None = None  # None after the response is complete
+        if response.connection is not None and isinstance(response.connection.protocol, _Connection):
+            self._connection = response.connection.protocol
             self._connection.on_change = receive
         self._content.on_eof(partial(receive, True))
         receive(False)
@@ -152,8 +153,9 @@ class _Answer:
         self._disconnect()
 
     def _disconnect(self) -> None:
-        if isinstance(self._connection, _Connection):
-            self._connection.on_change = self._connection = None
+        if self._connection is not None:
+            self._connection.on_change = None
+        self._connection = None
 
     def _receive(self, is_end: bool) -> None:
         """Pass the received lines on. Errors of the connection are translated, but not errors of ``on_lines``."""
@@ -245,7 +247,7 @@ class Transport:
         if self._session is None or self._loop is not asyncio.get_running_loop():
             self._loop = asyncio.get_running_loop()
             connector = aiohttp.TCPConnector(limit=0)
-            connector._factory = partial(_Connection, loop=self._loop)
+            connector._factory = partial(_Connection, loop=self._loop)  # type: ignore[assignment]  # a subclass
             self._session = aiohttp.ClientSession(
                 connector=connector,
                 headers={"Content-Type": "application/json", **self.endpoint.headers},
