@@ -159,9 +159,14 @@ class ModelCall:
             return Exchange(body, sent, first, answer_id, size, tokens)
 
         request = ModelRequest(
-            allocation=self.allocation, payload=payload, prompt=prompt, exchange=exchange, report=self._report
+            allocation=self.allocation,
+            payload=payload,
+            prompt=prompt,
+            exchange=exchange,
+            report=self._report,
+            session_id=self.session.session_id,
+            ticket=self.ticket,
         )
-        request = replace(request, session_id=self.session.session_id, ticket=self.ticket)
         answer = await self.gateway.send(request, on_lines)
         if self.schema is not None:  # a reference cycle, which would keep the turn in memory until a full collection
             self._last = request, FixedPrompt(answer.prompt.messages, prompt.prompt.size_with(()))

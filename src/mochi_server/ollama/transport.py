@@ -107,29 +107,29 @@ def _parse_nested(line: bytes) -> Any:
 
 
 class _Connection(ResponseHandler):
-    """Connection that calls ``on_change`` with false after received data, and with true after the connection is lost.
+    """Connection that calls ``on_change`` after it has received data or was lost.
 
     For each token, a callback takes less time than a task that waits. It depends on undocumented attributes of aiohttp:
     `tests/unit/test_ollama_lost_connections.py` lists them, and `pyproject.toml` has the tested versions.
     """
 
-    on_change: Callable[[bool], None] | None = None
+    on_change: Callable[[], None] | None = None
 
     def data_received(self, data: bytes) -> None:
         super().data_received(data)
         if data and self.on_change is not None:
-            self.on_change(False)
+            self.on_change()
 
     def connection_lost(self, exc: BaseException | None) -> None:
         super().connection_lost(exc)
         if self.on_change is not None:
-            self.on_change(True)
+            self.on_change()
 
     def resume_reading(self, *args: Any, **options: Any) -> None:
         if self._reading_paused:  # aiohttp calls this after each read, and it would call `data_received`
             super().resume_reading(*args, **options)
             if self.on_change is not None:
-                self._loop.call_soon(self.on_change, False)
+                self._loop.call_soon(self.on_change)
 
 
 class _Answer:
@@ -140,13 +140,11 @@ class _Answer:
         self.progress = time.monotonic()  # time of the latest content
         self._content, self._host, self._on_lines = response.content, host, on_lines
         self._reader = LineReader()
-        receive: Callable[[bool], None] = partial(copy_context().run, self._receive)
         self._connection: _Connection | None = None  # None after the response is complete
         if response.connection is not None and isinstance(response.connection.protocol, _Connection):
             self._connection = response.connection.protocol
-            self._connection.on_change = receive
-        self._content.on_eof(partial(receive, True))
-        receive(False)
+            self._connection.on_change = partial(copy_context().run, self._receive)
+        self._receive()
 
     def close(self) -> None:
         self.ended.cancel()
@@ -157,12 +155,12 @@ class _Answer:
             self._connection.on_change = None
         self._connection = None
 
-    def _receive(self, is_end: bool) -> None:
+    def _receive(self) -> None:
         """Pass the received lines on. Errors of the connection are translated, but not errors of ``on_lines``."""
         if self.ended.done():
             return
         try:
-            self._read(is_end)
+            self._read()
         except Exception as error:
             self.ended.set_exception(error)
         else:
@@ -171,13 +169,13 @@ class _Answer:
         if self.ended.done():
             self._disconnect()  # the next request may use the connection already
 
-    def _read(self, is_end: bool) -> None:
+    def _read(self) -> None:
         try:
             data = self._content.read_nowait()
         except Exception as error:
             raise errors.translate(error, self._host, _STALL_ADVICE) from error
         lines = self._reader.feed(data)
-        if is_end:
+        if self._content.is_eof() or (self._connection is not None and self._connection.transport is None):
             lines += self._reader.end()
         if lines:
             if any(map(_has_content, lines)):
