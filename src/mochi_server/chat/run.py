@@ -343,13 +343,18 @@ class _Forwarder:
     async def wait_for_events(self, idle: float | None) -> bool:
         """Wait until ``notify`` wakes the task. Return False after ``idle`` seconds without events."""
         self._wakeup = self._loop.create_future()
-        timeout = None
-        while not self._wakeup.done():
-            if idle is not None and (timeout := self._last_activity + idle - self._loop.time()) <= 0:
-                self._wakeup, self._last_activity = None, self._loop.time()
-                return False
-            await asyncio.wait([self._wakeup], timeout=timeout)
-        return True
+        if idle is None:
+            await self._wakeup
+            return True
+        timer = self._loop.call_at(self._last_activity + idle, self.wake)
+        try:
+            await self._wakeup
+        finally:
+            timer.cancel()
+        if self._loop.time() - self._last_activity < idle:
+            return True
+        self._last_activity = self._loop.time()
+        return False
 
     def close(self) -> None:
         if self._call is not None:
