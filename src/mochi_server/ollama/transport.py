@@ -148,12 +148,9 @@ class _Answer:
 
     def close(self) -> None:
         self.ended.cancel()
-        self._disconnect()
-
-    def _disconnect(self) -> None:
         if self._connection is not None:
             self._connection.on_change = None
-        self._connection = None
+            self._connection = None
 
     def _receive(self) -> None:
         """Pass the received lines on. Errors of the connection are translated, but not errors of ``on_lines``."""
@@ -164,10 +161,10 @@ class _Answer:
         except Exception as error:
             self.ended.set_exception(error)
         else:
-            if self._reader.done:
-                self.ended.set_result(None)
-        if self.ended.done():
-            self._disconnect()  # the next request may use the connection already
+            if not self._reader.done:
+                return
+            self.ended.set_result(None)
+        self.close()  # at once, because the next request may use the connection already
 
     def _read(self) -> None:
         try:
@@ -224,8 +221,7 @@ class Transport:
                     if remaining <= 0:
                         raise TimeoutError
                     await asyncio.wait([answer.ended], timeout=remaining)
-                # Read to the end, so that the connection can be reused.
-                if not response.content.is_eof():
+                if not response.content.is_eof():  # read to the end, so that the connection can be reused
                     with anyio.move_on_after(_DRAIN_SECONDS), suppress(Exception):
                         await response.content.read()
         answer.ended.result()
@@ -272,6 +268,7 @@ def _has_content(line: Line) -> bool:
 
 async def _raise_for_status(response: aiohttp.ClientResponse, payload: Mapping[str, Any]) -> None:
     if HTTPStatus.MULTIPLE_CHOICES <= response.status < HTTPStatus.BAD_REQUEST:
+        response.close()
         raise errors.redirect_error(response.status, response.headers.get("Location", ""))
     if response.status >= HTTPStatus.BAD_REQUEST:
         body = await response.read()
