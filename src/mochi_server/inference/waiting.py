@@ -3,6 +3,7 @@
 import asyncio
 import time
 from bisect import insort
+from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass, field
@@ -95,6 +96,7 @@ class RequestTracker:
     def __init__(self, on_first_token: Callable[[str, float], None]) -> None:
         self._on_first_token = on_first_token  # receives the model and the seconds until the first token
         self._running: dict[TrackedRequest, None] = {}
+        self._answering: Counter[str] = Counter()  # requests after their first token, by model
         self._max_parallel: dict[str, int] = {}  # parallel answers so far, by model, as Ollama does not report slots
 
     @contextmanager
@@ -105,6 +107,8 @@ class RequestTracker:
             yield request
         finally:
             del self._running[request]
+            if request.answering:
+                self._answering[request.model] -= 1
 
     def count(self, model: str | None = None) -> int:
         """Return the number of requests, or of those to one model."""
@@ -120,8 +124,8 @@ class RequestTracker:
     def first_token(self, request: TrackedRequest) -> None:
         request.answering = True
         self._on_first_token(request.model, time.monotonic() - request.started)
-        parallel = sum(other.answering and other.model == request.model for other in self._running)
-        self._max_parallel[request.model] = max(self.slots(request.model), parallel)
+        self._answering[request.model] += 1
+        self._max_parallel[request.model] = max(self.slots(request.model), self._answering[request.model])
 
     def is_queued(self, request: TrackedRequest, *, loaded: bool) -> bool:
         """Return whether a request waits because earlier requests use all slots of the model, or must load models."""
