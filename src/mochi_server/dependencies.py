@@ -6,7 +6,6 @@ from typing import Annotated, Any
 from fastapi import Depends, Request
 
 from mochi_server.agents.discovery import AgentRegistry
-from mochi_server.chat.conversation import Conversation
 from mochi_server.chat.engine import RunRegistry
 from mochi_server.config import MochiServerSettings
 from mochi_server.container import Services
@@ -66,12 +65,6 @@ async def get_services(request: Request) -> Services:
     return services
 
 
-async def get_conversation(session_id: str, request: Request) -> Conversation:
-    """Return the conversation of the session in the path."""
-    return (await get_services(request)).conversations.stored(session_id)
-
-
-ConversationDep = Annotated[Conversation, Depends(get_conversation)]
 ServicesDep = Annotated[Services, Depends(get_services)]
 ClientDep = Annotated[Fleet, Depends(_service("client"))]
 StoreDep = Annotated[SessionStore, Depends(_service("store"))]

@@ -77,7 +77,7 @@ class ChatEngine:
             await writer.wait_until_stored()
             gate.publish([_result(turn, writer).completed()])
         except TurnParked:
-            return replace(_result(turn, writer), parked=records.record if records else None)
+            return _result(turn, writer, parked=records.record if records else None)
         except asyncio.CancelledError:
             cancelled = not writer.is_complete
             if writer.is_complete:
@@ -91,7 +91,7 @@ class ChatEngine:
             await records.clear()
         if gate.error is not None:
             failure, cancelled = _as_mochi_error(gate.error, session.session_id), False
-        result = replace(_result(turn, writer), failure=failure, cancelled=cancelled)
+        result = _result(turn, writer, failure=failure, cancelled=cancelled)
         await writer.store_end(run.state_after(result), result.answer)
         return result
 
@@ -120,11 +120,12 @@ class _EventGate:
             self.run.publish(events)
 
 
-def _result(turn: Turn, writer: TurnWriter) -> TurnResult:
+def _result(turn: Turn, writer: TurnWriter, **ending: Any) -> TurnResult:
     answerer = turn.answerer
     return TurnResult(
         *(writer.stored, answerer.repeated, writer.first_chunks, writer.outcomes, writer.client_tool_calls),
         window=answerer.window,
+        **ending,
     )
 
 

@@ -159,9 +159,14 @@ class ModelCall:
             return Exchange(body, sent, first, answer_id, size, tokens)
 
         request = ModelRequest(
-            allocation=self.allocation, payload=payload, prompt=prompt, exchange=exchange, report=self._report
+            allocation=self.allocation,
+            payload=payload,
+            prompt=prompt,
+            exchange=exchange,
+            report=self._report,
+            session_id=self.session.session_id,
+            ticket=self.ticket,
         )
-        request = replace(request, session_id=self.session.session_id, ticket=self.ticket)
         answer = await self.gateway.send(request, on_lines)
         if self.schema is not None:  # a reference cycle, which would keep the turn in memory until a full collection
             self._last = request, FixedPrompt(answer.prompt.messages, prompt.prompt.size_with(()))
@@ -225,9 +230,10 @@ class TurnPrompt:
             if call.allocation.decision is not None and call.allocation.decision.differs:
                 call.warn("WINDOW_DIFFERS", _RELOAD)
             # A prompt that trims what the latest one has trimmed begins with the same text, which is cached.
-            trimmed = (i for i, each in enumerate(history, 1) if trims.get(session_id) == (window, each["message_id"]))
-            if trim_end := next(trimmed, 0):
-                self.prompt = replace(self.prompt, trim_end=trim_end)
+            if (trim := trims.get(session_id)) is not None:
+                trimmed = (i for i, each in enumerate(history, 1) if trim == (window, each["message_id"]))
+                if trim_end := next(trimmed, 0):
+                    self.prompt = replace(self.prompt, trim_end=trim_end)
         if window is not None:
             self.prompt = await self._shorten(self.budget(window), forced=refused is not None)
         if window is not None and self.prompt.trim_limit:

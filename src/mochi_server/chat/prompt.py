@@ -174,7 +174,7 @@ class Prompt:
         return self._sent[0]
 
     def size_with(self, tools: Sequence[dict[str, Any]]) -> PromptSize:
-        return self._sent[1] + PromptSize.of((), tools)
+        return self._sent[1] + PromptSize.of((), tools) if tools else self._sent[1]
 
     @cached_property
     def _sent(self) -> tuple[list[ChatMessage | Encoded], PromptSize]:

@@ -75,17 +75,18 @@ class EventLog:
         return cls(last=last, _dropped=last, _snapshot=snapshot)
 
     def add(self, events: list[ChatEvent]) -> Batch:
-        lines = [encode(event) for event in events]
-        batch = Batch(self.last + 1, lines, events)
-        self._recent.append(batch)
-        self._lines += lines
-        self.last += len(lines)
-        self.size += _size(lines)
-        for number, event in enumerate(events, batch.first):
+        lines = list[bytes]()
+        for number, event in enumerate(events, self.last + 1):
+            lines.append(line := encode(event))
+            self.size += len(line) + _LINE_BYTES
             if type(event) is TurnWarning:
                 self.warnings.append(event)
             elif type(event) is ToolConfirmationRequired:
                 self.confirmations[event.confirmation_id] = number
+        batch = Batch(self.last + 1, lines, events)
+        self._recent.append(batch)
+        self._lines += lines
+        self.last += len(lines)
         if self.size > MAX_BYTES:
             self._drop_older_half()
         return batch
@@ -111,7 +112,7 @@ class EventLog:
         """Replace the older half of the events by a snapshot of their text. The latest event is always retained."""
         count = size = 0
         while size < self.size // 2 and count < len(self._lines) - 1:
-            size += _size(self._lines[count : count + 1])
+            size += len(self._lines[count]) + _LINE_BYTES
             count += 1
         earlier = self._snapshot or Snapshot("", "")
         content, thinking = [earlier.content], [earlier.thinking]
@@ -125,10 +126,6 @@ class EventLog:
         self._recent.clear()
         self.size -= size
         self._dropped += count
-
-
-def _size(lines: Sequence[bytes]) -> int:
-    return sum(map(len, lines)) + len(lines) * _LINE_BYTES
 
 
 RunState = Literal["running", "waiting_for_approval", "completed", "failed", "stopped", "cancelled"]
@@ -319,7 +316,7 @@ class _Forwarder:
         if self._wakeup is None or self._wakeup.done():
             return
         if self._is_fast:
-            self._position = batch.last
+            self._position = self._run.log.last
             call = EagerCall(self._receive(batch))
             if call.is_done and self._run.running:
                 return
@@ -346,13 +343,18 @@ class _Forwarder:
     async def wait_for_events(self, idle: float | None) -> bool:
         """Wait until ``notify`` wakes the task. Return False after ``idle`` seconds without events."""
         self._wakeup = self._loop.create_future()
-        timeout = None
-        while not self._wakeup.done():
-            if idle is not None and (timeout := self._last_activity + idle - self._loop.time()) <= 0:
-                self._wakeup, self._last_activity = None, self._loop.time()
-                return False
-            await asyncio.wait([self._wakeup], timeout=timeout)
-        return True
+        if idle is None:
+            await self._wakeup
+            return True
+        timer = self._loop.call_at(self._last_activity + idle, self.wake)
+        try:
+            await self._wakeup
+        finally:
+            timer.cancel()
+        if self._loop.time() - self._last_activity < idle:
+            return True
+        self._last_activity = self._loop.time()
+        return False
 
     def close(self) -> None:
         if self._call is not None:

@@ -69,7 +69,7 @@ class Fleet:
     @property
     def active(self) -> list[Host]:
         """Hosts that get new turns, including those that do not respond."""
-        return [host for host in self.hosts if not host.is_draining]
+        return [host for host in self._by_address.values() if not host.is_draining]
 
     @property
     def up(self) -> list[Host]:

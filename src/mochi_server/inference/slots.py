@@ -6,7 +6,6 @@ from the counts of cached tokens in the answers.
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import takewhile
 from typing import Any
 
 from mochi_server.inference.windows import PromptSize
@@ -119,7 +118,7 @@ class ModelSlots:
 
     def _count_newer(self, prompt: HeldPrompt) -> int:
         """Return the number of prompts after one, or of all prompts if it is not recorded."""
-        return sum(1 for _ in takewhile(lambda other: other is not prompt, reversed(self.prompts)))
+        return len(self.prompts) - (self.prompts.index(prompt) + 1 if prompt in self.prompts else 0)
 
     def _learn(self, newer: int, *, is_cached: bool) -> None:
         """Learn from a prompt that came back after ``newer`` other prompts how many prompts the slots hold."""

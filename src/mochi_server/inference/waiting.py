@@ -3,6 +3,7 @@
 import asyncio
 import time
 from bisect import insort
+from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass, field
@@ -95,6 +96,7 @@ class RequestTracker:
     def __init__(self, on_first_token: Callable[[str, float], None]) -> None:
         self._on_first_token = on_first_token  # receives the model and the seconds until the first token
         self._running: dict[TrackedRequest, None] = {}
+        self._answering: Counter[str] = Counter()  # requests after their first token, by model
         self._max_parallel: dict[str, int] = {}  # parallel answers so far, by model, as Ollama does not report slots
 
     @contextmanager
@@ -105,6 +107,8 @@ class RequestTracker:
             yield request
         finally:
             del self._running[request]
+            if request.answering:
+                self._answering[request.model] -= 1
 
     def count(self, model: str | None = None) -> int:
         """Return the number of requests, or of those to one model."""
@@ -120,8 +124,8 @@ class RequestTracker:
     def first_token(self, request: TrackedRequest) -> None:
         request.answering = True
         self._on_first_token(request.model, time.monotonic() - request.started)
-        parallel = sum(other.answering and other.model == request.model for other in self._running)
-        self._max_parallel[request.model] = max(self.slots(request.model), parallel)
+        self._answering[request.model] += 1
+        self._max_parallel[request.model] = max(self.slots(request.model), self._answering[request.model])
 
     def is_queued(self, request: TrackedRequest, *, loaded: bool) -> bool:
         """Return whether a request waits because earlier requests use all slots of the model, or must load models."""
@@ -140,19 +144,27 @@ def reporting_status(state: Callable[[], Awaitable[State]], report: Report | Non
     if report is None:
         yield lambda: None
         return
-    task = asyncio.get_running_loop().create_task(_report_status(state, report))
+    loop, tasks = asyncio.get_running_loop(), list[asyncio.Task[None]]()
+    # Most answers begin before the first report, so that a timer is enough.
+    timer = loop.call_later(_POLL_SECONDS, lambda: tasks.append(loop.create_task(_report_status(state, report))))
+
+    def end() -> None:
+        timer.cancel()
+        for task in tasks:
+            task.cancel()
+
     try:
-        yield task.cancel
+        yield end
     finally:
-        task.cancel()
+        end()
 
 
 async def _report_status(state: Callable[[], Awaitable[State]], report: Report) -> None:
     last_status: State = "", None
     reported_at = 0.0
     while True:
-        await asyncio.sleep(_POLL_SECONDS)
         status, now = await state(), time.monotonic()
         if status != last_status or now - reported_at >= _REPEAT_SECONDS:
             last_status, reported_at = status, now
             report(*status)
+        await asyncio.sleep(_POLL_SECONDS)

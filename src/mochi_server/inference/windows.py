@@ -221,7 +221,10 @@ class WindowRegistry:
         return result
 
     def _entry(self, model: str) -> _ModelWindow:
-        return self._entries.setdefault(qualified_name(model), _ModelWindow())
+        name = qualified_name(model)
+        if (entry := self._entries.get(name)) is None:
+            entry = self._entries[name] = _ModelWindow()
+        return entry
 
     def record_request(self, model: str, window: int | None) -> None:
         """Record the window of a request, because Ollama may load ``model`` with it."""
@@ -231,8 +234,8 @@ class WindowRegistry:
         """Return the windows of the loaded models, and record the windows that no request of this server has set."""
         windows = await self.loaded()
         for name, window in (windows or {}).items():
-            if window not in self._entry(name).requested:
-                self._entry(name).by_ollama = window
+            if window not in (entry := self._entry(name)).requested:
+                entry.by_ollama = window
         return windows
 
     def _initial_window(self, entry: _ModelWindow, model: ModelInfo) -> int:

@@ -256,7 +256,8 @@ class AsyncOllamaClient:
 
 
 def _find(models: Mapping[ModelKey, ModelInfo], name: str) -> tuple[ModelKey, ModelInfo] | None:
-    return next((item for item in models.items() if qualified_name(item[0][0]) == qualified_name(name)), None)
+    wanted = qualified_name(name)
+    return next((item for item in models.items() if qualified_name(item[0][0]) == wanted), None)
 
 
 class AsyncInstructorOllamaClient:

@@ -5,6 +5,7 @@ import re
 from base64 import b64encode
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields, replace
+from functools import lru_cache
 from typing import Any
 from urllib.parse import unquote, urlsplit, urlunsplit
 
@@ -105,6 +106,7 @@ def merge_chunks(chunks: Sequence[ChatResponse]) -> ChatResponse:
     return replace(chunks[-1], message=message)
 
 
+@lru_cache(maxsize=1024)
 def qualified_name(name: str) -> str:
     """Return a model name in lower case with its tag (by default ``:latest``), so that names can be compared."""
     name = name.lower()

@@ -6,7 +6,7 @@ from fastapi import APIRouter, Request, Response
 from fastapi.responses import JSONResponse
 
 from mochi_server import errors
-from mochi_server.dependencies import ConversationDep, RunsDep
+from mochi_server.dependencies import RunsDep
 from mochi_server.models.chat import (
     CHAT_EVENTS,
     AfterQuery,
@@ -51,7 +51,7 @@ _BACKGROUND: Responses = {202: {"model": RunStatus, "description": "The run of a
     responses=_BACKGROUND | responses(*_TURN_ERRORS, *OLLAMA_ERRORS, errors.FormatNotMet, *STORAGE_ERRORS),
 )
 async def chat(
-    conversation: ConversationDep,
+    session_id: str,
     request: Request,
     runs: RunsDep,
     body: ChatRequest | None = None,
@@ -60,7 +60,7 @@ async def chat(
     """Send a message and get the complete answer, or the run if the turn runs in the background."""
     body = body or ChatRequest.model_validate({})
     turn_input = await body.to_input(key, streaming=False)
-    run = await until_disconnect(request, runs.start(conversation, turn_input))
+    run = await until_disconnect(request, runs.start(runs.conversations.stored(session_id), turn_input))
     if body.background:
         return JSONResponse(RunStatus.of(run).model_dump(exclude_defaults=True), status_code=202)
     with run.subscribed():
@@ -70,7 +70,7 @@ async def chat(
 
 @router.post("/stream", response_class=Response, responses=_STREAM | responses(*_TURN_ERRORS, *STORAGE_ERRORS))
 async def stream_chat(
-    conversation: ConversationDep,
+    session_id: str,
     request: Request,
     runs: RunsDep,
     body: ChatRequest | None = None,
@@ -80,8 +80,8 @@ async def stream_chat(
     turn_input = await (body or ChatRequest.model_validate({})).to_input(key, streaming=True)
     if turn_input.if_busy == "wait":
         runs.refuse_at_shutdown()  # before the response starts
-        return WaitingResponse(conversation.session_id, runs.start(conversation, turn_input))
-    return RunResponse(await until_disconnect(request, runs.start(conversation, turn_input)))
+        return WaitingResponse(session_id, runs.start(runs.conversations.stored(session_id), turn_input))
+    return RunResponse(await until_disconnect(request, runs.start(runs.conversations.stored(session_id), turn_input)))
 
 
 @router.get(

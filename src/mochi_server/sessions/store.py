@@ -245,10 +245,14 @@ class VisibleSessions:
             return SessionPage.of([], 0)
         return await self._store.list(query if caller.sees_all else replace(query, owner=caller.owner))
 
+    def hold(self, session_id: str, **options: Any) -> AbstractAsyncContextManager[None]:
+        held = self._store.hold(session_id, **options)
+        return held if CALLER.get().sees_all else self._hold_own(session_id, held)
+
     @asynccontextmanager
-    async def hold(self, session_id: str, **options: Any) -> AsyncIterator[None]:
-        await self._check(session_id)
-        async with self._store.hold(session_id, **options):
+    async def _hold_own(self, session_id: str, held: AbstractAsyncContextManager[None]) -> AsyncIterator[None]:
+        await self.load(session_id)
+        async with held:
             yield
 
     async def _check(self, session_id: str) -> None:

@@ -9,7 +9,7 @@ import threading
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
 from copy import copy, deepcopy
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import cached_property
 from hashlib import blake2b
 from typing import Any, Generic, NamedTuple, Protocol, TypeVar
@@ -53,7 +53,9 @@ class SessionRecord:
         return revision_at(len(self.messages), self.messages[-1] if self.messages else None)
 
     def file(self) -> bytes:
-        return encode_file(replace(self.metadata, message_count=len(self.messages)), self.lines, self.extra)
+        metadata = copy(self.metadata)
+        metadata.message_count = len(self.messages)
+        return encode_file(metadata, self.lines, self.extra)
 
     def session(self) -> ChatSession:
         """Return the session for callers, without the partial answer."""
@@ -83,7 +85,8 @@ class SessionRecord:
         """
         prefix = self.messages.prefix(self.position(from_index))
         history = prefix.extended(messages)
-        metadata = replace(self.metadata, updated_at=updated_at, last_run=last_run or self.metadata.last_run)
+        metadata = copy(self.metadata)
+        metadata.updated_at, metadata.last_run = updated_at, last_run or metadata.last_run
         after = SessionRecord(metadata, history, self.extra)
         if prefix is self.messages and len(prefix.blocks) == len(history.blocks):
             vars(after)["_tail"] = (*self._tail, *map(encode, messages))

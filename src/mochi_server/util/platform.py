@@ -23,7 +23,7 @@ _SYNC_UNSUPPORTED = {errno.EINVAL, errno.ENOTSUP, errno.EBADF}
 _locked_descriptors: set[int] = set()  # file descriptors of locked files. A forked child must close them
 
 
-def sync_directory(path: Path) -> None:
+def sync_directory(path: str | Path) -> None:
     """Flush a directory's entries to disk, if the system supports it. Raise ``OSError`` on failure."""
     if sys.platform == "win32":
         return

@@ -4,6 +4,7 @@ import logging
 import re
 from collections.abc import Awaitable, Callable, Collection, Sequence
 from dataclasses import replace
+from functools import lru_cache
 from ipaddress import IPv4Address, IPv6Address, ip_address
 from urllib.parse import urlsplit
 
@@ -35,6 +36,8 @@ _SHARED = re.compile(
 _SINGLE_HEADERS = (b"host", b"origin", b"authorization", b"content-type", b"content-length", b"transfer-encoding")
 
 _MAX_LOGGED_ORIGINS = 100
+
+_parse_address = lru_cache(ip_address)  # the addresses of this server are few
 
 logger = logging.getLogger(__name__)
 
@@ -255,6 +258,6 @@ def _sent_keys(scope: Scope) -> list[bytes]:
 def _local_address(scope: Scope) -> IPv4Address | IPv6Address | None:
     """Return the server address of the connection, or None for a Unix domain socket."""
     try:
-        return ip_address(scope["server"][0]) if scope.get("server") else None
+        return _parse_address(scope["server"][0]) if scope.get("server") else None
     except ValueError:
         return None

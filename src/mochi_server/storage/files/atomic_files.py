@@ -65,21 +65,22 @@ def read(path: str | Path) -> tuple[bytes, Signature] | None:
         raise
 
 
-def write(path: Path, data: bytes) -> Signature:
+def write(path: str | Path, data: bytes) -> Signature:
     """Create or replace a file atomically and durably, with mode 0600. Raises OSError."""
-    temporary = path.with_name(f".{path.stem}.{new_id(32)}{TEMPORARY}")
+    directory, name = os.path.split(path)  # a `Path` would take longer for each of a turn's writes
+    temporary = os.path.join(directory, f".{os.path.splitext(name)[0]}.{new_id(32)}{TEMPORARY}")
     try:
         written = write_new(temporary, data)
-        temporary.replace(path)
+        os.replace(temporary, path)
     except BaseException:
         with suppress(OSError):
-            temporary.unlink(missing_ok=True)
+            os.unlink(temporary)
         raise
-    sync_directory(path.parent)
+    sync_directory(directory)
     return written
 
 
-def write_new(path: Path, data: bytes) -> Signature:
+def write_new(path: str | Path, data: bytes) -> Signature:
     """Create a file with mode 0600 and sync its content to disk, but not its directory entry. Raises OSError."""
     descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | OPEN_SAFELY, 0o600)
     try:
@@ -93,7 +94,7 @@ def write_new(path: Path, data: bytes) -> Signature:
         os.close(descriptor)
 
 
-def append(path: Path, line: bytes, size: int = 0, *, durably: bool = True) -> Signature:
+def append(path: str, line: bytes, size: int = 0, *, durably: bool = True) -> Signature:
     """Append a line to a file of ``size`` bytes. If the size is 0, create a missing file. After an OSError, undo this.
 
     If ``durably`` is false, the line survives a crash of the process, but not of the machine.
@@ -104,7 +105,7 @@ def append(path: Path, line: bytes, size: int = 0, *, durably: bool = True) -> S
         if durably:
             os.fsync(descriptor)
             if not size:
-                sync_directory(path.parent)
+                sync_directory(os.path.dirname(path))
         return Signature.of(os.fstat(descriptor))
     except BaseException:
         with suppress(OSError):
@@ -114,16 +115,23 @@ def append(path: Path, line: bytes, size: int = 0, *, durably: bool = True) -> S
         os.close(descriptor)
 
 
-def remove_durably(*paths: Path) -> None:
+def remove(path: str | Path) -> None:
+    """Remove a file, if it exists. Raises OSError."""
+    with suppress(FileNotFoundError):
+        os.unlink(path)
+
+
+def remove_durably(*paths: str | Path) -> None:
     """Remove files of one directory durably, in the given order. Raises OSError."""
     for path in paths:
-        path.unlink(missing_ok=True)
-    sync_directory(paths[0].parent)
+        remove(path)
+    sync_directory(os.path.dirname(paths[0]))
 
 
-def quarantine(path: Path) -> Path:
+def quarantine(file: str) -> Path:
     """Rename a file to ``<name>.corrupt-<UTC time>``. Return the new path. Raises OSError."""
     moment = datetime.now(timezone.utc).strftime("%Y%m%dT%H%M%S.%fZ")  # precise, so that no file is replaced
+    path = Path(file)
     return path.rename(path.with_name(f"{path.name.lstrip('.')}.corrupt-{moment}"))
 
 

@@ -5,6 +5,7 @@ import logging
 import os
 from collections.abc import AsyncIterator, Callable, Collection, Coroutine
 from contextlib import asynccontextmanager, suppress
+from contextvars import copy_context
 from functools import partial, wraps
 from pathlib import Path
 from typing import Any, Concatenate, ParamSpec, TypeVar
@@ -32,20 +33,18 @@ def _in_thread(
 ) -> Callable[Concatenate["FileSessionStore", _Arguments], Coroutine[Any, Any, _Result]]:
     @wraps(method)
     async def run(self: "FileSessionStore", /, *args: _Arguments.args, **kwargs: _Arguments.kwargs) -> _Result:
-        return await run_shielded(_run(partial(method, self.directory, *args, **kwargs)))
+        work = partial(copy_context().run, method, self.directory, *args, **kwargs)
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + _EDIT_WAIT_SECONDS
+        while True:
+            try:
+                return await run_shielded(loop.run_in_executor(None, work))
+            except StorageBusy as error:
+                if isinstance(error, DirectoryInUse) or loop.time() >= deadline:
+                    raise
+            await asyncio.sleep(_EDIT_POLL_SECONDS)
 
     return run
-
-
-async def _run(work: Callable[[], _Result]) -> _Result:
-    deadline = asyncio.get_running_loop().time() + _EDIT_WAIT_SECONDS
-    while True:
-        try:
-            return await asyncio.to_thread(work)
-        except StorageBusy as error:
-            if isinstance(error, DirectoryInUse) or asyncio.get_running_loop().time() >= deadline:
-                raise
-        await asyncio.sleep(_EDIT_POLL_SECONDS)
 
 
 class FileSessionStore(SessionStore):
