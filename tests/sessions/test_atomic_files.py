@@ -35,7 +35,7 @@ def test_failed_append_leaves_no_line(tmp_path: Path, monkeypatch: pytest.Monkey
 
     monkeypatch.setattr(atomic_files, "sync_directory", fail)
     with pytest.raises(OSError, match="Input/output"):
-        atomic_files.append(tmp_path / "log", b"one\n")
+        atomic_files.append(str(tmp_path / "log"), b"one\n")
     assert (tmp_path / "log").read_bytes() == b""
 
 
