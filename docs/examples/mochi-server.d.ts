@@ -5504,9 +5504,10 @@ export interface operations {
                      * @example {
                      *       "error": {
                      *         "code": "IDEMPOTENCY_KEY_REUSED",
-                     *         "message": "The idempotency key '<key>' was used for another message of this session. Use a new key.",
+                     *         "message": "The idempotency key '<idempotency_key>' was used for another message of this session. Use a new key.",
                      *         "details": {
-                     *           "idempotency_key": "<key>"
+                     *           "idempotency_key": "<idempotency_key>",
+                     *           "run_id": "<run_id>"
                      *         }
                      *       }
                      *     }
@@ -5841,9 +5842,10 @@ export interface operations {
                      * @example {
                      *       "error": {
                      *         "code": "IDEMPOTENCY_KEY_REUSED",
-                     *         "message": "The idempotency key '<key>' was used for another message of this session. Use a new key.",
+                     *         "message": "The idempotency key '<idempotency_key>' was used for another message of this session. Use a new key.",
                      *         "details": {
-                     *           "idempotency_key": "<key>"
+                     *           "idempotency_key": "<idempotency_key>",
+                     *           "run_id": "<run_id>"
                      *         }
                      *       }
                      *     }
@@ -11333,7 +11335,7 @@ export interface operations {
                      *       "type": "error",
                      *       "error": {
                      *         "type": "invalid_request_error",
-                     *         "message": "The idempotency key '<key>' was used for another message of this session. Use a new key."
+                     *         "message": "The idempotency key '<idempotency_key>' was used for another message of this session. Use a new key."
                      *       },
                      *       "request_id": ""
                      *     }
