@@ -54,8 +54,8 @@ class EventStream(Response):
     media_type = "text/event-stream"
 
     def __init__(self) -> None:
-        self.status_code, self.background = 200, None
-        self.init_headers(_HEADERS)  # without the content length of an empty body
+        super().__init__(headers=_HEADERS)
+        del self.headers["content-length"]
 
     async def __call__(self, _: Scope, receive: Receive, send: Send) -> None:
         with suppress(ClientDisconnected):
