@@ -181,6 +181,7 @@ class StubServer:
         running.set()
         deadline = await self._grace + time.monotonic()
         server.close()
+        await asyncio.sleep(0)  # connections that were accepted last join the others
         for connection in list(connections):
             connection.finish()
         while connections and time.monotonic() < deadline:  # noqa: ASYNC110  # connections have no event

@@ -5,6 +5,7 @@ import inspect
 import json
 import shutil
 import threading
+import time
 from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
@@ -616,6 +617,17 @@ async def test_timeout_0_waits_until_the_decision() -> None:
     assert not waiting.done()
     await approvals.decide("a1b2c3d4e5", confirmation.confirmation_id, Decision(approved=True))
     assert await waiting == Decision(approved=True)
+
+
+async def test_approval_expires_at_the_stored_time() -> None:
+    def note() -> None:
+        """Take a note."""
+
+    schema = make_schema(note, "note")
+    call = ToolInvocation(0, "call", "note", {})
+    bound = BoundCall(call, Tool("note", note, schema), await call.bind(schema))
+    expired = Confirmation(run_of_session(), bound, unchanged(bound), expires_at=time.time())
+    assert await asyncio.wait_for(ApprovalService(timeout=300).wait_for_decision(expired), 10) is None
 
 
 async def test_stopped_turn_is_not_parked_later() -> None:

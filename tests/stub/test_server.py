@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket
 import subprocess
 import sys
 import threading
@@ -39,6 +40,17 @@ def test_stopped_server_can_start_again() -> None:
         assert stub.port == port
         assert send_request(stub, "GET", "/").status == 200
         assert len(stub.exchanges()) == 2
+
+
+def test_stop_closes_a_connection_that_is_just_being_accepted() -> None:
+    def connect_and_stop() -> None:
+        client.connect((stub.host, stub.port))
+        stub._grace.set_result(0)
+
+    with socket.socket() as client, StubServer() as stub:  # an open connection would be an unraisable warning
+        stub._loop.call_soon_threadsafe(connect_and_stop)
+        assert stub._thread is not None
+        stub._thread.join(10)
 
 
 def test_stopping_twice_or_before_start_does_nothing() -> None:

@@ -49,6 +49,7 @@ class Confirmation:
     run: "Run"
     bound: BoundCall  # the call to run; the client's decision may replace its arguments
     find: FindTool  # returns the tool that has a name now
+    expires_at: float | None = None  # Unix time in seconds, or None for no timeout
     confirmation_id: str = field(default_factory=new_confirmation_id)
     decision: "asyncio.Future[Decision]" = field(default_factory=lambda: asyncio.get_running_loop().create_future())
     """Decision of the client. The future is cancelled if the timeout passes first, and has an error if it is parked."""
@@ -108,8 +109,9 @@ class ApprovalService:
         """Wait for the client's decision. Return None if the timeout passes first. Raises ``TurnParked``."""
         park_seconds = 0 if self.closed else self.park_seconds
         timer = asyncio.get_running_loop().call_later(park_seconds, confirmation.park)
+        timeout = None if confirmation.expires_at is None else confirmation.expires_at - time.time()
         try:
-            await asyncio.wait([confirmation.decision], timeout=self.timeout)
+            await asyncio.wait([confirmation.decision], timeout=timeout)
         finally:  # also if the turn is stopped
             timer.cancel()
         if confirmation.decision.cancel():
@@ -178,8 +180,9 @@ class SessionApprover(Approver):
                 return decision, await bind_decision(bound, decision)
         if self.on_request is not None:
             await self.on_request()
-        confirmation, timeout = Confirmation(self.records.run, bound, find), self.approvals.timeout
+        timeout = self.approvals.timeout
         expires_at = None if timeout is None else time.time() + timeout
+        confirmation = Confirmation(self.records.run, bound, find, expires_at)
         self.approvals.add(confirmation)  # clients see the request as soon as it is stored
         try:
             await self.records.request(confirmation.confirmation_id, bound, self.agent, expires_at)
