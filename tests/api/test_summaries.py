@@ -766,7 +766,7 @@ def test_running_summary_does_not_delay_next_answer(tmp_path: Path) -> None:
             summaries(stub, count, "running")
             delays.append(first_token(api, session_id))
         gate.open()
-    assert min(delays) < 0.05
+    assert min(delays) < 0.2
 
 
 def test_scripted_conversation_can_be_summarized(api: Api) -> None:
