@@ -5,17 +5,15 @@ import socket
 import struct
 from collections.abc import Callable
 from contextlib import aclosing, suppress
-from contextvars import ContextVar
 from threading import Event
 from typing import Any
 
-import aiohttp
 import anyio
 import pytest
 import uvloop
-from aiohttp.client_proto import ResponseHandler
 
 from mochi_server.errors import OllamaError
+from mochi_server.ollama import transport
 from mochi_server.ollama.async_client import AsyncOllamaClient
 from mochi_server.ollama.errors import is_out_of_memory
 from mochi_server.ollama.payloads import chat_payload
@@ -24,7 +22,6 @@ from tests.support.raw_ollama import RawOllama, line, whole
 ROUNDS = 10
 WORDS = [f"word {number} " for number in range(1000)]
 LINES = b"".join(map(line, WORDS))
-DONE = line("", done=True)
 HEAD = b"HTTP/1.1 200 OK\r\nContent-Type: application/x-ndjson\r\n"
 
 
@@ -90,7 +87,9 @@ def test_lost_connection_keeps_the_lines_received(
 
 
 @pytest.mark.parametrize("rest", [b"no-size\r\n", b"1\r\n\n\n\r\n"], ids=["no size", "too long"])
-async def test_malformed_chunk_ends_the_answer(rest: bytes) -> None:
+async def test_malformed_chunk_ends_the_answer(rest: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(transport, "_CHECK_SECONDS", 0.05)
+
     def chat(connection: socket.socket) -> None:
         connection.sendall(CHUNKED)
         Event().wait(0.05)  # so that the client reads the valid chunks alone
@@ -115,39 +114,6 @@ async def test_error_of_the_consumer_is_not_one_of_the_connection() -> None:
     with RawOllama(closes(CHUNKED)) as ollama, pytest.raises(KeyError):
         async with aclosing(AsyncOllamaClient(ollama.url)) as client:
             await client.post_chat(payload, fail)
-
-
-async def test_lines_arrive_in_the_context_of_their_request() -> None:
-    name, names, connections = ContextVar("name", default=""), list[str](), list[socket.socket]()
-
-    def chat(connection: socket.socket) -> None:
-        connections.append(connection)
-        for _ in range(2):  # the second request uses the same connection
-            connection.sendall(HEAD + b"Content-Length: %d\r\n\r\n" % len(LINES + DONE))
-            for data in (LINES, DONE):
-                connection.sendall(data)
-                Event().wait(0.05)  # so that the client reads the parts alone
-            connection.recv(65536)
-
-    async def request(client: AsyncOllamaClient, value: str) -> None:
-        name.set(value)
-        await client.post_chat(chat_payload("raw", []), lambda _: names.append(name.get()))
-
-    with RawOllama(chat) as ollama:
-        async with aclosing(AsyncOllamaClient(ollama.url)) as client:
-            for value in ("first", "second"):
-                await asyncio.create_task(request(client, value))
-    assert [*dict.fromkeys(names)] == ["first", "second"]
-    assert names.count("second") > 1
-    assert len(connections) == 1
-
-
-async def test_aiohttp_has_the_internals_of_the_connection() -> None:
-    async with aiohttp.TCPConnector() as connector:
-        connection = connector._factory()
-    advice = "Adapt src/mochi_server/ollama/transport.py and the range of versions in pyproject.toml."
-    assert isinstance(connection, ResponseHandler), advice
-    assert all(hasattr(connection, name) for name in ("_loop", "_reading_paused", "resume_reading")), advice
 
 
 async def test_error_that_arrives_in_two_parts_is_read_completely() -> None:

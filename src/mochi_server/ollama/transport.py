@@ -8,8 +8,6 @@ import re
 import time
 from collections.abc import Callable, Mapping
 from contextlib import closing, suppress
-from contextvars import copy_context
-from functools import partial
 from http import HTTPStatus
 from io import BytesIO
 from typing import Any
@@ -17,7 +15,6 @@ from typing import Any
 import aiohttp
 import anyio
 import orjson
-from aiohttp.client_proto import ResponseHandler
 from pydantic import BaseModel
 
 from mochi_server.errors import MochiError, OllamaError
@@ -27,9 +24,11 @@ from mochi_server.ollama.payloads import Endpoint
 Line = dict[str, Any]
 OnLines = Callable[[list[Line]], None]
 """Callback for the lines parsed from one read of the connection. An exception in the callback ends the request."""
+_Feed = Callable[[bytes], None]
 
 _STALL_ADVICE = "If the model is slow, raise MOCHI_OLLAMA_STALL_TIMEOUT_SECONDS."
 _SHORT_CALL_SECONDS = 5
+_CHECK_SECONDS = 2.0  # between two checks whether the connection of a stream still exists
 _DRAIN_SECONDS = 0.05
 MAX_LINE_BYTES = 8 * 1024 * 1024
 _MAX_UNSTREAMED_BYTES = 1024 * 1024
@@ -106,82 +105,6 @@ def _parse_nested(line: bytes) -> Any:
         return orjson.loads(b"".join([*parts, line[start:]])) if parts else None
 
 
-class _Connection(ResponseHandler):
-    """Connection that calls ``on_change`` after it has received data or was lost.
-
-    For each token, a callback takes less time than a task that waits. It depends on undocumented attributes of aiohttp:
-    `tests/unit/test_ollama_lost_connections.py` lists them, and `pyproject.toml` has the tested versions.
-    """
-
-    on_change: Callable[[], None] | None = None
-
-    def data_received(self, data: bytes) -> None:
-        super().data_received(data)
-        if data and self.on_change is not None:
-            self.on_change()
-
-    def connection_lost(self, exc: BaseException | None) -> None:
-        super().connection_lost(exc)
-        if self.on_change is not None:
-            self.on_change()
-
-    def resume_reading(self, *args: Any, **options: Any) -> None:
-        if self._reading_paused:  # aiohttp calls this after each read, and it would call `data_received`
-            super().resume_reading(*args, **options)
-            if self.on_change is not None:
-                self._loop.call_soon(self.on_change)
-
-
-class _Answer:
-    """Answer whose lines are passed to ``on_lines`` when they arrive. ``ended`` has its error, if any. Close it."""
-
-    def __init__(self, response: aiohttp.ClientResponse, host: str, on_lines: OnLines) -> None:
-        self.ended: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self.progress = time.monotonic()  # time of the latest content
-        self._content, self._host, self._on_lines = response.content, host, on_lines
-        self._reader = LineReader()
-        self._connection: _Connection | None = None  # None after the response is complete
-        if response.connection is not None and isinstance(response.connection.protocol, _Connection):
-            self._connection = response.connection.protocol
-            self._connection.on_change = partial(copy_context().run, self._receive)
-        self._receive()
-
-    def close(self) -> None:
-        self.ended.cancel()
-        if self._connection is not None:
-            self._connection.on_change = None
-            self._connection = None
-
-    def _receive(self) -> None:
-        """Pass the received lines on. Errors of the connection are translated, but not errors of ``on_lines``."""
-        if self.ended.done():
-            return
-        try:
-            self._read()
-        except Exception as error:
-            self.ended.set_exception(error)
-        else:
-            if not self._reader.done:
-                return
-            self.ended.set_result(None)
-        self.close()  # at once, because the next request may use the connection already
-
-    def _read(self) -> None:
-        try:
-            data = self._content.read_nowait()
-        except Exception as error:
-            raise errors.translate(error, self._host, _STALL_ADVICE) from error
-        lines = self._reader.feed(data)
-        if self._content.is_eof() or (self._connection is not None and self._connection.transport is None):
-            lines += self._reader.end()
-        if lines:
-            if any(map(_has_content, lines)):
-                self.progress = time.monotonic()
-            self._on_lines(lines)
-        if self._reader.failure is not None:
-            raise self._reader.failure
-
-
 class Transport:
     """HTTP client for one Ollama server, with an unlimited connection pool. A new event loop gets a new pool."""
 
@@ -211,20 +134,52 @@ class Transport:
         """Post ``payload`` and pass batches of response lines to ``on_lines``, as ``AsyncOllamaClient.post_chat``."""
         timeout = aiohttp.ClientTimeout(total=None, sock_connect=self._connect_timeout)
         request = self._request("POST", path, payload, timeout)
+        reader, progress = LineReader(), 0.0
+
+        def feed(data: bytes) -> None:
+            nonlocal progress
+            if lines := reader.feed(data) if data else reader.end():
+                if any(map(_has_content, lines)):
+                    progress = time.monotonic()
+                on_lines(lines)
+            if reader.failure is not None:
+                raise reader.failure
+
         with errors.translating_errors(self.endpoint.url, _STALL_ADVICE):
             with anyio.fail_after(self._stall_seconds):
                 response = await request
-                await _raise_for_status(response, payload)
-            with closing(response), closing(_Answer(response, self.endpoint.url, on_lines)) as answer:
-                while not answer.ended.done():
-                    remaining = answer.progress + self._stall_seconds - time.monotonic()
-                    if remaining <= 0:
-                        raise TimeoutError
-                    await asyncio.wait([answer.ended], timeout=remaining)
-                if not response.content.is_eof():  # read to the end, so that the connection can be reused
-                    with anyio.move_on_after(_DRAIN_SECONDS), suppress(Exception):
-                        await response.content.read()
-        answer.ended.result()
+            with closing(response):
+                progress = time.monotonic()
+                # A separate task has a short chain of awaits, which makes each read faster.
+                reading = asyncio.ensure_future(self._read(response, payload, reader, feed))
+                try:
+                    while not reading.done():
+                        remaining = progress + self._stall_seconds - time.monotonic()
+                        if remaining <= 0:
+                            raise TimeoutError
+                        await asyncio.wait([reading], timeout=min(remaining, _CHECK_SECONDS))
+                        # After a malformed chunk, aiohttp closes the connection but not the response.
+                        if response.connection is not None and response.connection.transport is None:
+                            response.content.feed_eof()
+                finally:
+                    reading.cancel()
+        reading.result()
+
+    async def _read(
+        self, response: aiohttp.ClientResponse, payload: Mapping[str, Any], reader: LineReader, feed: _Feed
+    ) -> None:
+        """Pass the response to ``feed``. Errors of the connection are translated, but not errors of ``feed``."""
+        with errors.translating_errors(self.endpoint.url, _STALL_ADVICE):
+            await _raise_for_status(response, payload)
+        while not reader.done:
+            try:  # for each token, so that a context manager would be too slow
+                data = await response.content.readany()
+            except Exception as error:
+                raise errors.translate(error, self.endpoint.url, _STALL_ADVICE) from error
+            feed(data)
+        # Read to the end, so that the connection can be reused.
+        with anyio.move_on_after(_DRAIN_SECONDS), suppress(Exception):
+            await response.content.read()
 
     def _request(
         self, method: str, path: str, payload: Mapping[str, Any] | None, timeout: aiohttp.ClientTimeout
@@ -240,10 +195,8 @@ class Transport:
     def _pool(self) -> aiohttp.ClientSession:
         if self._session is None or self._loop is not asyncio.get_running_loop():
             self._loop = asyncio.get_running_loop()
-            connector = aiohttp.TCPConnector(limit=0)
-            connector._factory = partial(_Connection, loop=self._loop)  # type: ignore[assignment]  # a subclass
             self._session = aiohttp.ClientSession(
-                connector=connector,
+                connector=aiohttp.TCPConnector(limit=0),
                 headers={"Content-Type": "application/json", **self.endpoint.headers},
                 trust_env=self.endpoint.use_proxy,
                 auto_decompress=True,
