@@ -67,7 +67,7 @@ class Services:
             initial=settings.initial_context_window,
             observer=metrics,
         )
-        self.client = gateway.client
+        self.fleet = gateway.fleet
         self.stores = build_stores(settings, settings.resolved_advertise_url if settings.store_url else "")
         views = [cast(SessionStore, VisibleSessions(each)) for each in (self.stores.chats, self.stores.agents)]
         self.store, self.agent_chats = views
@@ -128,7 +128,7 @@ class Services:
             self.summaries,
             self.approvals,
             self.conversations,
-            gateway.client.prefetch_loaded,
+            gateway.fleet.prefetch_loaded,
             disconnect_grace=settings.disconnect_grace_seconds,
             shutdown_grace=settings.shutdown_grace_seconds,
             on_starting=self.webhooks.run_starting,
@@ -140,11 +140,11 @@ class Services:
         self.transfers = ImportExportService(self.store, max_sessions=max_sessions, shutdown=shutdown)
         self.compare = CompareService(gateway, shutdown_grace=settings.shutdown_grace_seconds)
         running = self.runs.cache.running
-        metrics.waiting.set_function(lambda: sum(host.tracker.waiting_turns() for host in gateway.client.hosts))
+        metrics.waiting.set_function(lambda: sum(host.tracker.waiting_turns() for host in gateway.fleet.hosts))
         metrics.set_sources(
             lambda: len(running()), lambda: sum(run.subscribers for run in running()), lambda: self.stores.connected
         )
-        metrics.hosts = lambda: [(host.name, host.state, host.queue.waiting) for host in self.client.hosts]
+        metrics.hosts = lambda: [(host.name, host.state, host.queue.waiting) for host in self.fleet.hosts]
 
     async def open(self) -> None:
         """Open the stores and start to connect to MCP servers. Raises ``MochiError`` if the stores cannot be used."""
@@ -182,7 +182,7 @@ class Services:
         await self.mcp.aclose()
         await self.summaries.aclose()
         await self.stores.aclose()
-        await self.client.aclose()
+        await self.fleet.aclose()
 
     def _run_ended(self, run: Run) -> None:
         if run.state != "waiting_for_approval":

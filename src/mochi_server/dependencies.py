@@ -66,7 +66,7 @@ async def get_services(request: Request) -> Services:
 
 
 ServicesDep = Annotated[Services, Depends(get_services)]
-ClientDep = Annotated[Fleet, Depends(_service("client"))]
+FleetDep = Annotated[Fleet, Depends(_service("fleet"))]
 StoreDep = Annotated[SessionStore, Depends(_service("store"))]
 SessionsDep = Annotated[SessionService, Depends(_service("sessions"))]
 TransfersDep = Annotated[ImportExportService, Depends(_service("transfers"))]

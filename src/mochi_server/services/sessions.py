@@ -128,8 +128,8 @@ class SessionService:
         return await self.store.patch(session_id, fields)
 
     def _check_host(self, name: str) -> None:
-        self.gateway.client.refresh()
-        if name not in (names := [host.name for host in self.gateway.client.active]):
+        self.gateway.fleet.refresh()
+        if name not in (names := [host.name for host in self.gateway.fleet.active]):
             raise errors.ValidationFailed.at("ollama_host", f"no host {name!r}; the hosts are: {join_names(names)}")
 
     async def warnings(self, session: ChatSession, changes: Mapping[str, Any]) -> list[TurnWarning]:
