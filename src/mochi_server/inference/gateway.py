@@ -22,8 +22,8 @@ from cachetools import LRUCache
 
 from mochi_server.config import HostAddress
 from mochi_server.errors import ContextOverflow, MochiError, ModelNotFound, OllamaBusy, OllamaError, OllamaUnreachable
-from mochi_server.inference.hosts import Fleet, may_succeed_elsewhere, no_host_left
-from mochi_server.inference.placement import MIN_PAUSE, Host, choose
+from mochi_server.inference.hosts import MIN_PAUSE, Fleet, Host, may_succeed_elsewhere, no_host_left
+from mochi_server.inference.placement import choose
 from mochi_server.inference.requests import Answer, FixedPrompt, ModelRequest
 from mochi_server.inference.waiting import (
     FairQueue,
