@@ -10,13 +10,13 @@ from functools import partial
 from typing import cast
 
 from mochi_server.agents.discovery import AgentDiscoveryService, AgentRegistry
-from mochi_server.agents.execution import AgentAnswers, AgentExecutionService
+from mochi_server.agents.execution import AgentAnswererFactory, AgentExecutionService
 from mochi_server.agents.prompt_loader import PromptLoader
 from mochi_server.agents.tool_factory import agent_toolbox
 from mochi_server.chat.approvals import ApprovalService
 from mochi_server.chat.conversation import Conversations, StorageRetry
 from mochi_server.chat.engine import ChatEngine, RunRegistry
-from mochi_server.chat.model_answerer import ModelAnswers, ToolLoopLimits
+from mochi_server.chat.model_answerer import ModelAnswererFactory, ToolLoopLimits
 from mochi_server.chat.parked import refuse_if_waiting
 from mochi_server.chat.run import Run
 from mochi_server.config import MochiServerSettings, hosts_file
@@ -114,7 +114,7 @@ class Services:
             callers=self.store,
         )
         agent_tools = partial(agent_toolbox, agent_execution, self.agents)
-        models = ModelAnswers(
+        models = ModelAnswererFactory(
             *(gateway, self.tools, self.execution, self.approvals, agent_tools, limits, self.sessions),
             self.mcp.checks.check_answer,
             tools_of_agent=self.agents.tools_of,
@@ -123,7 +123,7 @@ class Services:
         self._record_turn = partial(record_turn, metrics, trace_content=settings.trace_content)
         self.runs = RunRegistry(
             self.store,
-            ChatEngine(models, AgentAnswers(self.agents, agent_execution).prepare),
+            ChatEngine(models, AgentAnswererFactory(self.agents, agent_execution).prepare),
             retry,
             self.summaries,
             self.approvals,

@@ -341,7 +341,7 @@ def _warnings(agent: AgentDefinition, model: str) -> Iterator[TurnWarning]:
 
 
 @dataclass(frozen=True)
-class AgentAnswers:
+class AgentAnswererFactory:
     registry: AgentRegistry
     service: AgentExecutionService
 

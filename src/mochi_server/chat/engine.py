@@ -15,7 +15,7 @@ from mochi_server import errors
 from mochi_server.chat.approvals import ApprovalService
 from mochi_server.chat.conversation import Conversation, Conversations, StorageRetry
 from mochi_server.chat.limits import TurnLimiter
-from mochi_server.chat.model_answerer import ModelAnswers
+from mochi_server.chat.model_answerer import ModelAnswererFactory
 from mochi_server.chat.parked import ParkedTurn, TurnParked, refuse_if_waiting, snapshot
 from mochi_server.chat.parking import ParkedTurns
 from mochi_server.chat.prompt import answer_index, last_user_index
@@ -41,7 +41,7 @@ logger = logging.getLogger(__name__)
 class ChatEngine:
     """Executor of turns. ``prepare`` validates an input without writing; ``run`` executes the turn and stores it."""
 
-    models: ModelAnswers
+    models: ModelAnswererFactory
     prepare_agent: PrepareAnswer
 
     async def prepare(self, conversation: Conversation, turn_input: TurnInput) -> Turn:

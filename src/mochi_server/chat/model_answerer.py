@@ -255,7 +255,7 @@ def _select(own: Toolbox, selected: ToolSelection) -> Toolbox:
 
 
 @dataclass(frozen=True)
-class ModelAnswers:
+class ModelAnswererFactory:
     gateway: ModelGateway
     registry: ToolRegistry
     execution: ToolExecutionService
@@ -338,7 +338,7 @@ class ModelAnswers:
 
 @dataclass(eq=False)
 class ModelAnswerer(Answerer):
-    services: ModelAnswers
+    factory: ModelAnswererFactory
     conversation: Conversation
     input: TurnInput  # input of the turn, without the bytes of its images
     toolbox: Toolbox
@@ -349,14 +349,14 @@ class ModelAnswerer(Answerer):
 
     async def begin(self, session: ChatSession) -> ChatSession:
         if self.input.edit_index is not None:
-            session = await self.services.sessions.edit(session, self.input.edit_index, self.input.text or "")
+            session = await self.factory.sessions.edit(session, self.input.edit_index, self.input.text or "")
         return session
 
     async def answer(self, session: ChatSession, writer: TurnWriter, publish: Publish) -> None:
         self.records.begin(writer)
         wanted = self.input.model
         if wanted is not None and qualified_name(wanted) != qualified_name(session.model):
-            session = await self.services.sessions.patch(session.session_id, {"model": wanted})
+            session = await self.factory.sessions.patch(session.session_id, {"model": wanted})
         if self.records.continued is not None:
             writer.resume(turn_messages(session, self.records.continued))
             if writer.is_complete:  # the server stopped after the last message
@@ -368,17 +368,17 @@ class ModelAnswerer(Answerer):
                 await writer.add_result(call, outcome)
                 publish([outcome.event()])
             raise self.model
-        services, generation, tools = self.services, self.input.generation, self.input.tools
-        gateway = services.gateway.pinned(session.metadata.ollama_host)
+        factory, generation, tools = self.factory, self.input.generation, self.input.tools
+        gateway = factory.gateway.pinned(session.metadata.ollama_host)
         request = ModelCall(gateway, writer, publish, self.model, session, generation, self.ticket)
         if warnings := [*self.warnings, *request.warnings(self.toolbox.schemas())]:
             publish(warnings)
         if self.input.images:
             await writer.wait_until_stored()  # the prompt is built from the stored images
         kind = ForcedCallLoop if tools.must_call else ToolLoop
-        loop = kind(request, writer, self.toolbox, services.limits, publish, parallel_calls=tools.parallel)
+        loop = kind(request, writer, self.toolbox, factory.limits, publish, parallel_calls=tools.parallel)
         loop.resumed_calls, loop.known_outcome = writer.open_calls, self.records.known_outcome
-        loop.format = AnswerFormat(request, writer, services.check_answer)
+        loop.format = AnswerFormat(request, writer, factory.check_answer)
         try:
             await loop.run()
         finally:
