@@ -186,7 +186,7 @@ class ModelCall:
     async def compact(self, prompt: Prompt, budget: Budget) -> Prompt:
         """Replace the oldest turns by a stored summary. Raises ``ContextOverflow`` if that is not enough."""
         self._report("compacting")
-        part = _SummaryPrompt(self.allocation, prompt, budget)
+        part = _CompactionPrompt(self.allocation, prompt, budget)
         payload = payload_without_thinking(self.model, self.name, part.length, self._keep_alive)
         request = ModelRequest(allocation=self.allocation.fixed(budget.window), payload=payload, prompt=part)
         while part.end < part.limit:
@@ -262,7 +262,7 @@ class TurnPrompt:
         return budget.fit(prompt, forced=forced)
 
 
-class _SummaryPrompt:
+class _CompactionPrompt:
     """Prompt that requests a summary of the messages from ``start`` to ``end``: as many as fit, up to ``limit``."""
 
     def __init__(self, window: Allocation, prompt: Prompt, budget: Budget) -> None:
@@ -294,7 +294,7 @@ class _SummaryPrompt:
         before = self.size
         if refused is not None:
             self._set_limit()
-        messages = _summary_messages(self._take_text(), self.summary)
+        messages = _compaction_messages(self._take_text(), self.summary)
         self.size = PromptSize.of(messages)
         if refused is not None and self.size.characters >= before.characters:
             raise self.budget.overflow(self._prompt)
@@ -330,11 +330,11 @@ class _SummaryPrompt:
 
     def _fits(self, text: str, summary_tokens: int) -> bool:
         """Return whether a text leaves room for a summary, which may be shorter than its maximum length."""
-        size = PromptSize.of(_summary_messages(text, self.summary or ""))
+        size = PromptSize.of(_compaction_messages(text, self.summary or ""))
         return self._window.estimate.room(size, self.budget.window) >= max(summary_tokens, MIN_ANSWER_TOKENS)
 
 
-def _summary_messages(text: str, earlier: str | None) -> list[ChatMessage]:
+def _compaction_messages(text: str, earlier: str | None) -> list[ChatMessage]:
     before = f"{HEADING}{earlier}\n\n" if earlier else ""
     return [
         {"role": "system", "content": _INSTRUCTION},
