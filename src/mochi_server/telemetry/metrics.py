@@ -25,7 +25,7 @@ from mochi_server.util.clock import timestamp
 
 M = TypeVar("M", Counter, Gauge, Histogram)
 
-_MAX_NAMES = 100
+_MAX_LABEL_VALUES = 100
 _OTHER = "other"
 _NANO = 1e-9
 _FIRST_TOKEN = (0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120)
@@ -171,7 +171,7 @@ class Metrics(GatewayObserver):
 
 
 def _label(name: str, known: set[str]) -> str:
-    if name not in known and len(known) >= _MAX_NAMES:
+    if name not in known and len(known) >= _MAX_LABEL_VALUES:
         return _OTHER
     known.add(name)
     return name
