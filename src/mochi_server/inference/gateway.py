@@ -28,7 +28,7 @@ from mochi_server.inference.requests import Answer, FixedPrompt, ModelRequest
 from mochi_server.inference.waiting import (
     FairQueue,
     RequestTracker,
-    WaitStatus,
+    State,
     Ticket,
     TrackedRequest,
     reporting_status,
@@ -268,9 +268,7 @@ class ModelGateway:
             host.slots(request.model).begin(request.session_id, window)
             return await host.client.embed({**request.payload, **options})
 
-    async def _status(
-        self, host: Host, request: TrackedRequest, sent: ModelRequest, scope: anyio.CancelScope
-    ) -> WaitStatus:
+    async def _status(self, host: Host, request: TrackedRequest, sent: ModelRequest, scope: anyio.CancelScope) -> State:
         """Return the status of a waiting request. Cancel ``scope`` if there are other hosts and this one is silent."""
         if request.sent is None:
             return "queued", host.queue.position(sent.session_id)

@@ -134,14 +134,12 @@ class RequestTracker:
         return count >= (self.slots(request.model) if loaded else 1)
 
 
-WaitStatus = tuple[str, int | None]  # of a waiting request, and its position in this server's queue, starting at 1
+State = tuple[str, int | None]  # of a waiting request, and its position in this server's queue, starting at 1
 Report = Callable[..., None]  # receives a state, its position or None, and perhaps the name of a host
 
 
 @contextmanager
-def reporting_status(
-    state: Callable[[], Awaitable[WaitStatus]], report: Report | None
-) -> Iterator[Callable[[], object]]:
+def reporting_status(state: Callable[[], Awaitable[State]], report: Report | None) -> Iterator[Callable[[], object]]:
     """Report ``state`` after one second, on changes and every five seconds, until the yielded function is called."""
     if report is None:
         yield lambda: None
@@ -161,8 +159,8 @@ def reporting_status(
         end()
 
 
-async def _report_status(state: Callable[[], Awaitable[WaitStatus]], report: Report) -> None:
-    last_status: WaitStatus = "", None
+async def _report_status(state: Callable[[], Awaitable[State]], report: Report) -> None:
+    last_status: State = "", None
     reported_at = 0.0
     while True:
         status, now = await state(), time.monotonic()
