@@ -141,9 +141,9 @@ class Services:
         self.compare = CompareService(gateway, shutdown_grace=settings.shutdown_grace_seconds)
         running = self.runs.cache.running
         metrics.waiting.set_function(lambda: sum(host.tracker.waiting_turns() for host in gateway.fleet.hosts))
-        metrics.set_sources(
-            lambda: len(running()), lambda: sum(run.subscribers for run in running()), lambda: self.stores.connected
-        )
+        metrics.running.set_function(lambda: len(running()))
+        metrics.subscribers.set_function(lambda: sum(run.subscribers for run in running()))
+        metrics.store.set_function(lambda: self.stores.connected)
         metrics.hosts = lambda: [(host.name, host.state, host.queue.waiting) for host in self.fleet.hosts]
 
     async def open(self) -> None:
