@@ -25,14 +25,7 @@ from mochi_server.errors import ContextOverflow, MochiError, ModelNotFound, Olla
 from mochi_server.inference.hosts import MIN_PAUSE, Fleet, Host, may_succeed_elsewhere, no_host_left
 from mochi_server.inference.placement import choose
 from mochi_server.inference.requests import Answer, FixedPrompt, ModelRequest
-from mochi_server.inference.waiting import (
-    FairQueue,
-    RequestTracker,
-    State,
-    Ticket,
-    TrackedRequest,
-    reporting_status,
-)
+from mochi_server.inference.waiting import FairQueue, RequestTracker, State, Ticket, TrackedRequest, reporting_status
 from mochi_server.inference.windows import Allocation, PromptSize, WindowRegistry
 from mochi_server.ollama.async_client import AsyncOllamaClient
 from mochi_server.ollama.errors import is_context_refusal, is_out_of_memory, refused_tokens
