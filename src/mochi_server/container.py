@@ -39,7 +39,8 @@ from mochi_server.telemetry.logging import log_event
 from mochi_server.telemetry.metrics import Metrics, record_turn
 from mochi_server.telemetry.webhooks import WebhookService
 from mochi_server.tools.discovery import ToolDiscoveryService
-from mochi_server.tools.execution import ToolExecutionService, ToolRegistry
+from mochi_server.tools.execution import ToolExecutionService
+from mochi_server.tools.registry import ToolRegistry
 from mochi_server.util.text import install_command
 
 logger = logging.getLogger(__name__)

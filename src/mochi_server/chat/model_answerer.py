@@ -22,7 +22,8 @@ from mochi_server.services.sessions import SessionService
 from mochi_server.sessions.session import ChatSession, edited
 from mochi_server.sessions.types import ToolSettings
 from mochi_server.tools.discovery import Tool
-from mochi_server.tools.execution import ToolExecutionService, ToolRegistry
+from mochi_server.tools.execution import ToolExecutionService
+from mochi_server.tools.registry import ToolRegistry
 from mochi_server.tools.toolbox import ClientToolbox, FunctionToolbox, JoinedToolbox, LimitedToolbox, Toolbox, failed
 
 ToolboxSource = Callable[[ChatSession, SessionApprover], Awaitable[Toolbox | None]]

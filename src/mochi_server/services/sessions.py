@@ -32,7 +32,7 @@ from mochi_server.sessions.types import (
     window_config,
 )
 from mochi_server.tools.discovery import ToolCatalogue
-from mochi_server.tools.execution import ToolRegistry
+from mochi_server.tools.registry import ToolRegistry
 from mochi_server.util.clock import now
 from mochi_server.util.text import join_names, nearest
 
