@@ -8,6 +8,7 @@ from fastapi import Request
 
 from mochi_server import errors
 from mochi_server.agents.config import AgentDefinition
+from mochi_server.agents.execution import check_owner
 from mochi_server.chat.parked import refuse_if_caller_waits
 from mochi_server.chat.prompt import to_ollama_messages
 from mochi_server.chat.run import Run
@@ -134,8 +135,7 @@ async def _with_agent(
         return await _in_memory(services, session, task, sent)
     conversation = services.conversations.agent_chat(session_id)
     chat = await conversation.store.load(session_id)
-    if chat.metadata.extra.get(OWNER) != agent.name:
-        raise errors.SessionNotFound(session_id)
+    check_owner(chat, agent)
     await refuse_if_caller_waits(services.store, chat)
     sent.check(chat)
     return await services.runs.start(conversation, task)
