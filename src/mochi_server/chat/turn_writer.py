@@ -31,15 +31,7 @@ from mochi_server.util.tasks import run_shielded
 if TYPE_CHECKING:
     from mochi_server.chat.run import Run
 
-_COUNTERS = (
-    "eval_count",
-    "prompt_eval_count",
-    "prompt_eval_cached_count",
-    "total_duration",
-    "load_duration",
-    "prompt_eval_duration",
-    "eval_duration",
-)
+_COUNTERS = tuple(name for name in Message.__annotations__ if name.endswith(("_count", "_duration")))
 
 
 class ResponseBuilder:
