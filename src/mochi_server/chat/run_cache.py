@@ -46,7 +46,7 @@ class RunCache:
         return run
 
     def retain(self, run: Run) -> None:
-        """Retain an ended run until it expires or the memory limit is reached. Clients find only runs of sessions."""
+        """Retain an ended run until it expires or the memory limit is reached. Remove a run without a session now."""
         run.task = None  # it refers to all data of the turn
         run.log.release()
         if run.conversation.kind != "session":

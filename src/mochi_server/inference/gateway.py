@@ -24,7 +24,7 @@ from mochi_server.config import HostAddress
 from mochi_server.errors import ContextOverflow, MochiError, ModelNotFound, OllamaBusy, OllamaError, OllamaUnreachable
 from mochi_server.inference.hosts import MIN_PAUSE, Fleet, Host, may_succeed_elsewhere, no_host_left
 from mochi_server.inference.placement import choose
-from mochi_server.inference.requests import Answer, FixedPrompt, ModelRequest
+from mochi_server.inference.requests import AnswerReport, FixedPrompt, ModelRequest
 from mochi_server.inference.waiting import FairQueue, RequestTracker, State, Ticket, TrackedRequest, reporting_status
 from mochi_server.inference.windows import Allocation, PromptSize, WindowRegistry
 from mochi_server.ollama.async_client import AsyncOllamaClient
@@ -161,7 +161,7 @@ class ModelGateway:
         self._tickets.add(ticket)
         return ticket
 
-    async def send(self, request: ModelRequest, on_lines: OnLines) -> Answer:
+    async def send(self, request: ModelRequest, on_lines: OnLines) -> AnswerReport:
         """Send a request and pass batches of lines to ``on_lines``. Raises ``OllamaError`` and ``ContextOverflow``."""
         return await self._on_best_host(request, partial(self._post_chat, request, on_lines))
 
@@ -221,7 +221,7 @@ class ModelGateway:
 
     async def _post_chat(
         self, request: ModelRequest, on_lines: OnLines, host: Host, tracked: TrackedRequest, prompt: FixedPrompt
-    ) -> Answer:
+    ) -> AnswerReport:
         """Send a request to a host once. After an error, ``tracked`` shows whether the answer had begun."""
         allocation, slots, scope = request.allocation, host.slots(request.model), anyio.CancelScope()
         body, limit = request.body(prompt)
@@ -246,7 +246,7 @@ class ModelGateway:
                     await host.client.post_chat(body, receive)
             if scope.cancelled_caught:
                 raise OllamaError(f"Ollama at {host.client.endpoint.url} stopped responding before its answer.")
-        answer = Answer(prompt, *allocation.record(last, prompt.size, limit), host.name)
+        answer = AnswerReport(prompt, *allocation.record(last, prompt.size, limit), host.name)
         exchange = None if request.exchange is None else request.exchange(body, prompt.size, answer.tokens)
         slots.record(held, last, time.monotonic() - tracked.sent, exchange)
         return answer

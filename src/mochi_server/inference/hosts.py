@@ -85,7 +85,7 @@ def is_host_failure(error: MochiError) -> bool:
 
 
 def may_succeed_elsewhere(error: MochiError) -> bool:
-    """Return whether another host may answer a request that has failed: one that works, with the model or memory."""
+    """Return whether another host may answer a failed request, because it works, has the model or has more memory."""
     lacks_memory = isinstance(error, OllamaError) and is_out_of_memory(error)
     return is_host_failure(error) or isinstance(error, ModelNotFound) or lacks_memory
 

@@ -15,8 +15,8 @@ class ToolSource(Protocol):
 
     async def add_tools(self, catalogue: ToolCatalogue) -> ToolCatalogue: ...
     async def reload(self) -> None: ...
-    async def wait_for(self, tool: str) -> None:
-        """Wait until the server of ``tool``, which is the source of a tool, has connected or failed to connect."""
+    async def wait_for(self, source: str) -> None:
+        """Wait until the MCP server in the ``source`` of a tool has connected or failed to connect."""
 
 
 @dataclass(eq=False)
