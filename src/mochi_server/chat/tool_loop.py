@@ -7,9 +7,10 @@ from typing import Any
 
 import orjson
 
+from mochi_server.chat.answer_builder import AnswerBuilder
 from mochi_server.chat.answer_format import AnswerFormat
 from mochi_server.chat.model_call import ModelCall
-from mochi_server.chat.turn_writer import ResponseBuilder, TurnWriter, interrupted_outcome
+from mochi_server.chat.turn_writer import TurnWriter, interrupted_outcome
 from mochi_server.errors import ToolNotCalled
 from mochi_server.events import ChatEvent, ContentDelta, Publish, TokenLogprobs, ToolContinuationStart, TurnWarning
 from mochi_server.sessions.session import user_message
@@ -94,9 +95,9 @@ class ToolLoop:
 
     async def _request(
         self, reminders: Sequence[Message], schemas: list[dict[str, Any]], format: dict[str, Any] | None = None
-    ) -> ResponseBuilder:
+    ) -> AnswerBuilder:
         """Request an answer from the model and publish its text. ``format`` overrides the format of the turn."""
-        answer = ResponseBuilder(self.model.name, self._receive, self.limits.calls_per_round)
+        answer = AnswerBuilder(self.model.name, self._receive, self.limits.calls_per_round)
         self.writer.answer = answer
         messages, start = self.writer.messages.extended(reminders), self.writer.turn_start
         try:
@@ -157,7 +158,7 @@ class ForcedCallLoop(ToolLoop):
 
     async def _request(
         self, reminders: Sequence[Message], schemas: list[dict[str, Any]], format: dict[str, Any] | None = None
-    ) -> ResponseBuilder:
+    ) -> AnswerBuilder:
         if not self._is_first:
             return await super()._request(reminders, schemas, format)
         self._is_first, self._held_events = False, []
