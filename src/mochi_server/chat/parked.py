@@ -234,7 +234,7 @@ class RecordWriter:
                 fingerprint=fingerprint(bound.tool),
                 source=bound.tool.source,
                 events=self.run.log.last,
-                position=self.writer.position,
+                position=self.writer.answer_index,
                 input=TurnInput(
                     change=turn.change if replaces else "continue",
                     generation=turn.generation,

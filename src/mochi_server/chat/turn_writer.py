@@ -59,19 +59,14 @@ class TurnWriter:
             self._new_messages.append(user_message(text, turn_input.images, key_digest=digest))
         self.history = history = session.history.extended(self._new_messages)  # includes the new messages
         user_index = last_user_index(history)
-        self._answer_index = answer_index(history, turn_input.change)
-        self.is_regeneration = self._answer_index < len(history)  # whether the answer replaces stored messages
+        self.answer_index = answer_index(history, turn_input.change)  # number of messages before the answer
+        self.is_regeneration = self.answer_index < len(history)  # whether the answer replaces stored messages
         self._revision = session.revision if self.is_regeneration else None
         turn_start = user_index if user_index is not None else len(history)
         self.messages, self.turn_start = with_instructions(
-            history.prefix(self._answer_index), turn_start, turn_input.instructions
+            history.prefix(self.answer_index), turn_start, turn_input.instructions
         )
         """``messages`` are the messages for the model. ``turn_start`` is the index of the user message to answer."""
-
-    @property
-    def position(self) -> int:
-        """Number of messages in the session before the answer of the turn."""
-        return self._answer_index
 
     @property
     def open_calls(self) -> list[ToolInvocation]:
@@ -83,7 +78,7 @@ class TurnWriter:
         if self.is_regeneration:
             self.messages = self.messages.extended(messages)
         else:
-            self._answer_index -= len(messages)
+            self.answer_index -= len(messages)
         self.expect_results(open_calls(messages))
         self.is_complete = not self.open_calls and bool(messages) and messages[-1]["role"] == "assistant"
 
@@ -208,7 +203,7 @@ class TurnWriter:
     async def _replace(self, messages: Sequence[Message], **options: Any) -> None:
         # The revision check protects messages that another process or a SessionManager has added.
         images = list(self.unstored_images.values())
-        await self._append(messages, from_index=self._answer_index, revision=self._revision, images=images, **options)
+        await self._append(messages, from_index=self.answer_index, revision=self._revision, images=images, **options)
 
     def _start_flush(self) -> None:
         self._flush = asyncio.ensure_future(self._store_partial(self._flush))
