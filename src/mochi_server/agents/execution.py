@@ -286,16 +286,16 @@ class AgentExecutionService:
         try:
             await writer.wait_until_stored()
             generation = GenerationOptions(think=False, keep_alive=turn_input.generation.keep_alive)
-            model = ModelCall(self.gateway, writer, publish_planning, info, session, generation)
+            model_call = ModelCall(self.gateway, writer, publish_planning, info, session, generation)
             if not caller.is_resumed:
-                if warnings := [*_warnings(agent, model.name), *model.warnings(toolbox.schemas())]:
+                if warnings := [*_warnings(agent, model_call.name), *model_call.warnings(toolbox.schemas())]:
                     publisher.publish(warnings)
-                planning = ToolLoop(model, writer, toolbox, self.limits, publish_planning)
+                planning = ToolLoop(model_call, writer, toolbox, self.limits, publish_planning)
                 await planning.answer_without_tools(await _reminder(self.prompts.planning))
-            execution = ToolLoop(model, writer, toolbox, self.limits, publish_execution, may_announce=True)
+            execution = ToolLoop(model_call, writer, toolbox, self.limits, publish_execution, may_announce=True)
             execution.resumed_calls, execution.known_outcome = writer.open_calls, caller.known_outcome
             await execution.run(await _reminder(self.prompts.execution))
-            await save_window(model.allocation, session, writer.conversation.store)
+            await save_window(model_call.allocation, session, writer.conversation.store)
         except TurnParked:
             raise
         except BaseException:

@@ -161,17 +161,17 @@ class ModelAnswerer(Answerer):
             raise self.model
         factory, generation, tools = self.factory, self.input.generation, self.input.tools
         gateway = factory.gateway.pinned(session.metadata.ollama_host)
-        request = ModelCall(gateway, writer, publish, self.model, session, generation, self.ticket)
-        if warnings := [*self.warnings, *request.warnings(self.toolbox.schemas())]:
+        model_call = ModelCall(gateway, writer, publish, self.model, session, generation, self.ticket)
+        if warnings := [*self.warnings, *model_call.warnings(self.toolbox.schemas())]:
             publish(warnings)
         if self.input.images:
             await writer.wait_until_stored()  # the prompt is built from the stored images
         kind = ForcedCallLoop if tools.must_call else ToolLoop
-        loop = kind(request, writer, self.toolbox, factory.limits, publish, parallel_calls=tools.parallel)
+        loop = kind(model_call, writer, self.toolbox, factory.limits, publish, parallel_calls=tools.parallel)
         loop.resumed_calls, loop.known_outcome = writer.open_calls, self.records.known_outcome
-        loop.format = AnswerFormat(request, writer, factory.check_answer)
+        loop.format = AnswerFormat(model_call, writer, factory.check_answer)
         try:
             await loop.run()
         finally:
-            self.window = request.allocation.decision
-        await save_window(request.allocation, session, self.conversation.store)
+            self.window = model_call.allocation.decision
+        await save_window(model_call.allocation, session, self.conversation.store)

@@ -133,11 +133,11 @@ class ModelCall:
         """Send a history to the model and pass the lines of its answer to ``on_lines``. Raises ``MochiError``."""
         tools = tools if self.model.has_capability("tools") else []
         shows = self.model.has_capability("vision")
-        prompt = TurnPrompt(self, Prompt(history, turn_start, self._checkpoint, shows_images=shows), tools)
+        turn_prompt = TurnPrompt(self, Prompt(history, turn_start, self._checkpoint, shows_images=shows), tools)
         if largest := self.allocation.context_length:
-            budget = prompt.budget(largest)
-            if budget.is_exceeded_by(prompt.prompt):
-                budget.check(prompt.prompt.shortest)  # neither a larger window nor a summary would help
+            budget = turn_prompt.budget(largest)
+            if budget.is_exceeded_by(turn_prompt.prompt):
+                budget.check(turn_prompt.prompt.shortest)  # neither a larger window nor a summary would help
         think = self._think
         if not self.model.has_capability("thinking"):
             think = None
@@ -155,13 +155,13 @@ class ModelCall:
         )
 
         def exchange(body: Any, size: PromptSize, tokens: int) -> Exchange:
-            sent, first = prompt.prompt.history, self.writer.history[0]
+            sent, first = turn_prompt.prompt.history, self.writer.history[0]
             return Exchange(body, sent, first, answer_id, size, tokens)
 
         request = ModelRequest(
             allocation=self.allocation,
             payload=payload,
-            prompt=prompt,
+            prompt=turn_prompt,
             exchange=exchange,
             report=self._report,
             session_id=self.session.session_id,
@@ -169,7 +169,7 @@ class ModelCall:
         )
         answer = await self.gateway.send(request, on_lines)
         if self.schema is not None:  # a reference cycle, which would keep the turn in memory until a full collection
-            self._last = request, FixedPrompt(answer.prompt.messages, prompt.prompt.size_with(()))
+            self._last = request, FixedPrompt(answer.prompt.messages, turn_prompt.prompt.size_with(()))
         if answer.is_prompt_truncated:
             self.publish([_PROMPT_TRUNCATED])
         if answer.is_cut:

@@ -32,7 +32,7 @@ class ToolLoopLimits:
 class ToolLoop:
     """Tool loop of one turn. ``writer`` stores complete messages; ``publish`` receives the events."""
 
-    model: ModelCall
+    model_call: ModelCall
     writer: TurnWriter
     toolbox: Toolbox
     limits: ToolLoopLimits
@@ -97,11 +97,11 @@ class ToolLoop:
         self, reminders: Sequence[Message], schemas: list[dict[str, Any]], format: dict[str, Any] | None = None
     ) -> AnswerBuilder:
         """Request an answer from the model and publish its text. ``format`` overrides the format of the turn."""
-        answer = AnswerBuilder(self.model.name, self._receive, self.limits.calls_per_round)
+        answer = AnswerBuilder(self.model_call.name, self._receive, self.limits.calls_per_round)
         self.writer.answer = answer
-        messages, start = self.writer.messages.extended(reminders), self.writer.turn_start
+        history, start = self.writer.messages.extended(reminders), self.writer.turn_start
         try:
-            await self.model.send(messages, schemas, start, answer.feed, answer_id=answer.message_id, format=format)
+            await self.model_call.send(history, schemas, start, answer.feed, answer_id=answer.message_id, format=format)
         finally:
             self.writer.first_chunks[answer.message_id] = answer.first_chunk
         if not self.parallel_calls:
@@ -175,7 +175,7 @@ class ForcedCallLoop(ToolLoop):
         # Some models call the tool in spite of the format.
         if not answer.calls_any(names) and not answer.replace_text_by_call(names):
             self.writer.answer = None  # the text is not stored
-            raise ToolNotCalled(self.model.name, is_cut=answer.done_reason == "length")
+            raise ToolNotCalled(self.model_call.name, is_cut=answer.done_reason == "length")
         return answer
 
     def _receive(self, events: list[ChatEvent]) -> None:
