@@ -124,9 +124,7 @@ class Services:
         self.webhooks = WebhookService(self.stores.webhooks, self.store, settings.webhook_url, settings.webhook_secret)
         self._record_turn = partial(record_turn, metrics, trace_content=settings.trace_content)
         self.runs = RunRegistry(
-            self.store,
             ChatEngine(models, AgentAnswererFactory(self.agents, agent_execution).prepare),
-            retry,
             self.summaries,
             self.approvals,
             self.conversations,

@@ -12,7 +12,7 @@ import anyio
 
 from mochi_server import errors
 from mochi_server.chat.approvals import ApprovalService
-from mochi_server.chat.conversation import Conversation, Conversations, StorageRetry
+from mochi_server.chat.conversation import Conversation, Conversations
 from mochi_server.chat.limits import TurnLimiter
 from mochi_server.chat.model_answerer import ModelAnswererFactory
 from mochi_server.chat.parked import ParkedTurn, TurnParked, refuse_if_waiting, snapshot
@@ -28,7 +28,6 @@ from mochi_server.events import ChatEvent, Done, Stopped, TurnError
 from mochi_server.services.summarization import SummarizationService
 from mochi_server.sessions.caller import CALLER
 from mochi_server.sessions.session import ChatSession
-from mochi_server.sessions.store import SessionStore
 from mochi_server.tools.toolbox import Decision, ToolInvocation
 from mochi_server.util.clock import new_id
 
@@ -140,9 +139,7 @@ def _as_mochi_error(error: BaseException, session_id: str) -> errors.MochiError:
 class RunRegistry:
     """Registry of this process's runs. A session has at most one running turn. All times are in seconds."""
 
-    store: SessionStore  # store of the sessions whose runs clients can find
     engine: ChatEngine
-    retry: StorageRetry  # retries of storage operations, which end at a shutdown
     summaries: SummarizationService
     approvals: ApprovalService
     conversations: Conversations
@@ -158,6 +155,7 @@ class RunRegistry:
     forwarded: "set[asyncio.Future[None]]" = field(default_factory=set)  # new turns that other servers run
 
     def __post_init__(self) -> None:
+        self.store = self.conversations.chats  # store of the sessions whose runs clients can find
         self.parked = ParkedTurns(self, self.approvals, self.conversations)
 
     async def start(self, conversation: Conversation, turn_input: TurnInput) -> Run:
@@ -274,7 +272,7 @@ class RunRegistry:
 
     async def end_all(self) -> None:
         """Cancel running turns for a shutdown and store their partial answers."""
-        self.retry.close()
+        self.conversations.retry.close()
         running = self.cache.running()
         for run in running:
             if not self.approvals.park(run):
