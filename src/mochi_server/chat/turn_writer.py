@@ -46,7 +46,7 @@ class TurnWriter:
         self._initial_write: asyncio.Future[None] | None = None
         self._flush_timer: asyncio.TimerHandle | None = None
         self._flush: asyncio.Future[None] | None = None  # latest write of the partial answer
-        self.checkpoint: Callable[[], Awaitable[None]] | None = None  # stores the messages of a regenerated answer
+        self.store_regenerated: Callable[[], Awaitable[None]] | None = None  # stores a regenerated answer so far
         self.is_complete = False  # whether the answer that ends the turn is stored; a cancellation then comes too late
         self.stored: list[Message] = []  # messages that the turn has added, oldest first
         self.first_chunks: dict[str, float | None] = {}  # time to the first chunk of each answer, by message ID
@@ -180,8 +180,8 @@ class TurnWriter:
         self.answer = None
         self.messages = self.messages.extended([message])
         self.stored.append(message)
-        if self.is_regeneration and not last and self.checkpoint is not None:
-            await self.checkpoint()
+        if self.is_regeneration and not last and self.store_regenerated is not None:
+            await self.store_regenerated()
         self.is_complete = last
         if result_of is not None:
             del self._open_calls[result_of.index]
