@@ -55,7 +55,7 @@ Seconds = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 Timeout = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 Directory = Annotated[str, BeforeValidator(_expand_home)]
 
-MARKER = ".mochi-server"  # file with which `mochi-server init` marks a data directory whose code may be imported
+DATA_DIR_MARKER = ".mochi-server"  # file with which `init` marks a data directory whose code may be imported
 SAMPLE_FOLDERS = ("tools", "agents", "system_prompts", "chat_sessions")
 CodeDirectory = Literal["tools_dir", "agents_dir"]
 CODE_DIRECTORIES: tuple[CodeDirectory, ...] = ("tools_dir", "agents_dir")  # the server imports code from these
@@ -310,7 +310,7 @@ class MochiServerSettings(BaseSettings):
         path = self.resolved(getattr(self, name))
         if self.model_fields_set & {name, "data_dir"}:
             return path
-        is_marked = Path(self.data_dir, MARKER).is_file()
+        is_marked = Path(self.data_dir, DATA_DIR_MARKER).is_file()
         return path if is_marked or path.resolve() in sample_folders() else None
 
     @property

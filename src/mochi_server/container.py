@@ -10,15 +10,16 @@ from functools import partial
 from typing import cast
 
 from mochi_server.agents.discovery import AgentDiscoveryService, AgentRegistry
-from mochi_server.agents.execution import AgentAnswers, AgentExecutionService
+from mochi_server.agents.execution import AgentAnswererFactory, AgentExecutionService
 from mochi_server.agents.prompt_loader import PromptLoader
 from mochi_server.agents.tool_factory import agent_toolbox
 from mochi_server.chat.approvals import ApprovalService
 from mochi_server.chat.conversation import Conversations, StorageRetry
 from mochi_server.chat.engine import ChatEngine, RunRegistry
-from mochi_server.chat.model_answerer import ModelAnswers, ToolLoopLimits
+from mochi_server.chat.model_answerer import ModelAnswererFactory
 from mochi_server.chat.parked import refuse_if_waiting
 from mochi_server.chat.run import Run
+from mochi_server.chat.tool_loop import ToolLoopLimits
 from mochi_server.config import MochiServerSettings, hosts_file
 from mochi_server.constants import AGENT_TOOL
 from mochi_server.errors import NotReady, ShuttingDown, StorageFailed
@@ -38,7 +39,8 @@ from mochi_server.telemetry.logging import log_event
 from mochi_server.telemetry.metrics import Metrics, record_turn
 from mochi_server.telemetry.webhooks import WebhookService
 from mochi_server.tools.discovery import ToolDiscoveryService
-from mochi_server.tools.execution import ToolExecutionService, ToolRegistry
+from mochi_server.tools.execution import ToolExecutionService
+from mochi_server.tools.registry import ToolRegistry
 from mochi_server.util.text import install_command
 
 logger = logging.getLogger(__name__)
@@ -67,7 +69,7 @@ class Services:
             initial=settings.initial_context_window,
             observer=metrics,
         )
-        self.client = gateway.client
+        self.fleet = gateway.fleet
         self.stores = build_stores(settings, settings.resolved_advertise_url if settings.store_url else "")
         views = [cast(SessionStore, VisibleSessions(each)) for each in (self.stores.chats, self.stores.agents)]
         self.store, self.agent_chats = views
@@ -114,7 +116,7 @@ class Services:
             callers=self.store,
         )
         agent_tools = partial(agent_toolbox, agent_execution, self.agents)
-        models = ModelAnswers(
+        models = ModelAnswererFactory(
             *(gateway, self.tools, self.execution, self.approvals, agent_tools, limits, self.sessions),
             self.mcp.checks.check_answer,
             tools_of_agent=self.agents.tools_of,
@@ -122,13 +124,11 @@ class Services:
         self.webhooks = WebhookService(self.stores.webhooks, self.store, settings.webhook_url, settings.webhook_secret)
         self._record_turn = partial(record_turn, metrics, trace_content=settings.trace_content)
         self.runs = RunRegistry(
-            self.store,
-            ChatEngine(models, AgentAnswers(self.agents, agent_execution).prepare),
-            retry,
+            ChatEngine(models, AgentAnswererFactory(self.agents, agent_execution).prepare),
             self.summaries,
             self.approvals,
             self.conversations,
-            gateway.client.prefetch_loaded,
+            gateway.fleet.prefetch_loaded,
             disconnect_grace=settings.disconnect_grace_seconds,
             shutdown_grace=settings.shutdown_grace_seconds,
             on_starting=self.webhooks.run_starting,
@@ -140,11 +140,11 @@ class Services:
         self.transfers = ImportExportService(self.store, max_sessions=max_sessions, shutdown=shutdown)
         self.compare = CompareService(gateway, shutdown_grace=settings.shutdown_grace_seconds)
         running = self.runs.cache.running
-        metrics.waiting.set_function(lambda: sum(host.tracker.waiting_turns() for host in gateway.client.hosts))
-        metrics.set_sources(
-            lambda: len(running()), lambda: sum(run.subscribers for run in running()), lambda: self.stores.connected
-        )
-        metrics.hosts = lambda: [(host.name, host.state, host.queue.waiting) for host in self.client.hosts]
+        metrics.waiting.set_function(lambda: sum(host.tracker.waiting_turns() for host in gateway.fleet.hosts))
+        metrics.running.set_function(lambda: len(running()))
+        metrics.subscribers.set_function(lambda: sum(run.subscribers for run in running()))
+        metrics.store.set_function(lambda: self.stores.connected)
+        metrics.hosts = lambda: [(host.name, host.state, host.queue.waiting) for host in self.fleet.hosts]
 
     async def open(self) -> None:
         """Open the stores and start to connect to MCP servers. Raises ``MochiError`` if the stores cannot be used."""
@@ -182,7 +182,7 @@ class Services:
         await self.mcp.aclose()
         await self.summaries.aclose()
         await self.stores.aclose()
-        await self.client.aclose()
+        await self.fleet.aclose()
 
     def _run_ended(self, run: Run) -> None:
         if run.state != "waiting_for_approval":

@@ -18,7 +18,8 @@ from mochi_server.services.summarization import SummarizationService
 from mochi_server.services.system_prompts import SystemPromptService
 from mochi_server.sessions import SessionManager
 from mochi_server.sessions.store import SessionStore
-from mochi_server.tools.execution import ToolExecutionService, ToolRegistry
+from mochi_server.tools.execution import ToolExecutionService
+from mochi_server.tools.registry import ToolRegistry
 
 
 def get_settings(request: Request = None) -> MochiServerSettings:  # type: ignore[assignment]  # FastAPI passes it
@@ -66,7 +67,7 @@ async def get_services(request: Request) -> Services:
 
 
 ServicesDep = Annotated[Services, Depends(get_services)]
-ClientDep = Annotated[Fleet, Depends(_service("client"))]
+FleetDep = Annotated[Fleet, Depends(_service("fleet"))]
 StoreDep = Annotated[SessionStore, Depends(_service("store"))]
 SessionsDep = Annotated[SessionService, Depends(_service("sessions"))]
 TransfersDep = Annotated[ImportExportService, Depends(_service("transfers"))]

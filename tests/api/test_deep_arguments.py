@@ -7,7 +7,7 @@ from typing import Any
 import orjson
 import pytest
 
-from mochi_server.chat.turn_writer import ResponseBuilder
+from mochi_server.chat.answer_builder import AnswerBuilder
 from mochi_stub import StubServer
 from mochi_stub.prompt import Prompt, ToolCall
 from mochi_stub.reply import Reply, Text, ToolCalls
@@ -78,7 +78,7 @@ def test_call_with_a_deep_id_gets_a_new_id() -> None:
     sent_id: list[Any] = []
     for _ in range(1000):
         sent_id = [sent_id]
-    answer = ResponseBuilder("raw", lambda _: None, 1)
+    answer = AnswerBuilder("raw", lambda _: None, 1)
     answer.feed([{"message": {"tool_calls": [{"id": sent_id, "function": {"name": "take"}}]}}])
     assert answer.tool_calls[0]["id"].startswith("call_")
 

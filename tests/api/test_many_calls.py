@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from mochi_server.chat.model_answerer import ToolLoopLimits
+from mochi_server.chat.tool_loop import ToolLoopLimits
 from mochi_server.config import MochiServerSettings
 from mochi_stub import StubServer
 from mochi_stub.prompt import Prompt, ToolCall

@@ -10,7 +10,7 @@ import pytest
 from mochi_server.app import create_app
 from mochi_server.cli.banner import startup_banner
 from mochi_server.cli.init import scaffold
-from mochi_server.config import MARKER, MochiServerSettings
+from mochi_server.config import DATA_DIR_MARKER, MochiServerSettings
 from mochi_stub import StubServer
 from tests.support.agents import write_agent
 from tests.support.process import Command
@@ -50,7 +50,7 @@ def test_greeting_without_problems(tmp_path: Path, level: str) -> None:
 
 def test_greeting_has_a_line_for_each_problem(tmp_path: Path) -> None:
     (tmp_path / "tools").mkdir()
-    (tmp_path / MARKER).touch()
+    (tmp_path / DATA_DIR_MARKER).touch()
     (tmp_path / "tools" / "__init__.py").write_text("from tools.nowhere import (\n")
     (tmp_path / "agents" / "half").mkdir(parents=True)
     arguments = ["--port", "0", "--ollama-host", "http://127.0.0.1:9", "--log-level", "CRITICAL"]
@@ -197,7 +197,7 @@ async def test_greeting_does_not_wait_for_slow_tools(
 @pytest.mark.slow
 def test_server_answers_while_tools_are_imported(tmp_path: Path) -> None:
     (tmp_path / "tools").mkdir()
-    (tmp_path / MARKER).touch()
+    (tmp_path / DATA_DIR_MARKER).touch()
     (tmp_path / "tools" / "__init__.py").write_text("import threading\nthreading.Event().wait()\n")
     with Command("mochi_server", "--test-mode", "--port", "0", cwd=tmp_path) as command:
         assert "  Tools    still importing in tools" in greeting(command)

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from mochi_server.config import MARKER
+from mochi_server.config import DATA_DIR_MARKER
 from mochi_stub import StubServer
 from tests.support.agents import write_agent
 from tests.support.process import Command, run
@@ -34,7 +34,7 @@ def project(tmp_path: Path) -> Path:
     """A project with folders named `tools` and `agents` that are not for the server."""
     write_tools(tmp_path, TOOL)
     write_agent(tmp_path)
-    (tmp_path / MARKER).unlink()
+    (tmp_path / DATA_DIR_MARKER).unlink()
     return tmp_path
 
 

@@ -70,7 +70,7 @@ def workers_of(parent: int) -> list[int]:
     for path in Path("/proc").glob("[0-9]*"):
         with suppress(OSError):
             fields = (path / "stat").read_text().rpartition(")")[2].split()
-            if int(fields[1]) == parent and b"mochi_server.util.json_schema" in (path / "cmdline").read_bytes():
+            if int(fields[1]) == parent and b"mochi_server.util.schema_worker" in (path / "cmdline").read_bytes():
                 pids.append(int(path.name))
     return pids
 
@@ -188,7 +188,7 @@ async def test_text_about_many_errors_is_limited(checks: SchemaChecks) -> None:
 
 @pytest.mark.parametrize("stuck", [False, True])
 def test_worker_ends_without_its_server(stuck: bool) -> None:
-    program = "from mochi_server.util.json_schema import main; main()"
+    program = "from mochi_server.util.schema_worker import main; main()"
     command = [sys.executable, "-c", program]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL) as worker:
         request = ["check_arguments", 1, {"schema": UNIQUE, "arguments": {"items": ITEMS * stuck}}]

@@ -10,7 +10,7 @@ import pytest
 from mochi_server.errors import SessionNotFound, StorageBusy
 from mochi_server.sessions import FileSessionStore, SessionManager, SessionQuery
 from mochi_server.storage.files import store as file_store
-from mochi_server.storage.files.backend import EDIT_SECONDS
+from mochi_server.storage.files.backend import MIN_DAMAGED_SECONDS
 from tests.sessions.samples import appended, file_of, stored_session, user
 
 
@@ -54,7 +54,7 @@ async def test_unreadable_file_is_busy_at_first_and_then_set_aside(
     with pytest.raises(StorageBusy):
         await store.patch(session.session_id, {"title": "x"})
     assert path.read_bytes() == b"{"
-    past = time.time() - EDIT_SECONDS
+    past = time.time() - MIN_DAMAGED_SECONDS
     os.utime(path, (past, past))
     with pytest.raises(SessionNotFound):
         await store.load(session.session_id)

@@ -4,7 +4,7 @@ from pathlib import Path
 from textwrap import dedent
 from typing import Any
 
-from mochi_server.config import MARKER
+from mochi_server.config import DATA_DIR_MARKER
 from tests.support.instructions import instruct
 
 SAMPLES = Path(__file__).parents[2] / "agents"
@@ -53,7 +53,7 @@ def write_agent(data_dir: Path, name: str = "helper", **files: str | None) -> Pa
     """
     directory = data_dir / "agents" / name
     directory.mkdir(parents=True, exist_ok=True)
-    (data_dir / MARKER).touch()
+    (data_dir / DATA_DIR_MARKER).touch()
     usual = {"SKILL": SKILL.format(name=name), name: HELPER, "__init__": EXPORTS.format(name=name)}
     for file, text in (usual | files).items():
         path = directory / f"{file}.{'md' if file == 'SKILL' else 'py'}"

@@ -5,7 +5,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from mochi_server.config import MARKER
+from mochi_server.config import DATA_DIR_MARKER
 
 SCRIPT = str(Path(__file__).with_name("mcp_server.py"))
 HOSTILE_SCRIPT = str(Path(__file__).with_name("hostile_mcp.py"))
@@ -27,7 +27,7 @@ def write_mcp(data_dir: Path, **servers: Any) -> Path:
     """Write `mcp.json` with these servers into the tools directory, mark the data directory, and return the path."""
     directory = data_dir / "tools"
     directory.mkdir(exist_ok=True)
-    (data_dir / MARKER).touch()
+    (data_dir / DATA_DIR_MARKER).touch()
     file = directory / "mcp.json"
     file.write_text(json.dumps({"mcpServers": servers}))
     return file

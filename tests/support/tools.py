@@ -4,7 +4,7 @@ from pathlib import Path
 from textwrap import dedent
 from typing import Any
 
-from mochi_server.config import MARKER
+from mochi_server.config import DATA_DIR_MARKER
 
 LOOK: dict[str, Any] = {
     "type": "function",
@@ -21,7 +21,7 @@ SAMPLES = Path(__file__).parents[2] / "tools"
 
 def write_tools(data_dir: Path, source: str, **modules: str) -> Path:
     """Write a tools directory with this `__init__.py` and these modules, and mark it as `mochi-server init` does."""
-    (data_dir / MARKER).touch()
+    (data_dir / DATA_DIR_MARKER).touch()
     directory = data_dir / "tools"
     directory.mkdir(exist_ok=True)
     for name, text in {"__init__": source, **modules}.items():

@@ -9,9 +9,9 @@ from mochi_server.agents import AgentDiscoveryService
 from mochi_server.agents.config import SkillError, parse_skill
 from mochi_server.agents.discovery import AgentRegistry
 from mochi_server.errors import AgentInvalid, AgentNotFound
-from mochi_server.mcp import McpServers
+from mochi_server.mcp.servers import McpServers
 from mochi_server.tools.discovery import ToolDiscoveryService
-from mochi_server.tools.execution import ToolRegistry
+from mochi_server.tools.registry import ToolRegistry
 from tests.support.agents import SAMPLES, write_agent
 from tests.support.cases import cases
 

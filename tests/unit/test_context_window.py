@@ -64,7 +64,7 @@ async def test_turn_does_not_fail_if_its_window_cannot_be_stored(store: MemorySe
     window = allocate_window(gateway, model(40960), session, session.history)
     await window.decide(100)
     await save_window(window, session, store)
-    await gateway.client.aclose()
+    await gateway.fleet.aclose()
     assert (await store.load(session.session_id)).metadata.context_window_config["current_window"] == stored
 
 
@@ -305,7 +305,7 @@ async def test_manual_window_steps_down_for_the_turn_only() -> None:
     assert not turns[0].step_down()
     for turn in turns:
         await turn.decide()
-    await gateway.client.aclose()
+    await gateway.fleet.aclose()
     assert [(turn.decision and turn.decision.reason, turn.size) for turn in turns] == [
         ("load_failed_step_down", 8192),
         ("manual_override", 16384),

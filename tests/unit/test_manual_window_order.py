@@ -58,7 +58,7 @@ async def test_window_that_cannot_be_stored_is_not_set(services: Services) -> No
     with pytest.raises(StorageFailed):
         await sessions.patch(session_id, {"context_window": {"current_window": 2048}})
     assert await manual_of(sessions, session_id) is None
-    await services.client.aclose()
+    await services.fleet.aclose()
 
 
 async def test_window_whose_release_cannot_be_stored_stays(services: Services) -> None:
@@ -71,7 +71,7 @@ async def test_window_whose_release_cannot_be_stored_stays(services: Services) -
     store.full = False
     released = await sessions.patch(session_id, {"context_window": None})
     assert await manual_of(sessions, session_id) is None
-    await services.client.aclose()
+    await services.fleet.aclose()
     assert released.metadata.context_window_config["current_window"] == 8192
     assert released.metadata.context_window_config["manual_override"] is False
 
@@ -79,10 +79,10 @@ async def test_window_whose_release_cannot_be_stored_stays(services: Services) -
 async def test_turn_keeps_a_window_that_a_client_sets_while_the_turn_ends(services: Services) -> None:
     sessions, store, session_id = await create_service(services)
     session = await store.load(session_id)
-    turn = allocate_window(services.gateway, await services.client.find_model(MODEL), session, session.history)
+    turn = allocate_window(services.gateway, await services.fleet.find_model(MODEL), session, session.history)
     turn.decision = WindowDecision(16_384, "usage_threshold")
     store.earlier = lambda: sessions.patch(session_id, {"context_window": {"current_window": 2048}})
     await save_window(turn, session, store)
-    await services.client.aclose()
+    await services.fleet.aclose()
     config = (await store.load(session_id)).metadata.context_window_config
     assert (config["current_window"], config["manual_override"]) == (2048, True)

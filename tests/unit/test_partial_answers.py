@@ -5,9 +5,10 @@ import selectors
 from collections.abc import Awaitable, Callable
 from typing import Any
 
+from mochi_server.chat.answer_builder import AnswerBuilder
 from mochi_server.chat.conversation import Conversation
 from mochi_server.chat.turn_input import TurnInput
-from mochi_server.chat.turn_writer import ResponseBuilder, TurnWriter
+from mochi_server.chat.turn_writer import TurnWriter
 from mochi_server.errors import InternalError, MochiError
 from mochi_server.sessions.session import ChatSession
 from mochi_server.sessions.types import Message, SessionCreationOptions
@@ -58,7 +59,7 @@ class _Turn:
     def __init__(self, store: _Store, writer: TurnWriter) -> None:
         self.store = store
         self.writer = writer
-        self.answer = ResponseBuilder("mochi", lambda _: None, 8)
+        self.answer = AnswerBuilder("mochi", lambda _: None, 8)
         writer.answer = self.answer
 
     def receive(self, text: str) -> None:

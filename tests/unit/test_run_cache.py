@@ -6,10 +6,10 @@ import weakref
 import anyio
 import pytest
 
-from mochi_server.chat import engine
+from mochi_server.chat import run_cache
 from mochi_server.chat.conversation import Conversations
-from mochi_server.chat.engine import RunCache
 from mochi_server.chat.run import Run
+from mochi_server.chat.run_cache import RunCache
 from mochi_server.chat.turn_input import TurnInput
 from mochi_server.events import ContentDelta
 from mochi_server.sessions.session import ChatSession
@@ -29,7 +29,7 @@ def _ended(ends: RunCache) -> "weakref.ref[Run]":
 
 
 async def test_dropped_runs_leave_memory_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(engine, "MAX_BYTES", 10_000)
+    monkeypatch.setattr(run_cache, "MAX_BYTES", 10_000)
     runs = RunCache(60)
     first = _ended(runs)
     others = [_ended(runs) for _ in range(5)]
@@ -44,7 +44,7 @@ async def test_ended_runs_are_dropped_after_their_time() -> None:
     with anyio.fail_after(5):
         while ended() is not None:  # noqa: ASYNC110 - a weak reference cannot be awaited
             await asyncio.sleep(0.001)
-    assert engine.RETENTION_SECONDS == 5 * 60
+    assert run_cache.RETENTION_SECONDS == 5 * 60
 
 
 async def test_ended_run_of_a_conversation_in_memory_is_dropped_at_once() -> None:

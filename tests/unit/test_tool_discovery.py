@@ -13,7 +13,7 @@ import pytest
 
 from mochi_server.mcp.servers import McpServers
 from mochi_server.tools import Problem, ToolDiscoveryService
-from mochi_server.tools.execution import ToolRegistry
+from mochi_server.tools.registry import ToolRegistry
 from tests.support.cases import cases
 from tests.support.tools import SAMPLES, write_tools
 

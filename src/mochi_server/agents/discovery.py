@@ -14,8 +14,9 @@ import anyio.to_thread
 from mochi_server.agents.config import SKILL_FILE, AgentDefinition, SkillError, read_skill
 from mochi_server.errors import AgentInvalid, AgentNotFound
 from mochi_server.tools.discovery import Tool, ToolCatalogue, find_mistakes, find_tools
-from mochi_server.tools.execution import IMPORT_SECONDS, MAX_PARALLEL_CALLS, ToolRaised, ToolRegistry, import_in_thread
+from mochi_server.tools.execution import IMPORT_SECONDS, MAX_PARALLEL_CALLS, ToolRaised, import_in_thread
 from mochi_server.tools.loader import Problem, leads_out
+from mochi_server.tools.registry import ToolRegistry
 
 CHATS_FOLDER = "agent_chats"
 RESERVED_NAMES = frozenset({"chats", "reload", CHATS_FOLDER})

@@ -16,16 +16,15 @@ from mochi_server.agents.discovery import AgentRegistry
 from mochi_server.agents.prompt_loader import PromptLoader
 from mochi_server.chat.approvals import SessionApprover
 from mochi_server.chat.conversation import Conversation, StorageRetry
-from mochi_server.chat.model_answerer import ToolLoop, ToolLoopLimits
 from mochi_server.chat.model_call import ModelCall, save_window
 from mochi_server.chat.parked import ParkedAgent, TurnParked, refuse_if_caller_waits
 from mochi_server.chat.parking import agent_event
 from mochi_server.chat.prompt import answer_index
+from mochi_server.chat.tool_loop import ToolLoop, ToolLoopLimits
 from mochi_server.chat.turn import Answerer, TurnResult
 from mochi_server.chat.turn_input import GenerationOptions, TurnInput
 from mochi_server.chat.turn_writer import TurnWriter
 from mochi_server.errors import MochiError, ModelNotFound, SessionBusy, SessionNotFound, ToolNotFound
-from mochi_server.events import Publish, TurnWarning
 from mochi_server.inference.gateway import ModelGateway
 from mochi_server.ollama.types import ModelInfo
 from mochi_server.sessions.session import (
@@ -113,7 +112,7 @@ def _explain(agent: str, failure: MochiError) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class AgentEvents:
+class AgentPublisher:
     """Publisher of the events of one agent call. ``call_id`` is the ID of the tool call that started the agent."""
 
     publish: events.Publish
@@ -138,11 +137,11 @@ class AgentEvents:
             parts.append(_explain(self.agent_name, failure))
         return self.complete("\n\n".join(filter(None, parts)), failure.code if failure else None, messages)
 
-    def publisher(self, phase: Phase) -> events.Publish:
+    def of_phase(self, phase: Phase) -> events.Publish:
         """Return a function that converts the events of ``phase`` and publishes the results."""
 
-        def publish_mapped(events: list[events.ChatEvent]) -> None:
-            if mapped := [new for event in events if (new := self._map(event, phase)) is not None]:
+        def publish_mapped(batch: list[events.ChatEvent]) -> None:
+            if mapped := [new for event in batch if (new := self._map(event, phase)) is not None]:
                 self.publish(mapped)
 
         return publish_mapped
@@ -183,7 +182,7 @@ class AgentExecutionService:
         *,
         session_id: str | None = None,
         caller: AgentCaller | None = None,
-        publish: Publish = lambda _: None,
+        publish: events.Publish = lambda _: None,
     ) -> AgentResult:
         """Run an agent in its own session, publish its events and return its result.
 
@@ -193,15 +192,15 @@ class AgentExecutionService:
         contains its code.
         """
         caller = caller or AgentCaller.without_user(turn_input.policy)
-        events = AgentEvents(publish, agent.name, turn_input.text or "", caller.call_id)
+        publisher = AgentPublisher(publish, agent.name, turn_input.text or "", caller.call_id)
         messages: Sequence[Message] = ()
         failure: MochiError | None = None
         try:
             name, model = await self.find_model(agent, turn_input.model or "")
             async with self._open_session(agent, session_id, name, model, is_resumed=caller.is_resumed) as session:
-                events = replace(events, session_id=session.session_id)
+                publisher = replace(publisher, session_id=session.session_id)
                 if not caller.is_resumed:
-                    events.start()
+                    publisher.start()
                 caller.progress.partial_output = f"Session ID: {session.session_id}"
                 conversation = Conversation(session.session_id, self.store, "agent_chat", self.retry)
                 if caller.is_resumed:
@@ -216,7 +215,7 @@ class AgentExecutionService:
                 try:
                     if not writer.is_complete:
                         await self.run_phases(
-                            agent, turn_input, model, session=session, writer=writer, events=events, caller=caller
+                            agent, turn_input, model, session=session, writer=writer, publisher=publisher, caller=caller
                         )
                 except MochiError as error:
                     failure = error
@@ -224,9 +223,9 @@ class AgentExecutionService:
         except MochiError as error:
             failure = error
         self.on_tool_calls(messages)
-        if events.session_id is None:
-            events.start()
-        return events.complete_with(messages, failure)
+        if publisher.session_id is None:
+            publisher.start()
+        return publisher.complete_with(messages, failure)
 
     def _parkable(self, caller: AgentCaller, agent: AgentDefinition, session_id: str) -> AgentCaller:
         """Return a caller whose approval requests name the agent's session, so that the agent can continue later."""
@@ -276,27 +275,27 @@ class AgentExecutionService:
         *,
         session: ChatSession,
         writer: TurnWriter,
-        events: AgentEvents,
+        publisher: AgentPublisher,
         caller: AgentCaller,
     ) -> None:
         """Run both phases of an agent. If it fails or is cancelled, store the partial answer and the open results."""
-        publish_planning = events.publisher("planning")
+        publish_planning, publish_execution = publisher.of_phase("planning"), publisher.of_phase("execution")
         toolbox = FunctionToolbox(
             agent.catalogue.tools, self.tools, caller.approver, caller.current_tools, publishes_approved=True
         )
         try:
             await writer.wait_until_stored()
             generation = GenerationOptions(think=False, keep_alive=turn_input.generation.keep_alive)
-            model = ModelCall(self.gateway, writer, publish_planning, info, session, generation)
+            model_call = ModelCall(self.gateway, writer, publish_planning, info, session, generation)
             if not caller.is_resumed:
-                if warnings := [*_warnings(agent, model.name), *model.warnings(toolbox.schemas())]:
-                    events.publish(warnings)
-                planning = ToolLoop(model, writer, toolbox, self.limits, publish_planning)
+                if warnings := [*_warnings(agent, model_call.name), *model_call.warnings(toolbox.schemas())]:
+                    publisher.publish(warnings)
+                planning = ToolLoop(model_call, writer, toolbox, self.limits, publish_planning)
                 await planning.answer_without_tools(await _reminder(self.prompts.planning))
-            execution = ToolLoop(model, writer, toolbox, self.limits, events.publisher("execution"), may_announce=True)
+            execution = ToolLoop(model_call, writer, toolbox, self.limits, publish_execution, may_announce=True)
             execution.resumed_calls, execution.known_outcome = writer.open_calls, caller.known_outcome
             await execution.run(await _reminder(self.prompts.execution))
-            await save_window(model.allocation, session, writer.conversation.store)
+            await save_window(model_call.allocation, session, writer.conversation.store)
         except TurnParked:
             raise
         except BaseException:
@@ -331,17 +330,17 @@ async def _reminder(prompt: Callable[[], str]) -> list[Message]:
     return [user_message(await anyio.to_thread.run_sync(prompt))]
 
 
-def _warnings(agent: AgentDefinition, model: str) -> Iterator[TurnWarning]:
+def _warnings(agent: AgentDefinition, model: str) -> Iterator[events.TurnWarning]:
     if agent.model not in (None, model):
         message = f"Agent {agent.name!r}: model {agent.model!r} is not installed; {model!r} is used instead."
-        yield TurnWarning(ModelNotFound.code, message)
+        yield events.TurnWarning(ModelNotFound.code, message)
     for problem in agent.catalogue.problems:
         if problem.name in agent.mcp_tools:
-            yield TurnWarning(ToolNotFound.code, f"Agent {agent.name!r}: {problem.message}.")
+            yield events.TurnWarning(ToolNotFound.code, f"Agent {agent.name!r}: {problem.message}.")
 
 
 @dataclass(frozen=True)
-class AgentAnswers:
+class AgentAnswererFactory:
     registry: AgentRegistry
     service: AgentExecutionService
 
@@ -366,19 +365,19 @@ class AgentAnswerer(Answerer):
     async def begin(self, session: ChatSession) -> ChatSession:
         return await with_agent_prompt(self.conversation.store, session, self.agent)
 
-    async def answer(self, session: ChatSession, writer: TurnWriter, publish: Publish) -> None:
+    async def answer(self, session: ChatSession, writer: TurnWriter, publish: events.Publish) -> None:
         service, agent, failure = self.service, self.agent, None
-        events = AgentEvents(publish, agent.name, self.input.text or "", "", session.session_id)
-        events.start()
+        publisher = AgentPublisher(publish, agent.name, self.input.text or "", "", session.session_id)
+        publisher.start()
         try:
             name, model = await service.find_model(agent, self.input.model or "")
             if session.model != name:
                 session = await self.conversation.store.patch(session.session_id, {"model": name})
             await service.run_phases(
-                agent, self.input, model, session=session, writer=writer, events=events, caller=self.caller
+                agent, self.input, model, session=session, writer=writer, publisher=publisher, caller=self.caller
             )
         except MochiError as error:
             failure = error
-        events.complete_with(writer.stored, failure)
+        publisher.complete_with(writer.stored, failure)
         if failure is not None:
             raise failure

@@ -8,7 +8,7 @@ from typing import Any
 
 from mochi_server.agents.config import AgentDefinition
 from mochi_server.agents.discovery import AgentRegistry
-from mochi_server.agents.execution import AgentCaller, AgentEvents, AgentExecutionService, AgentResult
+from mochi_server.agents.execution import AgentCaller, AgentExecutionService, AgentPublisher, AgentResult
 from mochi_server.chat.approvals import SessionApprover
 from mochi_server.chat.turn_input import GenerationOptions, TurnInput
 from mochi_server.constants import AGENT_TOOL
@@ -115,6 +115,6 @@ async def agent_toolbox(
 
 def _rejected(call: ToolInvocation, publish: Publish, reason: str, code: str = ToolExecutionFailed.code) -> AgentResult:
     name, instruction = (str(call.arguments.get(key) or "") for key in ("agent", "instruction"))
-    events = AgentEvents(publish, name, instruction, call.id)
-    events.start()
-    return events.complete(reason, code)
+    publisher = AgentPublisher(publish, name, instruction, call.id)
+    publisher.start()
+    return publisher.complete(reason, code)

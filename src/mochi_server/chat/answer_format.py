@@ -4,8 +4,9 @@ from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from mochi_server.chat.answer_builder import AnswerBuilder
 from mochi_server.chat.model_call import ModelCall
-from mochi_server.chat.turn_writer import ResponseBuilder, TurnWriter
+from mochi_server.chat.turn_writer import TurnWriter
 from mochi_server.errors import FormatNotMet, MochiError
 from mochi_server.events import Snapshot
 
@@ -21,7 +22,7 @@ class AnswerFormat:
     writer: TurnWriter
     check: CheckAnswer
 
-    async def apply(self, answer: ResponseBuilder) -> None:
+    async def apply(self, answer: AnswerBuilder) -> None:
         """Repair the answer if it does not fit, and publish a snapshot. Raises ``FormatNotMet``."""
         schema, first = self.model.schema, answer.content
         if answer.done_reason == "length":  # the client has limited the answer, and is told that it was cut

@@ -7,28 +7,27 @@ from contextlib import AsyncExitStack, suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
-from weakref import WeakValueDictionary
 
 import anyio
 
 from mochi_server import errors
 from mochi_server.chat.approvals import ApprovalService
-from mochi_server.chat.conversation import Conversation, Conversations, StorageRetry
+from mochi_server.chat.conversation import Conversation, Conversations
 from mochi_server.chat.limits import TurnLimiter
-from mochi_server.chat.model_answerer import ModelAnswers
+from mochi_server.chat.model_answerer import ModelAnswererFactory
 from mochi_server.chat.parked import ParkedTurn, TurnParked, refuse_if_waiting, snapshot
 from mochi_server.chat.parking import ParkedTurns
 from mochi_server.chat.prompt import answer_index, last_user_index
 from mochi_server.chat.run import EventLog, Run
+from mochi_server.chat.run_cache import RunCache
 from mochi_server.chat.turn import PrepareAnswer, Turn, TurnResult, resolve_idempotent
 from mochi_server.chat.turn_input import TurnInput
 from mochi_server.chat.turn_writer import TurnWriter
-from mochi_server.errors import IdempotencyKeyReused, ServerLost, SessionNotFound, SessionTaken, ShuttingDown
+from mochi_server.errors import ServerLost, SessionTaken, ShuttingDown
 from mochi_server.events import ChatEvent, Done, Stopped, TurnError
 from mochi_server.services.summarization import SummarizationService
 from mochi_server.sessions.caller import CALLER
 from mochi_server.sessions.session import ChatSession
-from mochi_server.sessions.store import SessionStore
 from mochi_server.tools.toolbox import Decision, ToolInvocation
 from mochi_server.util.clock import new_id
 
@@ -41,7 +40,7 @@ logger = logging.getLogger(__name__)
 class ChatEngine:
     """Executor of turns. ``prepare`` validates an input without writing; ``run`` executes the turn and stores it."""
 
-    models: ModelAnswers
+    models: ModelAnswererFactory
     prepare_agent: PrepareAnswer
 
     async def prepare(self, conversation: Conversation, turn_input: TurnInput) -> Turn:
@@ -136,106 +135,11 @@ def _as_mochi_error(error: BaseException, session_id: str) -> errors.MochiError:
     return errors.InternalError()
 
 
-RETENTION_SECONDS = 300  # time for which the events of an ended run can be read
-MAX_BYTES = 64 * 1024 * 1024  # for the events of all ended runs; the oldest runs are dropped first
-_RUN_BYTES = 4096
-
-
-class RunCache:
-    """Cache of runs. Ended runs are dropped after ``retention_seconds``."""
-
-    def __init__(self, retention_seconds: float = RETENTION_SECONDS) -> None:
-        self._retention_seconds = retention_seconds
-        self._runs: dict[str, dict[str, Run]] = {}  # by run key and run ID, the latest run last
-        self._keys: dict[tuple[str, str], Run] = {}
-        self._starting: WeakValueDictionary[tuple[str, str], asyncio.Lock] = WeakValueDictionary()
-        self._ended: dict[str, Run] = {}  # ended runs by run ID, oldest first
-        self._bytes = 0
-
-    def add(self, run: Run) -> None:
-        self._runs.setdefault(run.conversation.run_key, {})[run.run_id] = run
-
-    def running(self) -> list[Run]:
-        return [run for runs in self._runs.values() for run in runs.values() if run.running]
-
-    def find(self, session_id: str, run_id: str | None = None) -> Run | None:
-        """Return the run with ``run_id`` if it is cached, else the latest run, if the caller may see the session."""
-        runs = self._runs.get(session_id)
-        run = None if not runs else runs.get(run_id or "") or runs[next(reversed(runs))]
-        return run if run is not None and CALLER.get().sees(run.caller.owner) else None
-
-    def with_key(self, session_id: str, key: str) -> Run | None:
-        """Return the run with this idempotency key, or None. A failed or cancelled run loses its key."""
-        run = self._keys.get((session_id, key))
-        if run is not None and run.state in ("failed", "cancelled"):
-            del self._keys[session_id, key]
-            return None
-        return run
-
-    def retain(self, run: Run) -> None:
-        """Retain an ended run until it expires or the memory limit is reached. Clients find only runs of sessions."""
-        run.task = None  # it refers to all data of the turn
-        run.log.release()
-        if run.conversation.kind != "session":
-            self._remove(run)
-            return
-        self._ended[run.run_id] = run
-        self._bytes += run.log.size + _RUN_BYTES
-        asyncio.get_running_loop().call_later(self._retention_seconds, self._drop, run.run_id)
-        while self._bytes > MAX_BYTES and len(self._ended) > 1:
-            self._drop(next(iter(self._ended)))
-
-    def park(self, run: Run) -> None:
-        """Remove a run whose turn is parked. Another run continues the turn, and has its idempotency key."""
-        self._remove(run)
-        self._keys.pop((run.session_id, run.input.key or ""), None)
-
-    def drop_session(self, session_id: str) -> None:
-        for run_id in list(self._runs.get(session_id, {})):
-            self._drop(run_id)
-
-    async def get_or_start(self, session_id: str, turn_input: TurnInput, start: Callable[[], Awaitable[Run]]) -> Run:
-        """Return the run with the input's idempotency key, or start one. Raises ``IdempotencyKeyReused``."""
-        key = turn_input.key
-        if key is None:
-            return await start()
-        session_key = (session_id, key)
-        async with self._starting.setdefault(session_key, asyncio.Lock()):
-            run = self._keys.get(session_key)
-            if run is not None and not CALLER.get().sees(run.caller.owner):
-                raise SessionNotFound(session_id)
-            if run is None:
-                run = await start()
-                if not run.is_parked:
-                    self._keys[session_key] = run
-            elif not run.input.is_same_request(turn_input):
-                raise IdempotencyKeyReused(key, run.run_id)
-            return run
-
-    def _drop(self, run_id: str) -> None:
-        run = self._ended.pop(run_id, None)
-        if run is None:
-            return
-        self._bytes -= run.log.size + _RUN_BYTES
-        self._remove(run)
-        session_key = (run.session_id, run.input.key or "")
-        if self._keys.get(session_key) is run:
-            del self._keys[session_key]
-
-    def _remove(self, run: Run) -> None:
-        runs = self._runs[run.conversation.run_key]
-        del runs[run.run_id]
-        if not runs:
-            del self._runs[run.conversation.run_key]
-
-
 @dataclass(eq=False)
 class RunRegistry:
     """Registry of this process's runs. A session has at most one running turn. All times are in seconds."""
 
-    store: SessionStore  # store of the sessions whose runs clients can find
     engine: ChatEngine
-    retry: StorageRetry  # retries of storage operations, which end at a shutdown
     summaries: SummarizationService
     approvals: ApprovalService
     conversations: Conversations
@@ -251,6 +155,7 @@ class RunRegistry:
     forwarded: "set[asyncio.Future[None]]" = field(default_factory=set)  # new turns that other servers run
 
     def __post_init__(self) -> None:
+        self.store = self.conversations.chats  # store of the sessions whose runs clients can find
         self.parked = ParkedTurns(self, self.approvals, self.conversations)
 
     async def start(self, conversation: Conversation, turn_input: TurnInput) -> Run:
@@ -367,7 +272,7 @@ class RunRegistry:
 
     async def end_all(self) -> None:
         """Cancel running turns for a shutdown and store their partial answers."""
-        self.retry.close()
+        self.conversations.retry.close()
         running = self.cache.running()
         for run in running:
             if not self.approvals.park(run):

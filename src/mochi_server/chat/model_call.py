@@ -133,11 +133,11 @@ class ModelCall:
         """Send a history to the model and pass the lines of its answer to ``on_lines``. Raises ``MochiError``."""
         tools = tools if self.model.has_capability("tools") else []
         shows = self.model.has_capability("vision")
-        prompt = TurnPrompt(self, Prompt(history, turn_start, self._checkpoint, shows_images=shows), tools)
+        turn_prompt = TurnPrompt(self, Prompt(history, turn_start, self._checkpoint, shows_images=shows), tools)
         if largest := self.allocation.context_length:
-            budget = prompt.budget(largest)
-            if budget.is_exceeded_by(prompt.prompt):
-                budget.check(prompt.prompt.shortest)  # neither a larger window nor a summary would help
+            budget = turn_prompt.budget(largest)
+            if budget.is_exceeded_by(turn_prompt.prompt):
+                budget.check(turn_prompt.prompt.shortest)  # neither a larger window nor a summary would help
         think = self._think
         if not self.model.has_capability("thinking"):
             think = None
@@ -155,13 +155,13 @@ class ModelCall:
         )
 
         def exchange(body: Any, size: PromptSize, tokens: int) -> Exchange:
-            sent, first = prompt.prompt.history, self.writer.history[0]
+            sent, first = turn_prompt.prompt.history, self.writer.history[0]
             return Exchange(body, sent, first, answer_id, size, tokens)
 
         request = ModelRequest(
             allocation=self.allocation,
             payload=payload,
-            prompt=prompt,
+            prompt=turn_prompt,
             exchange=exchange,
             report=self._report,
             session_id=self.session.session_id,
@@ -169,7 +169,7 @@ class ModelCall:
         )
         answer = await self.gateway.send(request, on_lines)
         if self.schema is not None:  # a reference cycle, which would keep the turn in memory until a full collection
-            self._last = request, FixedPrompt(answer.prompt.messages, prompt.prompt.size_with(()))
+            self._last = request, FixedPrompt(answer.prompt.messages, turn_prompt.prompt.size_with(()))
         if answer.is_prompt_truncated:
             self.publish([_PROMPT_TRUNCATED])
         if answer.is_cut:
@@ -186,7 +186,7 @@ class ModelCall:
     async def compact(self, prompt: Prompt, budget: Budget) -> Prompt:
         """Replace the oldest turns by a stored summary. Raises ``ContextOverflow`` if that is not enough."""
         self._report("compacting")
-        part = _SummaryPrompt(self.allocation, prompt, budget)
+        part = _CompactionPrompt(self.allocation, prompt, budget)
         payload = payload_without_thinking(self.model, self.name, part.length, self._keep_alive)
         request = ModelRequest(allocation=self.allocation.fixed(budget.window), payload=payload, prompt=part)
         while part.end < part.limit:
@@ -262,7 +262,7 @@ class TurnPrompt:
         return budget.fit(prompt, forced=forced)
 
 
-class _SummaryPrompt:
+class _CompactionPrompt:
     """Prompt that requests a summary of the messages from ``start`` to ``end``: as many as fit, up to ``limit``."""
 
     def __init__(self, window: Allocation, prompt: Prompt, budget: Budget) -> None:
@@ -294,7 +294,7 @@ class _SummaryPrompt:
         before = self.size
         if refused is not None:
             self._set_limit()
-        messages = _summary_messages(self._take_text(), self.summary)
+        messages = _compaction_messages(self._take_text(), self.summary)
         self.size = PromptSize.of(messages)
         if refused is not None and self.size.characters >= before.characters:
             raise self.budget.overflow(self._prompt)
@@ -330,11 +330,11 @@ class _SummaryPrompt:
 
     def _fits(self, text: str, summary_tokens: int) -> bool:
         """Return whether a text leaves room for a summary, which may be shorter than its maximum length."""
-        size = PromptSize.of(_summary_messages(text, self.summary or ""))
+        size = PromptSize.of(_compaction_messages(text, self.summary or ""))
         return self._window.estimate.room(size, self.budget.window) >= max(summary_tokens, MIN_ANSWER_TOKENS)
 
 
-def _summary_messages(text: str, earlier: str | None) -> list[ChatMessage]:
+def _compaction_messages(text: str, earlier: str | None) -> list[ChatMessage]:
     before = f"{HEADING}{earlier}\n\n" if earlier else ""
     return [
         {"role": "system", "content": _INSTRUCTION},

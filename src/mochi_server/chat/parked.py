@@ -218,7 +218,7 @@ class RecordWriter:
     def begin(self, writer: "TurnWriter") -> None:
         assert writer.run is not None  # noqa: S101 - only the turns of agents inside a run have no run
         self.run, self.writer = writer.run, weakref.proxy(writer)  # a cycle would outlive the turn
-        writer.checkpoint = self._checkpoint
+        writer.store_regenerated = self._store_regenerated
 
     async def request(
         self, confirmation_id: str, bound: BoundCall, agent: ParkedAgent | None, expires_at: float | None
@@ -234,7 +234,7 @@ class RecordWriter:
                 fingerprint=fingerprint(bound.tool),
                 source=bound.tool.source,
                 events=self.run.log.last,
-                position=self.writer.position,
+                position=self.writer.answer_index,
                 input=TurnInput(
                     change=turn.change if replaces else "continue",
                     generation=turn.generation,
@@ -297,7 +297,7 @@ class RecordWriter:
             with suppress(asyncio.CancelledError, MochiError):
                 await run_shielded(self.conversation.patch({"pending_approval": None}))
 
-    async def _checkpoint(self) -> None:
+    async def _store_regenerated(self) -> None:
         if self.record is not None:
             await self._store(replace(self.record, replacement=_without_images(self.writer.stored)))
 

@@ -241,7 +241,7 @@ class Run:
         for forwarder in self._forwarders:
             forwarder.notify(batch)
 
-    async def forward(self, receive: "Receive", after: int = 0, *, idle: float | None = None) -> None:
+    async def forward(self, receive: "ReceiveBatch", after: int = 0, *, idle: float | None = None) -> None:
         """Call ``receive`` with the events after number ``after``, and with None after ``idle`` seconds without any.
 
         If the run is parked, the events of the runs that continue it follow.
@@ -250,7 +250,7 @@ class Run:
         if self.continued_by is not None:
             await self.continued_by.forward(receive, self.continued_by.continued_after, idle=idle)
 
-    async def forward_own(self, receive: "Receive", after: int = 0, *, idle: float | None = None) -> None:
+    async def forward_own(self, receive: "ReceiveBatch", after: int = 0, *, idle: float | None = None) -> None:
         """Like ``forward``, without the events of the runs that continue this run."""
         forwarder = _Forwarder(self, receive, after)
         self._forwarders.add(forwarder)
@@ -294,13 +294,13 @@ class Run:
             self.cancel_timer = loop.call_later(self.disconnect_grace, self.leave, self)
 
 
-Receive = Callable[[Batch | None], Coroutine[Any, Any, None]]
+ReceiveBatch = Callable[[Batch | None], Coroutine[Any, Any, None]]
 
 
 class _Forwarder:
     """Forwarder of events to ``receive``. Without a task switch, as long as ``receive`` returns without waiting."""
 
-    def __init__(self, run: Run, receive: Receive, position: int) -> None:
+    def __init__(self, run: Run, receive: ReceiveBatch, position: int) -> None:
         self._run = run
         self._receive = receive
         self._position = position

@@ -1,195 +1,27 @@
-"""Answers of a turn: built from the lines that Ollama streams, and stored, also when the turn is interrupted."""
+"""Storage of the messages of a turn, also when the turn is interrupted."""
 
 import asyncio
 import logging
-import time
-from collections.abc import Awaitable, Callable, Collection, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 from dataclasses import replace
-from io import StringIO
 from typing import TYPE_CHECKING, Any
 
-import orjson
-
+from mochi_server.chat.answer_builder import AnswerBuilder
 from mochi_server.chat.conversation import Conversation
 from mochi_server.chat.parked import open_calls, stored_outcomes
 from mochi_server.chat.prompt import answer_index, last_user_index, with_instructions
 from mochi_server.chat.turn_input import TurnInput
-from mochi_server.constants import MAX_ARGUMENT_LEVELS
-from mochi_server.errors import MochiError, OllamaError
-from mochi_server.events import ChatEvent, ContentDelta, Publish, ThinkingDelta, TokenLogprobs
-from mochi_server.ollama.transport import Line
+from mochi_server.errors import MochiError
 from mochi_server.sessions.history import INTERRUPTED
-from mochi_server.sessions.serialization import is_nested_deeper
 from mochi_server.sessions.session import ChatSession, key_digest, user_message
 from mochi_server.sessions.types import Image, Message, ToolCall
-from mochi_server.tools.schema import TOO_DEEP
 from mochi_server.tools.toolbox import ToolInvocation, ToolOutcome, failed
 from mochi_server.util.clock import new_id, now
 from mochi_server.util.tasks import run_shielded
 
 if TYPE_CHECKING:
     from mochi_server.chat.run import Run
-
-_COUNTERS = (
-    "eval_count",
-    "prompt_eval_count",
-    "prompt_eval_cached_count",
-    "total_duration",
-    "load_duration",
-    "prompt_eval_duration",
-    "eval_duration",
-)
-
-
-class ResponseBuilder:
-    """Builder of one answer, which publishes its events. It skips calls beyond ``max_calls`` distinct calls."""
-
-    def __init__(self, model: str, publish: Publish, max_calls: int) -> None:
-        self.model = model
-        self.skipped_calls = 0
-        self._publish = publish
-        self._max_calls = max_calls
-        self.message_id = new_id()
-        self.first_chunk: float | None = None  # time from the request to the first chunk, in seconds
-        self._began = time.monotonic()
-        self.tool_calls: list[ToolCall] = []
-        self._content = StringIO()
-        self._thinking = StringIO()
-        self._last: Line = {}
-        self._defects: dict[int, str] = {}
-        self._distinct_calls: set[str] = set()
-
-    @property
-    def content(self) -> str:
-        return self._content.getvalue()
-
-    @property
-    def has_text(self) -> bool:
-        return bool(self._content.tell() or self._thinking.tell())
-
-    @property
-    def done_reason(self) -> object:
-        return self._last.get("done_reason")
-
-    def calls_any(self, names: Collection[str]) -> bool:
-        """Return whether the answer calls one of the tools ``names``."""
-        return any(call["function"]["name"] in names for call in self.tool_calls)
-
-    def replace_text_by_call(self, names: Collection[str]) -> bool:
-        """Replace the text by the call of one of the tools ``names`` that it contains as JSON. Return False if none."""
-        try:
-            call = orjson.loads(self._content.getvalue())
-        except orjson.JSONDecodeError:
-            return False
-        if not isinstance(call, dict) or call.get("name") not in names:
-            return False
-        self._content = StringIO()
-        self.tool_calls.clear()
-        self._defects.clear()
-        self._distinct_calls.clear()
-        self._add_call({"function": call})
-        return True
-
-    def replace(self, text: str, last: Line) -> None:
-        """Replace the text without events. ``last`` is the last line of the new answer."""
-        self._content = StringIO()
-        self._content.write(text)
-        self._last = last
-
-    def feed(self, lines: list[Line]) -> None:
-        """Add response lines and publish one event for each piece of text. Raises ``OllamaError`` for invalid calls."""
-        events: list[ChatEvent] = []
-        if self.first_chunk is None:
-            self.first_chunk = time.monotonic() - self._began
-        try:
-            for line in lines:
-                message = line.get("message")
-                if type(message) is dict:
-                    if isinstance(logprobs := line.get("logprobs"), list) and not message.get("thinking"):
-                        events.append(TokenLogprobs(logprobs))
-                    self._add_message(message, events)
-        finally:
-            if events:
-                self._publish(events)
-        if lines[-1].get("done") is True:  # only the last line of a response
-            self._last = lines[-1]
-
-    def message(self, *, interrupted: bool = False) -> Message:
-        message: Message = {
-            "role": "assistant",
-            "content": self._content.getvalue(),
-            "model": self.model,
-            "message_id": self.message_id,
-            "timestamp": now(),
-        }
-        if thinking := self._thinking.getvalue():
-            message["thinking"] = thinking
-        if self.tool_calls and not interrupted:
-            message["tool_calls"] = self.tool_calls
-        if interrupted:
-            message["interrupted"] = True
-        message |= {name: value for name in _COUNTERS if isinstance(value := self._last.get(name), int)}  # type: ignore[typeddict-item]  # a TypedDict by names
-        if isinstance(reason := self._last.get("done_reason"), str):
-            message["done_reason"] = reason
-        return message
-
-    def calls(self, first_index: int) -> list[ToolInvocation]:
-        """Return the tool calls of the answer, numbered within the turn from ``first_index``."""
-        functions = ((call["id"], call["function"]) for call in self.tool_calls)
-        return [
-            ToolInvocation(first_index + i, call_id, function["name"], function["arguments"], self._defects.get(i))
-            for i, (call_id, function) in enumerate(functions)
-        ]
-
-    def _add_message(self, message: dict[str, Any], events: list[ChatEvent]) -> None:
-        thinking, content = message.get("thinking"), message.get("content")
-        if thinking and isinstance(thinking, str):
-            self._thinking.write(thinking)
-            events.append(ThinkingDelta(thinking))
-        if content and isinstance(content, str):
-            self._content.write(content)
-            events.append(ContentDelta(content))
-        if calls := message.get("tool_calls"):
-            for call in calls if isinstance(calls, list) else [calls]:
-                self._add_call(call)
-
-    def _add_call(self, call: Any) -> None:
-        """Add a tool call. If the call has no ID, create one. If the call has no name, raise ``OllamaError``."""
-        function = call.get("function") if isinstance(call, dict) else None
-        name = function.get("name") if isinstance(function, dict) else None
-        if not isinstance(function, dict) or not isinstance(name, str) or not name:
-            raise OllamaError("Ollama sent a tool call without a function name.")
-        arguments, defect = _arguments(function.get("arguments")), None
-        if arguments is None:
-            defect = "The arguments must be a JSON object with parameter names as keys."
-        elif is_nested_deeper(arguments, MAX_ARGUMENT_LEVELS):
-            arguments, defect = None, TOO_DEEP
-        distinct, index = self._distinct_calls | {repr((name, arguments, defect))}, len(self.tool_calls)
-        if len(distinct) > self._max_calls or index >= 4 * self._max_calls:
-            self.skipped_calls += 1
-            return
-        self._distinct_calls = distinct
-        sent_id = call.get("id")
-        if defect is not None:
-            self._defects[index] = defect
-        self.tool_calls.append(
-            {
-                "id": str(sent_id) if isinstance(sent_id, str | int) and sent_id else f"call_{new_id()}",
-                "function": {"index": index, "name": name, "arguments": arguments or {}},
-            }
-        )
-
-
-def _arguments(value: object) -> dict[str, Any] | None:
-    """Return tool arguments as a dictionary, or None if they are invalid. Some models send a JSON string."""
-    if isinstance(value, str):
-        try:
-            value = orjson.loads(value or "{}")
-        except orjson.JSONDecodeError:
-            return None
-    return value if isinstance(value, dict) else {} if value is None else None
-
 
 FLUSH_SECONDS = 2.0  # interval at which the partial answer is stored while the model writes it
 _INTERRUPTED_RUNNING = "The turn was interrupted while this call was running. The call may have taken effect."
@@ -209,12 +41,12 @@ class TurnWriter:
         self._store = conversation.store
         self._session_id = session.session_id
         self._client_tools = turn_input.tools.offered_client_tools
-        self.answer: ResponseBuilder | None = None  # answer that the model writes now, or None
+        self.answer: AnswerBuilder | None = None  # answer that the model writes now, or None
         self._open_calls: dict[int, tuple[ToolInvocation, ToolOutcome | None]] = {}  # without a stored result
         self._initial_write: asyncio.Future[None] | None = None
         self._flush_timer: asyncio.TimerHandle | None = None
         self._flush: asyncio.Future[None] | None = None  # latest write of the partial answer
-        self.checkpoint: Callable[[], Awaitable[None]] | None = None  # stores the messages of a regenerated answer
+        self.store_regenerated: Callable[[], Awaitable[None]] | None = None  # stores a regenerated answer so far
         self.is_complete = False  # whether the answer that ends the turn is stored; a cancellation then comes too late
         self.stored: list[Message] = []  # messages that the turn has added, oldest first
         self.first_chunks: dict[str, float | None] = {}  # time to the first chunk of each answer, by message ID
@@ -227,19 +59,14 @@ class TurnWriter:
             self._new_messages.append(user_message(text, turn_input.images, key_digest=digest))
         self.history = history = session.history.extended(self._new_messages)  # includes the new messages
         user_index = last_user_index(history)
-        self._answer_index = answer_index(history, turn_input.change)
-        self.is_regeneration = self._answer_index < len(history)  # whether the answer replaces stored messages
+        self.answer_index = answer_index(history, turn_input.change)  # number of messages before the answer
+        self.is_regeneration = self.answer_index < len(history)  # whether the answer replaces stored messages
         self._revision = session.revision if self.is_regeneration else None
         turn_start = user_index if user_index is not None else len(history)
         self.messages, self.turn_start = with_instructions(
-            history.prefix(self._answer_index), turn_start, turn_input.instructions
+            history.prefix(self.answer_index), turn_start, turn_input.instructions
         )
         """``messages`` are the messages for the model. ``turn_start`` is the index of the user message to answer."""
-
-    @property
-    def position(self) -> int:
-        """Number of messages in the session before the answer of the turn."""
-        return self._answer_index
 
     @property
     def open_calls(self) -> list[ToolInvocation]:
@@ -251,7 +78,7 @@ class TurnWriter:
         if self.is_regeneration:
             self.messages = self.messages.extended(messages)
         else:
-            self._answer_index -= len(messages)
+            self.answer_index -= len(messages)
         self.expect_results(open_calls(messages))
         self.is_complete = not self.open_calls and bool(messages) and messages[-1]["role"] == "assistant"
 
@@ -353,8 +180,8 @@ class TurnWriter:
         self.answer = None
         self.messages = self.messages.extended([message])
         self.stored.append(message)
-        if self.is_regeneration and not last and self.checkpoint is not None:
-            await self.checkpoint()
+        if self.is_regeneration and not last and self.store_regenerated is not None:
+            await self.store_regenerated()
         self.is_complete = last
         if result_of is not None:
             del self._open_calls[result_of.index]
@@ -376,7 +203,7 @@ class TurnWriter:
     async def _replace(self, messages: Sequence[Message], **options: Any) -> None:
         # The revision check protects messages that another process or a SessionManager has added.
         images = list(self.unstored_images.values())
-        await self._append(messages, from_index=self._answer_index, revision=self._revision, images=images, **options)
+        await self._append(messages, from_index=self.answer_index, revision=self._revision, images=images, **options)
 
     def _start_flush(self) -> None:
         self._flush = asyncio.ensure_future(self._store_partial(self._flush))

@@ -33,8 +33,8 @@ async def startup_banner(
 ) -> str:
     """Return the text that the command prints when the server is ready: JSON lines if the log has this format."""
     models, _, stores, catalogue, agents = await asyncio.gather(
-        _result_or_error(services.client.list_models()),
-        services.client.is_reachable(),
+        _result_or_error(services.fleet.list_models()),
+        services.fleet.is_reachable(),
         _result_or_error(services.stores.check()),
         _within_timeout(services.tools.directory_tools()),
         _within_timeout(services.agents.directory_agents()),
@@ -47,9 +47,9 @@ async def startup_banner(
     rows = [
         (
             "LLM" if test_mode else "Ollama",
-            _ollama_row(models, ", ".join(host.client.endpoint.url for host in services.client.hosts)),
+            _ollama_row(models, ", ".join(host.client.endpoint.url for host in services.fleet.hosts)),
         ),
-        *(("Problem", _outdated(host.client.version)) for host in services.client.hosts),
+        *(("Problem", _outdated(host.client.version)) for host in services.fleet.hosts),
         ("Sessions", _sessions_row(settings)),
         ("Workers", str(settings.workers)),
         ("Docs", f"{address}/docs"),

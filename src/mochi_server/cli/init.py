@@ -4,7 +4,7 @@ import shlex
 from collections.abc import Iterator
 from pathlib import Path
 
-from mochi_server.config import MARKER, SAMPLE_FOLDERS, sample_folders
+from mochi_server.config import DATA_DIR_MARKER, SAMPLE_FOLDERS, sample_folders
 
 _SUFFIXES = (".py", ".md")
 _MARKER_TEXT = "The presence of this file allows mochi-server to import the tools and agents beside it.\n"
@@ -37,7 +37,7 @@ def scaffold(directory: Path) -> tuple[list[str], list[str]]:
         for file in sorted(_sample_files(source)):
             name = f"{source.name}/{file.relative_to(source).as_posix()}"
             (created if _copy_new(file, directory / name) else existing).append(name)
-    (directory / MARKER).write_text(_MARKER_TEXT, "utf-8")
+    (directory / DATA_DIR_MARKER).write_text(_MARKER_TEXT, "utf-8")
     return created, existing
 
 

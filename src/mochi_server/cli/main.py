@@ -30,8 +30,8 @@ _FLAGS = {
     "log_level": ("LEVEL", "DEBUG, INFO, WARNING, ERROR or CRITICAL (default: INFO)"),
     "log_format": ("FORMAT", "text, or json for one JSON object per line (default: text)"),
 }
-_SWITCHES = ("test_mode", "stub_speed", "stub_all_models", "insecure")
 """Settings that have a command-line option: for each setting, the placeholder and the help text of the option."""
+_SWITCHES = ("test_mode", "stub_speed", "stub_all_models", "insecure")  # options of the server that are not settings
 
 _ACCEPTED = {"export-scenario": ("data_dir",), "replay": ("data_dir", "ollama_host")}
 """Settings for which a command has an option. The server has an option for each setting in ``_FLAGS``."""

@@ -265,7 +265,7 @@ class ClusterMiddleware:
         path = scope["path"].rstrip("/")
         # A completion may be collected, too. Only its body states whether it is.
         is_collected = path.endswith(session_id) or path in _COMPLETIONS
-        request = self._request(session_id, scope, send)
+        request = self._peer_request(session_id, scope, send)
         shutdown = scope["app"].state.services.runs.shutdown
         request.shutdown = asyncio.Event() if shutdown.is_set() else shutdown  # a draining server still forwards
         running = request.run(peer, content, None if is_collected else IDLE_SECONDS)
@@ -299,7 +299,7 @@ class ClusterMiddleware:
         """Forward a request to the first server that does not refuse it. If there is none, send ``refusal``."""
         code = scope.pop(ERROR)
         for peer in await self._peers().live_peers():
-            if not peer.is_silent and await self._request(session_id, scope, send).run(peer, content, None):
+            if not peer.is_silent and await self._peer_request(session_id, scope, send).run(peer, content, None):
                 return
         scope[ERROR] = code
         for message in refusal:
@@ -310,7 +310,7 @@ class ClusterMiddleware:
         method, path = scope["method"], scope["path"].rstrip("/")
         if method == "POST" and (path.endswith((session_id, "/stream")) or path in _COMPLETIONS):
             key = header(scope, b"idempotency-key")
-            return await self._peers().claim(session_id, key) if re.search(KEY_PATTERN, key) else None
+            return await self._peers().claim_key(session_id, key) if re.search(KEY_PATTERN, key) else None
         query = unquote(scope["query_string"].decode("latin-1"))
         position = _RUN_ID.search(header(scope, b"last-event-id")) or _RUN_ID.search(query)
         response = _RESPONSE.fullmatch(path)
@@ -357,11 +357,11 @@ class ClusterMiddleware:
         self, peers: Sequence[Peer], scope: Scope, content: bytes = b"", session_id: str = ""
     ) -> list[list[Message]]:
         responses: list[list[Message]] = [[] for _ in peers]
-        requests = [self._request(session_id, {**scope}, _into(response)) for response in responses]
+        requests = [self._peer_request(session_id, {**scope}, _into(response)) for response in responses]
         await asyncio.gather(*(request.run(peer, content) for request, peer in zip(requests, peers, strict=True)))
         return responses
 
-    def _request(self, session_id: str, scope: Scope, send: Send) -> PeerRequest:
+    def _peer_request(self, session_id: str, scope: Scope, send: Send) -> PeerRequest:
         assert self._http is not None  # noqa: S101 - opened with the app
         return PeerRequest(self._http, self._peers(), session_id, scope, send)
 

@@ -22,17 +22,10 @@ from cachetools import LRUCache
 
 from mochi_server.config import HostAddress
 from mochi_server.errors import ContextOverflow, MochiError, ModelNotFound, OllamaBusy, OllamaError, OllamaUnreachable
-from mochi_server.inference.hosts import Fleet, may_succeed_elsewhere, no_host_left
-from mochi_server.inference.placement import MIN_PAUSE, Host, choose
-from mochi_server.inference.requests import Answer, FixedPrompt, ModelRequest
-from mochi_server.inference.waiting import (
-    FairQueue,
-    RequestTracker,
-    State,
-    Ticket,
-    TrackedRequest,
-    reporting_status,
-)
+from mochi_server.inference.hosts import MIN_PAUSE, Fleet, Host, may_succeed_elsewhere, no_host_left
+from mochi_server.inference.placement import choose
+from mochi_server.inference.requests import AnswerReport, FixedPrompt, ModelRequest
+from mochi_server.inference.waiting import FairQueue, RequestTracker, State, Ticket, TrackedRequest, reporting_status
 from mochi_server.inference.windows import Allocation, PromptSize, WindowRegistry
 from mochi_server.ollama.async_client import AsyncOllamaClient
 from mochi_server.ollama.errors import is_context_refusal, is_out_of_memory, refused_tokens
@@ -100,7 +93,7 @@ class ModelGateway:
             tracker = RequestTracker(observer.first_token)
             return Host(address.name, new, windows, tracker, FairQueue(slots))
 
-        self.client = Fleet(hosts, connect, hosts_file)
+        self.fleet = Fleet(hosts, connect, hosts_file)
         self.observer, self.max_queue = observer, max_queue
         self.turns = LRUCache[str, HostOfTurn](_MAX_TURNS)  # by session ID
         self.trims: dict[str, tuple[int, str]] = {}  # window and last trimmed message, by session ID
@@ -110,7 +103,7 @@ class ModelGateway:
     @property
     def host(self) -> Host:
         """The host of this gateway, or the first one that responds."""
-        return self._only or self.client.up[0]
+        return self._only or self.fleet.up[0]
 
     @property
     def windows(self) -> WindowRegistry:
@@ -126,33 +119,33 @@ class ModelGateway:
         """Return the gateway to the host of this name, or this one for None. Raises ``OllamaUnreachable``."""
         if name is None:
             return self
-        self.client.refresh()
-        if (host := next((host for host in self.client.active if host.name == name), None)) is None:
+        self.fleet.refresh()
+        if (host := next((host for host in self.fleet.active if host.name == name), None)) is None:
             raise OllamaUnreachable(name, "the session is pinned to this host, which is not in MOCHI_OLLAMA_HOSTS")
         return self._at(host)
 
     def of_session(self, session_id: str, model: str) -> "ModelGateway":
         """Return the gateway to the host of the session's latest turn, or to another one that has ``model``."""
-        if self.client.is_single or self._only:
+        if self.fleet.is_single or self._only:
             return self
         own, name = self.turns.get(session_id), qualified_name(model)
 
         def rank(host: Host) -> tuple[bool, bool, bool]:
             return host.has(model), own is not None and host.name == own.name, name in (host.client.last_windows or ())
 
-        return self._at(max(self.client.up, key=rank))
+        return self._at(max(self.fleet.up, key=rank))
 
     def discard_session(self, session_id: str) -> None:
         """Discard what is recorded about a session that is about to be deleted."""
         self.turns.pop(session_id, None)
         self.trims.pop(session_id, None)
-        for host in self.client.hosts:
+        for host in self.fleet.hosts:
             for slots in host.models.values():
                 slots.discard(session_id)
 
     async def find_model(self, name: str) -> ModelInfo:
         """Return the installed chat model ``name``. Raises ``ModelNotFound`` and the errors of ``send``."""
-        return await (self._only or self).client.find_model(name)
+        return await (self._only.client if self._only else self.fleet).find_model(name)
 
     def allocate(
         self, model: ModelInfo, config: Mapping[str, Any] | None = None, previous_model: str | None = None
@@ -161,14 +154,14 @@ class ModelGateway:
 
     def admit(self) -> Ticket:
         """Admit a turn. Keep the ticket until its first request. Raises ``OllamaBusy`` if too many turns wait."""
-        queues, ticket = [host.queue for host in self.client.up], Ticket()
+        queues, ticket = [host.queue for host in self.fleet.up], Ticket()
         requests = len(self._tickets) + sum(queue.waiting + queue.running for queue in queues)
         if requests >= self.max_queue + sum(queue.limit or inf for queue in queues):
             raise OllamaBusy(f"{self.max_queue} requests wait already, which is the limit of MOCHI_MAX_QUEUE")
         self._tickets.add(ticket)
         return ticket
 
-    async def send(self, request: ModelRequest, on_lines: OnLines) -> Answer:
+    async def send(self, request: ModelRequest, on_lines: OnLines) -> AnswerReport:
         """Send a request and pass batches of lines to ``on_lines``. Raises ``OllamaError`` and ``ContextOverflow``."""
         return await self._on_best_host(request, partial(self._post_chat, request, on_lines))
 
@@ -180,7 +173,7 @@ class ModelGateway:
         self, request: ModelRequest, post: Callable[[Host, TrackedRequest, FixedPrompt], Awaitable[_Result]]
     ) -> _Result:
         """Send a request to the best host. If the host fails before the first token, try the next one."""
-        fleet, failures, revived = self.client, dict[Host, MochiError](), list[Host]()
+        fleet, failures, revived = self.fleet, dict[Host, MochiError](), list[Host]()
         await fleet.wait_for_loaded()
         for _ in range(_MAX_PASSES):
             for host in revived:
@@ -228,7 +221,7 @@ class ModelGateway:
 
     async def _post_chat(
         self, request: ModelRequest, on_lines: OnLines, host: Host, tracked: TrackedRequest, prompt: FixedPrompt
-    ) -> Answer:
+    ) -> AnswerReport:
         """Send a request to a host once. After an error, ``tracked`` shows whether the answer had begun."""
         allocation, slots, scope = request.allocation, host.slots(request.model), anyio.CancelScope()
         body, limit = request.body(prompt)
@@ -253,7 +246,7 @@ class ModelGateway:
                     await host.client.post_chat(body, receive)
             if scope.cancelled_caught:
                 raise OllamaError(f"Ollama at {host.client.endpoint.url} stopped responding before its answer.")
-        answer = Answer(prompt, *allocation.record(last, prompt.size, limit), host.name)
+        answer = AnswerReport(prompt, *allocation.record(last, prompt.size, limit), host.name)
         exchange = None if request.exchange is None else request.exchange(body, prompt.size, answer.tokens)
         slots.record(held, last, time.monotonic() - tracked.sent, exchange)
         return answer
@@ -272,7 +265,7 @@ class ModelGateway:
         """Return the status of a waiting request. Cancel ``scope`` if there are other hosts and this one is silent."""
         if request.sent is None:
             return "queued", host.queue.position(sent.session_id)
-        if not self.client.is_single:
+        if not self.fleet.is_single:
             request.missed_probes = 0 if await host.client.is_reachable() else request.missed_probes + 1
             if request.missed_probes >= _MAX_MISSED_PROBES and not request.answering:
                 scope.cancel()
@@ -288,7 +281,7 @@ class ModelGateway:
 
     def _choose(self, request: ModelRequest, failures: Mapping[Host, MochiError]) -> Host | None:
         """Return the host for a request, or None if all hosts have failed."""
-        fleet, allocation = self.client, request.allocation
+        fleet, allocation = self.fleet, request.allocation
         hosts = [self._only] if self._only else fleet.active
         if allocation.is_fixed and allocation.size is not None:  # the window is that of one host
             hosts = [host for host in fleet.hosts if host.windows is allocation.windows] or hosts

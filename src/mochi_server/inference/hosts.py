@@ -3,19 +3,22 @@
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, Literal, TypeVar
 
 from mochi_server.config import HostAddress
 from mochi_server.errors import HostsUnreachable, MochiError, ModelNotFound, OllamaBusy, OllamaError, OllamaUnreachable
-from mochi_server.inference.placement import Host
+from mochi_server.inference.slots import HeldPrompt, ModelSlots
+from mochi_server.inference.waiting import FairQueue, RequestTracker
+from mochi_server.inference.windows import WindowRegistry
 from mochi_server.ollama.async_client import AsyncOllamaClient
 from mochi_server.ollama.errors import is_context_refusal, is_out_of_memory
 from mochi_server.ollama.payloads import qualified_name
 from mochi_server.ollama.types import ModelInfo
 from mochi_server.util.tasks import cancel_and_wait
 
+MIN_PAUSE = 1.0
 _MAX_PAUSE = 60.0
 _LOADED_SECONDS = 0.1  # to wait for the loaded models of all hosts before a choice
 _LOOKUP_SECONDS = 1.0  # to wait for the lists of all hosts, if a first host has answered
@@ -24,6 +27,53 @@ _SERVER_ERROR = 500
 _Result = TypeVar("_Result")
 Lookup = Callable[[AsyncOllamaClient], Awaitable[_Result]]
 logger = logging.getLogger(__name__)
+
+
+@dataclass(eq=False)
+class Host:
+    """One Ollama host, with its windows, its requests and the slots of its models."""
+
+    name: str
+    client: AsyncOllamaClient
+    windows: WindowRegistry
+    tracker: RequestTracker
+    queue: FairQueue
+    models: dict[str, ModelSlots] = field(default_factory=dict)  # by qualified name
+    max_models: int | None = None  # number of models that fit into memory, or None if no load has replaced a model
+    loaded: frozenset[str] = frozenset()  # names of the loaded models at the latest choice
+    is_draining: bool = False  # whether it was removed from the list of hosts
+    failure: MochiError | None = None  # why the host is left out, or None
+    pause: float = MIN_PAUSE  # seconds until the next probe of a host that is left out
+
+    @property
+    def state(self) -> Literal["up", "down", "draining"]:
+        return "draining" if self.is_draining else "down" if self.failure is not None else "up"
+
+    def slots(self, model: str) -> ModelSlots:
+        return self.models.setdefault(qualified_name(model), ModelSlots())
+
+    def loaded_window(self, model: str) -> int | None:
+        """Return the window with which a model is loaded, 0 if it is unknown, or None if the model is not loaded."""
+        if self.client.last_windows is None:  # Ollama did not report which models are loaded
+            return 0 if self.slots(model).prompts else None
+        return self.client.last_windows.get(qualified_name(model))
+
+    def update_loaded(self) -> None:
+        """Learn from the loaded models how many of them fit into memory."""
+        before, self.loaded = self.loaded, frozenset(self.client.last_windows or ())
+        if self.loaded - before and before - self.loaded:
+            self.max_models = len(self.loaded)
+        elif self.max_models:
+            self.max_models = max(self.max_models, len(self.loaded))
+
+    def prompts_of_others(self, model: str) -> list[HeldPrompt | None]:
+        """Return the prompts in the slots of all other loaded models."""
+        names = self.loaded - {qualified_name(model)}
+        return [prompt for name in names if name in self.models for prompt in self.models[name].prompts]
+
+    def has(self, model: str) -> bool:
+        """Return whether the latest list of the host's models contains a model."""
+        return self.client.digest(model) is not None
 
 
 def is_host_failure(error: MochiError) -> bool:
@@ -35,7 +85,7 @@ def is_host_failure(error: MochiError) -> bool:
 
 
 def may_succeed_elsewhere(error: MochiError) -> bool:
-    """Return whether another host may answer a request that has failed: one that works, with the model or memory."""
+    """Return whether another host may answer a failed request, because it works, has the model or has more memory."""
     lacks_memory = isinstance(error, OllamaError) and is_out_of_memory(error)
     return is_host_failure(error) or isinstance(error, ModelNotFound) or lacks_memory
 

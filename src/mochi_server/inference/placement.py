@@ -1,69 +1,17 @@
 """Choice of an Ollama host: the predicted time until the first token on each host, from what the hosts have shown."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 from hashlib import sha256
-from typing import Literal, NamedTuple
+from typing import NamedTuple
 
-from mochi_server.errors import MochiError
+from mochi_server.inference.hosts import Host
 from mochi_server.inference.requests import ModelRequest
-from mochi_server.inference.slots import HeldPrompt, ModelSlots
-from mochi_server.inference.waiting import FairQueue, RequestTracker
-from mochi_server.inference.windows import WindowRegistry
-from mochi_server.ollama.async_client import AsyncOllamaClient
+from mochi_server.inference.slots import HeldPrompt
 from mochi_server.ollama.payloads import qualified_name
 
-MIN_PAUSE = 1.0
 _TOKENS_PER_SECOND = 1000.0  # these values are assumed until a host has shown its own
 _ANSWER_SECONDS = 1.0
 _LOAD_SECONDS = 3.0
-
-
-@dataclass(eq=False)
-class Host:
-    """One Ollama host, with its windows, its requests and the slots of its models."""
-
-    name: str
-    client: AsyncOllamaClient
-    windows: WindowRegistry
-    tracker: RequestTracker
-    queue: FairQueue
-    models: dict[str, ModelSlots] = field(default_factory=dict)  # by qualified name
-    max_models: int | None = None  # number of models that fit into memory, or None if no load has replaced a model
-    loaded: frozenset[str] = frozenset()  # names of the loaded models at the latest choice
-    is_draining: bool = False  # whether it was removed from the list of hosts
-    failure: MochiError | None = None  # why the host is left out, or None
-    pause: float = MIN_PAUSE  # seconds until the next probe of a host that is left out
-
-    @property
-    def state(self) -> Literal["up", "down", "draining"]:
-        return "draining" if self.is_draining else "down" if self.failure is not None else "up"
-
-    def slots(self, model: str) -> ModelSlots:
-        return self.models.setdefault(qualified_name(model), ModelSlots())
-
-    def loaded_window(self, model: str) -> int | None:
-        """Return the window with which a model is loaded, 0 if it is unknown, or None if the model is not loaded."""
-        if self.client.last_windows is None:  # Ollama did not report which models are loaded
-            return 0 if self.slots(model).prompts else None
-        return self.client.last_windows.get(qualified_name(model))
-
-    def update_loaded(self) -> None:
-        """Learn from the loaded models how many of them fit into memory."""
-        before, self.loaded = self.loaded, frozenset(self.client.last_windows or ())
-        if self.loaded - before and before - self.loaded:
-            self.max_models = len(self.loaded)
-        elif self.max_models:
-            self.max_models = max(self.max_models, len(self.loaded))
-
-    def prompts_of_others(self, model: str) -> list[HeldPrompt | None]:
-        """Return the prompts in the slots of all other loaded models."""
-        names = self.loaded - {qualified_name(model)}
-        return [prompt for name in names if name in self.models for prompt in self.models[name].prompts]
-
-    def has(self, model: str) -> bool:
-        """Return whether the latest list of the host's models contains a model."""
-        return self.client.digest(model) is not None
 
 
 class Prediction(NamedTuple):

@@ -76,7 +76,9 @@ class ModelRequest:
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class AnswerReport:
+    """What the gateway reports about an answer after it has passed on the text."""
+
     prompt: FixedPrompt
     tokens: int  # number of tokens of the prompt and the answer: the estimate or Ollama's count, whichever is larger
     is_prompt_truncated: bool

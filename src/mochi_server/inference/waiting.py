@@ -16,7 +16,7 @@ _POLL_SECONDS, _REPEAT_SECONDS = 1.0, 5.0
 
 
 class Ticket:
-    """Admission of a turn that has not reached the queue of a host yet."""
+    """Place of an admitted turn among the waiting requests, until its first request enters the queue of a host."""
 
 
 class _Waiting(NamedTuple):

@@ -150,7 +150,7 @@ async def _stdio(server: LocalServer, cwd: str | None, session: McpSession) -> A
             async with anyio.create_task_group() as tasks, incoming, read, write, outgoing:
                 tasks.start_soon(_read, process, incoming, session)
                 tasks.start_soon(_write, process, outgoing)
-                tasks.start_soon(_log, process, session)
+                tasks.start_soon(_log_stderr, process, session)
                 yield read, write
                 tasks.cancel_scope.cancel()
         finally:
@@ -218,7 +218,7 @@ async def _write(process: Process, outgoing: MemoryObjectReceiveStream[SessionMe
             await process.stdin.drain()
 
 
-async def _log(process: Process, session: McpSession) -> None:
+async def _log_stderr(process: Process, session: McpSession) -> None:
     assert process.stderr is not None  # noqa: S101 - it is a pipe
     while not process.stderr.at_eof():
         with suppress(ValueError):  # the line is too long

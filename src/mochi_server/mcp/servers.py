@@ -212,10 +212,10 @@ class McpServers:
             problems += [Problem(name, f"MCP server {server.location}: {message}") for message in messages]
         return ToolCatalogue(tools, groups, tuple(problems))
 
-    async def wait_for(self, tool: str) -> None:
-        """Wait until the server of ``tool`` has connected, at most for the limit of its start."""
+    async def wait_for(self, source: str) -> None:
+        """Wait until the server in the ``source`` of a tool has connected, at most for the limit of its start."""
         await self.open()
-        name = unquote(tool.removeprefix("mcp:").partition("/")[0])
+        name = unquote(source.removeprefix("mcp:").partition("/")[0])
         if name in self._servers:
             await asyncio.wait([self._servers[name].session.opened], timeout=CONNECT_SECONDS)
 

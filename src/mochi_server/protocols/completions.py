@@ -8,6 +8,7 @@ from fastapi import Request
 
 from mochi_server import errors
 from mochi_server.agents.config import AgentDefinition
+from mochi_server.agents.execution import check_owner
 from mochi_server.chat.parked import refuse_if_caller_waits
 from mochi_server.chat.prompt import to_ollama_messages
 from mochi_server.chat.run import Run
@@ -43,13 +44,13 @@ async def models(services: Services) -> dict[str, int]:
     """
     found = await services.agents.directory_agents()
     agents = {f"{PREFIX}{name}": agent.modified for name, agent in found.items() if agent.valid}
-    installed = sorted(await services.client.list_installed(), key=lambda model: not model.has_capability("completion"))
+    installed = sorted(await services.fleet.list_installed(), key=lambda model: not model.has_capability("completion"))
     return {model.name: model.modified for model in installed} | agents
 
 
 async def modified(services: Services, name: str) -> int:
     """Return the time of the last change of a model or an agent. Raises ``MochiError`` for an unknown name."""
-    return (await _agent(services, name) or await services.client.find_installed(name)).modified
+    return (await _agent(services, name) or await services.fleet.find_installed(name)).modified
 
 
 async def estimate(services: Services, turn: TurnInput, sent: SentMessages) -> int:
@@ -88,7 +89,7 @@ async def _start(services: Services, session_id: str | None, turn: TurnInput, se
         return await _with_agent(services, agent, session_id, turn, sent)
     if session_id is not None:
         return await _in_session(services, session_id, turn, sent)
-    model = await services.client.find_model(turn.model or "")
+    model = await services.fleet.find_model(turn.model or "")
     _check_capabilities(turn.tools, sent.images, model)
     settings = ToolSettings(tools=list(turn.tools.names or ()), execution_policy=turn.policy or _DEFAULT_POLICY)
     session = ChatSession.create(SessionCreationOptions(turn.model or "", tool_settings=settings))
@@ -112,7 +113,7 @@ async def _in_session(services: Services, session_id: str, turn: TurnInput, sent
         raise errors.SessionBusy(session_id, run.run_id)
     turn = to_turn(session, sent, turn)
     with suppress(errors.OllamaUnreachable, errors.OllamaError):  # the turn still stores the message
-        _check_capabilities(turn.tools, turn.images, await services.client.find_model(turn.model or ""))
+        _check_capabilities(turn.tools, turn.images, await services.fleet.find_model(turn.model or ""))
     return await runs.start(conversation, turn)
 
 
@@ -134,8 +135,7 @@ async def _with_agent(
         return await _in_memory(services, session, task, sent)
     conversation = services.conversations.agent_chat(session_id)
     chat = await conversation.store.load(session_id)
-    if chat.metadata.extra.get(OWNER) != agent.name:
-        raise errors.SessionNotFound(session_id)
+    check_owner(chat, agent)
     await refuse_if_caller_waits(services.store, chat)
     sent.check(chat)
     return await services.runs.start(conversation, task)
@@ -154,7 +154,7 @@ async def _agent(services: Services, name: str) -> AgentDefinition | None:
     if agent in await agents.directory_agents():
         return await agents.current(await agents.get(agent))
     try:
-        await services.client.find_model(name)  # a model that is called `agent`
+        await services.fleet.find_model(name)  # a model that is called `agent`
     except errors.ModelNotFound:
         raise errors.AgentNotFound(agent) from None
     return None
@@ -162,7 +162,7 @@ async def _agent(services: Services, name: str) -> AgentDefinition | None:
 
 async def _fallback_model(services: Services, agent: AgentDefinition) -> str:
     """Return the model to use if the agent's own is missing: the first that can call tools, else the first."""
-    models = await services.client.list_models()
+    models = await services.fleet.list_models()
     if not models:
         raise errors.ModelNotFound(agent.model) if agent.model else errors.OllamaError(_NO_MODEL)
     return next((model.name for model in models if model.has_capability("tools")), models[0].name)

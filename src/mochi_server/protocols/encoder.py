@@ -69,10 +69,10 @@ class Encoder(ABC):
 
 
 class BlockEncoder(Encoder):
-    """Encoder for a protocol in which text and reasoning are blocks, with a start, deltas and a stop.
+    """Encoder for a protocol in which text and reasoning are blocks, with a start, deltas and an end.
 
-    A block ends when a part of the other class follows, or when the subclass calls ``close``. ``start`` and ``stop``
-    receive its first part. All methods return the bytes to send.
+    A block ends when a part of the other class follows, or when the subclass calls ``close_block``. ``start_block`` and
+    ``end_block`` receive its first part. All methods return the bytes to send.
     """
 
     def __init__(self, run: Run) -> None:
@@ -80,26 +80,26 @@ class BlockEncoder(Encoder):
         self._first: Text | Reasoning | None = None  # first part of the open block, or None if no block is open
 
     @abstractmethod
-    def start(self, first: Text | Reasoning) -> bytes: ...
+    def start_block(self, first: Text | Reasoning) -> bytes: ...
 
     @abstractmethod
     def delta(self, part: Text | Reasoning) -> bytes: ...
 
     @abstractmethod
-    def stop(self, first: Text | Reasoning) -> bytes: ...
+    def end_block(self, first: Text | Reasoning) -> bytes: ...
 
     def text(self, part: Text | Reasoning) -> bytes:
         if type(self._first) is type(part):
             return self.delta(part)
-        closed, self._first = self.close(), part
-        return closed + self.start(part) + self.delta(part)
+        closed, self._first = self.close_block(), part
+        return closed + self.start_block(part) + self.delta(part)
 
     reasoning = text
 
-    def close(self) -> bytes:
+    def close_block(self) -> bytes:
         """Return the bytes that end the open block, or empty bytes if no block is open."""
         first, self._first = self._first, None
-        return b"" if first is None else self.stop(first)
+        return b"" if first is None else self.end_block(first)
 
 
 def data_frame(data: bytes) -> bytes:

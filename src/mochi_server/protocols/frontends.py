@@ -134,17 +134,17 @@ class InteractiveEncoder(BlockEncoder):
         return b"".join(frames)
 
     def closing(self) -> bytes:
-        return self.close() + self.suspension() if self.is_suspended else super().closing()
+        return self.close_block() + self.suspension() if self.is_suspended else super().closing()
 
     def approval(self, part: Approval) -> bytes:
         self.is_suspended = self._number > self._after and part.confirmation_id in self.pending()
         return b""
 
     def text_end(self, _: TextEnd) -> bytes:
-        return self.close()
+        return self.close_block()
 
-    def begin_block(self, delta_type: str, id_field: str) -> str:
-        """Begin a block, whose deltas have this type, and its ID in this field. Return the ID.
+    def assign_block_id(self, delta_type: str, id_field: str) -> str:
+        """Assign an ID to the block that starts. Its deltas have this type, and the ID in this field. Return the ID.
 
         A second stream of the run has the same IDs.
         """

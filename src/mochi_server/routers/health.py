@@ -7,7 +7,7 @@ from pydantic import BaseModel
 
 from mochi_server import __version__
 from mochi_server.constants import API_PREFIX
-from mochi_server.dependencies import ClientDep, ServicesDep
+from mochi_server.dependencies import FleetDep, ServicesDep
 from mochi_server.errors import NotReady, ShuttingDown
 from mochi_server.web.routes import Responses, responses
 
@@ -42,9 +42,9 @@ _METRICS: Responses = {200: {"description": "Metrics.", "content": {"text/plain"
 
 
 @router.get("/health")
-async def get_health(client: ClientDep) -> Health:
+async def get_health(fleet: FleetDep) -> Health:
     """Check the server and its connection to Ollama."""
-    is_connected, url = await client.is_reachable(), client.up[0].client.endpoint.url
+    is_connected, url = await fleet.is_reachable(), fleet.up[0].client.endpoint.url
     return Health(ollama_connected=is_connected, ollama_host=url, version=__version__)
 
 
@@ -64,5 +64,5 @@ async def get_ready(services: ServicesDep) -> Ready:
 @router.get("/metrics", response_class=Response, responses=_METRICS)
 async def get_metrics(services: ServicesDep) -> Response:
     """Get the metrics in the text format of Prometheus. `/metrics` returns the same metrics."""
-    services.metrics.ollama.set(await services.client.is_reachable())
+    services.metrics.ollama.set(await services.fleet.is_reachable())
     return Response(services.metrics.render(), headers={"Content-Type": "text/plain; version=0.0.4; charset=utf-8"})

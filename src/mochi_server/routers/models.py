@@ -2,7 +2,7 @@
 
 from fastapi import APIRouter, Response
 
-from mochi_server.dependencies import ClientDep, CompareDep
+from mochi_server.dependencies import CompareDep, FleetDep
 from mochi_server.errors import InvalidComparison, ShuttingDown, ValidationFailed
 from mochi_server.models.models import COMPARE_EVENTS, CompareRequest, Model, ModelList
 from mochi_server.ollama.types import ModelInfo
@@ -14,15 +14,15 @@ router = PrefixRouter(prefix="/models", tags=["models"])
 
 @router.get("/", response_model=ModelList, include_in_schema=False)
 @router.get("", response_model=ModelList, responses=responses(*OLLAMA_ERRORS))
-async def list_models(client: ClientDep) -> dict[str, list[ModelInfo]]:
+async def list_models(fleet: FleetDep) -> dict[str, list[ModelInfo]]:
     """List the chat models."""
-    return {"models": await client.list_models()}
+    return {"models": await fleet.list_models()}
 
 
 @router.get("/{model_name:path}", response_model=Model, responses=responses(*MODEL_ERRORS))
-async def get_model(model_name: str, client: ClientDep) -> ModelInfo:
+async def get_model(model_name: str, fleet: FleetDep) -> ModelInfo:
     """Get a chat model. Its name may contain slashes and colons. The tag is optional."""
-    return await client.find_model(model_name)
+    return await fleet.find_model(model_name)
 
 
 comparison_router = APIRouter(tags=["models"])

@@ -187,7 +187,7 @@ class CompareService:
         try:
             if isinstance(model_id, str) and not model_id.isdigit():
                 return await self.gateway.find_model(model_id)
-            numbered = {str(number): model for number, model in enumerate(await self.gateway.client.list_models(), 1)}
+            numbered = {str(number): model for number, model in enumerate(await self.gateway.fleet.list_models(), 1)}
             return numbered[str(model_id)]
         except (ModelNotFound, KeyError) as error:
             raise InvalidComparison(f"Invalid model ID: {_display_name(model_id)}") from error

@@ -32,7 +32,7 @@ from mochi_server.sessions.types import (
     window_config,
 )
 from mochi_server.tools.discovery import ToolCatalogue
-from mochi_server.tools.execution import ToolRegistry
+from mochi_server.tools.registry import ToolRegistry
 from mochi_server.util.clock import now
 from mochi_server.util.text import join_names, nearest
 
@@ -128,8 +128,8 @@ class SessionService:
         return await self.store.patch(session_id, fields)
 
     def _check_host(self, name: str) -> None:
-        self.gateway.client.refresh()
-        if name not in (names := [host.name for host in self.gateway.client.active]):
+        self.gateway.fleet.refresh()
+        if name not in (names := [host.name for host in self.gateway.fleet.active]):
             raise errors.ValidationFailed.at("ollama_host", f"no host {name!r}; the hosts are: {join_names(names)}")
 
     async def warnings(self, session: ChatSession, changes: Mapping[str, Any]) -> list[TurnWarning]:

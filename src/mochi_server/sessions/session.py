@@ -12,14 +12,7 @@ from mochi_server.errors import InvalidMessageIndex, SessionTooNew
 from mochi_server.sessions import types
 from mochi_server.sessions.caller import current_owner
 from mochi_server.sessions.history import History
-from mochi_server.sessions.types import (
-    Image,
-    LastRun,
-    Message,
-    SessionCreationOptions,
-    SessionSettings,
-    optional,
-)
+from mochi_server.sessions.types import Image, LastRun, Message, SessionCreationOptions, SessionSettings, optional
 from mochi_server.util.clock import new_id, now
 
 UserMessage = types.UserMessage

@@ -25,7 +25,7 @@ from mochi_server.util.clock import timestamp
 
 M = TypeVar("M", Counter, Gauge, Histogram)
 
-_MAX_NAMES = 100
+_MAX_LABEL_VALUES = 100
 _OTHER = "other"
 _NANO = 1e-9
 _FIRST_TOKEN = (0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120)
@@ -80,10 +80,10 @@ class Metrics(GatewayObserver):
         self._host_state = new(Gauge, "ollama_host_state", "1 for the state of the host.", "host", "state")
         self.hosts: Callable[[], Sequence[tuple[str, str, int]]] = tuple  # names, states and numbers of queued requests
         self.key_turns = new(Counter, "key_turns", "Turns that ended, by API key.", "key", "outcome")
-        self._running = new(Gauge, "running_turns", "Turns that are running.")
+        self.running = new(Gauge, "running_turns", "Turns that are running.")
         self.waiting = new(Gauge, "waiting_turns", "Turns that wait for the first token of a model.")
-        self._subscribers = new(Gauge, "open_streams", "Open requests that receive the events of a running turn.")
-        self._store = new(Gauge, "store_connected", "1 if the session store is reachable, otherwise 0.")
+        self.subscribers = new(Gauge, "open_streams", "Open requests that receive the events of a running turn.")
+        self.store = new(Gauge, "store_connected", "1 if the session store is reachable, otherwise 0.")
         self.ollama = new(Gauge, "ollama_connected", "1 if Ollama responds to this request, otherwise 0.")
         new(Gauge, "build_info", "Always 1. The label is the version.", "version").labels(__version__).set(1)
         ProcessCollector(registry=self.registry)
@@ -96,14 +96,6 @@ class Metrics(GatewayObserver):
             self._host_queue.labels(host).set(queued)
             self._host_state.labels(host, state).set(1)
         return generate_latest(self.registry)
-
-    def set_sources(
-        self, running: Callable[[], int], subscribers: Callable[[], int], store: Callable[[], bool]
-    ) -> None:
-        """Set the functions that return the current values of the gauges."""
-        self._running.set_function(running)
-        self._subscribers.set_function(subscribers)
-        self._store.set_function(store)
 
     def turn_ended(self, outcome: str, seconds: float, messages: Sequence[Message], error: str | None) -> None:
         """Record an ended turn. ``messages`` are its stored messages, with tool results and evaluation times."""
@@ -171,7 +163,7 @@ class Metrics(GatewayObserver):
 
 
 def _label(name: str, known: set[str]) -> str:
-    if name not in known and len(known) >= _MAX_NAMES:
+    if name not in known and len(known) >= _MAX_LABEL_VALUES:
         return _OTHER
     known.add(name)
     return name

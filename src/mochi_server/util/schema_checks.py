@@ -15,7 +15,7 @@ MAX_WORKERS = 2
 _ANSWER_SECONDS = 5  # maximum duration of the check of an answer
 _MAX_RESULT_BYTES = 1024 * 1024
 # The worker imports the same modules as this process, and no others from the working directory.
-_PROGRAM = "import sys; sys.path[:] = sys.argv[1:]; from mochi_server.util.json_schema import main; main()"
+_PROGRAM = "import sys; sys.path[:] = sys.argv[1:]; from mochi_server.util.schema_worker import main; main()"
 
 
 class CheckFailed(Exception):
@@ -31,7 +31,7 @@ class SchemaChecks:
         self._idle: list[Process] = []
 
     async def run(self, operation: str, seconds: float, **parameters: Any) -> dict[str, Any]:
-        """Run a function of ``util.json_schema`` in a worker and return its result. Raises ``CheckFailed``.
+        """Run a function of ``util.schema_worker`` in a worker and return its result. Raises ``CheckFailed``.
 
         The worker ends itself after ``seconds``.
         """
@@ -53,7 +53,7 @@ class SchemaChecks:
             return result
 
     async def check_answer(self, schema: Mapping[str, Any], text: str) -> dict[str, str]:
-        """Run ``util.json_schema.check_answer``. If that fails, return why the answer is ``unchecked``."""
+        """Run ``util.schema_worker.check_answer``. If that fails, return why the answer is ``unchecked``."""
         try:
             return await self.run("check_answer", _ANSWER_SECONDS, schema=schema, text=text)
         except CheckFailed as error:

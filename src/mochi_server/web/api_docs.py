@@ -53,7 +53,7 @@ because new events may be added.
 
 **Errors** have the envelope `{"error": {"code", "message", "details"}}`, except under `/v1`.
 """
-_NAMES = {"openai": "OpenAI", "ai sdk": "AI SDK", "ag ui": "AG-UI"}
+_TAG_NAMES = {"openai": "OpenAI", "ai sdk": "AI SDK", "ag ui": "AG-UI"}
 _SECURITY = {"type": "http", "scheme": "bearer", "description": "API key. It is required if the server has keys."}
 
 
@@ -107,7 +107,7 @@ def document(app: FastAPI) -> dict[str, Any]:
     openapi["security"] = [{}, {"apiKey": []}]
     for operation in [operation for path in openapi["paths"].values() for operation in path.values()]:
         operation["summary"] = operation["summary"].capitalize()
-        for name, written in _NAMES.items():
+        for name, written in _TAG_NAMES.items():
             operation["summary"] = operation["summary"].replace(name, written)
     return openapi
 

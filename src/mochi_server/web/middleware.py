@@ -230,7 +230,7 @@ def key_check(keys: KeyRing, *, insecure: bool, exempt: Collection[str] = ()) ->
 
 
 def _set_caller(scope: Scope, caller: Caller, *, may_name_user: bool) -> MochiError | None:
-    """Set the caller of the request, which has sent the key of ``caller``. Return an error if it may not send this."""
+    """Set the caller of a request to the owner of its key. Return an error if this caller may not send the request."""
     if _names_user(scope):
         if not may_name_user:
             return errors.Forbidden(_USER_NEEDS_KEY)

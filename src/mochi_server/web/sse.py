@@ -11,8 +11,7 @@ from sse_starlette.sse import EventSourceResponse
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
-from mochi_server.chat.run import Batch, Run
-from mochi_server.chat.run import Receive as RunReceive
+from mochi_server.chat.run import Batch, ReceiveBatch, Run
 from mochi_server.errors import MochiError
 from mochi_server.events import ChatEvent, Done, TurnError
 from mochi_server.models.common import EventUnion
@@ -92,7 +91,7 @@ class RunResponse(EventStream):
         await send(body_message(b"", more=False))
 
     @staticmethod
-    def _sender(run: Run, send: Send) -> RunReceive:
+    def _sender(run: Run, send: Send) -> ReceiveBatch:
         prefix = b"id: %s:" % run.run_id.encode()
 
         async def receive(batch: Batch | None) -> None:

@@ -195,7 +195,7 @@ _PLANNING = re.compile(r"\bplan\b", re.IGNORECASE)
 _UNKNOWN_TOOL = re.compile(
     r"\b(?:use|call|run|with|ask)\s+(?:the\s+)?(?:tool\s+|agent\s+)?`?(\w+_\w+|agent)\b", re.IGNORECASE
 )
-_SENTENCES = (  # patterns of messages, with the reply to each
+_REPLIES = (  # patterns of messages, with the reply to each
     (r"\b(?:thanks|thank you)\b", "You are welcome!"),
     (r"^\W*(?:bye|goodbye|good night|see you)\b", "Goodbye! It was nice to talk to you."),
     (
@@ -224,7 +224,7 @@ def demo_reply(prompt: Prompt) -> Reply:
         return Reply.of(reasoning=reasoning, tool_calls=[call_of(function, task) for function in named])
     if schema:
         return default_reply(replace(prompt, format=schema))
-    text = _plan(task, named) if plans else _answer_from_results(prompt) or _sentence(task, offered)
+    text = _plan(task, named) if plans else _answer_from_results(prompt) or _small_talk(task, offered)
     return Reply.of(text, reasoning=reasoning)
 
 
@@ -295,11 +295,11 @@ def _answer_from_results(prompt: Prompt) -> str:
     return "\n".join(sentences)
 
 
-def _sentence(message: str, offered: list[Function]) -> str:
+def _small_talk(message: str, offered: list[Function]) -> str:
     unknown = _UNKNOWN_TOOL.search(message)
     if unknown:
         return f"I cannot call {unknown[1]}, because this chat does not offer it. {_abilities(offered)}"
-    text = next(reply for pattern, reply in _SENTENCES if re.search(pattern, message, re.IGNORECASE))
+    text = next(reply for pattern, reply in _REPLIES if re.search(pattern, message, re.IGNORECASE))
     return text.format(message=_quoted(message), abilities=_abilities(offered))
 
 

@@ -105,7 +105,7 @@ async def paced(
 
 
 def _speed(pace: Pace | None) -> tuple[float, int]:
-    """Return the nanoseconds of a word, or of a character if there is a pace, and those before each chunk."""
+    """Return two times in nanoseconds: per word, or per character if there is a pace, and before each chunk."""
     return (1e9 / pace.characters_per_second, round(pace.delay * 1e9)) if pace else (NANOSECONDS_PER_WORD, 0)
 
 

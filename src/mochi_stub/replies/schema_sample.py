@@ -89,7 +89,7 @@ FORMATS = {  # sample text for each string format of OpenAI, Ollama and Pydantic
     "uuid": _UUID.format(4),
     **{f"uuid{version}": _UUID.format(version) for version in range(1, 9)},
 }
-_HINTS = {
+_TYPE_KEYWORDS = {
     "object": ("properties", "required", "additionalProperties", "patternProperties", "minProperties"),
     "array": ("items", "prefixItems", "minItems", "maxItems", "uniqueItems"),
     "string": ("pattern", "minLength", "maxLength", "format"),
@@ -222,7 +222,7 @@ def _type(schema: Mapping[str, Any]) -> str:
     declared = schema.get("type")
     if isinstance(declared, str):
         return declared
-    implied = (kind for kind, hints in _HINTS.items() if not schema.keys().isdisjoint(hints))
+    implied = (kind for kind, hints in _TYPE_KEYWORDS.items() if not schema.keys().isdisjoint(hints))
     return next(
         (str(kind) for kind in _list(declared) if kind != "null"), "null" if declared else next(implied, "string")
     )

@@ -45,22 +45,22 @@ class AgUiEncoder(InteractiveEncoder):
     def suspension(self) -> bytes:
         return self._finished(core.RunFinishedInterruptOutcome(interrupts=self._interrupts[-1:]))
 
-    def start(self, first: Text | Reasoning) -> bytes:
+    def start_block(self, first: Text | Reasoning) -> bytes:
         if isinstance(first, Text):
-            self._message_id = block_id = self.begin_block("TEXT_MESSAGE_CONTENT", "messageId")
+            self._message_id = block_id = self.assign_block_id("TEXT_MESSAGE_CONTENT", "messageId")
             return _frame(core.TextMessageStartEvent(message_id=block_id, role="assistant"))
-        block_id = self.begin_block("REASONING_MESSAGE_CONTENT", "messageId")
+        block_id = self.assign_block_id("REASONING_MESSAGE_CONTENT", "messageId")
         start = core.ReasoningMessageStartEvent(message_id=block_id)
         return _frame(core.ReasoningStartEvent(message_id=block_id)) + _frame(start)
 
-    def stop(self, first: Text | Reasoning) -> bytes:
+    def end_block(self, first: Text | Reasoning) -> bytes:
         if isinstance(first, Text):
             return _frame(core.TextMessageEndEvent(message_id=self._block_id))
         end = core.ReasoningEndEvent(message_id=self._block_id)
         return _frame(core.ReasoningMessageEndEvent(message_id=self._block_id)) + _frame(end)
 
     def call(self, part: Call) -> bytes:
-        return self.close() + self._call(part.id, part.name, part.arguments)
+        return self.close_block() + self._call(part.id, part.name, part.arguments)
 
     def approval(self, part: Approval) -> bytes:
         expires = datetime.now(timezone.utc) + timedelta(seconds=self._timeout)
@@ -79,7 +79,7 @@ class AgUiEncoder(InteractiveEncoder):
         content = part.output if part.error is None else part.error
         message_id = f"{part.call_id}-result"
         event = core.ToolCallResultEvent(message_id=message_id, tool_call_id=part.call_id, content=content)
-        return self.close() + _frame(event)
+        return self.close_block() + _frame(event)
 
     def step(self, _: Step) -> bytes:
         self._message_id = None
@@ -90,15 +90,15 @@ class AgUiEncoder(InteractiveEncoder):
 
     def end(self, part: End) -> bytes:
         if part.failure is not None:
-            return self.close() + encode_error(part.failure)
+            return self.close_block() + encode_error(part.failure)
         if part.result.cancelled:
-            return self.close() + self._finished(core.RunFinishedCancelledOutcome())
+            return self.close_block() + self._finished(core.RunFinishedCancelledOutcome())
         pending = part.result.client_tool_calls
         calls = [self._call(call.id, call.name, call.arguments) for call in pending]
         outcome = core.RunFinishedSuccessOutcome(pending_tool_call_ids=[call.id for call in pending] or None)
         result = None if part.completed is None else asdict(part.completed)
         finished = self._finished(outcome, result=result, usage=_usage(part))
-        return b"".join([self.close(), *calls, finished])
+        return b"".join([self.close_block(), *calls, finished])
 
     def _call(self, call_id: str, name: str, arguments: Json) -> bytes:
         parent, delta = self._message_id, orjson.dumps(arguments).decode()

@@ -28,15 +28,15 @@ class AiSdkEncoder(InteractiveEncoder):
     def suspension(self) -> bytes:
         return _chunk("finish-step") + _chunk("finish", finishReason="tool-calls") + _DONE
 
-    def start(self, first: Text | Reasoning) -> bytes:
-        return _chunk(f"{first.method}-start", id=self.begin_block(f"{first.method}-delta", "id"))
+    def start_block(self, first: Text | Reasoning) -> bytes:
+        return _chunk(f"{first.method}-start", id=self.assign_block_id(f"{first.method}-delta", "id"))
 
-    def stop(self, first: Text | Reasoning) -> bytes:
+    def end_block(self, first: Text | Reasoning) -> bytes:
         return _chunk(f"{first.method}-end", id=self._block_id)
 
     def call(self, part: Call) -> bytes:
         chunk = _chunk("tool-input-available", toolCallId=part.id, toolName=part.name, input=part.arguments)
-        return self.close() + chunk
+        return self.close_block() + chunk
 
     def approval(self, part: Approval) -> bytes:
         chunk = _chunk("tool-approval-request", toolCallId=part.call_id, approvalId=part.confirmation_id)
@@ -44,10 +44,10 @@ class AiSdkEncoder(InteractiveEncoder):
 
     def result(self, part: Result) -> bytes:
         if part.error is None:
-            return self.close() + _chunk("tool-output-available", toolCallId=part.call_id, output=part.output)
+            return self.close_block() + _chunk("tool-output-available", toolCallId=part.call_id, output=part.output)
         if part.is_denied:
-            return self.close() + _chunk("tool-output-denied", toolCallId=part.call_id)
-        return self.close() + _chunk("tool-output-error", toolCallId=part.call_id, errorText=part.error)
+            return self.close_block() + _chunk("tool-output-denied", toolCallId=part.call_id)
+        return self.close_block() + _chunk("tool-output-error", toolCallId=part.call_id, errorText=part.error)
 
     def step(self, _: Step) -> bytes:
         return _chunk("finish-step") + _chunk("start-step")
@@ -57,13 +57,13 @@ class AiSdkEncoder(InteractiveEncoder):
 
     def end(self, part: End) -> bytes:
         if part.failure is not None:
-            return self.close() + encode_error(part.failure)
+            return self.close_block() + encode_error(part.failure)
         if part.result.cancelled:
-            return self.close() + _chunk("abort", reason="The turn was stopped.") + _DONE
+            return self.close_block() + _chunk("abort", reason="The turn was stopped.") + _DONE
         done_reason = (part.completed and part.completed.done_reason) or "stop"
         reason = done_reason if done_reason in ("stop", "length") else "other"
         finish = _chunk("finish", finishReason=reason, messageMetadata=part.completed or {})
-        return self.close() + _chunk("finish-step") + finish + _DONE
+        return self.close_block() + _chunk("finish-step") + finish + _DONE
 
 
 def encode_error(error: MochiError) -> bytes:

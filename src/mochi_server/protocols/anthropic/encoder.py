@@ -76,15 +76,15 @@ class MessageEncoder(BlockEncoder):
         return _event("message_start", message=self._message) + self.ping
 
     def text(self, part: Text | Reasoning) -> bytes:
-        closed = self.close() if part.is_separate else b""
+        closed = self.close_block() if part.is_separate else b""
         return closed + super().text(part)
 
     reasoning = text
 
     def text_end(self, _: TextEnd) -> bytes:
-        return self.close()
+        return self.close_block()
 
-    def start(self, first: Text | Reasoning) -> bytes:
+    def start_block(self, first: Text | Reasoning) -> bytes:
         kind, signature = ("text", {}) if isinstance(first, Text) else ("thinking", {"signature": ""})
         self._block, self._texts = {"type": kind, kind: "", **signature}, []
         # The constant bytes of a delta. The text follows them.
@@ -96,7 +96,7 @@ class MessageEncoder(BlockEncoder):
         self._texts.append(part.text)
         return b"%s%s}}\n\n" % (self._delta_head, orjson.dumps(part.text))
 
-    def stop(self, first: Text | Reasoning) -> bytes:
+    def end_block(self, first: Text | Reasoning) -> bytes:
         block, signed = self._block, b""
         block[block["type"]] = "".join(self._texts)
         if isinstance(first, Reasoning):  # some clients require a signature
@@ -108,7 +108,8 @@ class MessageEncoder(BlockEncoder):
         if part.failure is not None:
             return encode_error(part.failure)
         turn, counts = part.result, usage(part.result)
-        frames = [self.close(), *(self._call(call.id, call.name, call.arguments) for call in turn.client_tool_calls)]
+        calls = (self._call(call.id, call.name, call.arguments) for call in turn.client_tool_calls)
+        frames = [self.close_block(), *calls]
         reason = "tool_use" if turn.client_tool_calls else "max_tokens" if is_cut(turn) else "end_turn"
         delta = {"stop_reason": reason, "stop_sequence": None}
         ending = {

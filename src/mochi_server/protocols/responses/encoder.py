@@ -58,7 +58,7 @@ class ResponseEncoder(BlockEncoder):
         created = self._event("response.created", response=self.response)
         return created + self._event("response.in_progress", response=self.response)
 
-    def start(self, first: Text | Reasoning) -> bytes:
+    def start_block(self, first: Text | Reasoning) -> bytes:
         self._item = _TextItem(first, len(self._output))
         return self._item_event("added", self._item.item) + self._part_event("added", "")
 
@@ -68,7 +68,7 @@ class ResponseEncoder(BlockEncoder):
         self._sequence_number += 1
         return b"%s%d%s%s%s" % (item.delta_head, self._sequence_number, item.target_json, orjson.dumps(text), item.tail)
 
-    def stop(self, _: Text | Reasoning) -> bytes:
+    def end_block(self, _: Text | Reasoning) -> bytes:
         item, text = self._item, "".join(self._item.texts)
         complete = item.complete(text, self._item_status)
         done = self._event(f"response.{item.text_name}.done", **item.target, text=text, **item.logprobs)
@@ -82,7 +82,7 @@ class ResponseEncoder(BlockEncoder):
             ending["status"] = "cancelled"
         status = ending["status"]
         self._item_status = "completed" if status == "completed" else "incomplete"
-        frames = [self.close()]
+        frames = [self.close_block()]
         if status != "failed":
             frames += [self._call(call) for call in part.result.client_tool_calls]
             ending["mochi"] = extra_fields(replace(part, notices=[*self._notices, *part.notices]))

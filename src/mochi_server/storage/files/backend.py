@@ -31,7 +31,7 @@ from mochi_server.storage.files.session_index import SessionIndex
 from mochi_server.storage.session_record import SessionCache, SessionLocks, SessionRecord
 from mochi_server.util.clock import new_id, now
 
-EDIT_SECONDS = 2.0
+MIN_DAMAGED_SECONDS = 2.0
 """Age in seconds from which an unreadable file counts as damaged. An editor may still be writing a younger file."""
 _LARGE_BYTES = 1024 * 1024
 """File size in bytes above which a turn writes the file only once, because writing the file is the slowest step."""
@@ -265,10 +265,10 @@ class SessionDirectory:
         try:
             record = SessionRecord.of(decode_file(session_id, data, signature.modified_ns / 1e9))
         except ValueError as error:
-            if 0 <= time.time() - signature.modified_ns / 1e9 < EDIT_SECONDS:
+            if 0 <= time.time() - signature.modified_ns / 1e9 < MIN_DAMAGED_SECONDS:
                 text = f"The file of session {session_id!r} is incomplete: another program is writing it. Try again."
                 raise StorageBusy(text) from error
-            self._set_aside(session_id, signature, error)
+            self._quarantine(session_id, signature, error)
             raise SessionNotFound(session_id) from error
         return FileSnapshot(record.with_log(log[0]), signature, log[1]) if log else FileSnapshot(record, signature)
 
@@ -357,7 +357,7 @@ class SessionDirectory:
             pass
         return None
 
-    def _set_aside(self, session_id: str, damaged: Signature, error: ValueError) -> None:
+    def _quarantine(self, session_id: str, damaged: Signature, error: ValueError) -> None:
         result = "it cannot be renamed"
         with self._thread_lock(session_id), suppress(OSError):
             if self._lock.is_held and atomic_files.signature(self._file(session_id)) == damaged:

@@ -1,4 +1,4 @@
-"""Lock of a sessions directory, and the import of many sessions, which the next lock completes after a crash.
+"""Lock of a sessions directory, and the import of many sessions. After a crash, the next lock completes the import.
 
 An import writes its files to the directory ``.import-<id>.tmp/``. Renaming it to ``.import-<id>/`` commits the import.
 Then each file is moved to the sessions directory.

@@ -236,7 +236,7 @@ class PeerDirectory:
             raise PeerGone
         return peer
 
-    async def claim(self, session_id: str, key: str) -> Peer | None:
+    async def claim_key(self, session_id: str, key: str) -> Peer | None:
         """Claim an idempotency key for this process. Return the live process that already claimed the key, or None."""
         values = {"session_id": session_id, "key": key, "own": self.name}
         while (process := (await self._fetch(_CLAIM, **values))[0][0]) != self.name:

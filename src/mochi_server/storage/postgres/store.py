@@ -51,7 +51,7 @@ _PATCH = """
 UPDATE sessions SET metadata = %(metadata)s, searched = %(searched)s,
     updated_at = greatest(updated_at + interval '1 microsecond', clock_timestamp())
 WHERE key = %(key)s"""
-_CHECKPOINT = f"""
+_FLUSH = f"""
 INSERT INTO partials (session, body, position)
 SELECT s.key, %(body)s, coalesce(%(position)s::integer, s.message_count) FROM sessions s
 WHERE {_BY_ID} AND s.key = coalesce(%(key)s::bigint, s.key) AND s.fence = coalesce(%(fence)s::bigint, s.fence)
@@ -234,7 +234,7 @@ class PostgresSessionStore(rules.SessionStore):
         async with self._locks.holding(session_id, run_id=run_id, wait=wait):
             try:
                 while not await self._try_lock(session_id, run_id):
-                    await self._wait_until_released(session_id, wait=wait)
+                    await self._wait_before_retry(session_id, wait=wait)
                 yield
             finally:
                 if session_id in self.locked_sessions:  # also if the caller was cancelled while locking
@@ -311,9 +311,7 @@ class PostgresSessionStore(rules.SessionStore):
         """Store a partial answer. Return False if the session was deleted, or if a newer lock than ``lock`` exists."""
         expected = {"key": lock and lock.key, "fence": lock and lock.fence, "position": lock and lock.end}
         body = text_of(complete_message(partial.copy(), 0, now()))
-        return (
-            await connection.execute(_CHECKPOINT, self._parameters(session_id, body=body, **expected))
-        ).rowcount == 1
+        return (await connection.execute(_FLUSH, self._parameters(session_id, body=body, **expected))).rowcount == 1
 
     @asynccontextmanager
     async def _row_for_update(
@@ -395,7 +393,7 @@ class PostgresSessionStore(rules.SessionStore):
         finally:
             await self._process.release(self._key(session_id))
 
-    async def _wait_until_released(self, session_id: str, *, wait: bool) -> None:
+    async def _wait_before_retry(self, session_id: str, *, wait: bool) -> None:
         """Wait for ``_POLL_SECONDS``. Raises ``SessionBusy`` for a turn if not ``wait``, ``ServerLost`` if frozen."""
         async with self._database.connection(f"lock session {session_id}") as connection:
             run_id, is_silent = await fetch_one(connection, _OWNER, self._parameters(session_id)) or (None, None)

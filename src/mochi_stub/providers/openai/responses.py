@@ -55,7 +55,7 @@ RESPONSE = schema(
         **{"include": [str], "top_logprobs": integer(0, 20)},
     }
 )
-_INCOMPLETE = {"length": "max_output_tokens", "content_filter": "content_filter"}
+_INCOMPLETE_REASONS = {"length": "max_output_tokens", "content_filter": "content_filter"}
 _DEFAULTS = {
     **{"background": False, "error": None, "instructions": None, "max_output_tokens": None, "max_tool_calls": None},
     **{"metadata": {}, "parallel_tool_calls": True, "previous_response_id": None, "service_tier": "default"},
@@ -179,7 +179,7 @@ class ResponseEvents(pipeline.EventEncoder):
 
     def __init__(self, body: Mapping[str, Any], evaluated: pipeline.EvaluatedPrompt) -> None:
         self.evaluated, self.body, self.ids = evaluated, body, evaluated.ids
-        self.status = "incomplete" if evaluated.reply.finish in _INCOMPLETE else "completed"
+        self.status = "incomplete" if evaluated.reply.finish in _INCOMPLETE_REASONS else "completed"
         self.items: list[dict[str, Any]] = []
         self.open: type | None = None
         self.target: dict[str, Any] = {}
@@ -299,7 +299,7 @@ class ResponseEvents(pipeline.EventEncoder):
             "object": "response",
             "created_at": self.ids.start // 10**9,
             "status": status,
-            "incomplete_details": {"reason": _INCOMPLETE[finish]} if status == "incomplete" else None,
+            "incomplete_details": {"reason": _INCOMPLETE_REASONS[finish]} if status == "incomplete" else None,
             "model": self.evaluated.prompt.model,
             "output": list(self.items),
             "reasoning": {"effort": None, "summary": None, **body.get("reasoning", {})},

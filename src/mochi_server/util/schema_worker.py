@@ -90,7 +90,7 @@ class _Expansion:
 
 
 def check_arguments(schema: dict[str, Any], arguments: dict[str, Any]) -> dict[str, Any]:
-    """Return the ``error`` of the arguments, or an empty result if they are valid."""
+    """Return ``{"error": text}`` for invalid arguments, or an empty dictionary if they are valid."""
     validator_class = _class(validator_for(schema, default=Draft202012Validator))
     validator = validator_class(schema, registry=referencing.Registry())
     try:

@@ -1,0 +1,102 @@
+"""Cache of runs: those that are running, and those that have ended and whose events can still be read."""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from weakref import WeakValueDictionary
+
+from mochi_server.chat.run import Run
+from mochi_server.chat.turn_input import TurnInput
+from mochi_server.errors import IdempotencyKeyReused, SessionNotFound
+from mochi_server.sessions.caller import CALLER
+
+RETENTION_SECONDS = 300  # time for which the events of an ended run can be read
+MAX_BYTES = 64 * 1024 * 1024  # for the events of all ended runs; the oldest runs are dropped first
+_RUN_BYTES = 4096
+
+
+class RunCache:
+    """Cache of runs. Ended runs are dropped after ``retention_seconds``."""
+
+    def __init__(self, retention_seconds: float = RETENTION_SECONDS) -> None:
+        self._retention_seconds = retention_seconds
+        self._runs: dict[str, dict[str, Run]] = {}  # by run key and run ID, the latest run last
+        self._keys: dict[tuple[str, str], Run] = {}
+        self._starting: WeakValueDictionary[tuple[str, str], asyncio.Lock] = WeakValueDictionary()
+        self._ended: dict[str, Run] = {}  # ended runs by run ID, oldest first
+        self._bytes = 0
+
+    def add(self, run: Run) -> None:
+        self._runs.setdefault(run.conversation.run_key, {})[run.run_id] = run
+
+    def running(self) -> list[Run]:
+        return [run for runs in self._runs.values() for run in runs.values() if run.running]
+
+    def find(self, session_id: str, run_id: str | None = None) -> Run | None:
+        """Return the run with ``run_id`` if it is cached, else the latest run, if the caller may see the session."""
+        runs = self._runs.get(session_id)
+        run = None if not runs else runs.get(run_id or "") or runs[next(reversed(runs))]
+        return run if run is not None and CALLER.get().sees(run.caller.owner) else None
+
+    def with_key(self, session_id: str, key: str) -> Run | None:
+        """Return the run with this idempotency key, or None. A failed or cancelled run loses its key."""
+        run = self._keys.get((session_id, key))
+        if run is not None and run.state in ("failed", "cancelled"):
+            del self._keys[session_id, key]
+            return None
+        return run
+
+    def retain(self, run: Run) -> None:
+        """Retain an ended run until it expires or the memory limit is reached. Remove a run without a session now."""
+        run.task = None  # it refers to all data of the turn
+        run.log.release()
+        if run.conversation.kind != "session":
+            self._remove(run)
+            return
+        self._ended[run.run_id] = run
+        self._bytes += run.log.size + _RUN_BYTES
+        asyncio.get_running_loop().call_later(self._retention_seconds, self._drop, run.run_id)
+        while self._bytes > MAX_BYTES and len(self._ended) > 1:
+            self._drop(next(iter(self._ended)))
+
+    def park(self, run: Run) -> None:
+        """Remove a run whose turn is parked. Another run continues the turn, and has its idempotency key."""
+        self._remove(run)
+        self._keys.pop((run.session_id, run.input.key or ""), None)
+
+    def drop_session(self, session_id: str) -> None:
+        for run_id in list(self._runs.get(session_id, {})):
+            self._drop(run_id)
+
+    async def get_or_start(self, session_id: str, turn_input: TurnInput, start: Callable[[], Awaitable[Run]]) -> Run:
+        """Return the run with the input's idempotency key, or start one. Raises ``IdempotencyKeyReused``."""
+        key = turn_input.key
+        if key is None:
+            return await start()
+        session_key = (session_id, key)
+        async with self._starting.setdefault(session_key, asyncio.Lock()):
+            run = self._keys.get(session_key)
+            if run is not None and not CALLER.get().sees(run.caller.owner):
+                raise SessionNotFound(session_id)
+            if run is None:
+                run = await start()
+                if not run.is_parked:
+                    self._keys[session_key] = run
+            elif not run.input.is_same_request(turn_input):
+                raise IdempotencyKeyReused(key, run.run_id)
+            return run
+
+    def _drop(self, run_id: str) -> None:
+        run = self._ended.pop(run_id, None)
+        if run is None:
+            return
+        self._bytes -= run.log.size + _RUN_BYTES
+        self._remove(run)
+        session_key = (run.session_id, run.input.key or "")
+        if self._keys.get(session_key) is run:
+            del self._keys[session_key]
+
+    def _remove(self, run: Run) -> None:
+        runs = self._runs[run.conversation.run_key]
+        del runs[run.run_id]
+        if not runs:
+            del self._runs[run.conversation.run_key]

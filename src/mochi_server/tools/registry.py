@@ -1,0 +1,51 @@
+"""Registry of tools: those of the tools directory, and those of MCP servers."""
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from mochi_server.tools.discovery import ToolCatalogue, ToolDiscoveryService
+from mochi_server.tools.execution import IMPORT_SECONDS, ToolRaised, import_in_thread
+from mochi_server.tools.loader import Problem
+
+
+class ToolSource(Protocol):
+    """Source of tools that are not in the tools directory."""
+
+    async def add_tools(self, catalogue: ToolCatalogue) -> ToolCatalogue: ...
+    async def reload(self) -> None: ...
+    async def wait_for(self, source: str) -> None:
+        """Wait until the MCP server in the ``source`` of a tool has connected or failed to connect."""
+
+
+@dataclass(eq=False)
+class ToolRegistry:
+    """Registry of the tools of the tools directory and of an additional ``ToolSource``."""
+
+    discovery: ToolDiscoveryService
+    extra_source: ToolSource
+    import_seconds: float = IMPORT_SECONDS
+    _slots: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(1), init=False)
+    _failed: ToolCatalogue | None = field(default=None, init=False)  # has only the problem of a failed import
+
+    async def catalogue(self) -> ToolCatalogue:
+        """Return all tools. The first call discovers them."""
+        return await self.extra_source.add_tools(await self.directory_tools())
+
+    async def directory_tools(self) -> ToolCatalogue:
+        """Return the tools of the directory, without waiting for the additional source."""
+        return self.discovery.cached or self._failed or await self._import(self.discovery.discover)
+
+    async def reload(self) -> ToolCatalogue:
+        """Discover the tools again and return them."""
+        catalogue, _ = await asyncio.gather(self._import(self.discovery.reload_tools), self.extra_source.reload())
+        return await self.extra_source.add_tools(catalogue)
+
+    async def _import(self, work: Callable[[], ToolCatalogue]) -> ToolCatalogue:
+        try:
+            return await import_in_thread(work, self._slots, self.import_seconds)
+        except ToolRaised as error:
+            self._slots = asyncio.Semaphore(1)  # an import that hangs never releases its slot
+            self._failed = ToolCatalogue(problems=(Problem("__init__.py", str(error)),))
+            return self._failed
