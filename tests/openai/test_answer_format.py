@@ -179,15 +179,16 @@ def test_collected_native_answer_fits(api: Api, stub: StubServer) -> None:
     assert len(chats(stub)) == 1
 
 
-def test_native_error_carries_the_text(api: Api, model: CarelessModel) -> None:
-    model.repaired = Reply.of("No.")
+@pytest.mark.parametrize("text", ["No.", '{"name": "Os'], ids=["no JSON", "half of it"])
+def test_native_error_carries_the_text(api: Api, model: CarelessModel, text: str) -> None:
+    model.repaired = Reply.of(text)
     session_id = api.create_session("mochi")["session_id"]
     events = api.stream_message(session_id, "A city?", format=CITY)
     assert types_of(events[-2:]) == ["error", "done"]
     assert events[-2].data["code"] == "FORMAT_NOT_MET"
-    assert events[-2].data["details"]["text"] == "No."
+    assert events[-2].data["details"]["text"] == text
     _, stored = api.messages(session_id)
-    assert (stored["content"], stored["interrupted"]) == ("No.", True)
+    assert (stored["content"], stored["interrupted"]) == (text, True)
     response = api.http.post(f"/chat/{session_id}", json={"message": "A city?", "format": CITY})
     assert error_of(response) == (502, "FORMAT_NOT_MET")
 
