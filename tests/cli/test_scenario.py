@@ -260,6 +260,13 @@ def test_turn_that_waits_for_approval_is_no_part_of_the_scenario(recorder: Recor
     assert check(scenario) == ""
 
 
+def test_dots_in_the_name_do_not_hinder_the_import_of_the_test(recorder: Recorder, tmp_path: Path) -> None:
+    recorder.export(recorder.record([("Hello!", ["Hi."])]))
+    code, text = run("mochi_server", "export-scenario", recorder.session_id, "-o", "chat.v2.yaml", cwd=tmp_path)
+    assert (code, text.splitlines()[-1]) == (0, "wrote test_chat_v2.py")
+    assert "with_name('chat.v2.yaml')" in (tmp_path / "test_chat_v2.py").read_text()
+
+
 def test_export_overwrites_no_other_test(recorder: Recorder, tmp_path: Path) -> None:
     session_id = recorder.record([("Hello!", ["Hi."])])
     recorder.export(session_id)

@@ -57,7 +57,7 @@ def export(arguments: argparse.Namespace, settings: MochiServerSettings) -> None
     mask, path = partial(_masked, re.compile(arguments.mask)), Path(arguments.output)
     session = asyncio.run(_load(arguments.session, settings))
     turns = [turn for turn in turns_of(session.history, mask) if _has_results(turn)]
-    test, test_text = path.with_name(f"test_{path.stem}.py"), _TEST.format(name=path.name)
+    test, test_text = path.with_name(f"test_{path.stem.replace('.', '_')}.py"), _TEST.format(name=path.name)
     if test.exists() and test.read_text("utf-8") != test_text:
         raise FileExistsError(f"{test} exists and is another test; choose another name with -o")
     files = {
