@@ -229,15 +229,52 @@ def test_failure_of_a_replayed_turn_is_shown(ten: Path, tmp_path: Path) -> None:
     assert "out of order" in text
 
 
-@pytest.mark.parametrize("answer", ["Hi.", "A long answer. " * 4000])
-def test_session_without_figures_is_checked_without_them(recorder: Recorder, answer: str) -> None:
+@pytest.mark.parametrize(
+    "answers",
+    [
+        [{"role": "assistant", "content": "Hi."}],
+        [{"role": "assistant", "content": "A long answer. " * 4000}],
+        [{"role": "assistant", "content": "Hi.", "thinking": None, "tool_calls": None, "eval_count": None}],
+        [{"role": "assistant", "content": "Hi."}, {"role": "system", "content": "Rhyme."}],
+    ],
+    ids=["short", "long", "nulls", "later system message"],
+)
+def test_session_without_figures_is_checked_without_them(recorder: Recorder, answers: list[Any]) -> None:
     """Sessions of other programs can be imported. They have no figures."""
     session_id = recorder.record([("Hello!", ["Hi."])])
     (file,) = (recorder.directory / "chat_sessions").glob(f"{session_id}.json")
     data = json.loads(file.read_text())
-    data["messages"][1] = {"role": "assistant", "content": answer}
+    data["messages"][1:] = answers
     file.write_text(json.dumps(data))
     assert check(recorder.export(session_id)) == ""
+
+
+def test_turn_that_waits_for_approval_is_no_part_of_the_scenario(recorder: Recorder) -> None:
+    session_id = recorder.record([("Hello!", ["Hi."])], "always_confirm")
+    with recorder.stub, ThreadedServer(ollama_host=recorder.stub.url, data_dir=str(recorder.directory)) as server:
+        recorder.stub.script(ToolCall("next_number"))
+        with server.client.stream(session_id, "Number?") as events:
+            next(event for event in events if event.type == "tool_call_confirmation_required")
+    scenario = recorder.export(session_id)
+    assert "Number?" not in scenario.read_text()
+    assert check(scenario) == ""
+
+
+def test_dots_in_the_name_do_not_hinder_the_import_of_the_test(recorder: Recorder, tmp_path: Path) -> None:
+    recorder.export(recorder.record([("Hello!", ["Hi."])]))
+    code, text = run("mochi_server", "export-scenario", recorder.session_id, "-o", "chat.v2.yaml", cwd=tmp_path)
+    assert (code, text.splitlines()[-1]) == (0, "wrote test_chat_v2.py")
+    assert "with_name('chat.v2.yaml')" in (tmp_path / "test_chat_v2.py").read_text()
+
+
+def test_export_overwrites_no_other_test(recorder: Recorder, tmp_path: Path) -> None:
+    session_id = recorder.record([("Hello!", ["Hi."])])
+    recorder.export(session_id)
+    recorder.export(session_id)
+    (tmp_path / "test_tools.py").write_text("# my tests")
+    code, text = run("mochi_server", "export-scenario", session_id, "-o", "tools.yaml", cwd=tmp_path)
+    assert (code, text) == (1, "mochi-server: test_tools.py exists and is another test; choose another name with -o\n")
+    assert [path.name for path in tmp_path.glob("*tools*.*")] == ["test_tools.py"]
 
 
 def test_replay_approves_only_tools_that_the_user_approved(recorder: Recorder, tmp_path: Path) -> None:

@@ -16,6 +16,7 @@ from tests.openai.conversation import LOOK, Conversation, call_of, client_of, me
 from tests.support.api import Api, error_of, text_of, types_of
 from tests.support.server import RunningServer
 from tests.support.stub import chats
+from tests.support.tools import write_tools
 
 STREAMED = pytest.mark.parametrize("stream", [False, True], ids=["whole", "streamed"])
 CITY: Any = {
@@ -24,6 +25,14 @@ CITY: Any = {
     "required": ["name", "people"],
     "additionalProperties": False,
 }
+TOOLS = '''
+    def look() -> str:
+        """Look at the city."""
+        return "It is big."
+
+    __all__ = ["look"]
+    __read_only__ = ["look"]
+'''
 WRONG, RIGHT = '{"name": "oslo", "people": "many"}', '{"name": "Oslo", "people": 700000}'
 FORM: Any = {"type": "json_schema", "json_schema": {"name": "city", "strict": True, "schema": CITY}}
 TEXT: Any = {"format": {"type": "json_schema", "name": "city", "schema": CITY, "strict": True}}
@@ -45,7 +54,7 @@ class CarelessModel:
 
     def resolve(self, prompt: Prompt) -> Reply:
         if not prompt.user_text.startswith("That does not fit"):
-            return self.first
+            return Reply.of(WRONG) if prompt.after_tools else self.first
         return Reply([ToolCalls((ToolCall("look", {}),))]) if self.calls_tools and prompt.tools else self.repaired
 
 
@@ -68,7 +77,8 @@ def stub(careless_model: CarelessModel) -> Iterator[StubServer]:
 
 @pytest.fixture(scope="module")
 def server(stub: StubServer, tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningServer]:
-    with RunningServer(tmp_path_factory.mktemp("format"), stub.url, summarization_enabled=False) as server:
+    write_tools(directory := tmp_path_factory.mktemp("format"), TOOLS)
+    with RunningServer(directory, stub.url, summarization_enabled=False) as server:
         yield server
 
 
@@ -169,15 +179,16 @@ def test_collected_native_answer_fits(api: Api, stub: StubServer) -> None:
     assert len(chats(stub)) == 1
 
 
-def test_native_error_carries_the_text(api: Api, model: CarelessModel) -> None:
-    model.repaired = Reply.of("No.")
+@pytest.mark.parametrize("text", ["No.", '{"name": "Os'], ids=["no JSON", "half of it"])
+def test_native_error_carries_the_text(api: Api, model: CarelessModel, text: str) -> None:
+    model.repaired = Reply.of(text)
     session_id = api.create_session("mochi")["session_id"]
     events = api.stream_message(session_id, "A city?", format=CITY)
     assert types_of(events[-2:]) == ["error", "done"]
     assert events[-2].data["code"] == "FORMAT_NOT_MET"
-    assert events[-2].data["details"]["text"] == "No."
+    assert events[-2].data["details"]["text"] == text
     _, stored = api.messages(session_id)
-    assert (stored["content"], stored["interrupted"]) == ("No.", True)
+    assert (stored["content"], stored["interrupted"]) == (text, True)
     response = api.http.post(f"/chat/{session_id}", json={"message": "A city?", "format": CITY})
     assert error_of(response) == (502, "FORMAT_NOT_MET")
 
@@ -208,6 +219,20 @@ def test_tool_round_is_not_checked(conversation: Conversation, model: CarelessMo
     assert call_of(answer).function.name == "look"
     assert message_of(answer).content == "Let me look."
     assert len(conversation.sent) == 1
+
+
+@STREAMED
+def test_text_before_a_call_of_a_server_tool_is_reasoning(
+    conversation: Conversation, model: CarelessModel, stream: bool
+) -> None:
+    model.first = Reply([Text("Let me look."), ToolCalls((ToolCall("look", {}),))])
+    conversation.client = conversation.client.with_options(default_headers={"X-Mochi-Tools": "look"})
+    conversation.stream = stream
+    message: Any = message_of(conversation.send_message("A city?"))
+    assert (message.content, message.reasoning_content) == (RIGHT, "Let me look.")
+    create: Any = conversation.client.responses.create
+    answered = create(model="mochi", input="A city?", text=TEXT, stream=stream)
+    assert ([*answered][-1].response if stream else answered).output_text == RIGHT
 
 
 def test_stopped_answer_is_not_checked(api: Api, stub: StubServer, model: CarelessModel) -> None:

@@ -6,9 +6,9 @@ from typing import Any
 
 from mochi_server.chat.answer_builder import AnswerBuilder
 from mochi_server.chat.model_call import ModelCall
+from mochi_server.chat.parked import snapshot
 from mochi_server.chat.turn_writer import TurnWriter
 from mochi_server.errors import FormatNotMet, MochiError
-from mochi_server.events import Snapshot
 
 CheckAnswer = Callable[[Mapping[str, Any], str], Awaitable[Mapping[str, str]]]
 """Check of a text with a JSON schema. Returns an ``error``, or the reason why it is ``unchecked``, or nothing."""
@@ -25,9 +25,8 @@ class AnswerFormat:
     async def apply(self, answer: AnswerBuilder) -> None:
         """Repair the answer if it does not fit, and publish a snapshot. Raises ``FormatNotMet``."""
         schema, first = self.model.schema, answer.content
-        if answer.done_reason == "length":  # the client has limited the answer, and is told that it was cut
-            return
-        if schema is None or not (problem := await self._problem(schema, first)):
+        is_cut = answer.done_reason == "length"  # the client has limited the answer, and is told that it was cut
+        if schema is None or is_cut or not (problem := await self._problem(schema, first)):
             return
         try:
             answer.replace(*await self.model.repair(schema, first, problem))
@@ -35,9 +34,7 @@ class AnswerFormat:
             raise FormatNotMet(self.model.name, error.message.rstrip("."), first) from error
         if problem := await self._problem(schema, answer.content):
             raise FormatNotMet(self.model.name, problem, answer.content)
-        messages = [each for each in (*self.writer.stored, answer.message()) if each["role"] == "assistant"]
-        content = "".join(message["content"] for message in messages)
-        self.model.publish([Snapshot(content, "".join(message.get("thinking", "") for message in messages))])
+        self.model.publish([snapshot([*self.writer.stored, answer.message()])])
 
     async def _problem(self, schema: Mapping[str, Any], text: str) -> str:
         """Return why a text does not fit, or an empty text. Publish a warning if it cannot be checked."""

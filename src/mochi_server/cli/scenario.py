@@ -56,11 +56,14 @@ def export(arguments: argparse.Namespace, settings: MochiServerSettings) -> None
     """Write a configuration of the stub, the recorded turns and a test. Raises ``OSError`` or ``SessionNotFound``."""
     mask, path = partial(_masked, re.compile(arguments.mask)), Path(arguments.output)
     session = asyncio.run(_load(arguments.session, settings))
-    turns = turns_of(session.history, mask)
+    turns = [turn for turn in turns_of(session.history, mask) if _has_results(turn)]
+    test, test_text = path.with_name(f"test_{path.stem.replace('.', '_')}.py"), _TEST.format(name=path.name)
+    if test.exists() and test.read_text("utf-8") != test_text:
+        raise FileExistsError(f"{test} exists and is another test; choose another name with -o")
     files = {
         path: _dump(_stub_config(session.model, turns)),
         path.with_suffix(RECORDED): _dump({"session": _session_fields(session, mask), "turns": turns}),
-        path.with_name(f"test_{path.stem}.py"): _TEST.format(name=path.name),
+        test: test_text,
     }
     for file, text in files.items():
         file.write_text(text, "utf-8")
@@ -70,6 +73,11 @@ def export(arguments: argparse.Namespace, settings: MochiServerSettings) -> None
 async def _load(session_id: str, settings: MochiServerSettings) -> ChatSession:
     async with open_stores(settings.store_url or settings.data_dir, reads_only=True) as stores:
         return await stores.chats.load(session_id)
+
+
+def _has_results(turn: Json) -> bool:
+    """Return whether each tool call of a turn has a result. A call that waits for approval has none."""
+    return sum(len(reply.get("tool_calls", ())) for reply in turn["replies"]) == len(turn["tools"])
 
 
 def _stub_config(model: str, turns: Iterable[Json]) -> Json:
@@ -135,9 +143,8 @@ def differences(recorded: Json, client: MochiClient) -> Iterator[str]:
 def _expected_events(turn: Json) -> Json:
     """Return the texts, the end and the names of the tool results that a stream of the recorded turn has."""
     expected: Json = {name: "".join("".join(reply.get(name, "")) for reply in turn["replies"]) for name in _TEXTS}
-    expected["end"] = (TurnError if _has_failed(turn) else MessageComplete).type
-    expected["results"] = [result["tool"] for result in turn["tools"]]
-    return expected
+    end = (TurnError if _has_failed(turn) else MessageComplete).type
+    return expected | {"end": end, "results": [result["tool"] for result in turn["tools"]]}
 
 
 def _has_failed(turn: Json) -> bool:
@@ -176,10 +183,9 @@ def turns_of(messages: Iterable[Any], mask: Callable[[Any], Any] = lambda value:
             turns.append({"user": mask(message["content"]), "replies": [], "tools": []})
         elif turns and message["role"] == "assistant":
             turns[-1]["replies"].append(_reply(message, mask))
-        elif turns:
-            name, success = message["tool_name"], message.get("success", True)
+        elif turns and (name := message.get("tool_name")):
             content = mask(message["content"].removeprefix(f"{name} failed: "))
-            turns[-1]["tools"].append({"tool": name, "success": success, "content": content})
+            turns[-1]["tools"].append({"tool": name, "success": message.get("success", True), "content": content})
     for turn in turns:
         if not turn["replies"] or "tool_calls" in turn["replies"][-1]:
             turn["replies"].append({"type": "error"})
@@ -191,11 +197,11 @@ def _reply(message: Json, mask: Callable[[Any], Any]) -> Json:
     reply: Json = {"type": "message"} | {key: mask(message[name]) for key, name in _TEXTS.items() if message.get(name)}
     if message.get("interrupted"):  # the stream ends after the texts, of which each is one chunk
         return reply | {key: [reply[key]] for key in _TEXTS if key in reply} | {"cut_after": len(reply) - 1}
-    if calls := [call["function"] for call in message.get("tool_calls", ())]:
+    if calls := [call["function"] for call in message.get("tool_calls") or ()]:
         reply["tool_calls"] = [{"name": call["name"], "arguments": mask(call["arguments"])} for call in calls]
     if message.get("done_reason") == "length":
         reply["finish"] = "length"
-    reply["usage"] = {name: message[key] for name, key in _USAGE.items() if key in message}
+    reply["usage"] = {name: message[key] for name, key in _USAGE.items() if message.get(key) is not None}
     times = {name: message.get(f"{name}_duration") for name in ("total", "load", "prompt_eval", "eval")}
     reply["durations"] = {name: time / 1e9 for name, time in times.items() if time is not None}
     return reply

@@ -269,14 +269,15 @@ class ModelGateway:
             request.missed_probes = 0 if await host.client.is_reachable() else request.missed_probes + 1
             if request.missed_probes >= _MAX_MISSED_PROBES and not request.answering:
                 scope.cancel()
-        allocation = sent.allocation
-        if not host.tracker.is_queued(request, loaded=allocation.is_loaded):
-            return "processing_prompt" if allocation.is_loaded else "loading_model", None
-        if allocation.is_loaded:
+        decision = sent.allocation.decision
+        is_loaded = decision is not None and decision.is_loaded
+        if not host.tracker.is_queued(request, loaded=is_loaded):
+            return "processing_prompt" if is_loaded else "loading_model", None
+        if is_loaded:
             return "queued", None
         # Ollama lists a model as soon as it begins to load it.
         listed = (await host.client.loaded_windows() or {}).get(request.model)
-        is_waiting = listed is None or allocation.size not in (None, listed)
+        is_waiting = listed is None or sent.allocation.size not in (None, listed)
         return "queued" if is_waiting else "loading_model", None
 
     def _choose(self, request: ModelRequest, failures: Mapping[Host, MochiError]) -> Host | None:

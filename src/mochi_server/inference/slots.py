@@ -103,8 +103,7 @@ class ModelSlots:
         """Return the exchange of a session if a slot may hold it, and whether it is known that a slot holds it."""
         if (prompt := self.find(session_id)) is None:
             return None, False
-        is_held = self._count_newer(prompt) < self.capacity
-        return prompt.exchange, is_held
+        return prompt.exchange, self._count_newer(prompt) < self.capacity
 
     def _measure(self, last: Mapping[str, Any], seconds: float) -> None:
         evaluated = number(last.get("prompt_eval_count")) - number(last.get("prompt_eval_cached_count"))

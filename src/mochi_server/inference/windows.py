@@ -138,7 +138,8 @@ class WindowRegistry:
         if previous_model is None and windows is not None and loaded is None:
             entry.window = None  # Ollama must load the model anyway, so a new session need not keep a larger window
         window = entry.window or self._initial_window(entry, model)
-        if previous_model is not None and qualified_name(previous_model) == qualified_name(model.name):
+        is_same = previous_model is not None and qualified_name(previous_model) == qualified_name(model.name)
+        if is_same:
             # After a restart, or after a new session has reset it, it may be smaller than the window of this session.
             own = _cap(config.get("current_window") or 0, model.context_length)
             window = max(window, _cap(own, entry.ceiling))
@@ -151,7 +152,7 @@ class WindowRegistry:
         entry.window = window
         if reason is None and previous_model is None:
             reason = "adopted_loaded" if loaded == window > (self.initial or DEFAULT_WINDOW) else "initial_setup"
-        reason = reason or _reason(model, config, previous_model, window, loaded)
+        reason = reason or (_reason(config, window, loaded) if is_same else "model_change")
         return WindowDecision(window, reason, loaded, differs=is_manual and loaded != window)
 
     async def decide_without_session(self, model: ModelInfo, required_tokens: int) -> WindowDecision:
@@ -279,11 +280,6 @@ class Allocation:
         return self.decision.window if self.decision else None
 
     @property
-    def is_loaded(self) -> bool:
-        """Whether the latest request needs no reload of the model."""
-        return self.decision is not None and self.decision.is_loaded
-
-    @property
     def estimate(self) -> TokenEstimate:
         return self.windows.estimate(self.model.name)
 
@@ -396,12 +392,8 @@ def _max_window(model: ModelInfo) -> int:
     return _DEFAULT_LIMIT if model.context_length is None else max(int(model.context_length * SAFE_WINDOW_RATIO), 1)
 
 
-def _reason(
-    model: ModelInfo, config: Mapping[str, Any], previous_model: str | None, window: int, loaded: int | None
-) -> str:
-    """Return the reason for a window that this decision has not changed."""
-    if previous_model is not None and qualified_name(previous_model) != qualified_name(model.name):
-        return "model_change"
+def _reason(config: Mapping[str, Any], window: int, loaded: int | None) -> str:
+    """Return the reason for a window of the same model that this decision has not changed."""
     if config.get("current_window") in (None, window):
         return "no_adjustment"
     # Another session or program changed the window. If a smaller window is loaded, the new one has grown.

@@ -301,7 +301,7 @@ class AsyncInstructorOllamaClient:
         answer = merge_chunks([read_response(line) for line in lines])
         content = answer.message["content"]
         if "{" in content and (format.get("type") == "object" or "$ref" in format):
-            answer.message["content"] = content[content.find("{") : content.rfind("}") + 1]
+            answer.message["content"] = content[content.find("{") : content.rfind("}") + 1] or content
         return answer
 
 

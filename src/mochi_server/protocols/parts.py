@@ -158,7 +158,7 @@ class PartReader:
 
     def read(self, event: events.ChatEvent) -> _Parts:
         """Return the parts that an event adds to the answer."""
-        released = self._release() if self._held and isinstance(event, _ENDS_OF_TEXT) else ()
+        released = self._release(event) if self._held and isinstance(event, _ENDS_OF_TEXT) else ()
         parts: _Parts = getattr(self, event.type)(event)
         return [*released, *parts] if released else parts
 
@@ -176,10 +176,12 @@ class PartReader:
         self._read_characters[Text] += len(event.content)
         return self._text(Text, event.content, events.ContentDelta)
 
-    def _release(self) -> _Parts:
+    def _release(self, event: events.ChatEvent) -> _Parts:
+        """Return the held text. Text before a tool call is reasoning, because only the answer fits the schema."""
         text, self._held = self._held, ""
         self._read_characters[Text] += len(text)
-        return self._text(Text, text, events.ContentDelta)
+        text_class = Text if isinstance(event, events.MessageComplete | events.Stopped) else Reasoning
+        return self._text(text_class, text, events.ContentDelta)
 
     def thinking_delta(self, event: events.ThinkingDelta) -> _Parts:
         self._read_characters[Reasoning] += len(event.content)
