@@ -348,7 +348,10 @@ def test_message_to_a_parked_session(private_stub: StubServer, tmp_path: Path) -
         fork = api.ok(api.http.post(f"/sessions/{session_id}/fork"), 201)["session_id"]
         exported = json.loads(api.http.get(f"/sessions/{session_id}/export").content)
         assert exported["metadata"]["pending_approval"]["confirmation_id"] == asked["confirmation_id"]
-        imported = api.ok(api.http.post("/sessions/import", json=exported), 201)["sessions"][0]
+        response = api.ok(api.http.post("/sessions/import", json=exported), 201)
+        (imported,), (warning,) = response["sessions"], response["warnings"]
+        assert warning["code"] == "TURN_LEFT_OUT"
+        assert imported["session_id"] in warning["message"]
         assert confirmations(api, fork) == confirmations(api, imported["session_id"]) == []
         refused = api.http.post(f"/chat/{session_id}", json={"message": "Hello"})
         assert error_of(refused) == (409, "SESSION_BUSY")

@@ -286,30 +286,26 @@ class ParkedTurns:
             self._due[session_id] = time.time() + _PAUSE_SECONDS
 
     async def _continue_due(self, session_id: str) -> None:
-        if ParkedTurn.of(await self.runs.store.load(session_id)) is None:
-            await self._set_aside(session_id)
-            return
-        run_id = new_id()
+        is_readable = ParkedTurn.of(await self.runs.store.load(session_id)) is not None
+        run_id = new_id() if is_readable else None  # new turns wait for a lock without a run
         async with AsyncExitStack() as locks:
             await locks.enter_async_context(self.runs.store.hold(session_id, run_id=run_id))
             session = await self.runs.store.load(session_id)
             record = ParkedTurn.of(session)
-            if record is None:  # meanwhile, the turn has ended
-                self._due[session_id] = 0
-            elif record.is_waiting:
+            if record is None:
+                await self._set_aside(session)
+            elif record.is_waiting or run_id is None:
                 self._due[session_id] = record.due
             elif not self.runs.shutdown.is_set():
                 if record.decision is None:
                     self.approvals.end(session.session_id, record.confirmation_id, errors.ConfirmationTimeout)
                 await self._continue(session, record, run_id, locks)
 
-    async def _set_aside(self, session_id: str) -> None:
-        """Remove a record that is unreadable. There is none if another server has continued the turn."""
-        async with self.runs.store.hold(session_id):  # new turns wait for it
-            session = await self.runs.store.load(session_id)
-            if session.metadata.pending_approval is not None and ParkedTurn.of(session) is None:
-                await self.runs.store.patch(session_id, {"pending_approval": None})
-        if (run := self._parked.pop(session_id, None)) is not None:
+    async def _set_aside(self, session: ChatSession) -> None:
+        """Remove a record that is unreadable. There is none if the turn has ended meanwhile."""
+        if session.metadata.pending_approval is not None:
+            await self.runs.store.patch(session.session_id, {"pending_approval": None})
+        if (run := self._parked.pop(session.session_id, None)) is not None:
             run.unpark()
 
 
