@@ -115,6 +115,8 @@ def test_decision_after_a_restart_continues_the_turn(private_stub: StubServer, t
         roles = [message["role"] for message in api.messages(session_id)]
         assert roles == ["user", "assistant", "tool", "assistant"]
         assert confirmations(api, session_id) == []
+    with RunningServer(tmp_path, private_stub.url) as server:
+        assert error_of(decide(server.client, session_id, asked)) == (409, "CONFIRMATION_RESOLVED")
 
 
 def test_all_calls_of_a_round_run_after_a_restart(private_stub: StubServer, tmp_path: Path) -> None:
@@ -393,6 +395,30 @@ def park(api: Api, session_id: str, message: str = PLAN) -> dict[str, Any]:
     api.ok(api.http.post(f"/chat/{session_id}", json={"message": message, "background": True}), 202)
     until(lambda: confirmations(api, session_id))
     return confirmations(api, session_id)[0]
+
+
+def test_one_of_several_simultaneous_decisions_continues_a_parked_turn(
+    parked: tuple[RunningServer, str, dict[str, Any]],
+) -> None:
+    api = parked[0].client
+    with ThreadPoolExecutor(4) as pool:
+        for _ in range(10):
+            session_id = api.create_session("mochi", tool_settings={"tools": ["note"]})["session_id"]
+            asked = park(api, session_id)
+            sent = [pool.submit(decide, api, session_id, asked) for _ in range(4)]
+            assert sorted(each.result().status_code for each in sent) == [200, 409, 409, 409]
+
+
+def test_repeated_decision_about_a_changed_tool_is_stale(private_stub: StubServer, tmp_path: Path) -> None:
+    write_tools(tmp_path, TOOLS)
+    with RunningServer(tmp_path, private_stub.url) as server:
+        api = server.client
+        session_id = api.create_session("mochi", tool_settings={"tools": ["note"]})["session_id"]
+        asked = park(api, session_id)
+        write_tools(tmp_path, TOOLS.replace("text: str", 'text: str, suffix: str = "!"'))
+        api.ok(api.http.post("/tools/reload"))
+        assert error_of(decide(api, session_id, asked)) == (409, "CONFIRMATION_STALE")
+        assert error_of(decide(api, session_id, asked)) == (409, "CONFIRMATION_STALE")
 
 
 @pytest.mark.parametrize(

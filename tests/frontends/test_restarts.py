@@ -74,8 +74,10 @@ def test_ai_sdk_decides_after_a_restart(restarts: Restarts, approved: bool) -> N
     assert chunks[0] == {"type": "start", "messageId": approval["toolCallId"].partition("-")[0]}
     assert types(chunks)[-1] == "finish"
     assert restarts.frontend.roles() == ["user", "assistant", "tool", "assistant"]
-    assert types(restarts.frontend.ai_sdk(user(NOTE), answer))[-1] == "finish", "the request can be repeated"
-    assert len(restarts.frontend.roles()) == 4
+    for repeat in (lambda: None, restarts.restart):
+        repeat()
+        assert types(restarts.frontend.ai_sdk(user(NOTE), answer))[-1] == "finish", "the request can be repeated"
+        assert len(restarts.frontend.roles()) == 4
 
 
 def test_ai_sdk_resumes_a_parked_turn_after_a_restart(restarts: Restarts) -> None:

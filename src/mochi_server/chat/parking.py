@@ -149,7 +149,10 @@ class ParkedTurns:
         session = await self.runs.store.load(session_id)
         record = ParkedTurn.of(session)
         if record is None or record.confirmation_id != confirmation_id:
-            raise errors.ConfirmationNotFound(confirmation_id)
+            last_run = session.metadata.last_run or {}
+            is_lost = record is None and last_run.get("state", "running") == "running"
+            run_ids = () if is_lost else (last_run.get("run_id", ""), *last_run.get("earlier", ()))
+            raise self.approvals.error_of(session_id, confirmation_id, run_ids)
         if record.decision is not None:
             raise errors.ConfirmationResolved(confirmation_id)
         if not record.is_waiting:
@@ -204,7 +207,7 @@ class ParkedTurns:
         run = self.find(session)
         again = replace(
             record,
-            confirmation_id=new_confirmation_id(),
+            confirmation_id=new_confirmation_id(record.run_id),
             fingerprint=fingerprint(tool),
             source=tool.source,
             events=record.events + 2,  # the first announcement and the warning
