@@ -22,8 +22,12 @@ _MAX_ENDED = 1000
 
 
 def new_confirmation_id(run_id: str) -> str:
-    """Return the ID of a new request of a run, whose ID it contains."""
     return f"conf_{run_id}_{new_id()}"
+
+
+def requesting_run(confirmation_id: str) -> str:
+    """Return the ID of the run that has requested an approval."""
+    return confirmation_id.removeprefix("conf_").partition("_")[0]
 
 
 async def bind_decision(bound: BoundCall, decision: Decision) -> BoundCall:
@@ -50,7 +54,8 @@ class Confirmation:
     expires_at: float | None = None  # Unix time in seconds, or None for no timeout
     decision: "asyncio.Future[Decision]" = field(default_factory=lambda: asyncio.get_running_loop().create_future())
     """Decision of the client. The future is cancelled if the timeout passes first, and has an error if it is parked."""
-    stored: asyncio.Event = field(default_factory=asyncio.Event)  # set when the decision is durable
+    stored: asyncio.Event = field(default_factory=asyncio.Event)  # set when the decision is durable, or has a failure
+    failure: errors.StorageFailed | None = None  # why the decision was not stored, so that the call waits for another
 
     def __post_init__(self) -> None:
         self.confirmation_id = new_confirmation_id(self.run.run_id)
@@ -123,7 +128,8 @@ class ApprovalService:
         """Apply the client's decision to the request with this ID, and return the request.
 
         Raises ``ConfirmationNotFound``, also if the turn is parked, ``ConfirmationResolved``, ``ConfirmationTimeout``,
-        and ``ConfirmationStale`` if the tool has changed. After ``ValidationFailed``, the call stays pending.
+        and ``ConfirmationStale`` if the tool has changed. After ``ValidationFailed`` and ``StorageFailed``, the call
+        stays pending.
         """
         confirmation = self._undecided(session_id, confirmation_id)
         is_stale = decision.approved and await confirmation.is_stale()
@@ -132,10 +138,13 @@ class ApprovalService:
         confirmation.bound = bound
         bound.call.progress.decided_by = "user"
         confirmation.decision.set_result(decision)  # of a changed tool, the turn requests the approval again
-        self.end(session_id, confirmation_id, errors.ConfirmationStale if is_stale else errors.ConfirmationResolved)
         if is_stale:
+            self.end(session_id, confirmation_id, errors.ConfirmationStale)
             raise errors.ConfirmationStale(confirmation_id)
         await confirmation.stored.wait()
+        if confirmation.failure is not None:
+            raise confirmation.failure
+        self.end(session_id, confirmation_id, errors.ConfirmationResolved)
         return confirmation
 
     def close(self, confirmation: Confirmation) -> None:
@@ -150,7 +159,7 @@ class ApprovalService:
 
     def error_of(self, session_id: str, confirmation_id: str, run_ids: Collection[str] = ()) -> errors.MochiError:
         """Return the error of a decision on a request that does not wait. All requests of ``run_ids`` are decided."""
-        is_decided = confirmation_id.partition("_")[2].partition("_")[0] in run_ids
+        is_decided = requesting_run(confirmation_id) in run_ids
         kind = errors.ConfirmationResolved if is_decided else errors.ConfirmationNotFound
         return self._ended.get((session_id, confirmation_id), kind)(confirmation_id)
 
@@ -193,10 +202,18 @@ class SessionApprover(Approver):
             announce(confirmation.confirmation_id)
             decision = await self.approvals.wait_for_decision(confirmation)
             if decision is not None:
-                await self.records.add_decision(decision)
+                await self._store(decision, confirmation)
         finally:
             self.approvals.close(confirmation)
         return None if decision is None else (decision, confirmation.bound)
+
+    async def _store(self, decision: Decision, confirmation: Confirmation) -> None:
+        """Store a decision. If that fails, park the turn, because its call waits for another decision."""
+        try:
+            await self.records.add_decision(decision)
+        except errors.StorageFailed as error:
+            confirmation.failure = error
+            raise TurnParked from error
 
     async def requires_approval(self, tool: Tool, call: ToolInvocation) -> bool:
         if self.records.decided_by(call, self.agent) != "policy":
