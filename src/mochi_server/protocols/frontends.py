@@ -83,7 +83,7 @@ async def decide(services: Services, session_id: str, decisions: Mapping[str, De
     if run is None:
         raise errors.ConfirmationNotFound(next(iter(decisions)))
     known = [positions[each] for each in decisions if each in run.log.confirmations]
-    after = max(known, default=run.continued_after or run.log.last)
+    after = max(known, default=0 if run.is_stored else run.continued_after or run.log.last)
     return FrontendRun(run, partial(_pending, services, run), after)
 
 
