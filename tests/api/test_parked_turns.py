@@ -166,6 +166,28 @@ def test_decision_is_stale_if_the_tool_has_changed(private_stub: StubServer, tmp
         assert noted(tmp_path) == ["x"]
 
 
+def test_kill_after_the_last_message_keeps_the_state_of_the_run(private_stub: StubServer, tmp_path: Path) -> None:
+    write_tools(tmp_path, TOOLS)
+    with RunningServer(tmp_path, private_stub.url) as server:
+        session_id, asked = run_until_asked(server)
+    file = tmp_path / "chat_sessions" / f"{session_id}.json"
+    record = json.loads(file.read_text())["metadata"]["pending_approval"]
+    with RunningServer(tmp_path, private_stub.url) as server:
+        server.client.ok(decide(server.client, session_id, asked))
+        finish(server.client, session_id)
+    session = json.loads(file.read_text())
+    last_run = session["metadata"]["last_run"]
+    continued = {"run_id": last_run["run_id"], "earlier": last_run["earlier"], "decision": {"approved": True}}
+    session["metadata"]["pending_approval"] = record | continued | {"due": 0}  # as before the removal of the record
+    file.write_text(json.dumps(session))
+    with RunningServer(tmp_path, private_stub.url) as server:
+        until(lambda: state(server.client, session_id) == "completed")
+    with RunningServer(tmp_path, private_stub.url) as server:
+        run = server.client.ok(server.client.http.get(f"/chat/{session_id}/run"))
+        assert (run["state"], run["answer_id"]) == ("completed", last_run["answer_id"])
+        assert noted(tmp_path) == ["x"]
+
+
 def test_call_of_a_missing_tool_says_so(private_stub: StubServer, tmp_path: Path) -> None:
     write_tools(tmp_path, TOOLS)
     with RunningServer(tmp_path, private_stub.url) as server:
