@@ -94,7 +94,9 @@ def test_decision_about_a_call_that_was_not_parked_can_be_repeated_after_a_resta
         chunks = restarts.frontend.ai_sdk(user(NOTE), answer)
         events = restarts.other.ag_ui(resume=resume, runId="r2")
         assert (types(chunks)[-1], types(events)[-1]) == ("finish", "RUN_FINISHED")
-        assert of_type(chunks, "text-delta")["delta"] == of_type(events, "TEXT_MESSAGE_CONTENT")["delta"] == "ID lorem ID"
+        assert (
+            of_type(chunks, "text-delta")["delta"] == of_type(events, "TEXT_MESSAGE_CONTENT")["delta"] == "ID lorem ID"
+        )
         assert restarts.frontend.roles() == restarts.other.roles() == ["user", "assistant", "tool", "assistant"]
 
 

@@ -10,7 +10,7 @@ from dataclasses import asdict, dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 from weakref import WeakValueDictionary
 
-from mochi_server import errors
+from mochi_server import errors, events
 from mochi_server.chat.approvals import ApprovalService, bind_edited, new_confirmation_id
 from mochi_server.chat.conversation import Conversation, Conversations
 from mochi_server.chat.parked import ParkedTurn, call_events, fingerprint, open_calls, snapshot, turn_messages
@@ -19,17 +19,6 @@ from mochi_server.chat.run import EventLog, Run
 from mochi_server.chat.turn import Turn, resolve_idempotent
 from mochi_server.chat.turn_input import TurnInput
 from mochi_server.chat.turn_writer import tool_message
-from mochi_server.events import (
-    AgentStart,
-    AgentToolCalled,
-    AgentToolResult,
-    ChatEvent,
-    Done,
-    Status,
-    Stopped,
-    ToolCalled,
-    ToolResult,
-)
 from mochi_server.sessions.caller import UNRESTRICTED
 from mochi_server.sessions.session import ChatSession
 from mochi_server.sessions.types import Message
@@ -185,10 +174,10 @@ class ParkedTurns:
         if (run := self._parked.get(session_id)) is not None:
             self._end_run(run)
 
-    def _end_run(self, run: Run, events: Sequence[ChatEvent] = ()) -> None:
+    def _end_run(self, run: Run, results: Sequence[events.ChatEvent] = ()) -> None:
         self._due.pop(run.session_id, None)
         run.state, run.stopped, run.result = "stopped", True, replace(run.result, cancelled=True)
-        run.publish([*events, Stopped(None), Done(run.session_id)])
+        run.publish([*results, events.Stopped(None), events.Done(run.session_id)])
         run.unpark()
 
     async def _store_denied(self, session: ChatSession, record: ParkedTurn, last_run: dict[str, Any]) -> None:
@@ -222,12 +211,12 @@ class ParkedTurns:
         record = replace(record, run_id=run_id, earlier=[*record.earlier, record.run_id])
         answerer = await runs.engine.models.prepare(conversation, session, record.input, record)
         turn = Turn(conversation, session, record.input, answerer)
-        events = await self._earlier_events(session, record)
+        earlier = await self._earlier_events(session, record)
         await conversation.patch({"pending_approval": record.to_dict()})
         run = runs.new_run(turn, run_id, turn.input)
         run.position, run.earlier = record.position, record.earlier
-        run.publish([*events, Status("continued", 0, continues=run.continues)])
-        run.continued_after = len(events)
+        run.publish([*earlier, events.Status("continued", 0, continues=run.continues)])
+        run.continued_after = len(earlier)
         self._due.pop(run.session_id, None)
         old = self._parked.pop(run.session_id, None)
         runs.launch(run, turn, locks.pop_all())
@@ -235,19 +224,20 @@ class ParkedTurns:
             old.unpark(run)
         return run
 
-    async def _earlier_events(self, session: ChatSession, record: ParkedTurn) -> list[ChatEvent]:
+    async def _earlier_events(self, session: ChatSession, record: ParkedTurn) -> list[events.ChatEvent]:
         """Return the events that describe the turn until now, for clients that did not receive its first run."""
         messages, agent = turn_messages(session, record), record.agent
-        events: list[ChatEvent] = [snapshot(messages), *call_events(messages, None if agent else record.call_index)]
+        waiting = None if agent else record.call_index
+        earlier: list[events.ChatEvent] = [snapshot(messages), *call_events(messages, waiting)]
         if agent is None:
-            return events
+            return earlier
         call = next((call for call in open_calls(messages) if call.id == agent.parent_call_id), None)
         if call is None:
-            return events
+            return earlier
         instruction = str(call.arguments.get("instruction", ""))
-        events.append(AgentStart(agent.name, instruction, agent.session_id, call.id))
+        earlier.append(events.AgentStart(agent.name, instruction, agent.session_id, call.id))
         in_agent = call_events(await self._agent_messages(agent.session_id), record.call_index)
-        return [*events, *(agent_event(event, agent.name, agent.session_id, call.id) for event in in_agent)]
+        return [*earlier, *(agent_event(event, agent.name, agent.session_id, call.id) for event in in_agent)]
 
     async def _agent_messages(self, session_id: str) -> Sequence[Message]:
         with suppress(errors.SessionNotFound):
@@ -312,14 +302,16 @@ class ParkedTurns:
             run.unpark()
 
 
-def _denied_event(record: ParkedTurn) -> ChatEvent:
+def _denied_event(record: ParkedTurn) -> events.ChatEvent:
     """Return the result of the announced call of a turn that a client ends."""
     call, agent = ToolInvocation(record.call_index, "", record.tool_name, record.arguments), record.agent
     result = failed(call, _DENIED, errors.ToolExecutionDenied.code, "user").event()
     return agent_event(result, agent.name, agent.session_id, agent.parent_call_id) if agent else result
 
 
-def agent_event(event: ToolCalled | ToolResult, name: str, session_id: str, parent_call_id: str) -> ChatEvent:
+def agent_event(
+    event: events.ToolCalled | events.ToolResult, name: str, session_id: str, parent_call_id: str
+) -> events.ChatEvent:
     """Return the event that clients receive for an event of an agent's own turn."""
-    kind = AgentToolCalled if isinstance(event, ToolCalled) else AgentToolResult
+    kind = events.AgentToolCalled if isinstance(event, events.ToolCalled) else events.AgentToolResult
     return kind(name, **asdict(event), agent_session_id=session_id, parent_call_id=parent_call_id)

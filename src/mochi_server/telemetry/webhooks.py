@@ -68,10 +68,8 @@ class WebhookService:
         """Report a run that has completed or failed. A run that is parked, or that a client ends, is not reported."""
         if not self._reports(run):
             return
-        event = None
-        if run.state == "completed":
-            event = _COMPLETED
-        elif run.state != "waiting_for_approval" and run.failure is not None:
+        event = _COMPLETED if run.state == "completed" else None
+        if run.state != "waiting_for_approval" and run.failure is not None:
             event = _FAILED
         self._spawn(self._store_event(run, _id(run.run_id), event, after=[*self._writes]))
 
