@@ -25,7 +25,7 @@ from mochi_server.sessions.types import Message
 from mochi_server.tools.discovery import Tool
 from mochi_server.tools.toolbox import Decision, ToolInvocation, changed_warning, failed
 from mochi_server.util.clock import new_id
-from mochi_server.util.tasks import cancel_and_wait
+from mochi_server.util.tasks import cancel_and_wait, start_in
 
 if TYPE_CHECKING:
     from mochi_server.chat.engine import RunRegistry
@@ -48,11 +48,11 @@ class ParkedTurns:
     conversations: Conversations
     _parked: WeakValueDictionary[str, Run] = field(default_factory=WeakValueDictionary)  # by session ID
     _due: dict[str, float] = field(default_factory=dict)  # Unix times at which turns continue alone, by session ID
-    _tasks: set[asyncio.Task[None]] = field(default_factory=set)
+    _tasks: set[asyncio.Future[Any]] = field(default_factory=set)
 
     def open(self, *, is_shared: bool) -> None:
         """Continue the turns that a crash has interrupted at once, and the others when their approvals expire."""
-        self._spawn(self._scan(is_shared=is_shared))
+        start_in(self._tasks, self._scan(is_shared=is_shared))
 
     async def aclose(self) -> None:
         self.release_clients()
@@ -245,11 +245,6 @@ class ParkedTurns:
             return history[answer_index(history, "none") :]
         return []
 
-    def _spawn(self, work: Any) -> None:
-        task = asyncio.get_running_loop().create_task(work)
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
-
     async def _scan(self, *, is_shared: bool) -> None:
         """Continue turns that are due. A shared store is searched again and again, because other servers may die."""
         is_searched = False
@@ -263,7 +258,7 @@ class ParkedTurns:
                 logger.warning("parked turns not found: %s", error.message)
             for session_id in [session_id for session_id, due in self._due.items() if due <= time.time()]:
                 del self._due[session_id]
-                self._spawn(self._continue_alone(session_id))
+                start_in(self._tasks, self._continue_alone(session_id))
             await asyncio.sleep(SCAN_SECONDS)
 
     async def _continue_alone(self, session_id: str) -> None:
