@@ -4238,11 +4238,13 @@ export interface components {
         };
         /**
          * SessionsImported
-         * @description The imported sessions, in the order of the imported file.
+         * @description The imported sessions, in the order of the imported file. ``warnings`` names turns that were left out.
          */
         SessionsImported: {
             /** Sessions */
             sessions: components["schemas"]["Session"][];
+            /** Warnings */
+            warnings: components["schemas"]["WarningOut"][];
         };
         /**
          * @description All text and reasoning of the turn up to this event.
@@ -5260,6 +5262,7 @@ export interface components {
          *     - `MODEL_NOT_FOUND`: Ollama does not have the model of an agent. The session's model answers instead.
          *     - `TOOL_NOT_FOUND`, `AGENT_NOT_FOUND`: the session enables a tool, tool group or agent that does not exist.
          *     - `AGENT_INVALID`: the session enables an agent whose files are incomplete or invalid.
+         *     - `TURN_LEFT_OUT`: a turn in an imported session waited for approval. It does not continue.
          */
         TurnWarning: {
             code: string;
@@ -5281,6 +5284,7 @@ export interface components {
          *     - `MODEL_NOT_FOUND`: Ollama does not have the model of an agent. The session's model answers instead.
          *     - `TOOL_NOT_FOUND`, `AGENT_NOT_FOUND`: the session enables a tool, tool group or agent that does not exist.
          *     - `AGENT_INVALID`: the session enables an agent whose files are incomplete or invalid.
+         *     - `TURN_LEFT_OUT`: a turn in an imported session waited for approval. It does not continue.
          */
         TurnWarningEvent: {
             /**

@@ -232,6 +232,7 @@ class TurnWarning:
     - ``MODEL_NOT_FOUND``: Ollama does not have the model of an agent. The session's model answers instead.
     - ``TOOL_NOT_FOUND``, ``AGENT_NOT_FOUND``: the session enables a tool, tool group or agent that does not exist.
     - ``AGENT_INVALID``: the session enables an agent whose files are incomplete or invalid.
+    - ``TURN_LEFT_OUT``: a turn in an imported session waited for approval. It does not continue.
     """
 
     code: str

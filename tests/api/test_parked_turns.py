@@ -115,6 +115,8 @@ def test_decision_after_a_restart_continues_the_turn(private_stub: StubServer, t
         roles = [message["role"] for message in api.messages(session_id)]
         assert roles == ["user", "assistant", "tool", "assistant"]
         assert confirmations(api, session_id) == []
+    with RunningServer(tmp_path, private_stub.url) as server:
+        assert error_of(decide(server.client, session_id, asked)) == (409, "CONFIRMATION_RESOLVED")
 
 
 def test_all_calls_of_a_round_run_after_a_restart(private_stub: StubServer, tmp_path: Path) -> None:
@@ -161,6 +163,28 @@ def test_decision_is_stale_if_the_tool_has_changed(private_stub: StubServer, tmp
         assert again["confirmation_id"] != asked["confirmation_id"]
         api.ok(decide(api, session_id, again))
         finish(api, session_id)
+        assert noted(tmp_path) == ["x"]
+
+
+def test_kill_after_the_last_message_keeps_the_state_of_the_run(private_stub: StubServer, tmp_path: Path) -> None:
+    write_tools(tmp_path, TOOLS)
+    with RunningServer(tmp_path, private_stub.url) as server:
+        session_id, asked = run_until_asked(server)
+    file = tmp_path / "chat_sessions" / f"{session_id}.json"
+    record = json.loads(file.read_text())["metadata"]["pending_approval"]
+    with RunningServer(tmp_path, private_stub.url) as server:
+        server.client.ok(decide(server.client, session_id, asked))
+        finish(server.client, session_id)
+    session = json.loads(file.read_text())
+    last_run = session["metadata"]["last_run"]
+    continued = {"run_id": last_run["run_id"], "earlier": last_run["earlier"], "decision": {"approved": True}}
+    session["metadata"]["pending_approval"] = record | continued | {"due": 0}  # as before the removal of the record
+    file.write_text(json.dumps(session))
+    with RunningServer(tmp_path, private_stub.url) as server:
+        until(lambda: state(server.client, session_id) == "completed")
+    with RunningServer(tmp_path, private_stub.url) as server:
+        run = server.client.ok(server.client.http.get(f"/chat/{session_id}/run"))
+        assert (run["state"], run["answer_id"]) == ("completed", last_run["answer_id"])
         assert noted(tmp_path) == ["x"]
 
 
@@ -348,7 +372,10 @@ def test_message_to_a_parked_session(private_stub: StubServer, tmp_path: Path) -
         fork = api.ok(api.http.post(f"/sessions/{session_id}/fork"), 201)["session_id"]
         exported = json.loads(api.http.get(f"/sessions/{session_id}/export").content)
         assert exported["metadata"]["pending_approval"]["confirmation_id"] == asked["confirmation_id"]
-        imported = api.ok(api.http.post("/sessions/import", json=exported), 201)["sessions"][0]
+        response = api.ok(api.http.post("/sessions/import", json=exported), 201)
+        (imported,), (warning,) = response["sessions"], response["warnings"]
+        assert warning["code"] == "TURN_LEFT_OUT"
+        assert imported["session_id"] in warning["message"]
         assert confirmations(api, fork) == confirmations(api, imported["session_id"]) == []
         refused = api.http.post(f"/chat/{session_id}", json={"message": "Hello"})
         assert error_of(refused) == (409, "SESSION_BUSY")
@@ -390,6 +417,30 @@ def park(api: Api, session_id: str, message: str = PLAN) -> dict[str, Any]:
     api.ok(api.http.post(f"/chat/{session_id}", json={"message": message, "background": True}), 202)
     until(lambda: confirmations(api, session_id))
     return confirmations(api, session_id)[0]
+
+
+def test_one_of_several_simultaneous_decisions_continues_a_parked_turn(
+    parked: tuple[RunningServer, str, dict[str, Any]],
+) -> None:
+    api = parked[0].client
+    with ThreadPoolExecutor(4) as pool:
+        for _ in range(10):
+            session_id = api.create_session("mochi", tool_settings={"tools": ["note"]})["session_id"]
+            asked = park(api, session_id)
+            sent = [pool.submit(decide, api, session_id, asked) for _ in range(4)]
+            assert sorted(each.result().status_code for each in sent) == [200, 409, 409, 409]
+
+
+def test_repeated_decision_about_a_changed_tool_is_stale(private_stub: StubServer, tmp_path: Path) -> None:
+    write_tools(tmp_path, TOOLS)
+    with RunningServer(tmp_path, private_stub.url) as server:
+        api = server.client
+        session_id = api.create_session("mochi", tool_settings={"tools": ["note"]})["session_id"]
+        asked = park(api, session_id)
+        write_tools(tmp_path, TOOLS.replace("text: str", 'text: str, suffix: str = "!"'))
+        api.ok(api.http.post("/tools/reload"))
+        assert error_of(decide(api, session_id, asked)) == (409, "CONFIRMATION_STALE")
+        assert error_of(decide(api, session_id, asked)) == (409, "CONFIRMATION_STALE")
 
 
 @pytest.mark.parametrize(

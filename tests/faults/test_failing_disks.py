@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -10,12 +11,22 @@ from mochi_stub.prompt import Prompt
 from mochi_stub.reply import Gate, Reply, Text
 from tests.faults.changes import CHANGES, DELETIONS, FAILED, Client
 from tests.faults.media import SmallDisk, no_growth, small_disk
-from tests.support.api import Event, text_of
+from tests.support.api import Api, Event, error_of, text_of
+from tests.support.instructions import calls, instruct, words
 from tests.support.process import Command
 from tests.support.server import RunningServer
+from tests.support.tools import write_tools
+from tests.support.waiting import until
 
 DONE = {name: 201 if name in ("create", "write file") else 200 for name in CHANGES} | {"remove prompt": 204}
 NO_BACKGROUND = {"summarization_enabled": False}
+TOOLS = '''
+    def note(text: str) -> str:
+        """Write a note."""
+        return "Noted."
+
+    __all__ = ["note"]
+'''
 
 
 @pytest.fixture
@@ -106,6 +117,33 @@ def test_disk_that_fills_during_a_turn_loses_only_the_answer(disk: SmallDisk) ->
         assert types_and_codes(events)[-2:] == [("error", FAILED), ("done", None)]
         assert [m["content"] for m in api.messages(session_id)] == ["speak"]
         assert api.send_message(session_id)["message"]["content"] == "one two three"
+
+
+@pytest.mark.parametrize("park_seconds", [0, 30])
+def test_decision_on_a_full_disk_leaves_the_call_waiting(disk: SmallDisk, park_seconds: float) -> None:
+    write_tools(disk.path, TOOLS)
+    with (
+        StubServer(speed=0) as stub,
+        RunningServer(disk.path, stub.url, park_seconds=park_seconds, **NO_BACKGROUND) as server,
+    ):
+        api = server.api()
+        session_id = api.create_session("mochi", tool_settings={"tools": ["note"]})["session_id"]
+        body = {"message": instruct(calls("note", text="x" * 5000), words(1)), "background": True}
+        api.ok(api.http.post(f"/chat/{session_id}", json=body), 202)
+        until(lambda: waiting(api, session_id))
+        (asked,) = waiting(api, session_id)
+        decision = {"confirmation_id": asked["confirmation_id"], "approved": True}
+        with disk.full():
+            assert error_of(api.http.post(f"/chat/{session_id}/confirm-tool", json=decision)) == (500, FAILED)
+        assert waiting(api, session_id) == [asked]
+        api.ok(api.http.post(f"/chat/{session_id}/confirm-tool", json=decision))
+        until(lambda: api.ok(api.http.get(f"/chat/{session_id}/run"))["state"] == "completed")
+        assert [message["content"] for message in api.messages(session_id) if message["role"] == "tool"] == ["Noted."]
+
+
+def waiting(api: Api, session_id: str) -> list[dict[str, Any]]:
+    listed: list[dict[str, Any]] = api.ok(api.http.get(f"/chat/{session_id}/confirmations"))["confirmations"]
+    return listed
 
 
 def types_and_codes(events: list[Event]) -> list[tuple[str, str | None]]:

@@ -32,11 +32,16 @@ class Restarts:
         self.server = self._start()
         settings: dict[str, Any] = {"tool_settings": {"tools": ["note"]}}
         settings |= {"agent_settings": {"enabled_agents": ["helper"]}}
-        self.session: str = self.server.api().create_session("mochi", **settings)["session_id"]
+        self.sessions = [self.server.api().create_session("mochi", **settings)["session_id"] for _ in range(2)]
 
     @property
     def frontend(self) -> Frontend:
-        return Frontend(self.server.api(), self.session)
+        return Frontend(self.server.api(), self.sessions[0])
+
+    @property
+    def other(self) -> Frontend:
+        """Client of another session."""
+        return Frontend(self.server.api(), self.sessions[1])
 
     def restart(self) -> None:
         self.server.stop()
@@ -74,14 +79,33 @@ def test_ai_sdk_decides_after_a_restart(restarts: Restarts, approved: bool) -> N
     assert chunks[0] == {"type": "start", "messageId": approval["toolCallId"].partition("-")[0]}
     assert types(chunks)[-1] == "finish"
     assert restarts.frontend.roles() == ["user", "assistant", "tool", "assistant"]
-    assert types(restarts.frontend.ai_sdk(user(NOTE), answer))[-1] == "finish", "the request can be repeated"
-    assert len(restarts.frontend.roles()) == 4
+    for restarts_first in (False, True):
+        if restarts_first:
+            restarts.restart()
+        assert types(restarts.frontend.ai_sdk(user(NOTE), answer))[-1] == "finish", "the request can be repeated"
+        assert len(restarts.frontend.roles()) == 4
+
+
+def test_decision_about_a_call_that_was_not_parked_can_be_repeated_after_a_restart(restarts: Restarts) -> None:
+    answer = response_to(of_type(restarts.frontend.ai_sdk(user(NOTE)), "tool-approval-request"))
+    (interrupt,) = interrupts(restarts.other.ag_ui(message(NOTE)))
+    resume = [{"interruptId": interrupt["id"], "status": "resolved", "payload": {"approved": True}}]
+    for restarts_first in (False, True):
+        if restarts_first:
+            restarts.restart()
+        chunks = restarts.frontend.ai_sdk(user(NOTE), answer)
+        events = restarts.other.ag_ui(resume=resume, runId="r2")
+        assert (types(chunks)[-1], types(events)[-1]) == ("finish", "RUN_FINISHED")
+        assert (
+            of_type(chunks, "text-delta")["delta"] == of_type(events, "TEXT_MESSAGE_CONTENT")["delta"] == "ID lorem ID"
+        )
+        assert restarts.frontend.roles() == restarts.other.roles() == ["user", "assistant", "tool", "assistant"]
 
 
 def test_ai_sdk_resumes_a_parked_turn_after_a_restart(restarts: Restarts) -> None:
     first = restarts.frontend.ai_sdk(user(NOTE))
     restarts.restart()
-    resumed = read_chunks(restarts.frontend.api.http.get(f"/chat/{restarts.session}/ai-sdk/any/stream").content)
+    resumed = read_chunks(restarts.frontend.api.http.get(f"/chat/{restarts.sessions[0]}/ai-sdk/any/stream").content)
     assert types(resumed)[-3:] == ["tool-approval-request", "finish-step", "finish"]
     approval = of_type(resumed, "tool-approval-request")
     assert approval == of_type(first, "tool-approval-request")
@@ -129,7 +153,7 @@ def test_other_protocols_show_what_a_parked_session_waits_for(restarts: Restarts
     approval = of_type(restarts.frontend.ai_sdk(user(NOTE)), "tool-approval-request")
     restarts.restart()
     root = restarts.server.url
-    headers = {"X-Mochi-Session": restarts.session}
+    headers = {"X-Mochi-Session": restarts.sessions[0]}
     body: dict[str, Any] = {"model": "mochi", "messages": [{"role": "user", "content": "Hi"}]}
     with Api(root) as api:
         requests: list[tuple[str, dict[str, Any]]] = [
@@ -143,12 +167,12 @@ def test_other_protocols_show_what_a_parked_session_waits_for(restarts: Restarts
             assert busy.status_code == 409, path
             assert "confirm-tool" in busy.text, path
         decision = {"confirmation_id": approval["approvalId"], "approved": True}
-        api.ok(api.http.post(f"/chat/{restarts.session}/confirm-tool", json=decision))
-        with api.http.stream("GET", f"/chat/{restarts.session}/stream") as response:
+        api.ok(api.http.post(f"/chat/{restarts.sessions[0]}/confirm-tool", json=decision))
+        with api.http.stream("GET", f"/chat/{restarts.sessions[0]}/stream") as response:
             response.read()
         answered = api.http.post(f"{root}/v1/responses", json={"model": "mochi", "input": "Hi"}, headers=headers)
         assert answered.status_code == 200
-        assert error_of(api.http.post(f"/chat/{restarts.session}/confirm-tool", json=decision))[0] in (404, 409)
+        assert error_of(api.http.post(f"/chat/{restarts.sessions[0]}/confirm-tool", json=decision))[0] in (404, 409)
 
 
 def test_python_client_follows_a_turn_across_a_restart(tmp_path: Path, stub: StubServer) -> None:

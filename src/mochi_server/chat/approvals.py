@@ -1,13 +1,11 @@
 """Approval of tool calls by clients."""
 
 import asyncio
-import logging
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Collection
 from dataclasses import dataclass, field, replace
 from inspect import BoundArguments
 from typing import TYPE_CHECKING
-from uuid import uuid4
 
 from mochi_server import errors
 from mochi_server.chat.parked import ParkedAgent, RecordWriter, TurnParked, fingerprint
@@ -15,17 +13,21 @@ from mochi_server.sessions.store import approve_tool
 from mochi_server.tools.discovery import Tool
 from mochi_server.tools.schema import InvalidArguments
 from mochi_server.tools.toolbox import Approver, BoundCall, Decision, FindTool, ToolInvocation, needs_approval
+from mochi_server.util.clock import new_id
 
 if TYPE_CHECKING:
     from mochi_server.chat.run import Run
 
 _MAX_ENDED = 1000
 
-logger = logging.getLogger(__name__)
+
+def new_confirmation_id(run_id: str) -> str:
+    return f"conf_{run_id}_{new_id()}"
 
 
-def new_confirmation_id() -> str:
-    return f"conf_{uuid4().hex[:10]}"
+def requesting_run(confirmation_id: str) -> str:
+    """Return the ID of the run that has requested an approval."""
+    return confirmation_id.removeprefix("conf_").partition("_")[0]
 
 
 async def bind_decision(bound: BoundCall, decision: Decision) -> BoundCall:
@@ -50,10 +52,13 @@ class Confirmation:
     bound: BoundCall  # the call to run; the client's decision may replace its arguments
     find: FindTool  # returns the tool that has a name now
     expires_at: float | None = None  # Unix time in seconds, or None for no timeout
-    confirmation_id: str = field(default_factory=new_confirmation_id)
     decision: "asyncio.Future[Decision]" = field(default_factory=lambda: asyncio.get_running_loop().create_future())
     """Decision of the client. The future is cancelled if the timeout passes first, and has an error if it is parked."""
-    stored: asyncio.Event = field(default_factory=asyncio.Event)  # set when the decision is durable
+    stored: asyncio.Event = field(default_factory=asyncio.Event)  # set when the decision is durable, or has a failure
+    failure: errors.StorageFailed | None = None  # why the decision was not stored, so that the call waits for another
+
+    def __post_init__(self) -> None:
+        self.confirmation_id = new_confirmation_id(self.run.run_id)
 
     def park(self) -> None:
         """Park the turn if the call waits. The future then raises ``TurnParked``."""
@@ -123,7 +128,8 @@ class ApprovalService:
         """Apply the client's decision to the request with this ID, and return the request.
 
         Raises ``ConfirmationNotFound``, also if the turn is parked, ``ConfirmationResolved``, ``ConfirmationTimeout``,
-        and ``ConfirmationStale`` if the tool has changed. After ``ValidationFailed``, the call stays pending.
+        and ``ConfirmationStale`` if the tool has changed. After ``ValidationFailed`` and ``StorageFailed``, the call
+        stays pending.
         """
         confirmation = self._undecided(session_id, confirmation_id)
         is_stale = decision.approved and await confirmation.is_stale()
@@ -132,10 +138,13 @@ class ApprovalService:
         confirmation.bound = bound
         bound.call.progress.decided_by = "user"
         confirmation.decision.set_result(decision)  # of a changed tool, the turn requests the approval again
-        self.end(session_id, confirmation_id, errors.ConfirmationResolved)
         if is_stale:
+            self.end(session_id, confirmation_id, errors.ConfirmationStale)
             raise errors.ConfirmationStale(confirmation_id)
         await confirmation.stored.wait()
+        if confirmation.failure is not None:
+            raise confirmation.failure
+        self.end(session_id, confirmation_id, errors.ConfirmationResolved)
         return confirmation
 
     def close(self, confirmation: Confirmation) -> None:
@@ -148,12 +157,16 @@ class ApprovalService:
         if len(self._ended) > _MAX_ENDED:
             del self._ended[next(iter(self._ended))]
 
+    def error_of(self, session_id: str, confirmation_id: str, run_ids: Collection[str] = ()) -> errors.MochiError:
+        """Return the error of a decision on a request that does not wait. All requests of ``run_ids`` are decided."""
+        is_decided = requesting_run(confirmation_id) in run_ids
+        kind = errors.ConfirmationResolved if is_decided else errors.ConfirmationNotFound
+        return self._ended.get((session_id, confirmation_id), kind)(confirmation_id)
+
     def _undecided(self, session_id: str, confirmation_id: str) -> Confirmation:
-        if (kind := self._ended.get((session_id, confirmation_id))) is not None:
-            raise kind(confirmation_id)
         confirmation = self._waiting.get(confirmation_id)
         if confirmation is None or confirmation.session_id != session_id or confirmation.decision.done():
-            raise errors.ConfirmationNotFound(confirmation_id)
+            raise self.error_of(session_id, confirmation_id)
         return confirmation
 
 
@@ -189,10 +202,18 @@ class SessionApprover(Approver):
             announce(confirmation.confirmation_id)
             decision = await self.approvals.wait_for_decision(confirmation)
             if decision is not None:
-                await self.records.add_decision(decision)
+                await self._store(decision, confirmation)
         finally:
             self.approvals.close(confirmation)
         return None if decision is None else (decision, confirmation.bound)
+
+    async def _store(self, decision: Decision, confirmation: Confirmation) -> None:
+        """Store a decision. If that fails, park the turn, because its call waits for another decision."""
+        try:
+            await self.records.add_decision(decision)
+        except errors.StorageFailed as error:
+            confirmation.failure = error
+            raise TurnParked from error
 
     async def requires_approval(self, tool: Tool, call: ToolInvocation) -> bool:
         if self.records.decided_by(call, self.agent) != "policy":

@@ -152,7 +152,7 @@ class RunRegistry:
     cache: RunCache = field(default_factory=RunCache)
     limiter: TurnLimiter = field(default_factory=TurnLimiter)
     shutdown: anyio.Event = field(default_factory=anyio.Event)  # after it is set, `start` raises
-    forwarded: "set[asyncio.Future[None]]" = field(default_factory=set)  # new turns that other servers run
+    forwarded: "set[asyncio.Future[Any]]" = field(default_factory=set)  # new turns that other servers run
 
     def __post_init__(self) -> None:
         self.store = self.conversations.chats  # store of the sessions whose runs clients can find

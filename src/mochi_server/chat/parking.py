@@ -10,7 +10,7 @@ from dataclasses import asdict, dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 from weakref import WeakValueDictionary
 
-from mochi_server import errors
+from mochi_server import errors, events
 from mochi_server.chat.approvals import ApprovalService, bind_edited, new_confirmation_id
 from mochi_server.chat.conversation import Conversation, Conversations
 from mochi_server.chat.parked import ParkedTurn, call_events, fingerprint, open_calls, snapshot, turn_messages
@@ -19,24 +19,13 @@ from mochi_server.chat.run import EventLog, Run
 from mochi_server.chat.turn import Turn, resolve_idempotent
 from mochi_server.chat.turn_input import TurnInput
 from mochi_server.chat.turn_writer import tool_message
-from mochi_server.events import (
-    AgentStart,
-    AgentToolCalled,
-    AgentToolResult,
-    ChatEvent,
-    Done,
-    Status,
-    Stopped,
-    ToolCalled,
-    ToolResult,
-)
 from mochi_server.sessions.caller import UNRESTRICTED
 from mochi_server.sessions.session import ChatSession
 from mochi_server.sessions.types import Message
 from mochi_server.tools.discovery import Tool
 from mochi_server.tools.toolbox import Decision, ToolInvocation, changed_warning, failed
 from mochi_server.util.clock import new_id
-from mochi_server.util.tasks import cancel_and_wait
+from mochi_server.util.tasks import cancel_and_wait, start_in
 
 if TYPE_CHECKING:
     from mochi_server.chat.engine import RunRegistry
@@ -59,11 +48,11 @@ class ParkedTurns:
     conversations: Conversations
     _parked: WeakValueDictionary[str, Run] = field(default_factory=WeakValueDictionary)  # by session ID
     _due: dict[str, float] = field(default_factory=dict)  # Unix times at which turns continue alone, by session ID
-    _tasks: set[asyncio.Task[None]] = field(default_factory=set)
+    _tasks: set[asyncio.Future[Any]] = field(default_factory=set)
 
     def open(self, *, is_shared: bool) -> None:
         """Continue the turns that a crash has interrupted at once, and the others when their approvals expire."""
-        self._spawn(self._scan(is_shared=is_shared))
+        start_in(self._tasks, self._scan(is_shared=is_shared))
 
     async def aclose(self) -> None:
         self.release_clients()
@@ -149,7 +138,10 @@ class ParkedTurns:
         session = await self.runs.store.load(session_id)
         record = ParkedTurn.of(session)
         if record is None or record.confirmation_id != confirmation_id:
-            raise errors.ConfirmationNotFound(confirmation_id)
+            last_run = session.metadata.last_run or {}
+            is_lost = record is None and last_run.get("state", "running") == "running"
+            run_ids = () if is_lost else (last_run.get("run_id", ""), *last_run.get("earlier", ()))
+            raise self.approvals.error_of(session_id, confirmation_id, run_ids)
         if record.decision is not None:
             raise errors.ConfirmationResolved(confirmation_id)
         if not record.is_waiting:
@@ -182,10 +174,10 @@ class ParkedTurns:
         if (run := self._parked.get(session_id)) is not None:
             self._end_run(run)
 
-    def _end_run(self, run: Run, events: Sequence[ChatEvent] = ()) -> None:
+    def _end_run(self, run: Run, results: Sequence[events.ChatEvent] = ()) -> None:
         self._due.pop(run.session_id, None)
         run.state, run.stopped, run.result = "stopped", True, replace(run.result, cancelled=True)
-        run.publish([*events, Stopped(None), Done(run.session_id)])
+        run.publish([*results, events.Stopped(None), events.Done(run.session_id)])
         run.unpark()
 
     async def _store_denied(self, session: ChatSession, record: ParkedTurn, last_run: dict[str, Any]) -> None:
@@ -204,7 +196,7 @@ class ParkedTurns:
         run = self.find(session)
         again = replace(
             record,
-            confirmation_id=new_confirmation_id(),
+            confirmation_id=new_confirmation_id(record.run_id),
             fingerprint=fingerprint(tool),
             source=tool.source,
             events=record.events + 2,  # the first announcement and the warning
@@ -219,12 +211,12 @@ class ParkedTurns:
         record = replace(record, run_id=run_id, earlier=[*record.earlier, record.run_id])
         answerer = await runs.engine.models.prepare(conversation, session, record.input, record)
         turn = Turn(conversation, session, record.input, answerer)
-        events = await self._earlier_events(session, record)
+        earlier = await self._earlier_events(session, record)
         await conversation.patch({"pending_approval": record.to_dict()})
         run = runs.new_run(turn, run_id, turn.input)
         run.position, run.earlier = record.position, record.earlier
-        run.publish([*events, Status("continued", 0, continues=run.continues)])
-        run.continued_after = len(events)
+        run.publish([*earlier, events.Status("continued", 0, continues=run.continues)])
+        run.continued_after = len(earlier)
         self._due.pop(run.session_id, None)
         old = self._parked.pop(run.session_id, None)
         runs.launch(run, turn, locks.pop_all())
@@ -232,30 +224,26 @@ class ParkedTurns:
             old.unpark(run)
         return run
 
-    async def _earlier_events(self, session: ChatSession, record: ParkedTurn) -> list[ChatEvent]:
+    async def _earlier_events(self, session: ChatSession, record: ParkedTurn) -> list[events.ChatEvent]:
         """Return the events that describe the turn until now, for clients that did not receive its first run."""
         messages, agent = turn_messages(session, record), record.agent
-        events: list[ChatEvent] = [snapshot(messages), *call_events(messages, None if agent else record.call_index)]
+        waiting = None if agent else record.call_index
+        earlier: list[events.ChatEvent] = [snapshot(messages), *call_events(messages, waiting)]
         if agent is None:
-            return events
+            return earlier
         call = next((call for call in open_calls(messages) if call.id == agent.parent_call_id), None)
         if call is None:
-            return events
+            return earlier
         instruction = str(call.arguments.get("instruction", ""))
-        events.append(AgentStart(agent.name, instruction, agent.session_id, call.id))
+        earlier.append(events.AgentStart(agent.name, instruction, agent.session_id, call.id))
         in_agent = call_events(await self._agent_messages(agent.session_id), record.call_index)
-        return [*events, *(agent_event(event, agent.name, agent.session_id, call.id) for event in in_agent)]
+        return [*earlier, *(agent_event(event, agent.name, agent.session_id, call.id) for event in in_agent)]
 
     async def _agent_messages(self, session_id: str) -> Sequence[Message]:
         with suppress(errors.SessionNotFound):
             history = (await self.conversations.agent_chats.load(session_id)).history
             return history[answer_index(history, "none") :]
         return []
-
-    def _spawn(self, work: Any) -> None:
-        task = asyncio.get_running_loop().create_task(work)
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
 
     async def _scan(self, *, is_shared: bool) -> None:
         """Continue turns that are due. A shared store is searched again and again, because other servers may die."""
@@ -270,7 +258,7 @@ class ParkedTurns:
                 logger.warning("parked turns not found: %s", error.message)
             for session_id in [session_id for session_id, due in self._due.items() if due <= time.time()]:
                 del self._due[session_id]
-                self._spawn(self._continue_alone(session_id))
+                start_in(self._tasks, self._continue_alone(session_id))
             await asyncio.sleep(SCAN_SECONDS)
 
     async def _continue_alone(self, session_id: str) -> None:
@@ -286,41 +274,39 @@ class ParkedTurns:
             self._due[session_id] = time.time() + _PAUSE_SECONDS
 
     async def _continue_due(self, session_id: str) -> None:
-        if ParkedTurn.of(await self.runs.store.load(session_id)) is None:
-            await self._set_aside(session_id)
-            return
-        run_id = new_id()
+        is_readable = ParkedTurn.of(await self.runs.store.load(session_id)) is not None
+        run_id = new_id() if is_readable else None  # new turns wait for a lock without a run
         async with AsyncExitStack() as locks:
             await locks.enter_async_context(self.runs.store.hold(session_id, run_id=run_id))
             session = await self.runs.store.load(session_id)
             record = ParkedTurn.of(session)
-            if record is None:  # meanwhile, the turn has ended
-                self._due[session_id] = 0
-            elif record.is_waiting:
+            if record is None:
+                await self._set_aside(session)
+            elif record.is_waiting or run_id is None:
                 self._due[session_id] = record.due
             elif not self.runs.shutdown.is_set():
                 if record.decision is None:
                     self.approvals.end(session.session_id, record.confirmation_id, errors.ConfirmationTimeout)
                 await self._continue(session, record, run_id, locks)
 
-    async def _set_aside(self, session_id: str) -> None:
-        """Remove a record that is unreadable. There is none if another server has continued the turn."""
-        async with self.runs.store.hold(session_id):  # new turns wait for it
-            session = await self.runs.store.load(session_id)
-            if session.metadata.pending_approval is not None and ParkedTurn.of(session) is None:
-                await self.runs.store.patch(session_id, {"pending_approval": None})
-        if (run := self._parked.pop(session_id, None)) is not None:
+    async def _set_aside(self, session: ChatSession) -> None:
+        """Remove a record that is unreadable. There is none if the turn has ended meanwhile."""
+        if session.metadata.pending_approval is not None:
+            await self.runs.store.patch(session.session_id, {"pending_approval": None})
+        if (run := self._parked.pop(session.session_id, None)) is not None:
             run.unpark()
 
 
-def _denied_event(record: ParkedTurn) -> ChatEvent:
+def _denied_event(record: ParkedTurn) -> events.ChatEvent:
     """Return the result of the announced call of a turn that a client ends."""
     call, agent = ToolInvocation(record.call_index, "", record.tool_name, record.arguments), record.agent
     result = failed(call, _DENIED, errors.ToolExecutionDenied.code, "user").event()
     return agent_event(result, agent.name, agent.session_id, agent.parent_call_id) if agent else result
 
 
-def agent_event(event: ToolCalled | ToolResult, name: str, session_id: str, parent_call_id: str) -> ChatEvent:
+def agent_event(
+    event: events.ToolCalled | events.ToolResult, name: str, session_id: str, parent_call_id: str
+) -> events.ChatEvent:
     """Return the event that clients receive for an event of an agent's own turn."""
-    kind = AgentToolCalled if isinstance(event, ToolCalled) else AgentToolResult
+    kind = events.AgentToolCalled if isinstance(event, events.ToolCalled) else events.AgentToolResult
     return kind(name, **asdict(event), agent_session_id=session_id, parent_call_id=parent_call_id)

@@ -48,6 +48,7 @@ class TurnWriter:
         self._flush: asyncio.Future[None] | None = None  # latest write of the partial answer
         self.store_regenerated: Callable[[], Awaitable[None]] | None = None  # stores a regenerated answer so far
         self.is_complete = False  # whether the answer that ends the turn is stored; a cancellation then comes too late
+        self._has_ended_run = False  # whether the final state of the run was stored with this answer
         self.stored: list[Message] = []  # messages that the turn has added, oldest first
         self.first_chunks: dict[str, float | None] = {}  # time to the first chunk of each answer, by message ID
         self.outcomes: list[ToolOutcome] = []
@@ -182,13 +183,13 @@ class TurnWriter:
         self.stored.append(message)
         if self.is_regeneration and not last and self.store_regenerated is not None:
             await self.store_regenerated()
-        self.is_complete = last
+        self.is_complete = self._has_ended_run = last
         if result_of is not None:
             del self._open_calls[result_of.index]
 
     async def store_end(self, state: str, answer: Message | None) -> None:
-        """Store the final state of the run, unless the last message of the turn did. Ignore errors of this write."""
-        if not self.is_complete:
+        """Store the final state of the run, unless it was stored with its last message. Ignore errors of this write."""
+        if not self._has_ended_run:
             with suppress(MochiError, asyncio.CancelledError):
                 last_run = self._last_run(state, answer)
                 await run_shielded(self._store.patch(self._session_id, {"last_run": last_run}))

@@ -24,6 +24,7 @@ from mochi_server.sessions.caller import CALLER, Caller
 from mochi_server.sessions.session import is_session_id
 from mochi_server.storage.postgres.processes import SILENT_SECONDS, Peer, PeerDirectory, PeerGone
 from mochi_server.telemetry.logging import REQUEST_ID
+from mochi_server.util.tasks import start_in
 from mochi_server.web.requests import (
     ERROR,
     ClientDisconnected,
@@ -45,6 +46,7 @@ _RESPONSE = re.compile(r"/v1/responses/resp_([0-9a-f]{10})_[0-9]+_([0-9a-f]{10})
 _SESSION = re.compile(rf"{API_PREFIX}/sessions/([0-9a-f]{{10}})/?")
 _RELOADS = {f"{API_PREFIX}/tools/reload", f"{API_PREFIX}/agents/reload"}
 _DENIES = re.compile(rb'"if_waiting"\s*:\s*"deny"')  # denies the calls of a turn that may wait at another server
+_CONFIRMATION = re.compile(rb'"conf_([0-9a-f]{10})_')  # the ID of a confirmation contains that of its run
 _RUN_ID = re.compile(r"([0-9a-f]{10}):\d+")
 PEER_HEADER = "x-mochi-peer"
 """Header between servers: in a request the token of the sender, in a response the name of the process that responds."""
@@ -288,9 +290,7 @@ class ClusterMiddleware:
         await self._app(scope, _replaying(content, receive), send_unless_refused)
         if not refusal:
             return None
-        forwarding = asyncio.ensure_future(self._forward_refused(session_id, scope, send, content, refusal))
-        runs.forwarded.add(forwarding)
-        forwarding.add_done_callback(runs.forwarded.discard)
+        forwarding = start_in(runs.forwarded, self._forward_refused(session_id, scope, send, content, refusal))
         return await until_disconnect(receive, forwarding)
 
     async def _forward_refused(
@@ -333,25 +333,16 @@ class ClusterMiddleware:
 
     async def _resolve_confirmation(self, session_id: str, scope: Scope, receive: Receive, send: Send) -> None:
         content = await read_body(Request(scope, receive))
-        own, found = list[Message](), list[list[Message]]()
-        own_scope = {**scope}
+        run = _CONFIRMATION.search(content)
         # The server at which the turn waits may have connected clients, which receive the rest of the turn.
         with suppress(PeerGone):
-            if (owner := await self._peers().owner_of(session_id)) is not None:
-                (first,) = await self._request_all([owner], scope, content, session_id)
-                if first and not _is_unknown(first):
-                    for message in first:
+            if (owner := await self._peers().owner_of(session_id, run and run[1].decode())) is not None:
+                (response,) = await self._request_all([owner], scope, content, session_id)
+                if response and _status(response) != HTTPStatus.NOT_FOUND:
+                    for message in response:
                         await send(message)
                     return
-        await self._app(own_scope, _replaying(content, receive), _into(own))
-        if _is_unknown(own):
-            others = await self._peers().peers_with_runs(session_id)
-            responses = await self._request_all(others, scope, content, session_id)
-            found = [response for response in responses if response and not _is_unknown(response)]
-        if not found:
-            scope.update(own_scope)
-        for message in [*found, own][0]:
-            await send(message)
+        await self._app(scope, _replaying(content, receive), send)
 
     async def _request_all(
         self, peers: Sequence[Peer], scope: Scope, content: bytes = b"", session_id: str = ""
@@ -396,11 +387,6 @@ def _into(messages: list[Message]) -> Send:
 def _is_refusal(scope: Scope, message: Message) -> bool:
     """Return whether the response refuses a request at a shutdown. Unlike for an ended turn, nothing was stored."""
     return scope.get(ERROR) == ShuttingDown.code and b"retry-after" in dict(message.get("headers", ()))
-
-
-def _is_unknown(response: list[Message]) -> bool:
-    """Return whether ``response`` states that its server has no waiting tool call for the client's decision."""
-    return _status(response) == HTTPStatus.NOT_FOUND
 
 
 def _status(response: list[Message]) -> int:

@@ -2,7 +2,7 @@
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal, TypeVar
@@ -16,7 +16,7 @@ from mochi_server.ollama.async_client import AsyncOllamaClient
 from mochi_server.ollama.errors import is_context_refusal, is_out_of_memory
 from mochi_server.ollama.payloads import qualified_name
 from mochi_server.ollama.types import ModelInfo
-from mochi_server.util.tasks import cancel_and_wait
+from mochi_server.util.tasks import cancel_and_wait, start_in
 
 MIN_PAUSE = 1.0
 _MAX_PAUSE = 60.0
@@ -108,7 +108,7 @@ class Fleet:
         self._read, self._connect, self._file = read, connect, file
         self._version = self._file_version()
         self._by_address = {address: connect(address) for address in read()}  # includes the removed hosts
-        self._tasks: set[asyncio.Task[Any]] = set()
+        self._tasks: set[asyncio.Future[Any]] = set()
         self._warned: set[str] = set()
 
     @property
@@ -151,7 +151,7 @@ class Fleet:
             reason = error.message if isinstance(error, OllamaUnreachable) else error.code
             logger.warning("Ollama host left host=%s pause_seconds=%g: %s", host.name, host.pause, reason)
             host.queue.abort(error)
-            self._start(self._probe(host))
+            start_in(self._tasks, self._probe(host))
 
     async def _probe(self, host: Host) -> None:
         while host.failure is not None and not host.is_draining:
@@ -194,7 +194,7 @@ class Fleet:
     async def wait_for_loaded(self) -> None:
         """Wait briefly for the loaded models of all hosts that respond, if there are several to choose from."""
         if len(self.up) > 1:
-            lookups = [self._start(host.client.loaded_windows()) for host in self.up]
+            lookups = [start_in(self._tasks, host.client.loaded_windows()) for host in self.up]
             await asyncio.wait(lookups, timeout=_LOADED_SECONDS)
 
     async def find_model(self, name: str) -> ModelInfo:
@@ -253,7 +253,7 @@ class Fleet:
         up = self.up
         for hosts in (up, [host for host in active if host not in up]):  # a host that was left out may be back
             if hosts and not found:
-                tasks = [self._start(ask(host)) for host in hosts]
+                tasks = [start_in(self._tasks, ask(host)) for host in hosts]
                 await asyncio.wait(tasks, timeout=_LOOKUP_SECONDS)
                 if not found:
                     await asyncio.wait(tasks)
@@ -296,12 +296,6 @@ class Fleet:
             self._warned.add(what)
             texts = ", ".join(f"{name}: {value}" for name, value in sorted(known.items()))
             logger.warning("Ollama hosts have different %s. %s", what, texts)
-
-    def _start(self, work: Coroutine[Any, Any, _Result]) -> "asyncio.Task[_Result]":
-        task = asyncio.get_running_loop().create_task(work)
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
-        return task
 
 
 def no_host_left(failures: Mapping[Host, MochiError]) -> MochiError:

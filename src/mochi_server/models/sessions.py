@@ -391,4 +391,6 @@ class SessionImport(
 
 
 class SessionsImported(SessionList):
-    """The imported sessions, in the order of the imported file."""
+    """The imported sessions, in the order of the imported file. ``warnings`` names turns that were left out."""
+
+    warnings: list[WarningOut]

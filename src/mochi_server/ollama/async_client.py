@@ -4,10 +4,10 @@ import asyncio
 import logging
 import time
 from collections import Counter
-from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine, Mapping, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
 from copy import copy
 from importlib import import_module
-from typing import TYPE_CHECKING, Any, Literal, TypeVar
+from typing import TYPE_CHECKING, Any, Literal
 
 from typing_extensions import Self
 
@@ -16,7 +16,7 @@ from mochi_server.ollama import errors, payloads
 from mochi_server.ollama.payloads import ModelKey, chat_payload, merge_chunks, qualified_name, read_response
 from mochi_server.ollama.transport import Line, OnLines, Transport
 from mochi_server.ollama.types import ChatMessage, ChatResponse, ModelDetails, ModelInfo
-from mochi_server.util.tasks import cancel_and_wait
+from mochi_server.util.tasks import cancel_and_wait, start_in
 
 if TYPE_CHECKING:
     from pydantic import BaseModel
@@ -28,7 +28,6 @@ _WINDOWS_CACHE_SECONDS = 1
 _MAX_PARALLEL_SHOWS = 8
 _PROBE_SECONDS = 2
 
-_Response = TypeVar("_Response")
 PostChat = Callable[[Mapping[str, Any], OnLines], Awaitable[object]]
 """Function that sends a chat request like ``AsyncOllamaClient.post_chat``."""
 
@@ -58,7 +57,7 @@ class AsyncOllamaClient:
         self._answers: Counter[str] = Counter()  # running answers by qualified name of the model
         self.last_windows: dict[str, int] | None = None  # windows of the loaded models in the latest response
         self.version = ""  # of Ollama, as soon as it has responded to `is_reachable`
-        self._tasks: set[asyncio.Task[Any]] = set()
+        self._tasks: set[asyncio.Future[Any]] = set()
 
     async def __aenter__(self) -> Self:
         return self
@@ -111,7 +110,7 @@ class AsyncOllamaClient:
         """Like ``find_model``, for models that cannot chat too."""
         if time.monotonic() - self._models_fetched > _MODELS_CACHE_SECONDS:
             if self._refresh is None or self._refresh.done():
-                self._refresh = self._start(self._fetch_models())
+                self._refresh = start_in(self._tasks, self._fetch_models())
             await asyncio.shield(self._refresh)
         found = _find(self._models, name) or _find(await self._fetch_models(), name)
         if found is None:
@@ -153,7 +152,7 @@ class AsyncOllamaClient:
         is_stale = time.monotonic() - self._windows_requested > _WINDOWS_CACHE_SECONDS
         if self._windows is None or (is_stale and self._windows.done()):
             self._windows_requested = time.monotonic()
-            self._windows = self._start(self._fetch_windows())
+            self._windows = start_in(self._tasks, self._fetch_windows())
 
     async def post_chat(self, payload: Mapping[str, Any], on_lines: OnLines) -> None:
         """Post ``payload`` to ``/api/chat`` and pass batches of answer lines to ``on_lines``.
@@ -228,12 +227,6 @@ class AsyncOllamaClient:
         """
         chunks = self.chat_stream(model, messages, tools, think, context_window)
         return merge_chunks([chunk async for chunk in chunks])
-
-    def _start(self, request: Coroutine[Any, Any, _Response]) -> asyncio.Task[_Response]:
-        task = asyncio.get_running_loop().create_task(request)
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
-        return task
 
     async def _fetch_models(self) -> dict[ModelKey, ModelInfo]:
         self._models = payloads.read_tags(await self._transport.call("GET", "/api/tags"))

@@ -10,6 +10,7 @@ import orjson
 from starlette.types import Send
 
 from mochi_server import errors
+from mochi_server.chat.approvals import requesting_run
 from mochi_server.chat.run import Batch, Run
 from mochi_server.chat.turn_input import TurnInput
 from mochi_server.container import Services
@@ -77,12 +78,12 @@ async def decide(services: Services, session_id: str, decisions: Mapping[str, De
             try:
                 run, _ = await services.runs.decide(session_id, confirmation_id, decisions[confirmation_id])
             except (errors.ConfirmationResolved, errors.ConfirmationTimeout):
-                if run is None or run.continues is None:  # else the run continues the turn of an earlier decision
+                if run is None or requesting_run(confirmation_id) not in (run.run_id, *run.earlier):
                     raise
     if run is None:
         raise errors.ConfirmationNotFound(next(iter(decisions)))
     known = [positions[each] for each in decisions if each in run.log.confirmations]
-    after = max(known, default=run.continued_after or run.log.last)
+    after = max(known, default=0 if run.is_stored else run.continued_after or run.log.last)
     return FrontendRun(run, partial(_pending, services, run), after)
 
 

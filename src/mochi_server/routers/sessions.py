@@ -84,7 +84,7 @@ async def create_session(body: schemas.SessionCreate, sessions: SessionsDep, run
 async def import_sessions(request: Request, transfers: TransfersDep) -> Response:
     """Import a file from this server or Open WebUI. Sessions get new IDs. If the file is invalid, nothing is stored."""
     imported = await transfers.import_sessions(await read_body(request))
-    return Response(imported.encoded, 201, media_type="application/json")
+    return Response(imported, 201, media_type="application/json")
 
 
 @router.get("/{session_id}", responses=responses(*_READ_ERRORS))

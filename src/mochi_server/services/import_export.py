@@ -2,12 +2,11 @@
 
 import asyncio
 import html
-import logging
 import re
 from base64 import b64decode, b64encode
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from datetime import datetime, timezone
 from typing import Annotated, Any, Literal, TypeVar
 
@@ -16,15 +15,14 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from mochi_server.constants import FORMAT_VERSION, MAX_TITLE_CHARS
 from mochi_server.errors import BlobNotFound, SessionTooNew, ShuttingDown, ValidationFailed
+from mochi_server.events import TurnWarning
 from mochi_server.sessions.caller import CALLER, current_owner
 from mochi_server.sessions.serialization import MAX_LEVELS, as_markdown, encode, encode_file, is_nested_deeper, parse
 from mochi_server.sessions.session import ChatSession, SessionMetadata, collapse_whitespace, forked, index_of
-from mochi_server.sessions.store import SessionPage, SessionStore
+from mochi_server.sessions.store import SessionStore
 from mochi_server.sessions.types import Format, Image, KeepAlive, Message, Role, StoredOptions, Think, images_in
 from mochi_server.util.clock import new_id, now
 from mochi_server.util.validation import MAX_REPORTED, Entries, Items, describe, field_path, to_entry
-
-logger = logging.getLogger(__name__)
 
 _REASONING = re.compile(r'<details type="reasoning"[^<>]*>(.*?)</details>\s*', re.DOTALL)
 _SUMMARY = re.compile(r"\A\s*<summary>.*?</summary>", re.DOTALL)
@@ -142,20 +140,22 @@ class ImportExportService:
                 images[name] = await self.store.load_image(name)
         return await asyncio.to_thread(_encode_session, session, images if names else None)
 
-    async def import_sessions(self, data: bytes) -> SessionPage:
-        """Store all sessions of a file under new IDs, or none. Raise ``ValidationFailed`` or ``ShuttingDown``."""
+    async def import_sessions(self, data: bytes) -> bytes:
+        """Store all sessions of a file under new IDs, or none. Return the sessions and the warnings as JSON.
+
+        Raises ``ValidationFailed`` or ``ShuttingDown``.
+        """
         self._refuse_at_shutdown()
         sessions = await asyncio.to_thread(_read_sessions, data, self.max_sessions)
         sent = {image.sha256 for _, images in sessions for image in images}
+        waiting = [session.metadata.pending_approval is not None for session, _ in sessions]
         for session, _ in sessions:
-            session.metadata.owner = current_owner()
+            session.metadata.owner, session.metadata.pending_approval = current_owner(), None
             for message in () if CALLER.get().sees_all else session.messages:
                 if not sent.issuperset(images_in([message])):  # a hash alone gives no access to images of other owners
                     del message["images"]
         stored = await self.store.create_all(sessions, check=self._refuse_at_shutdown)
-        return await asyncio.to_thread(
-            lambda: SessionPage.of([encode(s.summary_object()) for s in stored], len(stored))
-        )
+        return await asyncio.to_thread(_as_json, stored, waiting)
 
     def _refuse_at_shutdown(self) -> None:
         if self.shutdown.is_set():
@@ -168,6 +168,13 @@ def _encode_session(session: ChatSession, images: Mapping[str, bytes] | None) ->
         blobs = {name: b64encode(data).decode() for name, data in images.items()}
         extra = {**extra, "blobs": {**(extra.get("blobs") or {}), **blobs}}  # of a copied export
     return encode_file(session.metadata, [encode(message) for message in session.history], extra)
+
+
+def _as_json(stored: Sequence[ChatSession], waiting: Sequence[bool]) -> bytes:
+    text = "In session {!r}, a turn waited for approval. It does not continue."
+    left_out = [session.session_id for session, waits in zip(stored, waiting, strict=True) if waits]
+    warnings = [asdict(TurnWarning("TURN_LEFT_OUT", text.format(session_id))) for session_id in left_out]
+    return encode({"sessions": [session.summary_object() for session in stored], "warnings": warnings})
 
 
 def _read_sessions(data: bytes, max_sessions: int) -> list[tuple[ChatSession, list[Image]]]:
@@ -202,9 +209,6 @@ def _read_session(number: int, item: dict[str, Any]) -> tuple[ChatSession, list[
     blobs = item.pop("blobs", None) or {}
     try:
         session = ChatSession.from_dict(item)
-        if session.metadata.pending_approval is not None:
-            logger.warning("parked turn not imported item=%d: its open calls get interrupted results", number)
-            session.metadata.pending_approval = None
         named = images_in(session.history)
         return session, [_image(name, encoded) for name, encoded in blobs.items() if name in named]
     except SessionTooNew as error:

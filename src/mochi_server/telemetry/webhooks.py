@@ -4,7 +4,7 @@ import asyncio
 import logging
 import re
 import time
-from collections.abc import Coroutine, Sequence
+from collections.abc import Sequence
 from datetime import datetime, timezone
 from typing import Any
 
@@ -18,7 +18,7 @@ from mochi_server.chat.run import Run
 from mochi_server.errors import MochiError, SessionBusy, SessionNotFound
 from mochi_server.sessions.store import SessionStore, WebhookOutbox
 from mochi_server.util.clock import now, timestamp
-from mochi_server.util.tasks import cancel_and_wait, run_shielded
+from mochi_server.util.tasks import cancel_and_wait, run_shielded, start_in
 
 _FIRST_PAUSE_SECONDS = 2.0  # later pauses are as long as the age of the webhook, so that they double
 _MAX_AGE_SECONDS = 4000
@@ -48,7 +48,7 @@ class WebhookService:
         self._secret = secret
         self._wakeup = asyncio.Event()  # set after a webhook was stored, or an attempt has ended
         self._sender: list[asyncio.Future[None]] = []
-        self._writes: set[asyncio.Future[None]] = set()
+        self._writes: set[asyncio.Future[Any]] = set()
 
     def open(self) -> None:
         if self._url:
@@ -62,18 +62,16 @@ class WebhookService:
     def run_waits(self, run: Run) -> None:
         """Report a run with a new tool call that waits for approval."""
         if self._reports(run):
-            self._spawn(self._store_event(run, _id(next(reversed(run.log.confirmations))), _WAITS))
+            start_in(self._writes, self._store_event(run, _id(next(reversed(run.log.confirmations))), _WAITS))
 
     def run_ended(self, run: Run) -> None:
         """Report a run that has completed or failed. A run that is parked, or that a client ends, is not reported."""
         if not self._reports(run):
             return
-        event = None
-        if run.state == "completed":
-            event = _COMPLETED
-        elif run.state != "waiting_for_approval" and run.failure is not None:
+        event = _COMPLETED if run.state == "completed" else None
+        if run.state != "waiting_for_approval" and run.failure is not None:
             event = _FAILED
-        self._spawn(self._store_event(run, _id(run.run_id), event, after=[*self._writes]))
+        start_in(self._writes, self._store_event(run, _id(run.run_id), event, after=[*self._writes]))
 
     async def aclose(self) -> None:
         """Store the latest webhooks and stop. The next start sends the rest."""
@@ -82,10 +80,6 @@ class WebhookService:
 
     def _reports(self, run: Run) -> bool:
         return bool(self._url) and run.conversation.kind == "session"
-
-    def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
-        self._writes.add(write := asyncio.ensure_future(work))
-        write.add_done_callback(self._writes.discard)
 
     async def _store_event(
         self, run: Run, webhook_id: str, event: str | None, after: Sequence["asyncio.Future[None]"] = ()
@@ -107,7 +101,7 @@ class WebhookService:
         self._wakeup.set()
 
     async def _send_all(self) -> None:
-        attempts = set[asyncio.Future[None]]()
+        attempts = set[asyncio.Future[Any]]()
         timeout = aiohttp.ClientTimeout(total=_TIMEOUT_SECONDS)
         async with aiohttp.ClientSession(timeout=timeout, cookie_jar=aiohttp.DummyCookieJar()) as http:
             try:
@@ -116,8 +110,7 @@ class WebhookService:
                         await self._wakeup.wait()
                     self._wakeup.clear()
                     while len(attempts) < _MAX_ATTEMPTS_AT_ONCE and (webhook := await self._claim()) is not None:
-                        attempts.add(attempt := asyncio.ensure_future(self._send(http, *webhook)))
-                        attempt.add_done_callback(attempts.discard)
+                        attempt = start_in(attempts, self._send(http, *webhook))
                         attempt.add_done_callback(lambda _: self._wakeup.set())
             finally:
                 await cancel_and_wait([*attempts])

@@ -40,6 +40,14 @@ async def run_shielded(work: Awaitable[_Result]) -> _Result:
         raise
 
 
+def start_in(tasks: "set[asyncio.Future[Any]]", work: Coroutine[Any, Any, _Result]) -> "asyncio.Task[_Result]":
+    """Start a task for ``work``, and keep it in ``tasks`` until it has ended."""
+    task = asyncio.get_running_loop().create_task(work)
+    tasks.add(task)
+    task.add_done_callback(tasks.discard)
+    return task
+
+
 async def cancel_and_wait(tasks: Sequence["asyncio.Future[Any]"]) -> None:
     """Cancel tasks and wait until they have ended. Cancel them again if a library has swallowed the cancellation."""
     while pending := [task for task in tasks if not task.done()]:
