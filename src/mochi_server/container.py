@@ -15,10 +15,11 @@ from mochi_server.agents.prompt_loader import PromptLoader
 from mochi_server.agents.tool_factory import agent_toolbox
 from mochi_server.chat.approvals import ApprovalService
 from mochi_server.chat.conversation import Conversations, StorageRetry
-from mochi_server.chat.engine import ChatEngine, RunRegistry
+from mochi_server.chat.engine import ChatEngine
 from mochi_server.chat.model_answerer import ModelAnswererFactory
-from mochi_server.chat.parked import refuse_if_waiting
+from mochi_server.chat.parked_record import refuse_if_waiting
 from mochi_server.chat.run import Run
+from mochi_server.chat.run_registry import RunRegistry
 from mochi_server.chat.tool_loop import ToolLoopLimits
 from mochi_server.config import MochiServerSettings, hosts_file
 from mochi_server.constants import AGENT_TOOL

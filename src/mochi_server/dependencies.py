@@ -6,7 +6,7 @@ from typing import Annotated, Any
 from fastapi import Depends, Request
 
 from mochi_server.agents.discovery import AgentRegistry
-from mochi_server.chat.engine import RunRegistry
+from mochi_server.chat.run_registry import RunRegistry
 from mochi_server.config import MochiServerSettings
 from mochi_server.container import Services
 from mochi_server.inference.hosts import Fleet

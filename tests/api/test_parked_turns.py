@@ -18,7 +18,7 @@ import pytest
 
 from mochi_server.chat.approvals import ApprovalService, Confirmation
 from mochi_server.chat.conversation import Conversation
-from mochi_server.chat.parked import ParkedAgent, ParkedTurn, RecordWriter
+from mochi_server.chat.parked_record import ParkedAgent, ParkedTurn, RecordWriter
 from mochi_server.chat.run import Run
 from mochi_server.chat.turn_input import TurnInput
 from mochi_server.errors import ConfirmationResolved

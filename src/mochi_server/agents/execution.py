@@ -17,8 +17,8 @@ from mochi_server.agents.prompt_loader import PromptLoader
 from mochi_server.chat.approvals import SessionApprover
 from mochi_server.chat.conversation import Conversation, StorageRetry
 from mochi_server.chat.model_call import ModelCall, save_window
-from mochi_server.chat.parked import ParkedAgent, TurnParked, refuse_if_caller_waits
-from mochi_server.chat.parking import agent_event
+from mochi_server.chat.parked_record import ParkedAgent, TurnParked, refuse_if_caller_waits
+from mochi_server.chat.parked_turns import agent_event
 from mochi_server.chat.prompt import answer_index
 from mochi_server.chat.tool_loop import ToolLoop, ToolLoopLimits
 from mochi_server.chat.turn import Answerer, TurnResult

@@ -8,7 +8,7 @@ from inspect import BoundArguments
 from typing import TYPE_CHECKING
 
 from mochi_server import errors
-from mochi_server.chat.parked import ParkedAgent, RecordWriter, TurnParked, fingerprint
+from mochi_server.chat.parked_record import ParkedAgent, RecordWriter, TurnParked, fingerprint
 from mochi_server.sessions.store import approve_tool
 from mochi_server.tools.discovery import Tool
 from mochi_server.tools.schema import InvalidArguments

@@ -1,35 +1,21 @@
-"""Engine that validates and executes turns, and the registry that starts, finds and stops their runs."""
+"""Engine that validates and executes turns."""
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Collection
-from contextlib import AsyncExitStack, suppress
-from dataclasses import dataclass, field, replace
-from functools import partial
+from contextlib import suppress
+from dataclasses import dataclass, replace
 from typing import Any
 
-import anyio
-
 from mochi_server import errors
-from mochi_server.chat.approvals import ApprovalService
-from mochi_server.chat.conversation import Conversation, Conversations
-from mochi_server.chat.limits import TurnLimiter
+from mochi_server.chat.conversation import Conversation
 from mochi_server.chat.model_answerer import ModelAnswererFactory
-from mochi_server.chat.parked import ParkedTurn, TurnParked, refuse_if_waiting, snapshot
-from mochi_server.chat.parking import ParkedTurns
-from mochi_server.chat.prompt import answer_index, last_user_index
-from mochi_server.chat.run import EventLog, Run
-from mochi_server.chat.run_cache import RunCache
+from mochi_server.chat.parked_record import TurnParked, refuse_if_waiting
+from mochi_server.chat.prompt import last_user_index
+from mochi_server.chat.run import Run
 from mochi_server.chat.turn import PrepareAnswer, Turn, TurnResult, resolve_idempotent
 from mochi_server.chat.turn_input import TurnInput
 from mochi_server.chat.turn_writer import TurnWriter
-from mochi_server.errors import ServerLost, SessionTaken, ShuttingDown
-from mochi_server.events import ChatEvent, Done, Stopped, TurnError
-from mochi_server.services.summarization import SummarizationService
-from mochi_server.sessions.caller import CALLER
-from mochi_server.sessions.session import ChatSession
-from mochi_server.tools.toolbox import Decision, ToolInvocation
-from mochi_server.util.clock import new_id
+from mochi_server.events import ChatEvent
 
 _LOST_EVENTS = 1 << 30  # number of the snapshot of a run whose events are lost; later than that of any event
 
@@ -82,14 +68,14 @@ class ChatEngine:
             if writer.is_complete:
                 gate.publish([_result(turn, writer).completed()])
         except Exception as error:
-            failure = _as_mochi_error(error, session.session_id)
+            failure = as_mochi_error(error, session.session_id)
         if cancelled or failure is not None:
             with suppress(asyncio.CancelledError):  # the partial turn is stored even if it is cancelled again
                 failure = await writer.interrupt(lambda: run.stopped) or failure
         if records is not None:
             await records.clear()
         if gate.error is not None:
-            failure, cancelled = _as_mochi_error(gate.error, session.session_id), False
+            failure, cancelled = as_mochi_error(gate.error, session.session_id), False
         result = _result(turn, writer, failure=failure, cancelled=cancelled)
         await writer.store_end(run.state_after(result), result.answer)
         return result
@@ -128,235 +114,9 @@ def _result(turn: Turn, writer: TurnWriter, **ending: Any) -> TurnResult:
     )
 
 
-def _as_mochi_error(error: BaseException, session_id: str) -> errors.MochiError:
+def as_mochi_error(error: BaseException, session_id: str) -> errors.MochiError:
+    """Return the error of a failed turn for clients. Log errors that are not meant for them."""
     if isinstance(error, errors.MochiError):
         return error
     logger.error("Turn failed unexpectedly session_id=%s", session_id, exc_info=error)
     return errors.InternalError()
-
-
-@dataclass(eq=False)
-class RunRegistry:
-    """Registry of this process's runs. A session has at most one running turn. All times are in seconds."""
-
-    engine: ChatEngine
-    summaries: SummarizationService
-    approvals: ApprovalService
-    conversations: Conversations
-    prefetch: Callable[[], object] = lambda: None  # called when a turn starts
-    disconnect_grace: float = 0
-    shutdown_grace: float = 5
-    on_starting: Callable[[Run], Awaitable[None]] = lambda _: asyncio.sleep(0)  # awaited before a run stores anything
-    on_ended: Callable[[Run], None] = lambda _: None  # called when a run has ended or was parked
-    on_waiting: Callable[[Run], None] = lambda _: None  # called when a tool call begins to wait for approval
-    cache: RunCache = field(default_factory=RunCache)
-    limiter: TurnLimiter = field(default_factory=TurnLimiter)
-    shutdown: anyio.Event = field(default_factory=anyio.Event)  # after it is set, `start` raises
-    forwarded: "set[asyncio.Future[Any]]" = field(default_factory=set)  # new turns that other servers run
-
-    def __post_init__(self) -> None:
-        self.store = self.conversations.chats  # store of the sessions whose runs clients can find
-        self.parked = ParkedTurns(self, self.approvals, self.conversations)
-
-    async def start(self, conversation: Conversation, turn_input: TurnInput) -> Run:
-        """Start a turn, or find the run with its idempotency key, and return the run. Raises ``MochiError``."""
-        start = partial(self._start, conversation, turn_input)
-        return await self.cache.get_or_start(conversation.session_id, turn_input, start)
-
-    async def _start(self, conversation: Conversation, turn_input: TurnInput) -> Run:
-        self.prefetch()  # in the background, so that the turn need not wait for it
-        self.refuse_at_shutdown()
-        run_id, session_id = new_id(), conversation.session_id
-        if (repeated := await self.parked.find_repeated(conversation, turn_input)) is not None:
-            return repeated
-        if turn_input.if_waiting == "deny" and conversation.kind == "session":
-            await self.parked.deny(session_id)
-        async with AsyncExitStack() as locks:
-            locks.enter_context(self.limiter.turn(CALLER.get()))
-            hold = conversation.store.hold(session_id, run_id=run_id, wait=turn_input.if_busy == "wait")
-            try:
-                await locks.enter_async_context(hold)
-            except errors.SessionBusy as error:
-                if conversation.kind == "session" and (waiting := await self.confirmations(session_id)):
-                    raise errors.SessionBusy.waiting(session_id, error.details["run_id"], waiting) from None
-                raise
-            turn = await self.engine.prepare(conversation, turn_input)
-            self.refuse_at_shutdown()
-            run = self.new_run(turn, run_id, turn_input)
-            self.launch(run, turn, locks.pop_all())
-        return run
-
-    def new_run(self, turn: Turn, run_id: str, turn_input: TurnInput) -> Run:
-        """Return the run of a turn. ``turn_input`` is what the client sent, before the turn was prepared."""
-        is_session = turn.conversation.kind == "session"
-        grace = self.disconnect_grace if is_session else 0
-        model = turn_input.model or turn.session.metadata.model
-        caller = CALLER.get().inside(turn.session.metadata.owner)
-        return Run(
-            *(turn.conversation, turn_input.without_data(), run_id, model, turn.position, turn.has_schema),
-            *(caller, grace, self.on_waiting, self._leave),
-        )
-
-    def launch(self, run: Run, turn: Turn, locks: AsyncExitStack) -> None:
-        """Execute a turn in the background. ``locks`` are released when it has ended."""
-        self.summaries.turn_starting(run.session_id)
-        self.cache.add(run)
-        run.task = asyncio.get_running_loop().create_task(self._execute(run, turn, locks))
-
-    def _leave(self, run: Run) -> None:
-        """Cancel a run that has no client. If it waits for approval, park it instead."""
-        if not self.approvals.park(run):
-            run.cancel()
-
-    async def decide(self, session_id: str, confirmation_id: str, decision: Decision) -> tuple[Run, ToolInvocation]:
-        """Apply a decision to a tool call that waits, also if its turn is parked. Return its run and the decided call.
-
-        Raises the errors of ``ApprovalService.decide``, and ``SessionNotFound``.
-        """
-        await self.conversations.stored(session_id).load()  # the caller may not see the session
-        try:
-            confirmation = await self.approvals.decide(session_id, confirmation_id, decision)
-        except errors.ConfirmationNotFound:
-            return await self.parked.decide(session_id, confirmation_id, decision)
-        return confirmation.run, confirmation.bound.call
-
-    async def confirmations(self, session_id: str) -> list[dict[str, Any]]:
-        """Return the tool calls of a session that wait for approval as JSON objects. Raises ``SessionNotFound``."""
-        record = ParkedTurn.of(await self.store.load(session_id))
-        return [] if record is None else record.confirmations()
-
-    async def find(self, session_id: str, run_id: str | None = None) -> Run | None:
-        """Return the run with ``run_id``, or a later run of its turn, else the session's latest run, or None.
-
-        If the events of the run are lost, the run contains what was stored. Raises ``SessionNotFound``.
-        """
-        run = self.cache.find(session_id, run_id)
-        if run is not None and (run.running or run.run_id == run_id):
-            return run
-        session = await self.store.load(session_id)
-        run = self.cache.find(session_id, run_id)  # meanwhile, a turn may have started
-        if run is not None and run.running:
-            return run
-        last_run = session.metadata.last_run
-        if (parked := self.parked.find(session)) is not None or last_run is None:
-            return parked or run
-        is_latest = run is not None and run.run_id == last_run["run_id"]
-        if is_latest or run_id not in (None, last_run["run_id"], *last_run.get("earlier", ())):
-            return run
-        return _stored_run(self.conversations.stored(session_id), session)
-
-    async def stop(self, session_id: str) -> Run | None:
-        """Stop the running turn of a session. Return its latest run, if any. Raise ``SessionNotFound``."""
-        run = await self.find(session_id)
-        await stop_run(run)
-        if run is not None and run.state == "waiting_for_approval":
-            return await self.parked.deny(session_id) or run
-        return run
-
-    async def abandon(self, session_id: str) -> None:
-        """Prepare the deletion of a session: stop its running turn and drop its ended runs."""
-        await stop_run(self.cache.find(session_id))
-        self.parked.abandon(session_id)
-        self.cache.drop_session(session_id)
-        self.summaries.session_deleting(session_id)
-
-    async def drain(self) -> None:
-        """Refuse new turns, wait at most ``shutdown_grace`` seconds for running turns, then cancel the rest."""
-        self.shutdown.set()
-        self.approvals.park_all()
-        self.parked.release_clients()
-        with anyio.move_on_after(self.shutdown_grace):
-            while running := [*self.forwarded, *(run.task for run in self.cache.running() if run.task)]:
-                await asyncio.wait(running)
-        await self.end_all()
-
-    async def end_all(self) -> None:
-        """Cancel running turns for a shutdown and store their partial answers."""
-        self.conversations.retry.close()
-        running = self.cache.running()
-        for run in running:
-            if not self.approvals.park(run):
-                run.cancel(ShuttingDown(was_running=True))
-        if running:
-            await asyncio.wait([run.task for run in running if run.task])
-
-    def abort_all(self, session_ids: Collection[str]) -> None:
-        """Cancel the running turns of the given sessions, because other servers have taken these sessions over."""
-        for run in self.cache.running():
-            if run.session_id in session_ids:
-                run.cancel(SessionTaken(run.session_id))
-
-    async def aclose(self) -> None:
-        self.shutdown.set()
-        self.approvals.park_all()
-        await self.parked.aclose()
-        await self.end_all()
-
-    async def _execute(self, run: Run, turn: Turn, lock: AsyncExitStack) -> None:
-        result: TurnResult | None = None
-        CALLER.set(run.caller)
-        try:
-            async with lock:
-                await self.on_starting(run)
-                running = self.engine.run(turn, run)
-                del turn  # so that the engine can free the bytes of its images
-                result = await running
-        except asyncio.CancelledError:
-            result = result or TurnResult(cancelled=True)
-        except Exception as error:
-            result = replace(result or TurnResult(), failure=_as_mochi_error(error, run.session_id))
-        run.result = result
-        if result.parked is not None:
-            run.state, run.task = "waiting_for_approval", None
-            self.cache.park(run)
-            self.parked.add(run, result.parked.due)
-            self.on_ended(run)
-            return
-        if (ended_by := run.failure) is not None:
-            ended_by.__traceback__ = ended_by.__cause__ = ended_by.__context__ = None  # they refer to all data
-            run.publish([TurnError.of(ended_by)])
-        # The session lock is released before `done`, because a client may start its next turn on `done`.
-        run.state = run.state_after(result)
-        self.on_ended(run)
-        if run.state == "stopped" and run.failure is None:
-            run.publish([Stopped(run.result.partial_id)])
-        run.publish([Done(run.session_id)])
-        if run.conversation.kind != "session":
-            self.summaries.session_deleting(run.session_id)
-        elif not self.shutdown.is_set():
-            answer = run.result.answer
-            self.summaries.turn_ended(run.session_id, answer["message_id"] if answer else None)
-        self.cache.retain(run)
-
-    def refuse_at_shutdown(self) -> None:
-        """Raise ``ShuttingDown`` if this server is shutting down."""
-        if self.shutdown.is_set():
-            raise ShuttingDown
-
-
-def _stored_run(conversation: Conversation, session: ChatSession) -> Run:
-    """Return the latest run of a session as it was stored, with a snapshot and its end as events."""
-    last_run: dict[str, Any] = session.metadata.last_run or {}
-    stored, state = session.history[answer_index(session.history, "none") :], last_run["state"]
-    result = TurnResult(stored)
-    if state == "running" and stored and stored[-1] is result.answer and result.partial_id is None:
-        result = TurnResult()  # the answer that the run was to replace
-    log = EventLog.restored(snapshot(result.stored), _LOST_EVENTS)
-    run = Run(conversation, TurnInput(), last_run["run_id"], log=log, earlier=last_run.get("earlier") or ())
-    ending: list[ChatEvent] = [Stopped(result.partial_id)] if state == "stopped" else []
-    if state == "completed" and result.answer is not None:
-        ending = [result.completed()]
-    elif state in ("running", "failed"):
-        state, result = "failed", replace(result, failure=ServerLost(session.session_id))
-        ending = [TurnError.of(ServerLost(session.session_id))]
-    run.state, run.result, run.is_stored = state, result, True
-    run.publish([*ending, Done(session.session_id)])
-    return run
-
-
-async def stop_run(run: Run | None) -> None:
-    """Stop a run, if it is running, and wait for its end."""
-    if run is not None and run.task is not None:
-        run.stopped = True
-        run.cancel()
-        await asyncio.wait([run.task])

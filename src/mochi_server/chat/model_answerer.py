@@ -8,7 +8,7 @@ from mochi_server.chat.answer_format import AnswerFormat, CheckAnswer
 from mochi_server.chat.approvals import ApprovalService, SessionApprover
 from mochi_server.chat.conversation import Conversation
 from mochi_server.chat.model_call import ModelCall, save_window
-from mochi_server.chat.parked import ParkedTurn, RecordWriter, turn_messages
+from mochi_server.chat.parked_record import ParkedTurn, RecordWriter, turn_messages
 from mochi_server.chat.tool_loop import ForcedCallLoop, ToolLoop, ToolLoopLimits
 from mochi_server.chat.turn import Answerer
 from mochi_server.chat.turn_input import ToolSelection, TurnInput

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from mochi_server.chat.conversation import Conversation
-from mochi_server.chat.parked import ParkedTurn, RecordWriter
+from mochi_server.chat.parked_record import ParkedTurn, RecordWriter
 from mochi_server.chat.prompt import answer_index, follows_result, last_user_index
 from mochi_server.chat.turn_input import HistoryChange, TurnInput
 from mochi_server.chat.turn_writer import TurnWriter

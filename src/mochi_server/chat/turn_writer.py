@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from mochi_server.chat.answer_builder import AnswerBuilder
 from mochi_server.chat.conversation import Conversation
-from mochi_server.chat.parked import open_calls, stored_outcomes
+from mochi_server.chat.parked_record import open_calls, stored_outcomes
 from mochi_server.chat.prompt import answer_index, last_user_index, with_instructions
 from mochi_server.chat.turn_input import TurnInput
 from mochi_server.errors import MochiError

@@ -6,7 +6,7 @@ from typing import Annotated, Any, Literal, get_args
 from fastapi import Header, Query
 from pydantic import AfterValidator, BaseModel, Field
 
-from mochi_server.chat.parked import stored_outcomes
+from mochi_server.chat.parked_record import stored_outcomes
 from mochi_server.chat.run import Run
 from mochi_server.chat.turn import TurnResult
 from mochi_server.chat.turn_input import GenerationOptions, TurnInput, read_images

@@ -9,7 +9,7 @@ from fastapi import Request
 from mochi_server import errors
 from mochi_server.agents.config import AgentDefinition
 from mochi_server.agents.execution import check_owner
-from mochi_server.chat.parked import refuse_if_caller_waits
+from mochi_server.chat.parked_record import refuse_if_caller_waits
 from mochi_server.chat.prompt import to_ollama_messages
 from mochi_server.chat.run import Run
 from mochi_server.chat.turn import keyed_indexes

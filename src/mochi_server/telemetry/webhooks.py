@@ -13,7 +13,7 @@ import anyio
 import orjson
 from standardwebhooks import Webhook
 
-from mochi_server.chat.parked import ParkedTurn
+from mochi_server.chat.parked_record import ParkedTurn
 from mochi_server.chat.run import Run
 from mochi_server.errors import MochiError, SessionBusy, SessionNotFound
 from mochi_server.sessions.store import SessionStore, WebhookOutbox

@@ -10,8 +10,8 @@ from dataclasses import dataclass, field
 import orjson
 from cachetools import TTLCache
 
-from mochi_server.chat.engine import stop_run
 from mochi_server.chat.run import Run
+from mochi_server.chat.run_registry import stop_run
 from mochi_server.chat.turn import TurnResult, returned_calls
 from mochi_server.chat.turn_input import TurnInput
 from mochi_server.container import Services

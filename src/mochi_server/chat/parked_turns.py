@@ -13,7 +13,7 @@ from weakref import WeakValueDictionary
 from mochi_server import errors, events
 from mochi_server.chat.approvals import ApprovalService, bind_edited, new_confirmation_id
 from mochi_server.chat.conversation import Conversation, Conversations
-from mochi_server.chat.parked import ParkedTurn, call_events, fingerprint, open_calls, snapshot, turn_messages
+from mochi_server.chat.parked_record import ParkedTurn, call_events, fingerprint, open_calls, snapshot, turn_messages
 from mochi_server.chat.prompt import answer_index
 from mochi_server.chat.run import EventLog, Run
 from mochi_server.chat.turn import Turn, resolve_idempotent
@@ -28,7 +28,7 @@ from mochi_server.util.clock import new_id
 from mochi_server.util.tasks import cancel_and_wait, start_in
 
 if TYPE_CHECKING:
-    from mochi_server.chat.engine import RunRegistry
+    from mochi_server.chat.run_registry import RunRegistry
 
 SCAN_SECONDS = 2.0
 """Interval of the search for parked turns that continue without a decision."""
