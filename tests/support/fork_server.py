@@ -35,6 +35,8 @@ PRELOADED = (
     "mochi_server.cli.main",
     "mochi_server.cli.scenario",
     "mochi_server.cli.server",
+    "mochi_server.mcp.connection",
+    "mochi_server.util.json_schema",
     *(f"mochi_server.protocols.{name}" for name in protocols.NAMES),
     "mochi_stub.cli",
     "mochi_stub.server",
@@ -52,7 +54,7 @@ _MESSAGE_BYTES = 200_000
 class ForkedProcess:
     """A running command, with the methods of ``subprocess.Popen`` that tests use."""
 
-    def __init__(self, server: "ForkServer", pid: int, stdout: TextIO) -> None:
+    def __init__(self, server: "ForkServer", pid: int, stdout: TextIO | None = None) -> None:
         self._server = server
         self.pid = pid
         self.stdout = stdout
@@ -111,6 +113,15 @@ class ForkServer:
         assert pid is not None
         return ForkedProcess(self, pid, os.fdopen(read, encoding="utf-8"))
 
+    def connect(self, module: str) -> tuple[ForkedProcess, socket.socket]:
+        """Run ``python -m <module>`` with a socket as its input and output. Return the other end of the socket."""
+        ours, theirs = socket.socketpair()
+        with theirs:
+            place = {"cwd": str(Path.cwd()), "environment": dict(os.environ)}
+            pid = self.request([theirs.fileno()], module=module, arguments=(), reads=True, **place)
+        assert pid is not None
+        return ForkedProcess(self, pid), ours
+
     def request(self, descriptors: list[int] | None = None, **message: Any) -> int | None:
         with self._lock:
             socket.send_fds(self._control, [json.dumps(message).encode()], descriptors or [])
@@ -149,8 +160,8 @@ def _serve(control: socket.socket) -> None:
 
 def _run(control: socket.socket, output: int, command: dict[str, Any]) -> None:
     control.close()
-    os.dup2(output, 1)
-    os.dup2(output, 2)
+    for descriptor in (0, 1, 2) if command.get("reads") else (1, 2):
+        os.dup2(output, descriptor)
     os.close(output)
     signal.signal(signal.SIGINT, signal.default_int_handler)
     os.chdir(command["cwd"])
