@@ -148,6 +148,13 @@ def pytest_configure(config: pytest.Config) -> None:
         postgres.begin_run()
 
 
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    """Leave the files out of the first tier whose tests are all `slow`: importing and deselecting them takes long."""
+    if config.option.markexpr != "not slow" or not collection_path.match("test_*.py"):
+        return None
+    return b"\npytestmark = pytest.mark.slow" in collection_path.read_bytes() or None
+
+
 def pytest_collection() -> None:
     """Collect no garbage during collection, which makes little of it and many objects that stay."""
     gc.disable()
