@@ -174,11 +174,32 @@ def _run(control: socket.socket, output: int, command: dict[str, Any]) -> None:
     runpy.run_module(command["module"], run_name="__main__", alter_sys=True)
 
 
+def _share_routes() -> None:
+    """Build the routes of the app once for all commands, as `tests.support.server` does for servers in threads."""
+    from mochi_server import testing
+    from mochi_server.cli import main, server
+    from mochi_server.config import MochiServerSettings
+
+    create = server.create_app
+
+    def create_app(*arguments: Any, **options: Any) -> Any:
+        app = create(*arguments, **options)
+        testing.share_routes(app)
+        return app
+
+    server.create_app = create_app
+    routes = create_app(MochiServerSettings.model_construct()).router.routes
+    while routes:
+        routes = [each for route in routes for each in getattr(route, "effective_candidates", list)()]
+    main._parser()  # compiles patterns
+
+
 def _main(descriptor: int) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     gc.disable()
     for module in PRELOADED:
         import_module(module)
+    _share_routes()
     assert threading.active_count() == 1, "a fork copies one thread only"
     gc.freeze()
     _serve(socket.socket(fileno=descriptor))
