@@ -177,17 +177,16 @@ def _run(control: socket.socket, output: int, command: dict[str, Any]) -> None:
 def _share_routes() -> None:
     """Build the routes of the app once for all commands, as `tests.support.server` does for servers in threads."""
     from mochi_server import testing
+    from mochi_server.app import create_app as create
     from mochi_server.cli import main, server
     from mochi_server.config import MochiServerSettings
-
-    create = server.create_app
 
     def create_app(*arguments: Any, **options: Any) -> Any:
         app = create(*arguments, **options)
         testing.share_routes(app)
         return app
 
-    server.create_app = create_app
+    server.create_app = create_app  # type: ignore[attr-defined]
     routes = create_app(MochiServerSettings.model_construct()).router.routes
     while routes:
         routes = [each for route in routes for each in getattr(route, "effective_candidates", list)()]

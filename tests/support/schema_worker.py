@@ -44,6 +44,6 @@ async def start(checks: SchemaChecks) -> ForkedWorker:
 
 
 if __name__ == "__main__":
-    sys.stdin = open(0, closefd=False)  # noqa: PTH123, SIM115 - multiprocessing has closed the first
+    sys.stdin = open(0, closefd=False)  # noqa: SIM115 - multiprocessing has closed the first
     os.dup2(os.open(os.devnull, os.O_WRONLY), 2)
     main()

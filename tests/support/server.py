@@ -30,8 +30,8 @@ class GivenSettings(MochiServerSettings):
     """Settings that are not read from the environment: looking up all their names takes 3 ms."""
 
     @classmethod
-    def settings_customise_sources(
-        cls, settings_cls: type[BaseSettings], init_settings: PydanticBaseSettingsSource, **_: Any
+    def settings_customise_sources(  # type: ignore[override]  # the sources are passed by name
+        cls, _: type[BaseSettings], init_settings: PydanticBaseSettingsSource, **__: Any
     ) -> tuple[PydanticBaseSettingsSource, ...]:
         return (init_settings,)
 
