@@ -37,7 +37,7 @@ class ForkedWorker:
 
 async def start(checks: SchemaChecks) -> ForkedWorker:
     """Start a worker for ``checks``, as ``SchemaChecks._start`` does."""
-    process, connection = shared_fork_server().connect(__name__)
+    process, connection = await asyncio.to_thread(shared_fork_server().connect, __name__)
     worker = ForkedWorker(process, *await asyncio.open_unix_connection(sock=connection, limit=_MAX_RESULT_BYTES))
     checks._workers.add(worker)  # type: ignore[arg-type]
     return worker
