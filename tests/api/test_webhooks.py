@@ -15,6 +15,7 @@ from pydantic import ValidationError
 from mochi_server.config import MochiServerSettings
 from mochi_server.sessions.store import WebhookOutbox
 from mochi_server.storage.memory import MemorySessionStore
+from mochi_server.telemetry import webhooks
 from mochi_server.telemetry.webhooks import WebhookService
 from mochi_server.util.clock import as_datetime, as_text
 from mochi_stub import Cut, Gate, Prompt, Reply, StubServer, Text
@@ -39,6 +40,13 @@ def receiver() -> Iterator[Receiver]:
     receiver = Receiver()
     yield receiver
     receiver.close()
+
+
+@pytest.fixture
+def short_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Repeat webhooks after a tenth of the usual pause."""
+    monkeypatch.setattr(webhooks, "_FIRST_PAUSE_SECONDS", 0.2)
+    monkeypatch.setattr(webhooks, "_POLL_SECONDS", 0.1)
 
 
 class TimedOutbox(WebhookOutbox):
@@ -113,6 +121,7 @@ def test_stopped_run_is_not_reported(tmp_path: Path, own_stub: StubServer, recei
 
 
 @pytest.mark.parametrize("status", [500, 302])
+@pytest.mark.usefixtures("short_pauses")
 def test_refused_webhook_is_repeated_with_its_id(
     tmp_path: Path, own_stub: StubServer, receiver: Receiver, status: int
 ) -> None:
@@ -159,6 +168,7 @@ def test_pauses_double_for_more_than_an_hour(receiver: Receiver) -> None:
 
 
 @pytest.mark.one_process("changes the files")
+@pytest.mark.usefixtures("short_pauses")
 def test_damaged_webhook_blocks_no_other(tmp_path: Path, own_stub: StubServer, receiver: Receiver) -> None:
     receiver.statuses = [500]
     damaged = tmp_path / "chat_sessions" / ".webhooks" / "damaged.json"

@@ -348,7 +348,7 @@ def test_html_response_raises_api_error(tmp_path: Path) -> None:
         (tmp_path / path).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / path).write_text("<html></html>")
     with HTTPServer(("127.0.0.1", 0), partial(SimpleHTTPRequestHandler, directory=str(tmp_path))) as server:
-        Thread(target=server.serve_forever, daemon=True).start()
+        Thread(target=server.serve_forever, args=(0.02,), daemon=True).start()
         with MochiClient(f"http://127.0.0.1:{server.server_port}") as client:
             for request in (client.list_sessions, lambda: list(client.listen("a"))):
                 with pytest.raises(ApiError, match=r"UNKNOWN \(200\): The response is not from mochi-server"):

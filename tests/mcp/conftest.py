@@ -4,6 +4,7 @@ import pytest
 
 from mochi_server.mcp import servers
 from mochi_server.util import schema_checks
+from tests.support import fork_server
 
 
 @pytest.fixture(autouse=True)
@@ -16,3 +17,12 @@ def patient(monkeypatch: pytest.MonkeyPatch) -> None:
 def one_worker(monkeypatch: pytest.MonkeyPatch) -> None:
     """Check schemas in one process for each server, because each process imports its libraries."""
     monkeypatch.setattr(schema_checks, "MAX_WORKERS", 1)
+
+
+@pytest.fixture(autouse=True)
+def forked_worker(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Fork the process for checks instead of starting it, where the process itself is not the subject of the test."""
+    if fork_server.AVAILABLE:
+        from tests.support import schema_worker
+
+        monkeypatch.setattr(schema_checks.SchemaChecks, "_start", schema_worker.start)

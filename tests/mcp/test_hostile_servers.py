@@ -108,10 +108,13 @@ def test_slow_pattern_in_an_output_schema_is_not_evaluated(stub: StubServer, tmp
 
 @pytest.mark.parametrize("kind", ["flood", "flood_stderr"])
 def test_endless_output_delays_neither_requests_nor_the_end(tmp_path: Path, kind: str) -> None:
-    write_mcp(tmp_path, flood=hostile(tmp_path, "echo", kind), hand=by_hand(tmp_path, "note"))
+    hand = by_hand(tmp_path, "note")
+    write_mcp(tmp_path, hand=hand)
     with Command("mochi_server", "--port", "0", "--ollama-host", "http://127.0.0.1:9", cwd=tmp_path) as command:
         api = command.api()
-        until(lambda: {"echo", "note"} <= set(api.ok(api.http.get("/tools"))["tools"]), 60)
+        until(lambda: "note" in api.ok(api.http.get("/tools"))["tools"], 60)
+        write_mcp(tmp_path, flood=hostile(tmp_path, "echo", kind), hand=hand)  # after what would compete with it
+        assert {"echo", "note"} <= set(api.ok(api.http.post("/tools/reload"))["tools"])
         assert max(latencies(api, 50)) < 0.25
         began = time.monotonic()
         assert {"echo", "note"} <= set(api.ok(api.http.post("/tools/reload"))["tools"])

@@ -87,6 +87,11 @@ def one_worker() -> None:
     """Let the pool have as many workers as for users."""
 
 
+@pytest.fixture
+def forked_worker() -> None:
+    """Start the workers as for users."""
+
+
 @pytest_asyncio.fixture
 async def checks() -> AsyncIterator[SchemaChecks]:
     """A pool of workers, which end with the test."""

@@ -83,7 +83,7 @@ def test_http_server_that_starts_later_is_connected(
             self.send_error(503)
 
     with ThreadingHTTPServer(("127.0.0.1", 0), Refusing) as starting:
-        threading.Thread(target=starting.serve_forever, daemon=True).start()
+        threading.Thread(target=starting.serve_forever, args=(0.02,), daemon=True).start()
         port = starting.server_port
         write_mcp(tmp_path, hand={"url": f"http://127.0.0.1:{port}/mcp"})
         server = RunningServer(tmp_path, stub.url)
@@ -124,7 +124,7 @@ class FailingMcp(BaseHTTPRequestHandler):
 
 def test_error_message_is_reported_despite_an_earlier_error_status(stub: StubServer, tmp_path: Path) -> None:
     with ThreadingHTTPServer(("127.0.0.1", 0), FailingMcp) as remote:
-        threading.Thread(target=remote.serve_forever, daemon=True).start()
+        threading.Thread(target=remote.serve_forever, args=(0.02,), daemon=True).start()
         url = f"http://127.0.0.1:{remote.server_port}/mcp"
         write_mcp(tmp_path, hand={"url": url})
         with RunningServer(tmp_path, stub.url) as server:

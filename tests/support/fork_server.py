@@ -35,6 +35,8 @@ PRELOADED = (
     "mochi_server.cli.main",
     "mochi_server.cli.scenario",
     "mochi_server.cli.server",
+    "mochi_server.mcp.connection",
+    "mochi_server.util.json_schema",
     *(f"mochi_server.protocols.{name}" for name in protocols.NAMES),
     "mochi_stub.cli",
     "mochi_stub.server",
@@ -52,7 +54,7 @@ _MESSAGE_BYTES = 200_000
 class ForkedProcess:
     """A running command, with the methods of ``subprocess.Popen`` that tests use."""
 
-    def __init__(self, server: "ForkServer", pid: int, stdout: TextIO) -> None:
+    def __init__(self, server: "ForkServer", pid: int, stdout: TextIO | None = None) -> None:
         self._server = server
         self.pid = pid
         self.stdout = stdout
@@ -111,6 +113,15 @@ class ForkServer:
         assert pid is not None
         return ForkedProcess(self, pid, os.fdopen(read, encoding="utf-8"))
 
+    def connect(self, module: str) -> tuple[ForkedProcess, socket.socket]:
+        """Run ``python -m <module>`` with a socket as its input and output. Return the other end of the socket."""
+        ours, theirs = socket.socketpair()
+        with theirs:
+            place = {"cwd": str(Path.cwd()), "environment": dict(os.environ)}
+            pid = self.request([theirs.fileno()], module=module, arguments=(), reads=True, **place)
+        assert pid is not None
+        return ForkedProcess(self, pid), ours
+
     def request(self, descriptors: list[int] | None = None, **message: Any) -> int | None:
         with self._lock:
             socket.send_fds(self._control, [json.dumps(message).encode()], descriptors or [])
@@ -149,8 +160,8 @@ def _serve(control: socket.socket) -> None:
 
 def _run(control: socket.socket, output: int, command: dict[str, Any]) -> None:
     control.close()
-    os.dup2(output, 1)
-    os.dup2(output, 2)
+    for descriptor in (0, 1, 2) if command.get("reads") else (1, 2):
+        os.dup2(output, descriptor)
     os.close(output)
     signal.signal(signal.SIGINT, signal.default_int_handler)
     os.chdir(command["cwd"])
@@ -163,11 +174,31 @@ def _run(control: socket.socket, output: int, command: dict[str, Any]) -> None:
     runpy.run_module(command["module"], run_name="__main__", alter_sys=True)
 
 
+def _share_routes() -> None:
+    """Build the routes of the app once for all commands, as `tests.support.server` does for servers in threads."""
+    from mochi_server import testing
+    from mochi_server.app import create_app as create
+    from mochi_server.cli import main, server
+    from mochi_server.config import MochiServerSettings
+
+    def create_app(*arguments: Any, **options: Any) -> Any:
+        app = create(*arguments, **options)
+        testing.share_routes(app)
+        return app
+
+    server.create_app = create_app  # type: ignore[attr-defined]
+    routes = create_app(MochiServerSettings.model_construct()).router.routes
+    while routes:
+        routes = [each for route in routes for each in getattr(route, "effective_candidates", list)()]
+    main._parser()  # compiles patterns
+
+
 def _main(descriptor: int) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     gc.disable()
     for module in PRELOADED:
         import_module(module)
+    _share_routes()
     assert threading.active_count() == 1, "a fork copies one thread only"
     gc.freeze()
     _serve(socket.socket(fileno=descriptor))

@@ -87,7 +87,7 @@ def serving(*servers: Hostile) -> Iterator[int]:
     """Run MCP servers in threads, and yield their port."""
     seeds = {str(server.seed): server for server in servers}
     with _Server(("127.0.0.1", 0), partial(HostileHttp, seeds)) as server:
-        threading.Thread(target=server.serve_forever, daemon=True).start()
+        threading.Thread(target=server.serve_forever, args=(0.02,), daemon=True).start()
         yield server.server_port
         server.shutdown()
 

@@ -19,7 +19,8 @@ _INTERPRETER_PREFIXES = ("PYTHON", "LD_")
 
 
 @cache
-def _fork_server() -> ForkServer:
+def shared_fork_server() -> ForkServer:
+    """Return the fork server of this process, which starts on first use."""
     return ForkServer()
 
 
@@ -37,7 +38,7 @@ class Command:
         forks = self._forks and module.startswith("mochi_")
         self.process: subprocess.Popen[str] | ForkedProcess
         if forks and not any(name.startswith(_INTERPRETER_PREFIXES) for name in environment):
-            self.process = _fork_server().start(module, arguments, str(cwd), clean)
+            self.process = shared_fork_server().start(module, arguments, str(cwd), clean)
         else:
             self.process = subprocess.Popen(
                 [sys.executable, "-m", module, *arguments],
