@@ -36,7 +36,7 @@ PRELOADED = (
     "mochi_server.cli.scenario",
     "mochi_server.cli.server",
     "mochi_server.mcp.connection",
-    "mochi_server.util.json_schema",
+    "mochi_server.util.schema_worker",
     *(f"mochi_server.protocols.{name}" for name in protocols.NAMES),
     "mochi_stub.cli",
     "mochi_stub.server",
