@@ -7,8 +7,8 @@ import asyncio
 import os
 import sys
 
-from mochi_server.util.schema_worker import main
 from mochi_server.util.schema_checks import SchemaChecks
+from mochi_server.util.schema_worker import main
 from tests.support.fork_server import ForkedProcess
 from tests.support.process import shared_fork_server
 
