@@ -1,6 +1,8 @@
 """The `mochi-server` command: arguments, banner, signals and restarts."""
 
+import asyncio
 import json
+import os
 import re
 import signal
 import socket
@@ -11,9 +13,10 @@ from pathlib import Path
 
 import httpx
 import pytest
+import uvloop
 
 from mochi_server import __version__
-from mochi_server.cli.server import listen
+from mochi_server.cli.server import duplicates, listen
 from mochi_stub import StubServer
 from tests.support.api import error_of
 from tests.support.cases import cases
@@ -144,6 +147,42 @@ def test_taken_port_is_one_line_and_exit_code_1(tmp_path: Path) -> None:
 def test_second_listener_on_a_port_is_refused() -> None:
     with listen("127.0.0.1", 0) as first, pytest.raises(OSError, match="Address already in use"):
         listen("127.0.0.1", first.getsockname()[1])
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="uvloop does not run on Windows")
+def test_event_loop_accepts_many_connections_in_one_iteration() -> None:
+    count = 64
+
+    async def iterations() -> int:
+        loop, connected, number = asyncio.get_running_loop(), 0, 0
+
+        def connect() -> asyncio.Protocol:
+            nonlocal connected
+            connected += 1
+            return asyncio.Protocol()
+
+        with ExitStack() as stack:
+            sockets = duplicates(listen("127.0.0.1", 0))
+            for listener in sockets:
+                stack.callback((await loop.create_server(connect, sock=listener)).close)
+            for _ in range(count):
+                stack.enter_context(socket.create_connection(sockets[0].getsockname()))
+            while connected < count:
+                await asyncio.sleep(0)
+                number += 1
+        return number
+
+    assert uvloop.run(iterations()) < count / 2
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="Windows uses no duplicates")
+def test_starting_worker_leaves_the_shared_socket_nonblocking() -> None:
+    with listen("127.0.0.1", 0) as listener, ExitStack() as stack:
+        listener.setblocking(False)  # as the event loop of a running worker does
+        received = stack.enter_context(socket.socket(fileno=os.dup(listener.fileno())))  # by a worker that starts
+        for duplicate in duplicates(received):
+            stack.enter_context(duplicate)
+        assert not os.get_blocking(listener.fileno())
 
 
 @pytest.mark.parametrize(("module", "arguments"), [("mochi_server", ["--test-mode"]), ("mochi_stub", [])])

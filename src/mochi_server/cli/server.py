@@ -38,6 +38,7 @@ _CONNECTION_GRACE_SECONDS = 1
 _EXIT_SECONDS = 2
 """Time that the process may take to exit after the shutdown. Thread pools of tools could otherwise block the exit."""
 _BACKLOG = 2048
+_DUPLICATES = 0 if sys.platform == "win32" else 7  # on Windows, asyncio accepts all waiting connections
 _EARLY_SECONDS = 5.0
 _MAX_EARLY_DEATHS = 5
 
@@ -85,8 +86,14 @@ def _serve_on(
     signal.signal(signal.SIGTERM, server.handle_exit)
     signal.signal(signal.SIGINT, server.handle_exit)
     on_hangup(lambda: server.handle_exit(signal.SIGTERM, None))
-    server.run(sockets=listeners)
+    server.run(sockets=[duplicate for listener in listeners for duplicate in duplicates(listener)])
     return 0 if server.started else 1
+
+
+def duplicates(listener: socket.socket) -> list[socket.socket]:
+    """Return the socket and duplicates of it, because uvloop accepts one connection per socket and iteration."""
+    listener.setblocking(False)  # the duplicates and the other workers share this mode
+    return [listener, *(listener.dup() for _ in range(_DUPLICATES))]
 
 
 def local_url(host: str, port: int) -> str:
