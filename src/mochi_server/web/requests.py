@@ -2,6 +2,7 @@
 
 import asyncio
 import re
+import sys
 from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
@@ -126,7 +127,8 @@ async def until_disconnect(request: Request | Receive, work: Awaitable[T]) -> T:
         return await work
     except asyncio.CancelledError:
         if watcher.done():
-            task.uncancel()
+            if sys.version_info >= (3, 11):
+                task.uncancel()  # for timeouts and task groups around this request
             raise ClientDisconnected from None
         raise
     finally:
