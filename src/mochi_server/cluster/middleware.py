@@ -333,15 +333,18 @@ class ClusterMiddleware:
 
     async def _resolve_confirmation(self, session_id: str, scope: Scope, receive: Receive, send: Send) -> None:
         content = await read_body(Request(scope, receive))
-        run = _CONFIRMATION.search(content)
+        sent = _CONFIRMATION.search(content)
+        run_id = sent[1].decode() if sent else None
+        own = scope["app"].state.services.runs.cache.find(session_id, run_id)
         # The server at which the turn waits may have connected clients, which receive the rest of the turn.
         with suppress(PeerGone):
-            if (owner := await self._peers().owner_of(session_id, run and run[1].decode())) is not None:
-                (response,) = await self._request_all([owner], scope, content, session_id)
-                if response and _status(response) != HTTPStatus.NOT_FOUND:
-                    for message in response:
-                        await send(message)
-                    return
+            is_own = own is not None and own.run_id == run_id
+            owner = None if is_own else await self._peers().owner_of(session_id, run_id)
+            (response,) = await self._request_all([owner], scope, content, session_id) if owner else [[]]
+            if response and _status(response) != HTTPStatus.NOT_FOUND:
+                for message in response:
+                    await send(message)
+                return
         await self._app(scope, _replaying(content, receive), send)
 
     async def _request_all(
