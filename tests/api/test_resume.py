@@ -15,6 +15,7 @@ from tests.support.api import Api, Event, error_of, read_events, text_of, types_
 from tests.support.cases import cases
 from tests.support.holding import GatedStub
 from tests.support.server import RunningServer
+from tests.support.waiting import until
 
 
 @pytest.fixture
@@ -180,7 +181,7 @@ def test_dropped_events_are_replaced_by_snapshot(tmp_path: Path, monkeypatch: py
 @pytest.mark.one_process("inspects the server process")
 def test_slow_subscriber_blocks_no_other_and_misses_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(run_module, "MAX_BYTES", 100_000)
-    pieces = ["0123456789 " * 1_000] * 500
+    pieces = ["0123456789 " * 1_000] * 1_500  # more than the buffers of the sockets hold
     model = Model("mochi", chars_per_token=10_000)
     with (
         StubServer(speed=0, models=[model], resolve=lambda _: Reply.of(pieces)) as ollama,
@@ -193,6 +194,7 @@ def test_slow_subscriber_blocks_no_other_and_misses_nothing(tmp_path: Path, monk
             assert other.send_message(other.create_session("mochi")["session_id"], "Hi")["message"][
                 "content"
             ] == "".join(pieces)
+            until(lambda: other.ok(other.http.get(f"/chat/{session_id}/run"))["state"] == "completed")
             seen.extend(slow)
     latest = max(index for index, event in enumerate(seen) if event.type == "snapshot")
     assert seen[latest].data["content"] + text_of(seen[latest:]) == "".join(pieces)
