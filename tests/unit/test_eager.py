@@ -70,23 +70,6 @@ async def test_cancellation_runs_the_cleanup_of_the_call() -> None:
     assert steps == ["cleaned", "cleaned"]
 
 
-async def test_waiting_subscriber_receives_the_first_event_without_a_task_switch() -> None:
-    run, received = run_of(), list[int]()
-
-    async def receive(batch: Batch | None) -> None:
-        assert batch is not None
-        received.append(batch.first)
-
-    async with anyio.create_task_group() as tasks:
-        tasks.start_soon(run.forward, receive)
-        await anyio.wait_all_tasks_blocked()
-        run.publish([ContentDelta("one")])
-        assert received == [1]
-        run.state = "completed"
-        run.publish([Done("session")])
-    assert received == [1, 2]
-
-
 async def test_slow_subscriber_reads_missed_events_from_the_log() -> None:
     run, gate, received = run_of(), asyncio.Event(), list[int]()
 

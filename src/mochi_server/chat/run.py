@@ -298,26 +298,30 @@ ReceiveBatch = Callable[[Batch | None], Coroutine[Any, Any, None]]
 
 
 class _Forwarder:
-    """Forwarder of events to ``receive``, without a task switch if ``receive`` returns without waiting."""
+    """Forwarder of events to ``receive``. Without a task switch, as long as ``receive`` returns without waiting."""
 
     def __init__(self, run: Run, receive: ReceiveBatch, position: int) -> None:
         self._run = run
         self._receive = receive
         self._position = position
+        self._is_fast = False
         self._call: EagerCall | None = None
         self._loop = asyncio.get_running_loop()
         self._wakeup: asyncio.Future[None] | None = None  # ends the wait of the task, if it waits
         self._last_activity = self._loop.time()
 
     def notify(self, batch: Batch) -> None:
-        """Pass a batch directly to ``receive``, unless the task still passes earlier ones. It finishes slow calls."""
+        """Pass a batch directly to ``receive`` if ``receive`` is fast, else wake the task."""
         self._last_activity = self._loop.time()
         if self._wakeup is None or self._wakeup.done():
             return
-        self._position = batch.last
-        self._call = EagerCall(self._receive(batch))
-        if not (self._call.is_done and self._run.running):
-            self._wakeup.set_result(None)
+        if self._is_fast:
+            self._position = self._run.log.last
+            call = EagerCall(self._receive(batch))
+            if call.is_done and self._run.running:
+                return
+            self._call = call
+        self._wakeup.set_result(None)
 
     def wake(self) -> None:
         if self._wakeup is not None and not self._wakeup.done():
@@ -333,6 +337,7 @@ class _Forwarder:
                 self._position = batch.last
                 self._call = EagerCall(self._receive(batch))
             call, self._call = self._call, None
+            self._is_fast = call.is_done
             await call
 
     async def wait_for_events(self, idle: float | None) -> bool:
