@@ -185,7 +185,7 @@ def test_slow_subscriber_blocks_no_other_and_misses_nothing(tmp_path: Path, monk
     model = Model("mochi", chars_per_token=10_000)
     with (
         StubServer(speed=0, models=[model], resolve=lambda _: Reply.of(pieces)) as ollama,
-        RunningServer(tmp_path, ollama.url) as server,
+        RunningServer(tmp_path, ollama.url, summarization_enabled=False) as server,
     ):
         api, other = server.api(), server.api()
         session_id = api.create_session("mochi")["session_id"]
