@@ -17,8 +17,6 @@ from mochi_server.chat.turn_input import TurnInput
 from mochi_server.chat.turn_writer import TurnWriter
 from mochi_server.events import ChatEvent
 
-_LOST_EVENTS = 1 << 30  # number of the snapshot of a run whose events are lost; later than that of any event
-
 logger = logging.getLogger(__name__)
 
 

@@ -1,7 +1,6 @@
 """Registry of runs, which starts, finds and stops the runs of turns."""
 
 import asyncio
-import logging
 from collections.abc import Awaitable, Callable, Collection
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, field, replace
@@ -31,8 +30,6 @@ from mochi_server.tools.toolbox import Decision, ToolInvocation
 from mochi_server.util.clock import new_id
 
 _LOST_EVENTS = 1 << 30  # number of the snapshot of a run whose events are lost; later than that of any event
-
-logger = logging.getLogger(__name__)
 
 
 @dataclass(eq=False)
