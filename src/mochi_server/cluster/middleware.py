@@ -17,6 +17,7 @@ from starlette.requests import Request
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from mochi_server import errors
+from mochi_server.chat.approvals import requesting_run
 from mochi_server.constants import API_PREFIX, KEY_PATTERN
 from mochi_server.errors import MochiError, ServerLost, ShuttingDown, Unauthorized
 from mochi_server.protocols import closing_body, load_protocols
@@ -46,7 +47,7 @@ _RESPONSE = re.compile(r"/v1/responses/resp_([0-9a-f]{10})_[0-9]+_([0-9a-f]{10})
 _SESSION = re.compile(rf"{API_PREFIX}/sessions/([0-9a-f]{{10}})/?")
 _RELOADS = {f"{API_PREFIX}/tools/reload", f"{API_PREFIX}/agents/reload"}
 _DENIES = re.compile(rb'"if_waiting"\s*:\s*"deny"')  # denies the calls of a turn that may wait at another server
-_CONFIRMATION = re.compile(rb'"conf_([0-9a-f]{10})_')  # the ID of a confirmation contains that of its run
+_CONFIRMATION = re.compile(rb'"(conf_\w+)"')
 _RUN_ID = re.compile(r"([0-9a-f]{10}):\d+")
 PEER_HEADER = "x-mochi-peer"
 """Header between servers: in a request the token of the sender, in a response the name of the process that responds."""
@@ -334,7 +335,7 @@ class ClusterMiddleware:
     async def _resolve_confirmation(self, session_id: str, scope: Scope, receive: Receive, send: Send) -> None:
         content = await read_body(Request(scope, receive))
         sent = _CONFIRMATION.search(content)
-        run_id = sent[1].decode() if sent else None
+        run_id = requesting_run(sent[1].decode()) if sent else None
         own = scope["app"].state.services.runs.cache.find(session_id, run_id)
         # The server at which the turn waits may have connected clients, which receive the rest of the turn.
         with suppress(PeerGone):

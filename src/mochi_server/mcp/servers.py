@@ -21,6 +21,7 @@ from mochi_server.tools.discovery import RESERVED_NAMES, Tool, ToolCatalogue
 from mochi_server.tools.execution import ToolContent, ToolRaised, shorten
 from mochi_server.tools.loader import Problem
 from mochi_server.util.schema_checks import SchemaChecks
+from mochi_server.util.tasks import start_in
 from mochi_server.util.text import SecretMasker
 
 if TYPE_CHECKING:
@@ -56,7 +57,7 @@ class McpServer:
         self._cwd = str(directory / config.cwd) if isinstance(config, LocalServer) and config.cwd else None
         self._secrets = SecretMasker(value for value in config.secrets() if len(value) >= _MIN_SECRET_LENGTH)
         self.session = McpSession(name, self._secrets)
-        self._tasks: set[asyncio.Task[Any]] = set()
+        self._tasks: set[asyncio.Future[Any]] = set()
         self._calls = 0
         self._pause = RETRY_SECONDS
         self._is_retired = False
@@ -110,9 +111,7 @@ class McpServer:
         self.closed = True
 
     def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
-        task = asyncio.get_running_loop().create_task(work, name=f"mcp {self.name}")
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
+        start_in(self._tasks, work).set_name(f"mcp {self.name}")
 
     def _reconnect(self) -> None:
         self.session = McpSession(self.name, self._secrets, problem=self.session.problem)
