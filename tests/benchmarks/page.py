@@ -39,18 +39,14 @@ uv run python -m tests.benchmarks.page
 ## What is compared
 
 The load generator, a server and an [upstream](glossary.md#upstream) in place of Ollama are separate processes on one
-machine. These servers are compared:
+machine. mochi-server is compared with three servers between the load generator and the upstream:
 
-| Name | Server between the load generator and the upstream |
-|---|---|
-| mochi-server | this server |
-| raw relay | forwards bytes with asyncio protocols and httptools, about the minimum work in Python |
-| aiohttp relay | forwards bytes with aiohttp, about the minimum work with aiohttp's HTTP client |
-| peer | {PEER.name}, a proxy that anyone can install |
+- *raw relay*: forwards bytes with asyncio protocols and httptools, about the minimum work in Python
+- *aiohttp relay*: forwards bytes with aiohttp, about the minimum work with aiohttp's HTTP client
+- *peer*: {PEER.name}, a proxy that anyone can install
 
 The relays store nothing, have no limits, and cannot resume a stream. CPU time is the user and system time of a process.
-`p50` is the median, `p99` the 99th percentile. *Peer relative to this server* is the figure of the peer divided by the
-figure of mochi-server.
+`p50` is the median, `p99` the 99th percentile. A figure *of the peer* is divided by the figure of mochi-server.
 """
 _NO_REASON = "The reason is not known yet."
 
@@ -74,7 +70,7 @@ def _overview(measures: Mapping[str, Saved]) -> list[str]:
     lines: list[list[str]] = []
     for name, each in aims.items():
         title = MEASURES[name].TITLE
-        lines.append([f"**[{title}](#{title.lower().replace(' ', '-')})**", "", "", ""])
+        lines.append([f"**[{title}](#{title.lower().replace(' ', '-')})**"])
         lines += ([aim.what, *report.target_cells(aim)] for aim in each)
     counts = f"mochi-server meets {sum(results)} of the {len(results)} aims that were measured."
     return ["## Aims", "", counts, "", *_table(["aim", "measured", "limit", "result"], lines), ""]

@@ -1,7 +1,7 @@
-"""Measurement of the time that a server adds before the first token.
+"""Time that a server adds before the first token.
 
-The added time is the time to the first token through the server, minus the time of a request that the benchmark sends
-directly to the upstream. Streams run one at a time, start one after another, or start all at once.
+It is the time to the first token through the server, minus that of a request sent directly to the upstream. Streams run
+one at a time, start one after another, or all start at once.
 
 The upstream sends its first token after a fixed delay, and its other tokens at the speed of a model:
 
@@ -102,5 +102,5 @@ def _aims(loads: dict[str, Load], added: dict[Relay, dict[tuple[str, int], float
     ahead = {key: ratio(peers.get(key), max(own[key], _LEAST_MS)) for key in keys}
     return [
         *(Aim(f"{name}, p{percent}", own[name, percent], _LIMITS[percent], "ms") for name, percent in keys),
-        *(Aim(f"{n}, p{p}, peer relative to this server", ahead[n, p], _PEER, "x", at_least=True) for n, p in keys),
+        *(Aim(f"{n}, p{p}, of the peer", ahead[n, p], _PEER, "x", at_least=True) for n, p in keys),
     ]

@@ -1,7 +1,6 @@
-"""Measurement of the response time of health checks while many answers stream.
+"""Response time of health checks while many answers stream.
 
-The upstream sends the tokens of the answers as fast as it can. A separate process sends the health checks one after
-another over one connection.
+The upstream sends tokens as fast as it can. A separate process sends the health checks one after another.
 """
 
 from contextlib import ExitStack

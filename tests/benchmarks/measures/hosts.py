@@ -1,9 +1,9 @@
-"""Measurement of the choice among several hosts, compared with other ways to distribute turns.
+"""The choice among several hosts, compared with other ways to distribute turns.
 
 Each host is a mochi-stub that imitates the scheduler, the slots and the evaluation speed of Ollama. Sessions send
 messages at random times. Meanwhile a host dies, and returns with an empty memory. The other ways pin each turn to a
 host that runs: a random one, the next one, or one by a hash of the session. With *private host*, each session has a
-host of its own that never dies, so that no prompt is evaluated twice.
+host of its own that never dies.
 
 Evaluated tokens do not depend on the speed of the machine. Each message adds tokens to a conversation, and a host
 evaluates the whole conversation if no slot contains its beginning. All hosts together have one slot for each session.

@@ -1,7 +1,6 @@
-"""Measurement of the memory of an open stream that waits for its first token.
+"""Memory of an open stream that waits for its first token.
 
-The benchmark opens many streams that wait, and measures how much the memory of the server's process grows. The memory
-of one stream is this growth divided by the number of streams.
+It is the growth of the server's memory, divided by the number of streams that wait.
 
 Each stream has its own session, which the benchmark
 creates before the measurement. The server handles some streams before the benchmark measures its memory for the first

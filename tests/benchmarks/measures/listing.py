@@ -1,7 +1,7 @@
-"""Measurement of the session list and the search in a directory with many sessions.
+"""The session list and the search in a directory with many sessions.
 
-The first list reads every session file, because there is no index yet. Warm lists and searches use the index.
-Meanwhile, other clients request a session and the server's health.
+The first list reads every session file. Warm lists and searches use the index. Meanwhile, other clients request a
+session and the server's health.
 
 - *First list*: the first request for the session list. There is no index yet, so the server reads every file.
 - *Warm list*: a later request for the session list. The server uses the index.

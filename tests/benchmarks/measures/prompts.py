@@ -1,7 +1,6 @@
-"""Measurement of how many prompt tokens the model evaluates in a conversation.
+"""Prompt tokens that the model evaluates in a conversation, divided by all tokens of the conversation.
 
-Each figure is the number of evaluated tokens, divided by the number of tokens in the whole conversation. The upstream
-is mochi-stub, which imitates the prompt cache of Ollama.
+The upstream is mochi-stub, which imitates the prompt cache of Ollama.
 
 Ollama keeps the evaluated prompt of a model in a slot. If the next prompt begins in the same way, the model evaluates
 only the rest of this prompt. The upstream of this measurement is mochi-stub with one slot. Like llama.cpp, mochi-stub

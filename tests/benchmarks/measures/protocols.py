@@ -1,8 +1,9 @@
-"""Measurement of CPU time per event of each protocol, relative to the native stream.
+"""CPU time per event of each protocol, relative to the native stream.
 
 All protocols stream the same answers at the same speed. A separate server serves each protocol, so that its CPU clock
-counts only this protocol. *CPU per event* is measured while all streams run. The start and the end of the streams are
-not part of it.
+counts only this protocol.
+
+*CPU per event* is measured while all streams run. The start and the end of the streams are not part of it.
 """
 
 import json
@@ -82,7 +83,7 @@ def measure(work: Workload, setting: Setting) -> Findings:
 
 
 def _aim(relay: Relay) -> str:
-    return f"CPU per event, {relay.name} relative to the native stream"
+    return f"{relay.name}, relative to native"
 
 
 def _event_us(result: Result) -> float:

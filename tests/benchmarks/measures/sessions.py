@@ -1,6 +1,6 @@
-"""Measurement of the cost of a turn on a session that already has many messages.
+"""Time of a turn on a session that already has many messages.
 
-The time of a turn begins with the request and ends with the end of the stream. Only one turn runs at a time.
+It begins with the request and ends with the end of the stream. Only one turn runs at a time.
 
 The upstream answers at once, without processing the prompt that it receives. Its models have a very large context
 window, so that mochi-server never shortens or compacts a prompt: it reads, sends and stores the whole history in each

@@ -1,6 +1,6 @@
-"""Measurement of the time until `mochi-server --version` ends, and of the time until the server is ready.
+"""Time until `mochi-server --version` ends, and until the health route of a new server answers with 200.
 
-The server is ready when its health route answers with 200. Each start is a new process.
+Each start is a new process.
 
 For comparison, the benchmark
 also starts the Python interpreter alone, because no program in Python can start faster. The very first start of the
@@ -48,7 +48,7 @@ def measure(work: Workload, setting: Setting) -> Findings:
     aims = [
         Aim("print the version", median(version), 0.15, "s"),
         Aim("ready for requests", median(ready), 0.8, "s"),
-        Aim("start time, peer relative to this server", ahead, 1, "x", at_least=True),
+        Aim("start time, of the peer", ahead, 1, "x", at_least=True),
     ]
     return Findings(rows, aims)
 

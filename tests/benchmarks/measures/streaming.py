@@ -1,8 +1,7 @@
-"""Measurement of the CPU time that the server needs for one event of a stream.
+"""CPU time that the server needs for one event of a stream.
 
-There are two loads. In the first load, the upstream sends the events of each stream at the speed of a model, so that
-the server receives and forwards each event separately. In the second load, the upstream sends long answers in bursts:
-it writes as fast as it can, and the server receives many events at once.
+In the first load, the upstream sends events at the speed of a model, so that the server forwards each one separately.
+In the second load, it sends long answers in bursts, as fast as it can.
 
 The column *direct* shows the figures without a server between the client and the upstream. The *delay* of an event is
 the time from the moment when the upstream writes the event until the client reads it.
@@ -90,9 +89,9 @@ def _aims(rows: dict[Relay, Row]) -> list[Aim]:
             "x",
             at_least=True,
         ),
-        Aim("CPU per event, peer relative to this server", by(cpu, PEER, MOCHI), 3, "x", at_least=True),
+        Aim("CPU per event, of the peer", by(cpu, PEER, MOCHI), 3, "x", at_least=True),
         Aim(
-            "CPU per event in a burst, peer relative to this server",
+            "CPU per event in a burst, of the peer",
             by(burst_cpu, PEER, MOCHI),
             3,
             "x",
