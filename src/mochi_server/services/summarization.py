@@ -65,7 +65,6 @@ _SCHEMA = ConversationSummary.model_json_schema()
 @dataclass
 class _SummaryState:
     task: "asyncio.Task[None] | None" = None
-    is_requesting: bool = False  # whether the summary has been requested from the model
     answer_id: str | None = None  # last answer of this process; other servers summarize after their own
     covered: str | None = None  # ID of the last message that the stored summary covers
     failed: set[str] = field(default_factory=set)  # models that the background does not use again
@@ -83,6 +82,7 @@ class SummarizationService:
     interval: float = 3
     idle_seconds: float = 60  # time without a turn after which a summary may load a model that the user has chosen
     _states: dict[str, _SummaryState] = field(default_factory=dict, init=False)
+    _requesting: set[str] = field(default_factory=set, init=False)  # sessions whose summary the model is writing
     _turns: set[str] = field(default_factory=set, init=False)
     _last_turn: float = field(default_factory=time.monotonic, init=False)  # when the latest turn ended
 
@@ -93,8 +93,9 @@ class SummarizationService:
 
     def _postpone_for(self, session_id: str) -> None:
         self._cancel(session_id)
-        for other, state in self._states.items():
-            if state.is_requesting and state.postponements < _MAX_POSTPONEMENTS:
+        for other in tuple(self._requesting):
+            state = self._states[other]
+            if state.postponements < _MAX_POSTPONEMENTS:
                 state.postponements += 1
                 self._schedule(other, state)
 
@@ -110,7 +111,8 @@ class SummarizationService:
         state = self._states.get(session_id)
         if state is not None and state.task is not None:
             state.task.cancel()
-            state.task, state.is_requesting = None, False
+            state.task = None
+            self._requesting.discard(session_id)
 
     def _schedule(self, session_id: str, state: _SummaryState) -> None:
         self._cancel(session_id)
@@ -158,21 +160,22 @@ class SummarizationService:
             logger.info("Background summary failed session_id=%s code=%s", session_id, error.code)
             if model is not None and isinstance(error, OllamaError):
                 state.failed.add(model)
-        state.task, state.is_requesting = None, False
+        state.task = None
+        self._requesting.discard(session_id)
         if state.covered is None and not state.failed:
             del self._states[session_id]
 
     async def _summarize_in_background(self, session: ChatSession, model: str, state: _SummaryState) -> None:
         """Store a summary. A model that only the user can have chosen is loaded when no turn needs the memory."""
-        state.is_requesting = True
+        self._requesting.add(session.session_id)
         try:
             await self._update_summary(session, model, state, in_background=True)
         except _ModelNotLoaded:
             if qualified_name(model) == qualified_name(session.model):
                 raise
-            state.is_requesting = False
+            self._requesting.discard(session.session_id)
             await self._wait_until_idle()
-            state.is_requesting = True
+            self._requesting.add(session.session_id)
             await self._update_summary(session, model, state, in_background=True, may_load=True)
 
     async def _wait_until_idle(self) -> None:
