@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import gc
 import os
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -29,14 +30,9 @@ SERVERS = "MOCHI_TEST_SERVERS"
 
 END = "-----END CERTIFICATE-----\n"
 
+ALL_SLOW = re.compile(r"^pytestmark = (\[\s*)?pytest\.mark\.slow", re.MULTILINE)
+
 MEMORY_FOLDER = "/dev/shm"  # noqa: S108 - pytest makes a folder of its own in it
-
-
-@pytest.fixture(autouse=True)
-def clean_environment(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Remove the environment variables of the developer that would change the behaviour under test."""
-    for name in ("OLLAMA_API_KEY", "OLLAMA_HOST", "PORT", "HTTP_PROXY", "http_proxy"):
-        monkeypatch.delenv(name, raising=False)
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -138,12 +134,14 @@ def database() -> Iterator[str]:
 
 def pytest_configure(config: pytest.Config) -> None:
     """Start what all workers share."""
-    # Without compiled files, each process that the tests start would compile its imports for seconds.
-    os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+    # Variables of the developer that change the behaviour under test. Without compiled files, each process that the
+    # tests start would compile its imports for seconds.
+    for name in ("OLLAMA_API_KEY", "OLLAMA_HOST", "PORT", "HTTP_PROXY", "http_proxy", "PYTHONDONTWRITEBYTECODE"):
+        os.environ.pop(name, None)
     # Temporary files in memory: the server syncs each session to the disk.
     if os.access(MEMORY_FOLDER, os.W_OK):
         os.environ.setdefault("PYTEST_DEBUG_TEMPROOT", MEMORY_FOLDER)
-    config.stash[gc_collect_iterations_key] = 1  # of garbage collections at the end, each of which takes 0.3 s
+    config.stash[gc_collect_iterations_key] = 1  # of garbage collections at the end
     if not hasattr(config, "workerinput"):
         postgres.begin_run()
 
@@ -152,7 +150,7 @@ def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool 
     """Leave the files out of the first tier whose tests are all `slow`: importing and deselecting them takes long."""
     if config.option.markexpr != "not slow" or not collection_path.match("test_*.py"):
         return None
-    return b"\npytestmark = pytest.mark.slow" in collection_path.read_bytes() or None
+    return ALL_SLOW.search(collection_path.read_text("utf-8")) is not None or None
 
 
 def pytest_collection() -> None:
@@ -168,6 +166,13 @@ def pytest_collection_finish() -> None:
     gc.freeze()
     gc.set_threshold(100_000, 50, 100)
     gc.enable()
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_sessionfinish() -> None:
+    """Collect the garbage of the tests once. Each later collection would take a second to visit what remains."""
+    gc.collect()
+    gc.freeze()
 
 
 def pytest_xdist_auto_num_workers(config: pytest.Config) -> int:
