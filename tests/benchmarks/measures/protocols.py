@@ -87,4 +87,4 @@ def _aim(relay: Relay) -> str:
 
 
 def _event_us(result: Result) -> float:
-    return 1e6 * result.steady_cpu_seconds / result.steady_events
+    return 1e6 * result.steady_cpu_seconds / max(result.steady_events, 1)  # none, if a profiler slows the server
