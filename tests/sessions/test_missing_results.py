@@ -14,7 +14,7 @@ from mochi_server.sessions import (
 )
 from mochi_server.sessions.history import History, with_missing_results
 from tests.sessions.conftest import postgres_store
-from tests.sessions.samples import appended, assistant, file_of, stored_session, user
+from tests.sessions.samples import appended, assistant, file_of, new_session, stored_session, user
 from tests.support.cases import cases
 
 
@@ -98,6 +98,21 @@ async def test_stored_calls_without_results_get_results(store: SessionStore) -> 
         after = await appended(store, session.session_id, [user("c")], revision=loaded.revision)
     assert roles(after) == [*roles(loaded), "user"]
     assert roles(await store.load(session.session_id)) == roles(after)
+
+
+@pytest.mark.parametrize("store", ["files", pytest.param("postgres", marks=pytest.mark.slow)], indirect=True)
+async def test_turn_follows_results_that_it_added(store: SessionStore) -> None:
+    imported = new_session()
+    imported.messages += [user("a"), calling("c1")]
+    (session,) = await store.create_all([(imported, ())])  # an import does not load what it stores
+    async with store.hold(session.session_id, run_id="r"):
+        await store.load(session.session_id)
+        for message in (user("b"), assistant("c")):
+            await store.append(session.session_id, [message])
+            await store.load(session.session_id)
+    found = await store.load(session.session_id)
+    assert [message["content"] for message in found.messages][3:] == ["b", "c"]
+    assert results(found) == [("c1", True)]
 
 
 async def test_added_results_are_stored_by_the_next_turn(files: FileSessionStore, sessions_dir: Path) -> None:

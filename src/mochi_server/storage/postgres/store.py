@@ -254,8 +254,11 @@ class PostgresSessionStore(rules.SessionStore):
                 if row is None or row[-3] is not None or head.metadata().pending_approval is not None:
                     return
                 history = History.of(decode(body.encode()) for body in row[-1] or [])
-                if (complete := with_missing_results(history)) is not history:
-                    await row_mapping.replace_tail(connection, head, 0, complete, touch=False)
+                if (complete := with_missing_results(history)) is history:
+                    return
+                await row_mapping.replace_tail(connection, head, 0, complete, touch=False)
+            if lock := self.locked_sessions.get(session_id):
+                self.locked_sessions[session_id] = lock._replace(end=len(complete))
 
     async def recover_all_crashed(self) -> None:
         """Recover every session whose partial answer was written by a dead server. Raises ``StorageFailed``."""
