@@ -1,25 +1,13 @@
 """FastAPI dependencies of the routes: the settings and services of the app."""
 
-from collections.abc import Awaitable, Callable
 from typing import Annotated, Any
 
 from fastapi import Depends, Request
 
-from mochi_server.agents.discovery import AgentRegistry
-from mochi_server.chat.run_registry import RunRegistry
 from mochi_server.config import MochiServerSettings
 from mochi_server.container import Services
-from mochi_server.inference.hosts import Fleet
 from mochi_server.ollama.client import OllamaClient
-from mochi_server.services.compare import CompareService
-from mochi_server.services.import_export import ImportExportService
-from mochi_server.services.sessions import SessionService
-from mochi_server.services.summarization import SummarizationService
-from mochi_server.services.system_prompts import SystemPromptService
 from mochi_server.sessions import SessionManager
-from mochi_server.sessions.store import SessionStore
-from mochi_server.tools.execution import ToolExecutionService
-from mochi_server.tools.registry import ToolRegistry
 
 
 def get_settings(request: Request = None) -> MochiServerSettings:  # type: ignore[assignment]  # FastAPI passes it
@@ -48,13 +36,6 @@ def get_session_manager(settings: Annotated[MochiServerSettings, Depends(get_set
     return SessionManager(settings.resolved_sessions_dir)
 
 
-def _service(name: str) -> Callable[[Request], Awaitable[Any]]:
-    async def get(request: Request) -> Any:  # a coroutine, because FastAPI runs plain functions in threads
-        return getattr(await get_services(request), name)
-
-    return get
-
-
 async def get_services(request: Request) -> Services:
     """Return the services of the app. Raises RuntimeError in an app that `create_app` has not created."""
     services: Services | None = getattr(request.app.state, "services", None)
@@ -67,15 +48,3 @@ async def get_services(request: Request) -> Services:
 
 
 ServicesDep = Annotated[Services, Depends(get_services)]
-FleetDep = Annotated[Fleet, Depends(_service("fleet"))]
-StoreDep = Annotated[SessionStore, Depends(_service("store"))]
-SessionsDep = Annotated[SessionService, Depends(_service("sessions"))]
-TransfersDep = Annotated[ImportExportService, Depends(_service("transfers"))]
-PromptsDep = Annotated[SystemPromptService, Depends(_service("prompts"))]
-RunsDep = Annotated[RunRegistry, Depends(_service("runs"))]
-ToolsDep = Annotated[ToolRegistry, Depends(_service("tools"))]
-AgentsDep = Annotated[AgentRegistry, Depends(_service("agents"))]
-AgentChatsDep = Annotated[SessionStore, Depends(_service("agent_chats"))]
-ExecutionDep = Annotated[ToolExecutionService, Depends(_service("execution"))]
-SummariesDep = Annotated[SummarizationService, Depends(_service("summaries"))]
-CompareDep = Annotated[CompareService, Depends(_service("compare"))]

@@ -6,7 +6,7 @@ from fastapi import APIRouter, Request, Response
 from fastapi.responses import JSONResponse
 
 from mochi_server import errors
-from mochi_server.dependencies import RunsDep
+from mochi_server.dependencies import ServicesDep
 from mochi_server.models.chat import (
     CHAT_EVENTS,
     AfterQuery,
@@ -53,14 +53,15 @@ _BACKGROUND: Responses = {202: {"model": RunStatus, "description": "The run of a
 async def chat(
     session_id: str,
     request: Request,
-    runs: RunsDep,
+    services: ServicesDep,
     body: ChatRequest | None = None,
     key: KeyHeader = None,
 ) -> ChatResponse | Response:
     """Send a message and get the complete answer, or the run if the turn runs in the background."""
     body = body or ChatRequest.model_validate({})
     turn_input = await body.to_input(key, streaming=False)
-    run = await until_disconnect(request, runs.start(runs.conversations.stored(session_id), turn_input))
+    starting = services.runs.start(services.runs.conversations.stored(session_id), turn_input)
+    run = await until_disconnect(request, starting)
     if body.background:
         return JSONResponse(RunStatus.of(run).model_dump(exclude_defaults=True), status_code=202)
     with run.subscribed():
@@ -72,16 +73,18 @@ async def chat(
 async def stream_chat(
     session_id: str,
     request: Request,
-    runs: RunsDep,
+    services: ServicesDep,
     body: ChatRequest | None = None,
     key: KeyHeader = None,
 ) -> Response:
     """Send a message and get the answer as server-sent events."""
     turn_input = await (body or ChatRequest.model_validate({})).to_input(key, streaming=True)
     if turn_input.if_busy == "wait":
-        runs.refuse_at_shutdown()  # before the response starts
-        return WaitingResponse(session_id, runs.start(runs.conversations.stored(session_id), turn_input))
-    return RunResponse(await until_disconnect(request, runs.start(runs.conversations.stored(session_id), turn_input)))
+        services.runs.refuse_at_shutdown()  # before the response starts
+    starting = services.runs.start(services.runs.conversations.stored(session_id), turn_input)
+    if turn_input.if_busy == "wait":
+        return WaitingResponse(session_id, starting)
+    return RunResponse(await until_disconnect(request, starting))
 
 
 @router.get(
@@ -90,30 +93,30 @@ async def stream_chat(
     responses=_STREAM | _NO_EVENTS | responses(errors.SessionNotFound, errors.ValidationFailed, errors.ServerLost),
 )
 async def resume_stream(
-    session_id: str, runs: RunsDep, after: AfterQuery = None, last_event_id: LastEventIdHeader = None
+    session_id: str, services: ServicesDep, after: AfterQuery = None, last_event_id: LastEventIdHeader = None
 ) -> Response:
     """Resume a stream: get the events of the running or most recent turn, from the beginning or after an event."""
     # An `EventSource` that reconnects updates only the header, not the query.
     run_id, number = parse_position(last_event_id or after or "0")
-    return attach_response(await runs.find(session_id, run_id), run_id, number)
+    return attach_response(await services.runs.find(session_id, run_id), run_id, number)
 
 
 @router.post("/stop", response_model_exclude_defaults=True, responses=responses(*_SESSION_ERRORS))
-async def stop_chat(session_id: str, runs: RunsDep) -> RunStatus:
+async def stop_chat(session_id: str, services: ServicesDep) -> RunStatus:
     """Stop the running turn and store its partial answer. If no turn is running, do nothing."""
-    return RunStatus.of(await runs.stop(session_id))
+    return RunStatus.of(await services.runs.stop(session_id))
 
 
 @router.get("/run", response_model_exclude_defaults=True, responses=responses(*_SESSION_ERRORS))
-async def get_run(session_id: str, runs: RunsDep) -> RunStatus:
+async def get_run(session_id: str, services: ServicesDep) -> RunStatus:
     """Get the state of the running or most recent turn, also after a restart of the server."""
-    return RunStatus.of(await runs.find(session_id), waits=bool(runs.approvals.pending(session_id)))
+    return RunStatus.of(await services.runs.find(session_id), waits=bool(services.runs.approvals.pending(session_id)))
 
 
 @router.get("/confirmations", response_model=PendingConfirmations, responses=responses(*_SESSION_ERRORS))
-async def list_confirmations(session_id: str, runs: RunsDep) -> dict[str, Any]:
+async def list_confirmations(session_id: str, services: ServicesDep) -> dict[str, Any]:
     """List the tool calls of a session that wait for approval."""
-    return {"confirmations": await runs.confirmations(session_id)}
+    return {"confirmations": await services.runs.confirmations(session_id)}
 
 
 _STORED: Responses = {
@@ -124,10 +127,10 @@ _STORED: Responses = {
 @router.post(
     "/confirm-tool", responses=_STORED | responses(*_DECISION_ERRORS, errors.ValidationFailed, errors.ServerLost)
 )
-async def confirm_tool(session_id: str, body: ToolDecision, runs: RunsDep, response: Response) -> ToolDecided:
+async def confirm_tool(session_id: str, body: ToolDecision, services: ServicesDep, response: Response) -> ToolDecided:
     """Approve or deny a pending tool call."""
     decision = Decision(body.approved, body.arguments, body.reason, body.remember)
-    run, call = await runs.decide(session_id, body.confirmation_id, decision)
+    run, call = await services.runs.decide(session_id, body.confirmation_id, decision)
     if run.state == "waiting_for_approval":
         response.status_code = 202
     arguments = call.arguments if body.arguments is None else body.arguments

@@ -7,7 +7,7 @@ from pydantic import BaseModel
 
 from mochi_server import __version__
 from mochi_server.constants import API_PREFIX
-from mochi_server.dependencies import FleetDep, ServicesDep
+from mochi_server.dependencies import ServicesDep
 from mochi_server.errors import NotReady, ShuttingDown
 from mochi_server.web.routes import Responses, responses
 
@@ -42,9 +42,9 @@ _METRICS: Responses = {200: {"description": "Metrics.", "content": {"text/plain"
 
 
 @router.get("/health")
-async def get_health(fleet: FleetDep) -> Health:
+async def get_health(services: ServicesDep) -> Health:
     """Check the server and its connection to Ollama."""
-    is_connected, url = await fleet.is_reachable(), fleet.up[0].client.endpoint.url
+    is_connected, url = await services.fleet.is_reachable(), services.fleet.up[0].client.endpoint.url
     return Health(ollama_connected=is_connected, ollama_host=url, version=__version__)
 
 

@@ -5,7 +5,7 @@ from typing import Any, Literal
 from fastapi import APIRouter
 from pydantic import AliasPath, BaseModel, Field
 
-from mochi_server.dependencies import FleetDep
+from mochi_server.dependencies import ServicesDep
 from mochi_server.web.routes import StrictRoute
 
 
@@ -30,7 +30,7 @@ router = APIRouter(prefix="/hosts", tags=["models"], route_class=StrictRoute)
 
 
 @router.get("", response_model=HostList)
-async def list_hosts(fleet: FleetDep) -> dict[str, Any]:
+async def list_hosts(services: ServicesDep) -> dict[str, Any]:
     """List the Ollama hosts with their states."""
-    await fleet.is_reachable()
-    return {"hosts": fleet.hosts}
+    await services.fleet.is_reachable()
+    return {"hosts": services.fleet.hosts}

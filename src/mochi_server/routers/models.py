@@ -2,7 +2,7 @@
 
 from fastapi import APIRouter, Response
 
-from mochi_server.dependencies import CompareDep, FleetDep
+from mochi_server.dependencies import ServicesDep
 from mochi_server.errors import InvalidComparison, ShuttingDown, ValidationFailed
 from mochi_server.models.models import COMPARE_EVENTS, CompareRequest, Model, ModelList
 from mochi_server.ollama.types import ModelInfo
@@ -14,15 +14,15 @@ router = PrefixRouter(prefix="/models", tags=["models"])
 
 @router.get("/", response_model=ModelList, include_in_schema=False)
 @router.get("", response_model=ModelList, responses=responses(*OLLAMA_ERRORS))
-async def list_models(fleet: FleetDep) -> dict[str, list[ModelInfo]]:
+async def list_models(services: ServicesDep) -> dict[str, list[ModelInfo]]:
     """List the chat models."""
-    return {"models": await fleet.list_models()}
+    return {"models": await services.fleet.list_models()}
 
 
 @router.get("/{model_name:path}", response_model=Model, responses=responses(*MODEL_ERRORS))
-async def get_model(model_name: str, fleet: FleetDep) -> ModelInfo:
+async def get_model(model_name: str, services: ServicesDep) -> ModelInfo:
     """Get a chat model. Its name may contain slashes and colons. The tag is optional."""
-    return await fleet.find_model(model_name)
+    return await services.fleet.find_model(model_name)
 
 
 comparison_router = APIRouter(tags=["models"])
@@ -36,6 +36,6 @@ _RESPONSES = _STREAM | responses(InvalidComparison, ValidationFailed, *OLLAMA_ER
 
 @comparison_router.post("/models/test", response_class=Response, responses=_RESPONSES)
 @comparison_router.post("/models/test/", response_class=Response, include_in_schema=False)
-async def compare_models(body: CompareRequest, compare: CompareDep) -> EventsResponse:
+async def compare_models(body: CompareRequest, services: ServicesDep) -> EventsResponse:
     """Compare up to three models: send one prompt to each in turn. Nothing is stored."""
-    return EventsResponse(compare.run(await body.comparison(compare)))
+    return EventsResponse(services.compare.run(await body.comparison(services.compare)))

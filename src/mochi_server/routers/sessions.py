@@ -6,7 +6,7 @@ from fastapi import Query, Request, Response
 
 from mochi_server import errors
 from mochi_server.constants import TOTAL_HEADER
-from mochi_server.dependencies import RunsDep, SessionsDep, StoreDep, SummariesDep, TransfersDep
+from mochi_server.dependencies import ServicesDep
 from mochi_server.errors import InvalidMessageIndex, PromptNotFound, SessionNotFound, StorageBusy, ValidationFailed
 from mochi_server.models import sessions as schemas
 from mochi_server.models.sessions import ExportFormat, SessionChanged, SessionDetail, SessionFork, SessionsImported
@@ -56,10 +56,14 @@ _IMAGE = {
 
 @router.get("", response_model=schemas.SessionList, responses=_PAGE)
 async def list_sessions(
-    store: StoreDep, q: SearchQuery = None, limit: LimitQuery = None, offset: OffsetQuery = 0, owner: OwnerQuery = None
+    services: ServicesDep,
+    q: SearchQuery = None,
+    limit: LimitQuery = None,
+    offset: OffsetQuery = 0,
+    owner: OwnerQuery = None,
 ) -> Response:
     """List or search sessions, the most recently changed first."""
-    page = await store.list(SessionQuery(limit, offset, q, owner))
+    page = await services.store.list(SessionQuery(limit, offset, q, owner))
     return Response(page.encoded, headers={TOTAL_HEADER: str(page.total)}, media_type="application/json")
 
 
@@ -67,11 +71,11 @@ _CREATION = (*MODEL_ERRORS, PromptNotFound, ValidationFailed, *STORAGE_ERRORS, e
 
 
 @router.post("", status_code=201, responses=responses(*_CREATION))
-async def create_session(body: schemas.SessionCreate, sessions: SessionsDep, runs: RunsDep) -> SessionChanged:
+async def create_session(body: schemas.SessionCreate, services: ServicesDep) -> SessionChanged:
     """Create a session. The response has a warning for each tool, tool group and agent that cannot be used."""
-    runs.refuse_at_shutdown()
-    session = await sessions.create(body.creation_options())
-    return SessionChanged.with_warnings(session, await sessions.warnings(session, body.sent_values()))
+    services.runs.refuse_at_shutdown()
+    session = await services.sessions.create(body.creation_options())
+    return SessionChanged.with_warnings(session, await services.sessions.warnings(session, body.sent_values()))
 
 
 @router.post(
@@ -81,64 +85,64 @@ async def create_session(body: schemas.SessionCreate, sessions: SessionsDep, run
     openapi_extra={"requestBody": {"required": True, "content": _IMPORT}},
     responses=responses(ValidationFailed, *STORAGE_ERRORS, errors.ShuttingDown),
 )
-async def import_sessions(request: Request, transfers: TransfersDep) -> Response:
+async def import_sessions(request: Request, services: ServicesDep) -> Response:
     """Import a file from this server or Open WebUI. Sessions get new IDs. If the file is invalid, nothing is stored."""
-    imported = await transfers.import_sessions(await read_body(request))
+    imported = await services.transfers.import_sessions(await read_body(request))
     return Response(imported, 201, media_type="application/json")
 
 
 @router.get("/{session_id}", responses=responses(*_READ_ERRORS))
-async def get_session(session_id: str, store: StoreDep) -> SessionDetail:
+async def get_session(session_id: str, services: ServicesDep) -> SessionDetail:
     """Get a session with its messages."""
-    return SessionDetail.of(await store.load(session_id))
+    return SessionDetail.of(await services.store.load(session_id))
 
 
 @router.patch("/{session_id}", responses=responses(*_UNLOCKED, *MODEL_ERRORS))
-async def patch_session(session_id: str, body: schemas.SessionPatch, sessions: SessionsDep) -> SessionChanged:
+async def patch_session(session_id: str, body: schemas.SessionPatch, services: ServicesDep) -> SessionChanged:
     """Change the settings of a session, even while a turn is running. The response can contain warnings."""
     changes = body.changes()
-    session = await sessions.patch(session_id, changes)
-    return SessionChanged.with_warnings(session, await sessions.warnings(session, changes))
+    session = await services.sessions.patch(session_id, changes)
+    return SessionChanged.with_warnings(session, await services.sessions.warnings(session, changes))
 
 
 @router.delete("/{session_id}", status_code=204, responses=responses(SessionNotFound, *STORAGE_ERRORS))
-async def delete_session(session_id: str, sessions: SessionsDep, runs: RunsDep) -> None:
+async def delete_session(session_id: str, services: ServicesDep) -> None:
     """Delete a session. If a turn is running, the server stops it first."""
-    await runs.find(session_id)  # raises SessionNotFound
-    await runs.abandon(session_id)
-    await sessions.store.delete(session_id)
-    await runs.abandon(session_id)  # stops a turn that waited for the end of the stopped turn
+    await services.runs.find(session_id)  # raises SessionNotFound
+    await services.runs.abandon(session_id)
+    await services.sessions.store.delete(session_id)
+    await services.runs.abandon(session_id)  # stops a turn that waited for the end of the stopped turn
 
 
 @router.post(
     "/{session_id}/fork", status_code=201, responses=responses(*_UNLOCKED, InvalidMessageIndex, errors.ShuttingDown)
 )
-async def fork_session(session_id: str, transfers: TransfersDep, body: SessionFork | None = None) -> SessionDetail:
+async def fork_session(session_id: str, services: ServicesDep, body: SessionFork | None = None) -> SessionDetail:
     """Fork a session: create a new session with the messages up to a given message. The original does not change."""
     position = body or SessionFork.model_validate({})
-    return SessionDetail.of(await transfers.fork(session_id, position.message_index, position.message_id))
+    return SessionDetail.of(await services.transfers.fork(session_id, position.message_index, position.message_id))
 
 
 @router.get("/{session_id}/export", response_class=Response, responses=_EXPORTED)
-async def export_session(session_id: str, transfers: TransfersDep, format: FormatQuery = "json") -> Response:
+async def export_session(session_id: str, services: ServicesDep, format: FormatQuery = "json") -> Response:
     """Export a session as a file: JSON with all images for an import, or Markdown for reading."""
     media_type, suffix = _FILE_TYPES[format]
     disposition = f'attachment; filename="{session_id}.{suffix}"'
     headers = {"Content-Type": media_type, "Content-Disposition": disposition}
-    return Response(await transfers.export(session_id, format), headers=headers)
+    return Response(await services.transfers.export(session_id, format), headers=headers)
 
 
 @router.get("/{session_id}/messages", responses=responses(*_READ_ERRORS))
-async def list_messages(session_id: str, store: StoreDep) -> schemas.MessageList:
+async def list_messages(session_id: str, services: ServicesDep) -> schemas.MessageList:
     """Get the messages of a session."""
-    session = await store.load(session_id)
+    session = await services.store.load(session_id)
     return schemas.MessageList(session_id=session.session_id, messages=[dict(message) for message in session.history])
 
 
 @router.get("/{session_id}/blobs/{sha256}", response_class=Response, responses=_IMAGE)
-async def get_blob(session_id: str, sha256: str, sessions: SessionsDep) -> Response:
+async def get_blob(session_id: str, sha256: str, services: ServicesDep) -> Response:
     """Get an image of a message by its SHA-256."""
-    image = await sessions.image(session_id, sha256)
+    image = await services.sessions.image(session_id, sha256)
     name = f"{image.sha256}.{image.media_type.partition('/')[2]}"
     headers = _IMAGE_HEADERS | {"Content-Disposition": f'inline; filename="{name}"'}
     return Response(image.data, media_type=image.media_type, headers=headers)
@@ -146,40 +150,40 @@ async def get_blob(session_id: str, sha256: str, sessions: SessionsDep) -> Respo
 
 @router.put("/{session_id}/messages/{message_index}", responses=responses(*_CHANGES, InvalidMessageIndex))
 async def edit_message(
-    session_id: str, message_index: int, body: schemas.MessageEdit, sessions: SessionsDep
+    session_id: str, message_index: int, body: schemas.MessageEdit, services: ServicesDep
 ) -> SessionDetail:
     """Edit a user message. All later messages are removed."""
-    return SessionDetail.of(await sessions.edit_message(session_id, message_index, body.content))
+    return SessionDetail.of(await services.sessions.edit_message(session_id, message_index, body.content))
 
 
 @router.put("/{session_id}/system-prompt", responses=responses(*_CHANGES, PromptNotFound))
-async def set_system_prompt(session_id: str, body: schemas.SystemPromptUpdate, sessions: SessionsDep) -> SessionDetail:
+async def set_system_prompt(session_id: str, body: schemas.SystemPromptUpdate, services: ServicesDep) -> SessionDetail:
     """Set or replace the system prompt."""
-    return SessionDetail.of(await sessions.set_system_prompt(session_id, body.content, body.source_file))
+    return SessionDetail.of(await services.sessions.set_system_prompt(session_id, body.content, body.source_file))
 
 
 @router.delete("/{session_id}/system-prompt", status_code=204, responses=responses(*_CHANGES, PromptNotFound))
-async def remove_system_prompt(session_id: str, sessions: SessionsDep) -> None:
+async def remove_system_prompt(session_id: str, services: ServicesDep) -> None:
     """Remove the system prompt."""
-    await sessions.remove_system_prompt(session_id)
+    await services.sessions.remove_system_prompt(session_id)
 
 
 @router.post("/{session_id}/summarize", responses=responses(*_UNLOCKED, errors.NothingToSummarize, *MODEL_ERRORS))
 async def summarize_session(
-    session_id: str, request: Request, summaries: SummariesDep, body: schemas.SummarizeRequest | None = None
+    session_id: str, request: Request, services: ServicesDep, body: schemas.SummarizeRequest | None = None
 ) -> schemas.SummaryOut:
     """Summarize a session now."""
-    summarizing = summaries.summarize(session_id, body.model if body else None)
+    summarizing = services.summaries.summarize(session_id, body.model if body else None)
     return schemas.SummaryOut.of(await until_disconnect(request, summarizing))
 
 
 @router.get("/{session_id}/summary", responses=responses(*_READ_ERRORS))
-async def get_summary(session_id: str, store: StoreDep) -> schemas.SummaryOut:
+async def get_summary(session_id: str, services: ServicesDep) -> schemas.SummaryOut:
     """Get the summary of a session. If the session has no summary, the fields are null."""
-    return schemas.SummaryOut.of(await store.load(session_id))
+    return schemas.SummaryOut.of(await services.store.load(session_id))
 
 
 @router.get("/{session_id}/status", responses=responses(*_READ_ERRORS))
-async def get_status(session_id: str, sessions: SessionsDep) -> schemas.SessionStatus:
+async def get_status(session_id: str, services: ServicesDep) -> schemas.SessionStatus:
     """Get the state of a session, including its context window."""
-    return schemas.SessionStatus.of(await sessions.state(session_id))
+    return schemas.SessionStatus.of(await services.sessions.state(session_id))
