@@ -205,8 +205,9 @@ def test_whole_history_is_sent_with_the_next_message(api: Api, stub: StubServer)
 
 def test_request_without_message_regenerates_last_answer(api: Api, session_id: str) -> None:
     ids = [api.send_message(session_id, "Hello!")["message"]["message_id"]]
-    for body in ({}, {"json": {}}, {"json": {"message": None}}):
-        ids.append(api.ok(api.http.post(f"/chat/{session_id}", **body))["message"]["message_id"])  # type: ignore[arg-type]
+    requests: list[dict[str, Any]] = [{}, {"json": {}}, {"json": {"message": None}}]
+    for request in requests:
+        ids.append(api.ok(api.http.post(f"/chat/{session_id}", **request))["message"]["message_id"])
         assert [m["message_id"] for m in api.messages(session_id)][1:] == ids[-1:]
     assert len(set(ids)) == 4
 

@@ -332,13 +332,13 @@ def test_cut_answer_enlarges_the_window_of_the_next_request(api: Api, stub: Mode
 
 @pytest.mark.one_process("each server has its own windows")
 def test_longest_answer_fits_the_window_after_each_prompt(api: Api, stub: ModelStub) -> None:
-    for chars, length in ((1, 2048), (4, 2048), (1, 40960), (4, 40960)):
+    for chars, length in ((1, 2048), (1, 40960), (4, 40960)):
         model = stub.add_model(context_length=length, chars_per_token=chars)
         session_id = api.create_session(model)["session_id"]
         for turn in range(6):
             api.send_message(session_id, instruct(words(30)) + f"Fact {turn} is {turn * 7}. " + "word " * 110)
     exchanges = chats(stub)
-    assert len(exchanges) > 24, "the requests for checkpoints are included"
+    assert len(exchanges) > 18, "the requests for checkpoints are included"
     for exchange in exchanges:
         options = (exchange.body or {})["options"]
         assert (exchange.prompt_tokens or 0) + options["num_predict"] <= options["num_ctx"], options

@@ -17,7 +17,7 @@ from tests.support.server import RunningServer
 from tests.support.tools import write_tools
 
 pytestmark = pytest.mark.one_process("inspects the server process")
-TASK = nested(delegate(words(2), calls("look"), words(3)), calls("add", a=1, b=2), words(30))
+TASK = nested(delegate(calls("look"), words(3)), calls("add", a=1, b=2), words(30))
 
 
 @pytest.fixture(scope="module")

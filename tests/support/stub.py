@@ -4,7 +4,8 @@ from typing import Any
 
 from mochi_stub import Exchange, Model, StubServer
 from mochi_stub.prompt import Prompt
-from mochi_stub.server import Resolve, Scripted
+from mochi_stub.reply import Scripted
+from mochi_stub.server import Resolve
 
 
 def assert_no_prompt_truncated(stub: StubServer) -> None:
@@ -29,7 +30,7 @@ class ModelStub(StubServer):
     def add_model(self, reply: Resolve | None = None, **fields: Any) -> str:
         """Add a model with these fields and return its new name. `reply` returns its replies."""
         name = f"model-{len(self._added)}"
-        usual = {"capabilities": ("completion", "tools"), "context_length": 40_960}
+        usual: dict[str, Any] = {"capabilities": ("completion", "tools"), "context_length": 40_960}
         self._added.append(Model(name, **(usual | fields)))
         if reply:
             self._replies[name] = reply
