@@ -8,7 +8,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cached_property, lru_cache
 from typing import Any, Literal
 from urllib.parse import unquote_plus
 
@@ -155,7 +155,7 @@ class Journal:
 
 def masked_headers(headers: Iterable[tuple[bytes, bytes]]) -> dict[str, str]:
     """Return the headers as a dictionary of strings, without secrets."""
-    masked = ((name, MASK.encode() if _SECRET_HEADER.search(name) else value) for name, value in headers)
+    masked = ((name, MASK.encode() if _is_secret_header(name) else value) for name, value in headers)
     return {name.decode("latin-1"): value.decode("latin-1") for name, value in masked}
 
 
@@ -178,7 +178,17 @@ def parsed_body(data: bytes) -> Any:
 
 def _masked(value: Any, secret: bool = False) -> Any:
     if isinstance(value, dict):
-        return {key: _masked(item, bool(_SECRET_FIELD.search(key))) for key, item in value.items()}
+        return {key: _masked(item, _is_secret_field(key)) for key, item in value.items()}
     if isinstance(value, list):
         return [_masked(item, secret) for item in value]
     return MASK if secret and isinstance(value, str) else value
+
+
+@lru_cache  # names repeat, and a search takes microseconds
+def _is_secret_header(name: bytes) -> bool:
+    return bool(_SECRET_HEADER.search(name))
+
+
+@lru_cache
+def _is_secret_field(name: str) -> bool:
+    return bool(_SECRET_FIELD.search(name))

@@ -12,9 +12,11 @@ import pytest
 from mochi_stub import StubServer
 from tests.support.agents import delegate, nested, notes, write_agent
 from tests.support.api import Api, Event, text_of, types_of
+from tests.support.cases import cases
 from tests.support.instructions import calls, instruct, words
 from tests.support.server import RunningServer
 from tests.support.stub import chats
+from tests.support.waiting import until
 
 ACTING = [
     "agent_start",
@@ -43,8 +45,17 @@ def shared_server(shared_stub: StubServer, tmp_path_factory: pytest.TempPathFact
     data_dir = tmp_path_factory.mktemp("agents")
     for name in ("helper", "other"):
         write_agent(data_dir, name)
-    with RunningServer(data_dir, shared_stub.url, summarization_enabled=False) as server:
+    settings = {"tool_output_limit_chars": 1000, "summarization_enabled": False}
+    with RunningServer(data_dir, shared_stub.url, **settings) as server:
         yield server
+
+
+@pytest.fixture(scope="module")
+def slow_api(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Api]:
+    """A client of a server with the agent `helper`, whose models answer slowly."""
+    write_agent(data_dir := tmp_path_factory.mktemp("slow"))
+    with StubServer(speed=1) as stub, RunningServer(data_dir, stub.url, summarization_enabled=False) as server:
+        yield server.client
 
 
 @pytest.fixture
@@ -112,12 +123,7 @@ def test_event_sequence_follows_specification(api: Api, data_dir: Path) -> None:
     assert complete["output"].splitlines()[0] == f"Session ID: {chat_id}"
     assert text_of(events).startswith("M ")
     assert notes(data_dir) == ["hi"]
-
-
-def test_plan_and_announcement_come_before_tool_calls(api: Api) -> None:
-    session_id = session_with(api)
-    events = api.stream_message(session_id, nested(delegate(words(3), calls("look"), words(2)), words(3)))
-    assert event_types(events) == ACTING
+    assert roles(agent_chat(api, chat_id)) == ["system", "user", "assistant", "assistant", "tool", "assistant"]
 
 
 def test_agent_session_stores_that_its_window_grew(api: Api) -> None:
@@ -132,6 +138,7 @@ def test_agent_session_stores_that_its_window_grew(api: Api) -> None:
 def test_both_sessions_store_no_ephemeral_messages(api: Api, stub: StubServer) -> None:
     session_id = session_with(api)
     events = api.stream_message(session_id, nested(delegate(words(3), calls("look"), words(2)), words(3)))
+    assert event_types(events) == ACTING
     complete = data_of_type(events, "agent_complete")[0]
 
     user, asking, result, answer = api.messages(session_id)
@@ -167,31 +174,15 @@ def test_both_sessions_store_no_ephemeral_messages(api: Api, stub: StubServer) -
 
 
 def test_collected_turn_lists_agent_call_once(api: Api) -> None:
-    message = nested(delegate(words(2), calls("look"), words(2)), words(3))
-    streamed, collected = session_with(api), session_with(api)
-    api.stream_message(streamed, message)
-    answer = api.send_message(collected, message)
+    session_id = session_with(api)
+    answer = api.send_message(session_id, nested(delegate(words(2), calls("look"), words(2)), words(3)))
     (call,) = answer["tool_calls_executed"]
     assert (call["tool_name"], call["call_index"], call["success"]) == ("agent", 0, True)
     assert call["arguments"]["agent"] == "helper"
-    assert call["result"].startswith("Session ID: ")
-    (one,), (other,) = agent_session_ids(api, streamed), agent_session_ids(api, collected)
-    assert len(agent_chat(api, one)) == len(agent_chat(api, other)) == 6
-    assert roles(api.messages(streamed)) == roles(api.messages(collected))
-
-
-def test_agent_without_tool_call_gets_one_more_request(api: Api) -> None:
-    session_id = session_with(api)
-    events = api.stream_message(session_id, nested(delegate(words(2)), words(2)))
-    chat = agent_chat(api, data_of_type(events, "agent_complete")[0]["session_id"])
-    assert roles(chat) == ["system", "user", "assistant", "assistant", "assistant"]
-
-
-def test_agent_that_calls_tools_at_once_needs_no_plan(api: Api) -> None:
-    session_id = session_with(api)
-    events = api.stream_message(session_id, nested(delegate(calls("look"), words(2)), words(2)))
-    chat = agent_chat(api, data_of_type(events, "agent_complete")[0]["session_id"])
-    assert roles(chat) == ["system", "user", "assistant", "assistant", "tool", "assistant"]
+    (chat_id,) = agent_session_ids(api, session_id)
+    assert call["result"].startswith(f"Session ID: {chat_id}")
+    assert len(agent_chat(api, chat_id)) == 6
+    assert roles(api.messages(session_id)) == ["user", "assistant", "tool", "assistant"]
 
 
 def test_next_turn_of_each_session_works(api: Api, data_dir: Path) -> None:
@@ -209,6 +200,11 @@ def test_next_turn_of_each_session_works(api: Api, data_dir: Path) -> None:
     assert output.count("Calls note") == 1
     assert notes(data_dir) == ["one", "two"]
     assert agent_session_ids(api, session_id) == {chat_id}
+
+
+def pending_calls(api: Api, session_id: str) -> list[dict[str, Any]]:
+    calls: list[dict[str, Any]] = api.ok(api.http.get(f"/chat/{session_id}/confirmations"))["confirmations"]
+    return calls
 
 
 def decide(api: Api, session_id: str, event: Event, **decision: Any) -> None:
@@ -231,7 +227,7 @@ def test_two_calls_continue_one_agent_session(api: Api, server: RunningServer, d
             events.append(event)
             if event.type == "tool_call_confirmation_required":
                 assert event.data["agent_name"] == "helper"
-                (waiting,) = other.ok(other.http.get(f"/chat/{session_id}/confirmations"))["confirmations"]
+                (waiting,) = pending_calls(other, session_id)
                 assert waiting["agent_name"] == "helper"
                 decide(other, session_id, event, approved=event.data["arguments"]["text"] == "yes", reason="So be it.")
     begin = ["agent_start", "tool_call_confirmation_required"]
@@ -289,24 +285,18 @@ def test_collected_turn_waits_for_approval_of_agent_tool(api: Api, server: Runni
     )
     asking.start()
     other = server.api()
-    pending: list[dict[str, Any]] = []
-    while not pending:
-        pending = other.ok(other.http.get(f"/chat/{session_id}/confirmations"))["confirmations"]
-    decide(other, session_id, Event("", "", pending[0]), approved=True)
+    until(lambda: pending_calls(other, session_id))
+    decide(other, session_id, Event("", "", pending_calls(other, session_id)[0]), approved=True)
     asking.join(10)
     assert answers[0]["tool_calls_executed"][0]["success"] is True
     assert notes(data_dir) == ["waited"]
 
 
-def test_event_has_full_output_and_model_gets_shortened_one(stub: StubServer, tmp_path: Path) -> None:
-    write_agent(tmp_path)
-    with RunningServer(tmp_path, stub.url, tool_output_limit_chars=1000) as server:
-        api = server.api()
-        session_id = session_with(api)
-        doing = delegate(calls("much"), calls("much"), words(2))
-        events = api.stream_message(session_id, nested(doing, words(2)))
-        output = data_of_type(events, "agent_complete")[0]["output"]
-        result = api.messages(session_id)[2]["content"]
+def test_event_has_full_output_and_model_gets_shortened_one(api: Api) -> None:
+    session_id = session_with(api)
+    events = api.stream_message(session_id, nested(delegate(calls("much"), calls("much"), words(2)), words(2)))
+    output = data_of_type(events, "agent_complete")[0]["output"]
+    result = api.messages(session_id)[2]["content"]
     assert len(output) > 2000
     assert len(result) <= 1000
     assert result.startswith("Session ID: ")
@@ -314,25 +304,22 @@ def test_event_has_full_output_and_model_gets_shortened_one(stub: StubServer, tm
     assert result[-10:] == output[-10:]
 
 
-@pytest.mark.parametrize("phase", ["planning", "execution", "tool"])
-def test_stop_stores_partial_work_of_agent(tmp_path: Path, phase: str) -> None:
-    write_agent(tmp_path)
+@cases("phase", ["planning", "execution", "tool"])
+def test_stop_stores_partial_work_of_agent(slow_api: Api, phase: str) -> None:
     talk = words(400)
     does = {"planning": [talk], "execution": [words(1), calls("look"), talk], "tool": [calls("look", "wait", "look")]}
-    until = {"planning": "agent_planning", "execution": "agent_tool_result", "tool": "agent_tool_result"}
-    with StubServer(speed=0 if phase == "tool" else 1) as stub, RunningServer(tmp_path, stub.url) as server:
-        api, other = server.api(), server.api()
-        session_id = session_with(api)
-        events: list[Event] = []
-        with api.open_stream(session_id, nested(delegate(*does[phase]), words(2))) as stream:
-            for event in stream:
-                events.append(event)
-                if event.type == until[phase]:
-                    other.ok(other.http.post(f"/chat/{session_id}/stop"))
-        assert event_types(events)[-1] == "done"
-        assert "agent_complete" not in event_types(events)
-        chat_id = data_of_type(events, "agent_start")[0]["agent_session_id"]
-        chat, main = agent_chat(api, chat_id), api.messages(session_id)
+    ends_at = {"planning": "agent_planning", "execution": "agent_tool_result", "tool": "agent_tool_result"}
+    session_id = session_with(slow_api)
+    events: list[Event] = []
+    with slow_api.open_stream(session_id, nested(delegate(*does[phase]), words(2))) as stream:
+        for event in stream:
+            events.append(event)
+            if event.type == ends_at[phase]:
+                slow_api.ok(slow_api.http.post(f"/chat/{session_id}/stop"))
+    assert event_types(events)[-1] == "done"
+    assert "agent_complete" not in event_types(events)
+    chat_id = data_of_type(events, "agent_start")[0]["agent_session_id"]
+    chat, main = agent_chat(slow_api, chat_id), slow_api.messages(session_id)
     assert roles(main) == ["user", "assistant", "tool"]
     assert main[2]["content"].startswith(
         f"Session ID: {chat_id}\n\nThe turn was interrupted while this call was running"
@@ -364,14 +351,18 @@ def test_both_sessions_continue_after_stop(api: Api, server: RunningServer, data
 
 
 @pytest.mark.one_process("checks the server's files")
-def test_agent_chats_are_ordinary_session_files(private_api: Api, tmp_path: Path) -> None:
-    write_agent(tmp_path)
-    session_id = session_with(private_api)
-    private_api.send_message(session_id, nested(delegate(words(2)), words(2)))
-    (entry,) = private_api.ok(private_api.http.get("/agents/chats"))["sessions"]
-    assert (entry["agent_name"], entry["preview"][:6]) == ("helper", "Please")
-    file = orjson.loads((tmp_path / "agents" / "agent_chats" / f"{entry['session_id']}.json").read_bytes())
+def test_agent_chats_are_ordinary_session_files(api: Api, data_dir: Path) -> None:
+    session_id = session_with(api)
+    api.send_message(session_id, nested(delegate(words(2)), words(2)))
+    (chat_id,) = agent_session_ids(api, session_id)
+    entry = api.ok(api.http.get("/agents/chats"))["sessions"][0]
+    assert (entry["session_id"], entry["agent_name"], entry["preview"][:6]) == (chat_id, "helper", "Please")
+    # An agent without tool calls gets one more request.
+    assert roles(agent_chat(api, chat_id)) == ["system", "user", "assistant", "assistant", "assistant"]
+    file = orjson.loads((data_dir / "agents" / "agent_chats" / f"{chat_id}.json").read_bytes())
     assert set(file) == {"metadata", "messages"}
     assert file["metadata"]["format_version"] == "1.3"
     assert file["metadata"]["agent_name"] == "helper"
-    assert [s["session_id"] for s in private_api.ok(private_api.http.get("/sessions"))["sessions"]] == [session_id]
+    listed = [session["session_id"] for session in api.ok(api.http.get("/sessions"))["sessions"]]
+    assert session_id in listed
+    assert chat_id not in listed

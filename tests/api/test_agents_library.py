@@ -35,15 +35,21 @@ async def execute(stub: StubServer, data_dir: Path, agent: AgentDefinition, task
         return await service.execute(agent, task)
 
 
-async def test_agent_runs_without_server(stub: StubServer, tmp_path: Path) -> None:
+async def test_agent_runs_and_publishes_events_without_server(stub: StubServer, tmp_path: Path) -> None:
     write_agent(tmp_path)
     agent = AgentDiscoveryService(tmp_path / "agents").get("helper")
     instruction = instruct(words(1), calls("note", text="alone"), words(2))
     task = TurnInput(instruction, model="mochi", policy=ToolExecutionPolicy.NEVER_CONFIRM)
-    result = await execute(stub, tmp_path, agent, task)
+    events: list[ChatEvent] = []
+    async with create_service(stub, tmp_path) as service:
+        result = await service.execute(agent, task, publish=events.extend)
     assert (result.error_code, notes(tmp_path)) == (None, ["alone"])
     assert result.output.startswith(f"Session ID: {result.session_id}\n\nID lorem ID\n\n")
     assert (tmp_path / "chats" / f"{result.session_id}.json").is_file()
+    first, *_, complete = events
+    assert isinstance(first, AgentStart)
+    assert isinstance(complete, AgentComplete)
+    assert complete.output == result.output
 
 
 async def test_calls_are_denied_without_approval_handler(stub: StubServer, tmp_path: Path) -> None:
@@ -52,20 +58,6 @@ async def test_calls_are_denied_without_approval_handler(stub: StubServer, tmp_p
     result = await execute(stub, tmp_path, agent, TurnInput(instruct(calls("note", text="x"), words(2)), model="mochi"))
     assert "denied" in result.output
     assert notes(tmp_path) == []
-
-
-async def test_agent_publishes_its_events(stub: StubServer, tmp_path: Path) -> None:
-    write_agent(tmp_path)
-    agent = AgentDiscoveryService(tmp_path / "agents").get("helper")
-    events: list[ChatEvent] = []
-
-    async with create_service(stub, tmp_path) as service:
-        result = await service.execute(agent, TurnInput(instruct(words(1)), model="mochi"), publish=events.extend)
-
-    first, *_, complete = events
-    assert isinstance(first, AgentStart)
-    assert isinstance(complete, AgentComplete)
-    assert complete.output == result.output
 
 
 async def test_unknown_model_is_error_in_result(stub: StubServer, tmp_path: Path) -> None:

@@ -18,6 +18,25 @@ from tests.support.server import RunningServer
 from tests.support.stub import chats
 from tests.support.tools import write_tools
 
+TOOLS = '''
+    def agent() -> str:
+        """A tool."""
+        return "I am the session's."
+
+    def add(a: int) -> str:
+        """Add."""
+        return str(a + 1)
+
+    __all__ = ["agent", "add"]
+'''
+EDIT = '''
+    def edit() -> str:
+        """Edit."""
+        (HERE / "SKILL.md").write_text("gone")
+        return "Edited."
+'''
+EDITING = "from .editing import edit, look\n__all__ = ['edit', 'look']"
+
 
 @pytest.fixture(scope="module")
 def shared_stub() -> Iterator[StubServer]:
@@ -27,14 +46,18 @@ def shared_stub() -> Iterator[StubServer]:
 
 @pytest.fixture(scope="module")
 def shared_server(shared_stub: StubServer, tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningServer]:
-    """A server with valid and invalid agents."""
+    """A server with valid and invalid agents, and with tools."""
     data_dir = tmp_path_factory.mktemp("agents")
-    for name in ("helper", "other", "third"):
+    write_tools(data_dir, TOOLS)
+    for name in ("helper", "other", "third", "edited", "chats"):
         write_agent(data_dir, name)
     write_agent(data_dir, "broken", broken=None)
+    write_agent(data_dir, "yaml", SKILL="---\ndescription: a: b\n---\n")
+    write_agent(data_dir, "large", SKILL="---\ndescription: x\n---\n" + "Much too long. " * 4000)
+    write_agent(data_dir, "editing", editing=HELPER + EDIT, __init__=EDITING)
     for name, model in (("lost", "gone:70b"), ("chatty", "mochi-chat")):
         write_agent(data_dir, name, SKILL=f"---\ndescription: x\nmodel: {model}\n---\nYou are helper.")
-    with RunningServer(data_dir, shared_stub.url, summarization_enabled=False) as server:
+    with RunningServer(data_dir, shared_stub.url, max_agent_iterations=4, summarization_enabled=False) as server:
         yield server
 
 
@@ -45,12 +68,6 @@ def data_dir(server: RunningServer) -> Path:
     for file in data_dir.glob("agents/*/notes.txt"):
         file.unlink()
     return data_dir
-
-
-@pytest.fixture
-def private_agent(tmp_path: Path) -> Path:
-    """The folder of the agent `helper` in the data directory of `private_server`."""
-    return write_agent(tmp_path)
 
 
 def agent_chats(api: Api) -> list[dict[str, Any]]:
@@ -76,11 +93,10 @@ def offered_tools(stub: StubServer) -> list[list[str]]:
     return [[tool["function"]["name"] for tool in body.get("tools", [])] for body in bodies]
 
 
-def test_invalid_agents_are_listed_with_the_reason(private_api: Api, tmp_path: Path, private_agent: Path) -> None:
-    write_agent(tmp_path, "broken", SKILL="---\ndescription: a: b\n---\n")
-    body = private_api.ok(private_api.http.post("/agents/reload"))["agents"]
-    assert (body["broken"]["valid"], body["broken"]["tool_count"], body["broken"]["tools"]) == (False, 0, [])
-    assert body["broken"]["error_message"].startswith("SKILL.md: the front matter is not YAML")
+def test_invalid_agents_are_listed_with_the_reason(api: Api) -> None:
+    body = api.ok(api.http.post("/agents/reload"))["agents"]
+    assert (body["yaml"]["valid"], body["yaml"]["tool_count"], body["yaml"]["tools"]) == (False, 0, [])
+    assert body["yaml"]["error_message"].startswith("SKILL.md: the front matter is not YAML")
     assert body["helper"] == {
         "name": "helper",
         "description": "Helps.",
@@ -90,24 +106,23 @@ def test_invalid_agents_are_listed_with_the_reason(private_api: Api, tmp_path: P
         "tool_count": 5,
         "tools": ["note", "look", "much", "wait", "agent"],
     }
-    invalid = private_api.http.get("/agents/broken")
+    invalid = api.http.get("/agents/yaml")
     assert error_of(invalid) == (422, "AGENT_INVALID")
     assert "SKILL.md" in invalid.json()["error"]["message"]
-    assert error_of(private_api.http.get("/agents/nobody")) == (404, "AGENT_NOT_FOUND")
-    details = private_api.ok(private_api.http.get("/agents/helper"))
+    assert error_of(api.http.get("/agents/nobody")) == (404, "AGENT_NOT_FOUND")
+    details = api.ok(api.http.get("/agents/helper"))
     assert details["system_prompt"] == "You are helper."
     assert details["tool_details"]["note"]["destructive"] is True
+    assert "reserved" in body["chats"]["error_message"]
 
 
-def test_literal_routes_come_before_agent_names(private_api: Api, tmp_path: Path, private_agent: Path) -> None:
-    write_agent(tmp_path, "chats")
-    assert "reserved" in private_api.ok(private_api.http.post("/agents/reload"))["agents"]["chats"]["error_message"]
-    assert private_api.ok(private_api.http.get("/agents/chats")) == {"sessions": []}
+def test_literal_routes_come_before_agent_names(api: Api) -> None:
+    assert list(api.ok(api.http.get("/agents/chats"))) == ["sessions"]
     for unknown in ("0123456789", "none", "..%2f..%2fsecret"):
-        assert error_of(private_api.http.get(f"/agents/chats/{unknown}"))[0] == 404
+        assert error_of(api.http.get(f"/agents/chats/{unknown}"))[0] == 404
 
 
-@cases("enabled", [(), ("nobody",), ("broken",)], ids=["none", "unknown", "invalid"])
+@cases("enabled", [(), ("nobody", "broken")], ids=["none", "unknown and invalid"])
 def test_no_usable_agent_means_no_agent_tool(api: Api, stub: StubServer, enabled: tuple[str, ...]) -> None:
     before = agent_chats(api)
     session_id = session_with(api, *enabled)
@@ -145,30 +160,27 @@ CALLS: list[tuple[dict[str, Any], str, str]] = [
     ({"agent": "helper", "instruction": "x", "session_id": "../../x"}, "has no session", "SESSION_NOT_FOUND"),
     ({"agent": "helper", "instruction": "x", "session_id": "0123456789"}, "has no session", "SESSION_NOT_FOUND"),
     ({"agent": "helper", "instruction": "x", "session_id": "0123456789abc"}, "has no session", "SESSION_NOT_FOUND"),
+    ({}, "Wrong arguments for agent: agent: Missing", "TOOL_EXECUTION_FAILED"),
 ]
 
 
-@cases(("arguments", "words_of_it", "code"), CALLS)
-def test_wrong_call_returns_explanation_to_model(
-    api: Api, arguments: dict[str, Any], words_of_it: str, code: str
-) -> None:
+def test_wrong_call_returns_explanation_to_model(api: Api) -> None:
     before = agent_chats(api)
     session_id = session_with(api, "helper")
-    events = api.stream_message(session_id, nested(calls("agent", **arguments), words(2)))
+    wrong = [calls("agent", **arguments) for arguments, *_ in CALLS]
+    events = api.stream_message(session_id, nested(*wrong, words(2)))
     kinds = [kind for kind, _ in groupby(types_of(events))]
-    assert kinds == ["agent_start", "agent_complete", "content_delta", "message_complete", "done"]
-    complete = next(event.data for event in events if event.type == "agent_complete")
-    assert (complete["session_id"], complete["success"], complete["error_code"]) == (None, False, code)
-    assert words_of_it in told(api, session_id)[0]
+    assert kinds == [*["agent_start", "agent_complete"] * len(CALLS), "content_delta", "message_complete", "done"]
+    starts, completed = (
+        [event.data for event in events if event.type == f"agent_{kind}"] for kind in ("start", "complete")
+    )
+    assert [(data["session_id"], data["success"]) for data in completed] == [(None, False)] * len(CALLS)
+    assert [data["error_code"] for data in completed] == [code for *_, code in CALLS]
+    for (_, words_of_it, _), explanation in zip(CALLS, told(api, session_id), strict=True):
+        assert words_of_it in explanation
+    assert (starts[-1]["agent_name"], starts[-1]["instruction"]) == ("", "")
     assert agent_chats(api) == before
     assert api.send_message(session_id, "Go on")["message"]["content"]
-
-
-def test_events_of_call_without_arguments_have_empty_fields(api: Api) -> None:
-    session_id = session_with(api, "helper")
-    events = api.stream_message(session_id, nested(calls("agent"), words(2)))
-    start = next(event.data for event in events if event.type == "agent_start")
-    assert (start["agent_name"], start["instruction"]) == ("", "")
 
 
 def test_chat_of_another_agent_or_user_is_not_opened(api: Api) -> None:
@@ -177,9 +189,10 @@ def test_chat_of_another_agent_or_user_is_not_opened(api: Api) -> None:
     before = agent_chats(api)
     foreign = before[0]
     assert foreign["session_id"] in told(api, session_id)[0]
-    for wrong in (foreign["session_id"], session_id):
-        api.send_message(session_id, nested(delegate(words(2), session_id=wrong), words(2)))
-        assert f"'helper' has no session '{wrong}'" in told(api, session_id)[-1]
+    wrong = (foreign["session_id"], session_id)
+    api.send_message(session_id, nested(*(delegate(words(2), session_id=each) for each in wrong), words(2)))
+    for each, explanation in zip(wrong, told(api, session_id)[1:], strict=True):
+        assert f"'helper' has no session '{each}'" in explanation
     assert agent_chats(api) == before
 
 
@@ -210,14 +223,10 @@ def test_second_turn_on_busy_agent_session_is_refused(api: Api, server: RunningS
     assert again["tool_calls_executed"][0]["success"] is True
 
 
-def test_iteration_limit_forces_agent_to_answer(stub: StubServer, tmp_path: Path) -> None:
-    write_agent(tmp_path)
-    endless = [calls("note", text=str(number)) for number in range(20)]
-    with RunningServer(tmp_path, stub.url, max_agent_iterations=4) as server:
-        api = server.api()
-        session_id = session_with(api, "helper")
-        events = api.stream_message(session_id, nested(delegate(*endless), words(2)))
-    assert notes(tmp_path) == ["0", "1", "2", "3"]
+def test_iteration_limit_forces_agent_to_answer(api: Api, stub: StubServer, data_dir: Path) -> None:
+    endless = [calls("note", text=str(number)) for number in range(9)]
+    events = api.stream_message(session_with(api, "helper"), nested(delegate(*endless), words(2)))
+    assert notes(data_dir) == ["0", "1", "2", "3"]
     (limit,) = limits(events)
     assert limit == (
         "Agent 'helper': The model made 4 rounds of tool calls and now answers without tools. "
@@ -266,82 +275,69 @@ def test_agent_uses_model_of_its_skill(api: Api, stub: StubServer) -> None:
     assert (models[0], models[1], models[-1]) == ("mochi", "mochi-chat", "mochi")
 
 
-def test_edited_skill_applies_at_next_call(private_api: Api, tmp_path: Path, private_agent: Path) -> None:
-    session_id = session_with(private_api, "helper")
-    private_api.send_message(session_id, nested(delegate(words(2)), words(2)))
-    chat_id = private_api.ok(private_api.http.get("/agents/chats"))["sessions"][0]["session_id"]
-    again = nested(delegate(words(2), session_id=chat_id), words(2))
+def test_edited_skill_applies_at_next_call(api: Api, data_dir: Path) -> None:
+    session_id = session_with(api, "edited")
+    api.send_message(session_id, nested(delegate(words(2), agent="edited"), words(2)))
+    chat_id = agent_chats(api)[0]["session_id"]
+    again = nested(delegate(words(2), agent="edited", session_id=chat_id), words(2))
+    skill = data_dir / "agents" / "edited" / "SKILL.md"
 
-    (tmp_path / "agents" / "helper" / "SKILL.md").write_text("---\ndescription: x\n---\nYou are new.")
-    private_api.send_message(session_id, again)
-    messages = private_api.ok(private_api.http.get(f"/agents/chats/{chat_id}"))["messages"]
+    skill.write_text("---\ndescription: x\n---\nYou are new.")
+    api.send_message(session_id, again)
+    messages = api.ok(api.http.get(f"/agents/chats/{chat_id}"))["messages"]
     assert [m["content"] for m in messages if m["role"] == "system"] == ["You are new."]
 
-    (tmp_path / "agents" / "helper" / "SKILL.md").write_text("---\ndescription: 5\n---\n")
-    answer = private_api.send_message(session_id, again)
+    skill.write_text("---\ndescription: 5\n---\n")
+    answer = api.send_message(session_id, again)
     assert answer["tool_calls_executed"][0]["error_code"] == "AGENT_INVALID"
-    assert "SKILL.md: description must be text" in told(private_api, session_id)[-1]
-    assert private_api.ok(private_api.http.get(f"/agents/chats/{chat_id}"))["messages"] == messages
+    assert "SKILL.md: description must be text" in told(api, session_id)[-1]
+    assert api.ok(api.http.get(f"/agents/chats/{chat_id}"))["messages"] == messages
 
 
-def test_skill_edited_during_run_does_not_affect_it(private_api: Api, tmp_path: Path, private_agent: Path) -> None:
-    edit = """
-    def edit() -> str:
-        '''Edit.'''
-        (HERE / "SKILL.md").write_text("gone")
-        return "Edited."
-    """
-    init = "from .helper import edit, look\n__all__ = ['edit', 'look']"
-    write_agent(tmp_path, helper=HELPER + edit, **{"__init__": init})
-    session_id = session_with(private_api, "helper")
-    answer = private_api.send_message(session_id, nested(delegate(calls("edit"), calls("look"), words(2)), words(2)))
+def test_skill_edited_during_run_does_not_affect_it(api: Api) -> None:
+    session_id = session_with(api, "editing")
+    doing = delegate(calls("edit"), calls("look"), words(2), agent="editing")
+    answer = api.send_message(session_id, nested(doing, words(2)))
     assert answer["tool_calls_executed"][0]["success"] is True
-    assert "Nothing to see." in told(private_api, session_id)[0]
+    assert "Nothing to see." in told(api, session_id)[0]
 
 
-def test_tool_named_agent_is_hidden_from_session(
-    private_api: Api, private_stub: StubServer, tmp_path: Path, private_agent: Path
-) -> None:
-    tool = 'def agent() -> str:\n    """A tool."""\n    return "I am the session\'s."\n__all__ = ["agent"]'
-    write_tools(tmp_path, tool)
-    session_id = session_with(private_api, "helper", tools=("agent",))
-    private_api.send_message(session_id, nested(delegate(calls("agent"), words(2)), words(2)))
-    assert offered_tools(private_stub)[0] == ["agent"]
-    assert "I am a tool." in told(private_api, session_id)[0]
-    plain = session_with(private_api, tools=("agent",))
-    private_api.send_message(plain, nested(calls("agent"), words(2)))
-    assert told(private_api, plain) == ["I am the session's."]
+def test_tool_named_agent_is_hidden_from_session(api: Api, stub: StubServer) -> None:
+    session_id = session_with(api, "helper", tools=("agent",))
+    api.send_message(session_id, nested(delegate(calls("agent"), words(2)), words(2)))
+    assert offered_tools(stub)[0] == ["agent"]
+    assert "I am a tool." in told(api, session_id)[0]
+    plain = session_with(api, tools=("agent",))
+    api.send_message(plain, nested(calls("agent"), words(2)))
+    assert told(api, plain) == ["I am the session's."]
 
 
-def test_tools_and_agents_of_one_session_do_not_mix(
-    private_api: Api, private_stub: StubServer, tmp_path: Path, private_agent: Path
-) -> None:
-    write_tools(tmp_path, 'def add(a: int) -> str:\n    """Add."""\n    return str(a + 1)\n__all__ = ["add"]')
-    session_id = session_with(private_api, "helper", tools=("add",))
+def test_tools_and_agents_of_one_session_do_not_mix(api: Api, stub: StubServer) -> None:
+    session_id = session_with(api, "helper", tools=("add",))
     doing = delegate(calls("add", a=1), words(2))
-    answer = private_api.send_message(session_id, nested(doing, calls("add", a=2), calls("look"), words(2)))
-    assert sorted(offered_tools(private_stub)[0]) == ["add", "agent"]
+    answer = api.send_message(session_id, nested(doing, calls("add", a=2), calls("look"), words(2)))
+    assert sorted(offered_tools(stub)[0]) == ["add", "agent"]
     agent, added, looked = answer["tool_calls_executed"]
     assert "There is no tool named 'add'" in agent["result"]
     assert (added["result"], looked["error_code"]) == ("3", "TOOL_NOT_FOUND")
 
 
-def test_ollama_error_is_returned_to_calling_model(private_api: Api, tmp_path: Path) -> None:
-    write_agent(tmp_path, SKILL="---\ndescription: x\n---\n" + "Much too long. " * 4000)
-    session_id = session_with(private_api, "helper")
-    events = private_api.stream_message(session_id, nested(delegate(words(2)), words(2)))
+def test_ollama_error_is_returned_to_calling_model(api: Api) -> None:
+    session_id = session_with(api, "large")
+    events = api.stream_message(session_id, nested(delegate(words(2), agent="large"), words(2)))
     complete = next(event.data for event in events if event.type == "agent_complete")
     assert complete["error_code"] == "CONTEXT_OVERFLOW"
     assert complete["output"].startswith(f"Session ID: {complete['session_id']}\n\nThe agent failed:")
     assert events[-1].type == "done"
-    assert [m["role"] for m in private_api.messages(session_id)] == ["user", "assistant", "tool", "assistant"]
-    chat = private_api.ok(private_api.http.get(f"/agents/chats/{complete['session_id']}"))["messages"]
+    assert [m["role"] for m in api.messages(session_id)] == ["user", "assistant", "tool", "assistant"]
+    chat = api.ok(api.http.get(f"/agents/chats/{complete['session_id']}"))["messages"]
     assert [m["role"] for m in chat] == ["system", "user"]
 
 
 def test_prompts_of_data_directory_override_packaged_ones(
-    private_api: Api, private_stub: StubServer, tmp_path: Path, private_agent: Path
+    private_api: Api, private_stub: StubServer, tmp_path: Path
 ) -> None:
+    write_agent(tmp_path)
     folder = tmp_path / "docs" / "agents"
     folder.mkdir(parents=True)
     (folder / "agent_prompt_planning.md").write_text("\ufeffMake a plan.\n")

@@ -8,22 +8,22 @@ import sqlite3
 from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
+from shutil import rmtree
 from typing import TYPE_CHECKING
 
 import pytest
 
+from mochi_server.services.system_prompts import is_prompt_name
 from mochi_stub import StubServer
 from tests.support.agents import write_agent
 from tests.support.api import Api, error_of
 from tests.support.attacks import (
     CANARY,
-    LOOK_ALIKES,
+    DECOMPOSED,
     NAMES,
-    ODD_NAMES,
+    NAMES_OF_EACH_KIND,
     SEGMENTS,
     SEGMENTS_OF_EACH_KIND,
-    WAYS_OUT,
-    WINDOWS_NAMES,
     FilesOutside,
 )
 from tests.support.cases import cases
@@ -123,51 +123,52 @@ def test_no_name_in_body_leaves_data_directory(api: Api, server: RunningServer, 
     assert outside.is_untouched()
 
 
-@cases("name", WAYS_OUT + WINDOWS_NAMES + LOOK_ALIKES + ODD_NAMES)
-def test_unsafe_prompt_file_names_are_refused(api: Api, outside: FilesOutside, session_id: str, name: str) -> None:
-    response = api.http.post("/system-prompts", json={"filename": name, "content": "x"})
-    assert error_of(response) == (422, "VALIDATION_ERROR")
-    session = {"model": "mochi", "system_prompt_source_file": name}
-    assert error_of(api.http.post("/sessions", json=session)) == (404, "PROMPT_NOT_FOUND")
-    response = api.http.put(f"/sessions/{session_id}/system-prompt", json={"source_file": name})
-    assert error_of(response) == (404, "PROMPT_NOT_FOUND")
+def test_unsafe_prompt_file_names_are_refused(api: Api, outside: FilesOutside, session_id: str) -> None:
+    # A decomposed name can be that of a file from macOS, but a client cannot create it.
+    assert [name for name in NAMES if is_prompt_name(name)] == [DECOMPOSED]
+    before = list(outside.data.glob("system_prompts/*"))
+    for name in NAMES_OF_EACH_KIND:
+        response = api.http.post("/system-prompts", json={"filename": name, "content": "x"})
+        assert error_of(response) == (422, "VALIDATION_ERROR")
+        session = {"model": "mochi", "system_prompt_source_file": name}
+        assert error_of(api.http.post("/sessions", json=session)) == (404, "PROMPT_NOT_FOUND")
+        response = api.http.put(f"/sessions/{session_id}/system-prompt", json={"source_file": name})
+        assert error_of(response) == (404, "PROMPT_NOT_FOUND")
     assert outside.is_untouched()
-    assert not (outside.data / "system_prompts").exists()
+    assert list(outside.data.glob("system_prompts/*")) == before
 
 
-def test_names_in_other_scripts_are_accepted(private_api: Api) -> None:
+def test_names_in_other_scripts_are_accepted(api: Api) -> None:
     for name in ("été.md", "日本語.txt", "Привет мир.md", "a.b.md"):
-        private_api.ok(private_api.http.post("/system-prompts", json={"filename": name, "content": "x"}), 201)
-        assert private_api.ok(private_api.http.get(f"/system-prompts/{name}"))["filename"] == name
+        api.ok(api.http.post("/system-prompts", json={"filename": name, "content": "x"}), 201)
+        assert api.ok(api.http.get(f"/system-prompts/{name}"))["filename"] == name
 
 
 @pytest.mark.one_process("checks the server's files")
-@pytest.mark.parametrize("folder", ["chat_sessions", "agents/agent_chats"])
-def test_symlinks_to_other_sessions_are_not_followed(
-    private_api: Api, private_outside: FilesOutside, folder: str
-) -> None:
+def test_symlinks_to_other_sessions_are_not_followed(private_api: Api, private_outside: FilesOutside) -> None:
     session_id = private_api.create_session("mochi", system_prompt=CANARY)["session_id"]
     elsewhere = private_outside.root / "elsewhere.json"
     (private_outside.data / "chat_sessions" / f"{session_id}.json").rename(elsewhere)
     before = elsewhere.read_bytes()
-    directory = private_outside.data / folder
-    directory.mkdir(parents=True, exist_ok=True)
-    (directory / f"{session_id}.json").symlink_to(elsewhere)
-    (directory / ".index.sqlite").unlink(missing_ok=True)
-    (directory / ".index.sqlite").symlink_to(private_outside.root / "new.sqlite")
+    for folder, kind in (("chat_sessions", "/sessions"), ("agents/agent_chats", "/agents/chats")):
+        directory = private_outside.data / folder
+        directory.mkdir(parents=True, exist_ok=True)
+        (directory / f"{session_id}.json").symlink_to(elsewhere)
+        (directory / ".index.sqlite").unlink(missing_ok=True)
+        (directory / ".index.sqlite").symlink_to(private_outside.root / "new.sqlite")
 
-    kind = "/sessions" if folder == "chat_sessions" else "/agents/chats"
-    assert private_api.ok(private_api.http.get(kind)) == {"sessions": []}
-    assert error_of(private_api.http.get(f"{kind}/{session_id}")) == (404, "SESSION_NOT_FOUND")
-    assert error_of(private_api.http.post(f"/chat/{session_id}", json={"message": "x"}))[0] == 404
-    assert error_of(private_api.http.patch(f"/sessions/{session_id}", json={"title": "x"}))[0] == 404
-    assert error_of(private_api.http.delete(f"/sessions/{session_id}"))[0] == 404
-    assert elsewhere.read_bytes() == before
-    assert not (private_outside.root / "new.sqlite").exists()
+        assert private_api.ok(private_api.http.get(kind)) == {"sessions": []}
+        assert error_of(private_api.http.get(f"{kind}/{session_id}")) == (404, "SESSION_NOT_FOUND")
+        assert error_of(private_api.http.post(f"/chat/{session_id}", json={"message": "x"}))[0] == 404
+        assert error_of(private_api.http.patch(f"/sessions/{session_id}", json={"title": "x"}))[0] == 404
+        assert error_of(private_api.http.delete(f"/sessions/{session_id}"))[0] == 404
+        assert elsewhere.read_bytes() == before
+        assert not (private_outside.root / "new.sqlite").exists()
+        (directory / f"{session_id}.json").unlink()
 
 
 @pytest.mark.one_process("checks the server's files")
-@pytest.mark.parametrize("target", ["canary", "new.sqlite", "database.sqlite"])
+@cases("target", ["canary", "new.sqlite", "database.sqlite"])
 def test_symlink_in_place_of_the_index_is_replaced(
     private_api: Api, private_outside: FilesOutside, target: str
 ) -> None:
@@ -177,8 +178,9 @@ def test_symlink_in_place_of_the_index_is_replaced(
     before = database.read_bytes()
     private_api.create_session("mochi")
     index = private_outside.data / "chat_sessions" / ".index.sqlite"
+    index.unlink(missing_ok=True)
     index.symlink_to(private_outside.root / target)
-    assert len(private_api.ok(private_api.http.get("/sessions"))["sessions"]) == 1
+    assert private_api.ok(private_api.http.get("/sessions"))["sessions"]
     assert not index.is_symlink()
     assert database.read_bytes() == before
     database.unlink()
@@ -186,12 +188,12 @@ def test_symlink_in_place_of_the_index_is_replaced(
 
 
 @pytest.mark.one_process("checks the server's files")
-def test_symlink_in_place_of_a_turn_log_is_not_written(private_api: Api, private_outside: FilesOutside) -> None:
-    session_id = private_api.create_session("mochi")["session_id"]
-    (private_outside.data / "chat_sessions" / f".{session_id}.turn.jsonl").symlink_to(private_outside.root / "canary")
+def test_symlink_in_place_of_a_turn_log_is_not_written(api: Api, outside: FilesOutside) -> None:
+    session_id = api.create_session("mochi")["session_id"]
+    (outside.data / "chat_sessions" / f".{session_id}.turn.jsonl").symlink_to(outside.root / "canary")
     calling = instruct(calls("anything"), words(5))  # a turn with two answers writes its log between them
-    assert error_of(private_api.http.post(f"/chat/{session_id}", json={"message": calling})) == (500, "STORAGE_FAILED")
-    assert private_outside.is_untouched()
+    assert error_of(api.http.post(f"/chat/{session_id}", json={"message": calling})) == (500, "STORAGE_FAILED")
+    assert outside.is_untouched()
 
 
 def test_symlinks_to_other_prompts_are_not_followed(private_api: Api, private_outside: FilesOutside) -> None:
@@ -208,14 +210,15 @@ def test_symlinks_to_other_prompts_are_not_followed(private_api: Api, private_ou
     assert private_outside.is_untouched()
 
 
-@pytest.mark.parametrize("linked", ["__init__.py", "helper.py", "package"])
+@cases("linked", ["__init__.py", "helper.py", "package"])
 def test_symlinks_to_other_tools_are_not_followed(private_api: Api, private_outside: FilesOutside, linked: str) -> None:
     elsewhere = private_outside.root / "elsewhere"
-    elsewhere.mkdir()
+    elsewhere.mkdir(exist_ok=True)
     code = f"def canary() -> str:\n    'Sing.'\n    return '{CANARY}'\n__all__ = ['canary']\n"
     for name in ("__init__.py", "helper.py"):
         (elsewhere / name).write_text(code)
     tools = private_outside.data / "tools"
+    rmtree(tools, ignore_errors=True)
     tools.mkdir()
     if linked != "__init__.py":
         module = linked.removesuffix(".py")
@@ -228,19 +231,18 @@ def test_symlinks_to_other_tools_are_not_followed(private_api: Api, private_outs
     assert str(private_outside.root) not in str(listed)
 
 
-@pytest.mark.parametrize("linked", ["SKILL.md", "__init__.py", "helper.py"])
-def test_symlinks_to_other_agents_are_not_followed(
-    private_api: Api, private_outside: FilesOutside, linked: str
-) -> None:
-    agent = write_agent(private_outside.data)
-    elsewhere = private_outside.root / linked
-    (agent / linked).rename(elsewhere)
-    (agent / linked).symlink_to(elsewhere)
+def test_symlinks_to_other_agents_are_not_followed(private_api: Api, private_outside: FilesOutside) -> None:
+    for agent, linked in (("one", "SKILL.md"), ("two", "__init__.py"), ("three", "three.py")):
+        file = write_agent(private_outside.data, agent) / linked
+        file.rename(private_outside.root / f"{agent}-{linked}")
+        file.symlink_to(private_outside.root / f"{agent}-{linked}")
 
-    helper = private_api.ok(private_api.http.post("/agents/reload"))["agents"]["helper"]
-    assert not helper["valid"]
-    assert "a link that leads out" in helper["error_message"]
-    assert str(private_outside.root) not in helper["error_message"]
+    agents = private_api.ok(private_api.http.post("/agents/reload"))["agents"]
+    assert set(agents) == {"one", "two", "three"}
+    for agent in agents.values():
+        assert not agent["valid"]
+        assert "a link that leads out" in agent["error_message"]
+        assert str(private_outside.root) not in agent["error_message"]
 
 
 def test_tool_problem_names_file_without_its_path(private_api: Api, private_outside: FilesOutside) -> None:

@@ -122,39 +122,47 @@ def resolve(prompt: Prompt) -> Reply | None:
     return Reply([Text(["one "]), Cut()]) if prompt.user_text == "fail" else Reply.of("Fine.")
 
 
+MESSAGES = {
+    **{"completed": "Hi", "stopped": "hold", "failed": "fail", "cancelled": "hold"},
+    **{"regenerated": "Hi", "repeated": "Hi"},
+}
+"""Messages of turns by their end. The end of the server cancels a turn."""
+
+
+def repeatable(api: Api, session_id: str, message: str) -> dict[str, Any]:
+    body, key = {"message": message, "background": True}, {"Idempotency-Key": "a"}
+    return api.ok(api.http.post(f"/chat/{session_id}", json=body, headers=key), 202)
+
+
 @pytest.mark.one_process("restarts the server")
-@pytest.mark.parametrize("end", ["completed", "stopped", "failed", "cancelled", "regenerated", "repeated"])
-def test_final_state_is_shown_after_a_restart(tmp_path: Path, end: str) -> None:
-    key = {"Idempotency-Key": "a"}
-    message = {"failed": "fail", "stopped": "hold", "cancelled": "hold"}.get(end, "Hi")
-    body = {"message": message, "background": True}
+def test_final_state_is_shown_after_a_restart(tmp_path: Path) -> None:
     with StubServer(speed=0, resolve=resolve) as stub:
         with RunningServer(tmp_path, stub.url, shutdown_grace_seconds=0) as server:
-            api = server.client
-            session_id = api.create_session("mochi")["session_id"]
-            run = api.ok(api.http.post(f"/chat/{session_id}", json=body, headers=key), 202)
-            if message == "hold":
-                stub.wait_for(lambda all_: any(e.path == "/api/chat" and e.chunks for e in all_))
-            else:
-                ended(api, session_id, run["run_id"])
-            if end == "stopped":
-                api.ok(api.http.post(f"/chat/{session_id}/stop"))
-            if end == "regenerated":
-                run = start(api, session_id, None)
-                ended(api, session_id, run["run_id"])
+            api, runs = server.client, dict[str, dict[str, Any]]()
+            sessions = {end: api.create_session("mochi")["session_id"] for end in MESSAGES}
+            for end, message in MESSAGES.items():
+                stub.clear_exchanges()
+                runs[end] = repeatable(api, sessions[end], message)
+                if message == "hold":
+                    stub.wait_for(lambda all_: any(e.path == "/api/chat" and e.chunks for e in all_))
+                else:
+                    ended(api, sessions[end], runs[end]["run_id"])
+            api.ok(api.http.post(f"/chat/{sessions['stopped']}/stop"))
+            runs["regenerated"] = start(api, sessions["regenerated"], None)
+            ended(api, sessions["regenerated"], runs["regenerated"]["run_id"])
         with RunningServer(tmp_path, stub.url, shutdown_grace_seconds=0) as server:
-            api = server.client
-            if end == "repeated":
-                run = api.ok(api.http.post(f"/chat/{session_id}", json=body, headers=key), 202)
-                ended(api, session_id, run["run_id"])
+            runs["repeated"] = repeatable(server.client, sessions["repeated"], MESSAGES["repeated"])
+            ended(server.client, sessions["repeated"], runs["repeated"]["run_id"])
         with RunningServer(tmp_path, stub.url) as server:
-            state = end if end in ("stopped", "failed", "cancelled") else "completed"
-            answer = server.client.messages(session_id)[-1]
-            expected = {"run_id": run["run_id"], "state": state, "answer_id": answer["message_id"]}
-            assert answer["role"] == "assistant"
-            assert run_of(server.client, session_id) == expected
-            fork = server.client.ok(server.client.http.post(f"/sessions/{session_id}/fork", json={}), 201)
-            assert run_of(server.client, fork["session_id"])["state"] == "idle"
+            api = server.client
+            for end, session_id in sessions.items():
+                state = end if end in ("stopped", "failed", "cancelled") else "completed"
+                answer = api.messages(session_id)[-1]
+                expected = {"run_id": runs[end]["run_id"], "state": state, "answer_id": answer["message_id"]}
+                assert answer["role"] == "assistant"
+                assert run_of(api, session_id) == expected
+                fork = api.ok(api.http.post(f"/sessions/{session_id}/fork", json={}), 201)
+                assert run_of(api, fork["session_id"])["state"] == "idle"
 
 
 @pytest.mark.one_process("counts the writes of the server process")

@@ -11,7 +11,7 @@ import pytest
 from mochi_stub import StubServer
 from mochi_stub.prompt import Prompt
 from mochi_stub.reply import Cut, Failure, Part, Reply, Text
-from tests.support.api import error_of, text_of, types_of
+from tests.support.api import Api, error_of, text_of, types_of
 from tests.support.cases import cases
 from tests.support.raw_ollama import RawOllama, line, stream_head, whole
 from tests.support.server import RunningServer
@@ -111,7 +111,11 @@ def test_stream_ends_with_error_and_keeps_partial_text(
     assert stored == [("user", "Hello!", None)] + ([("assistant", said, True)] if said else [])
 
 
-@cases(("chat", "said", "reason"), MISBEHAVIOURS.values(), ids=MISBEHAVIOURS)
+IN_EACH_STATE = ("answers 500", "ends after its head", "ends in mid-line")
+"""Misbehaviours before the answer, before its first token and after it."""
+
+
+@cases(("chat", "said", "reason"), [MISBEHAVIOURS[name] for name in IN_EACH_STATE], ids=IN_EACH_STATE)
 def test_collected_turn_gets_502(
     raw_server: RunningServer, raw_ollama: RawOllama, chat: Callable[[socket.socket], None], said: str, reason: str
 ) -> None:
@@ -127,47 +131,65 @@ def test_collected_turn_gets_502(
     assert len(api.messages(session_id)) == (2 if said else 1)
 
 
+@pytest.fixture
+def answered_session(raw_server: RunningServer, raw_ollama: RawOllama) -> str:
+    """A session with one turn."""
+    raw_ollama.chat = sends(stream_head(), line("Hi!"), line("", done=True))
+    session_id = str(raw_server.client.create_session("raw")["session_id"])
+    raw_server.client.send_message(session_id, "Hello!")
+    return session_id
+
+
 @cases("message", [{"content": 5}, {"content": ["{}"]}, {"content": "{}", "tool_calls": 5}, 5], ids=str)
-def test_summary_with_odd_types_is_502(raw_server: RunningServer, raw_ollama: RawOllama, message: object) -> None:
-    raw_ollama.chat = sends(stream_head(), line("Hi!"))
-    api = raw_server.client
-    session_id = api.create_session("raw")["session_id"]
-    api.http.post(f"/chat/{session_id}", json={"message": "Hello!"})
+def test_summary_with_odd_types_is_502(
+    raw_server: RunningServer, raw_ollama: RawOllama, answered_session: str, message: object
+) -> None:
     raw_ollama.chat = sends(stream_head(), orjson.dumps({"message": message, "done": True}) + b"\n")
-    assert error_of(api.http.post(f"/sessions/{session_id}/summarize")) == (502, "OLLAMA_ERROR")
+    response = raw_server.client.http.post(f"/sessions/{answered_session}/summarize")
+    assert error_of(response) == (502, "OLLAMA_ERROR")
 
 
-@pytest.mark.parametrize("end", [Failure("kaput"), Cut()], ids=["an error line", "a cut"])
-def test_text_before_failure_is_stored_and_next_turn_works(tmp_path: Path, end: Part) -> None:
+ENDS: dict[str, list[Part]] = {
+    "error": [Text(PIECES), Failure("kaput")],
+    "cut": [Text(PIECES), Cut()],
+    "early": [Failure("out of memory")],
+}
+"""Failing replies by the message that causes them."""
+
+
+@pytest.fixture(scope="module")
+def failing_api(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Api]:
+    """A client of a server in front of a stub that sends `ENDS`."""
+
     def resolve(prompt: Prompt) -> Reply:
-        return Reply([Text(PIECES), end]) if prompt.user_text == "fail" else Reply.of("Fine.")
+        return Reply(ENDS[prompt.user_text]) if prompt.user_text in ENDS else Reply.of("Fine.")
 
-    with StubServer(speed=0, resolve=resolve) as stub, RunningServer(tmp_path, stub.url) as server:
-        api = server.api()
-        session_id = api.create_session("mochi")["session_id"]
-
-        events = api.stream_message(session_id, "fail")
-
-        assert types_of(events) == ["content_delta"] * 10 + ["error", "done"]
-        assert api.messages(session_id)[-1]["content"] == "".join(PIECES)
-        assert api.send_message(session_id, "Go on")["message"]["content"] == "Fine."
+    data_dir = tmp_path_factory.mktemp("failing")
+    with StubServer(speed=0, resolve=resolve) as stub, RunningServer(data_dir, stub.url) as server:
+        yield server.client
 
 
-def test_early_failure_has_message_of_ollama(tmp_path: Path) -> None:
-    with (
-        StubServer(speed=0, resolve=lambda _: Reply([Failure("out of memory")])) as stub,
-        RunningServer(tmp_path, stub.url) as server,
-    ):
-        api = server.api()
-        session_id = api.create_session("mochi")["session_id"]
-        response = api.http.post(f"/chat/{session_id}", json={"message": "Hello!"})
-        assert error_of(response) == (502, "OLLAMA_ERROR")
-        assert response.json()["error"]["message"] == "Ollama failed (500): out of memory"
-        assert response.json()["error"]["details"] == {"upstream_status": 500}
+@cases("end", ["error", "cut"])
+def test_text_before_failure_is_stored_and_next_turn_works(failing_api: Api, end: str) -> None:
+    session_id = failing_api.create_session("mochi")["session_id"]
+
+    events = failing_api.stream_message(session_id, end)
+
+    assert types_of(events) == ["content_delta"] * 10 + ["error", "done"]
+    assert failing_api.messages(session_id)[-1]["content"] == "".join(PIECES)
+    assert failing_api.send_message(session_id, "Go on")["message"]["content"] == "Fine."
+
+
+def test_early_failure_has_message_of_ollama(failing_api: Api) -> None:
+    session_id = failing_api.create_session("mochi")["session_id"]
+    response = failing_api.http.post(f"/chat/{session_id}", json={"message": "early"})
+    assert error_of(response) == (502, "OLLAMA_ERROR")
+    assert response.json()["error"]["message"] == "Ollama failed (500): out of memory"
+    assert response.json()["error"]["details"] == {"upstream_status": 500}
 
 
 @pytest.mark.one_process("reads the log of the server")
-@pytest.mark.parametrize(
+@cases(
     ("answer", "logged"),
     [
         (
@@ -188,6 +210,7 @@ def test_early_failure_has_message_of_ollama(tmp_path: Path) -> None:
 def test_log_names_model_status_and_reason_but_no_conversation(
     raw_server: RunningServer, raw_ollama: RawOllama, caplog: pytest.LogCaptureFixture, answer: bytes, logged: str
 ) -> None:
+    caplog.clear()
     raw_ollama.chat = sends(answer)
     api = raw_server.client
     session_id = api.create_session("raw")["session_id"]
@@ -197,14 +220,18 @@ def test_log_names_model_status_and_reason_but_no_conversation(
     assert "My answer" not in caplog.text
 
 
-def test_message_is_stored_while_ollama_is_down(tmp_path: Path, private_stub: StubServer) -> None:
-    with RunningServer(tmp_path, private_stub.url) as server:
-        session_id = server.api().create_session("mochi")["session_id"]
-    port = private_stub.port
-    private_stub.stop()
+def imported(api: Api, model: str) -> str:
+    """Import an empty session. The server does not look for its model."""
+    file = {"metadata": {"model": model}, "messages": []}
+    return str(api.ok(api.http.post("/sessions/import", json=file), 201)["sessions"][0]["session_id"])
 
+
+def test_message_is_stored_while_ollama_is_down(tmp_path: Path) -> None:
+    with StubServer(speed=0) as stub:
+        port = stub.port
     with RunningServer(tmp_path, f"http://127.0.0.1:{port}") as server:
-        api = server.api()
+        api = server.client
+        session_id = imported(api, "mochi")
         assert api.ok(api.http.get("/health"))["ollama_connected"] is False
         events = api.stream_message(session_id, "Hello!")
         assert types_of(events) == ["error", "done"]
@@ -235,11 +262,8 @@ def test_silent_ollama_ends_turn_after_stall_timeout(tmp_path: Path) -> None:
         assert "sent no data" in events[1].data["message"]
 
 
-def test_removed_model_is_404_and_stores_nothing(tmp_path: Path, stub: StubServer) -> None:
-    with RunningServer(tmp_path, stub.url) as server:
-        session_id = server.api().create_session("mochi")["session_id"]
-    with StubServer(models=(), speed=0) as empty, RunningServer(tmp_path, empty.url) as server:
-        api = server.api()
-        response = api.http.post(f"/chat/{session_id}/stream", json={"message": "Hello!"})
-        assert error_of(response) == (404, "MODEL_NOT_FOUND")
-        assert api.messages(session_id) == []
+def test_removed_model_is_404_and_stores_nothing(api: Api) -> None:
+    session_id = imported(api, "removed")
+    response = api.http.post(f"/chat/{session_id}/stream", json={"message": "Hello!"})
+    assert error_of(response) == (404, "MODEL_NOT_FOUND")
+    assert api.messages(session_id) == []

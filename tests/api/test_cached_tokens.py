@@ -11,26 +11,27 @@ from tests.support.cases import cases
 from tests.support.server import RunningServer
 from tests.support.stub import chats
 
-TURNS = 20
+TURNS = {True: 6, False: 2}
+"""Number of turns with slots, more than the five of which a share is shown, and without slots."""
 _Messages = list[dict[str, str]]
 
 
-@pytest.fixture(params=[True, False], ids=["slots", "no slots"])
+@pytest.fixture(scope="module", params=[True, False], ids=["slots", "no slots"])
 def has_slots(request: pytest.FixtureRequest) -> bool:
     return bool(request.param)
 
 
-@pytest.fixture
-def stub(has_slots: bool) -> Iterator[StubServer]:
+@pytest.fixture(scope="module")
+def shared_stub(has_slots: bool) -> Iterator[StubServer]:
     machine = Machine(parallel=1 if has_slots else None)
     with StubServer(speed=0, machine=machine, resolve=lambda _: "A short answer.") as stub:
         yield stub
 
 
-@pytest.fixture
-def api(stub: StubServer, tmp_path: Any) -> Iterator[Api]:
-    with RunningServer(tmp_path, stub.url, summarization_enabled=False) as server:
-        yield server.api()
+@pytest.fixture(scope="module")
+def shared_server(shared_stub: StubServer, tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningServer]:
+    with RunningServer(tmp_path_factory.mktemp("cached"), shared_stub.url, summarization_enabled=False) as server:
+        yield server
 
 
 def post(api: Api, path: str, body: dict[str, Any]) -> Any:
@@ -59,20 +60,22 @@ def test_cached_tokens_are_those_of_ollama(
 ) -> None:
     messages: _Messages = []
     counts = []
-    for turn in range(TURNS):
+    for turn in range(TURNS[has_slots]):
         messages.append({"role": "user", "content": f"Turn {turn} has some words. " * 5})
         text, cached = send(api, messages)
         messages.append({"role": "assistant", "content": text})
         counts.append(cached)
-    assert counts == (expected(stub) if has_slots else [missing] * TURNS)
+    assert counts == (expected(stub) if has_slots else [missing] * TURNS[has_slots])
 
 
 def test_native_api_shows_cached_tokens_and_their_share(api: Api, stub: StubServer, has_slots: bool) -> None:
     session_id = api.create_session("mochi")["session_id"]
-    completed = [api.stream_message(session_id, f"Turn {turn} has some words. " * 5)[-2] for turn in range(TURNS)]
+    completed = [
+        api.stream_message(session_id, f"Turn {turn} has some words. " * 5)[-2] for turn in range(TURNS[has_slots])
+    ]
     counts = [event.data["prompt_eval_cached_count"] for event in completed]
     stored = [each.get("prompt_eval_cached_count") for each in api.messages(session_id) if each["role"] == "assistant"]
-    assert counts == stored == (expected(stub) if has_slots else [None] * TURNS)
+    assert counts == stored == (expected(stub) if has_slots else [None] * TURNS[has_slots])
     share = api.ok(api.http.get(f"/sessions/{session_id}/status"))["prompt_evaluation"]["cached_share"]
     prompts = sum(each.prompt_tokens or 0 for each in chats(stub)[-5:])
     assert share == (round(sum(counts[-5:]) / prompts, 4) if has_slots else None)

@@ -22,9 +22,13 @@ def last_chat(stub: StubServer) -> dict[str, Any]:
     return body
 
 
-def test_stream_ends_with_message_complete_and_done(api: Api) -> None:
-    session_id = api.create_session("mochi")["session_id"]
+@pytest.fixture
+def session_id(api: Api) -> str:
+    """An empty session."""
+    return str(api.create_session("mochi")["session_id"])
 
+
+def test_stream_ends_with_the_stored_message_and_done(api: Api, session_id: str) -> None:
     events = api.stream_message(session_id, "Hello!")
 
     kinds = types_of(events)
@@ -33,15 +37,8 @@ def test_stream_ends_with_message_complete_and_done(api: Api) -> None:
     assert text_of(events).endswith("Hello!")
     assert events[0].data["role"] == "assistant"
     assert events[-1].data == {"session_id": session_id}
-
-
-def test_message_complete_has_the_stored_message(private_api: Api) -> None:
-    session_id = private_api.create_session("mochi")["session_id"]
-
-    events = private_api.stream_message(session_id, "Hello!")
-
     complete = events[-2].data
-    user, assistant = private_api.messages(session_id)
+    user, assistant = api.messages(session_id)
     assert (user["role"], user["content"]) == ("user", "Hello!")
     assert assistant["content"] == text_of(events)
     assert complete["message_id"] == assistant["message_id"]
@@ -53,23 +50,16 @@ def test_message_complete_has_the_stored_message(private_api: Api) -> None:
         "usage_tokens": assistant["eval_count"] + assistant["prompt_eval_count"],
         "reason": "initial_setup",
     }
-
-
-def test_event_ids_have_the_run_id_and_a_counter(api: Api) -> None:
-    session_id = api.create_session("mochi")["session_id"]
-
-    events = api.stream_message(session_id, "Hello!")
-
     run_id = api.ok(api.http.get(f"/chat/{session_id}/run"))["run_id"]
     assert [event.id for event in events] == [f"{run_id}:{n}" for n in range(1, len(events) + 1)]
 
 
-def test_collected_answer_equals_the_stored_message(private_api: Api) -> None:
-    session_id = private_api.create_session("mochi-chat")["session_id"]
+def test_collected_answer_equals_the_stored_message(api: Api) -> None:
+    session_id = api.create_session("mochi-chat")["session_id"]
 
-    answer = private_api.send_message(session_id, "What is the capital of France?")
+    answer = api.send_message(session_id, "What is the capital of France?")
 
-    stored = private_api.messages(session_id)[-1]
+    stored = api.messages(session_id)[-1]
     assert answer["session_id"] == session_id
     assert answer["message"] == stored
     assert answer["tool_calls_executed"] == []
@@ -80,16 +70,12 @@ def test_collected_answer_equals_the_stored_message(private_api: Api) -> None:
     }
 
 
-@cases(
-    "message",
-    ["Hello!", "Why?\nReason: because", instruct(words(7), calls("nothing"), words(3), reasoning=4)],
-    ids=["plain", "reasoned", "with a tool"],
-)
-def test_streamed_and_collected_turns_store_the_same(api: Api, message: str) -> None:
+def test_streamed_and_collected_turns_store_the_same(api: Api) -> None:
     streamed, collected = (api.create_session("mochi", system_prompt="Be brief.")["session_id"] for _ in range(2))
 
-    api.stream_message(streamed, message, think=True)
-    api.send_message(collected, message, think=True)
+    for message in ("Hello!", "Why?\nReason: because", instruct(words(7), calls("nothing"), words(3), reasoning=4)):
+        api.stream_message(streamed, message, think=True)
+        api.send_message(collected, message, think=True)
 
     first, second = api.session(streamed), api.session(collected)
     for session in (first, second):
@@ -100,7 +86,7 @@ def test_streamed_and_collected_turns_store_the_same(api: Api, message: str) -> 
             for key in ("tool_calls", "tool_call_id", "load_duration", "total_duration"):
                 stored.pop(key, None)
     assert first == second
-    assert len(first["messages"]) >= 3
+    assert len(first["messages"]) >= 8
 
 
 def test_thinking_is_streamed_and_stored_separately(api: Api) -> None:
@@ -125,10 +111,8 @@ def test_thinking_of_earlier_turns_is_not_sent_back(api: Api, stub: StubServer) 
     assert all("thinking" not in message for message in last_chat(stub)["messages"])
 
 
-@pytest.mark.parametrize("think", [None, False])
-def test_thinking_is_disabled_by_default(api: Api, stub: StubServer, think: bool | None) -> None:
-    session_id = api.create_session("mochi")["session_id"]
-
+@cases("think", [None, False])
+def test_thinking_is_disabled_by_default(api: Api, stub: StubServer, session_id: str, think: bool | None) -> None:
     events = api.stream_message(session_id, "Why?\nReason: because", **({} if think is None else {"think": think}))
 
     assert last_chat(stub)["think"] is False
@@ -136,8 +120,7 @@ def test_thinking_is_disabled_by_default(api: Api, stub: StubServer, think: bool
 
 
 @cases("level", [True, "low", "max"])
-def test_think_option_is_sent_to_ollama(api: Api, stub: StubServer, level: bool | str) -> None:
-    session_id = api.create_session("mochi")["session_id"]
+def test_think_option_is_sent_to_ollama(api: Api, stub: StubServer, session_id: str, level: bool | str) -> None:
     api.send_message(session_id, "Why?", think=level)
     assert last_chat(stub)["think"] == level
 
@@ -153,10 +136,9 @@ def test_model_without_thinking_answers_with_warning(api: Api, stub: StubServer)
     assert "think" not in last_chat(stub)
 
 
-def test_upstream_request_sets_num_ctx_and_no_truncation(private_api: Api, private_stub: StubServer) -> None:
-    session_id = private_api.create_session("mochi")["session_id"]
-    private_api.send_message(session_id, "Hello!")
-    sent = last_chat(private_stub)
+def test_upstream_request_sets_num_ctx_and_no_truncation(api: Api, stub: StubServer, session_id: str) -> None:
+    api.send_message(session_id, "Hello!")
+    sent = last_chat(stub)
     assert sent["options"]["num_ctx"] == 8192
     assert sent["truncate"] is False
     assert sent["stream"] is True
@@ -186,8 +168,7 @@ def test_request_options_override_session_options(api: Api, stub: StubServer) ->
 
 
 @cases("option", ["num_ctx", "num_batch", "num_gpu", "main_gpu", "use_mmap", "num_thread"])
-def test_options_that_reload_the_model_are_refused(api: Api, option: str) -> None:
-    session_id = api.create_session("mochi")["session_id"]
+def test_options_that_reload_the_model_are_refused(api: Api, session_id: str, option: str) -> None:
     response = api.http.post(f"/chat/{session_id}/stream", json={"message": "Hi", "options": {option: 1}})
     assert error_of(response) == (422, "VALIDATION_ERROR")
     assert option in response.json()["error"]["message"]
@@ -195,8 +176,7 @@ def test_options_that_reload_the_model_are_refused(api: Api, option: str) -> Non
 
 
 @cases("option", [{"temperature": "hot"}, {"seed": True}, {"top_k": [1]}, {"stop": "x"}, {"stop": ["x", 1]}], ids=str)
-def test_options_of_wrong_type_are_refused(api: Api, option: dict[str, Any]) -> None:
-    session_id = api.create_session("mochi")["session_id"]
+def test_options_of_wrong_type_are_refused(api: Api, session_id: str, option: dict[str, Any]) -> None:
     response = api.http.post(f"/chat/{session_id}", json={"message": "Hi", "options": option})
     assert error_of(response) == (422, "VALIDATION_ERROR")
     assert next(iter(option)) in response.json()["error"]["message"]
@@ -223,16 +203,13 @@ def test_whole_history_is_sent_with_the_next_message(api: Api, stub: StubServer)
     ]
 
 
-@cases("body", [None, {}, {"message": None}], ids=["nothing", "an empty object", "null"])
-def test_request_without_message_regenerates_last_answer(api: Api, body: dict[str, Any] | None) -> None:
-    session_id = api.create_session("mochi")["session_id"]
-    old = api.send_message(session_id, "Hello!")["message"]
-
-    response = api.http.post(f"/chat/{session_id}") if body is None else api.http.post(f"/chat/{session_id}", json=body)
-
-    new = Api.ok(response)["message"]
-    assert new["message_id"] != old["message_id"]
-    assert [m["message_id"] for m in api.messages(session_id)][1:] == [new["message_id"]]
+def test_request_without_message_regenerates_last_answer(api: Api, session_id: str) -> None:
+    ids = [api.send_message(session_id, "Hello!")["message"]["message_id"]]
+    requests: list[dict[str, Any]] = [{}, {"json": {}}, {"json": {"message": None}}]
+    for request in requests:
+        ids.append(api.ok(api.http.post(f"/chat/{session_id}", **request))["message"]["message_id"])
+        assert [m["message_id"] for m in api.messages(session_id)][1:] == ids[-1:]
+    assert len(set(ids)) == 4
 
 
 def test_edited_message_gets_new_answer(api: Api) -> None:

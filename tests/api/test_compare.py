@@ -1,30 +1,30 @@
 """Comparison of models over one stream."""
 
-import subprocess
+import runpy
 import sys
 from collections import Counter
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
-import httpx
 import orjson
 import pytest
 
-from mochi_stub import StubServer
-from mochi_stub.models import Model, Remote
+from mochi_stub import Exchange, StubServer
+from mochi_stub.models import Remote
 from mochi_stub.prompt import Prompt
 from mochi_stub.reply import Failure, Gate, Reply, Text
 from tests.support.api import Api, error_of
 from tests.support.cases import cases
 from tests.support.server import RunningServer
-from tests.support.stub import chats
+from tests.support.stub import ModelStub, chats
 
 Events = list[tuple[str, dict[str, Any]]]
 
 
-def compare(url: str, body: dict[str, Any], path: str = "/api/v1/models/test") -> Events:
-    response = httpx.post(url + path, json=body, timeout=20)
+def compare(server: RunningServer, body: dict[str, Any], path: str = "/api/v1/models/test") -> Events:
+    response = server.client.http.post(server.url + path, json=body)
     assert response.status_code == 200, response.text
     frames = [frame.split("\n") for frame in response.text.split("\n\n") if frame.startswith("event: ")]
     return [(event.removeprefix("event: "), orjson.loads(data.removeprefix("data: "))) for event, data in frames]
@@ -36,7 +36,7 @@ def of_model(events: Events, model_id: str) -> Events:
 
 @cases("path", ["/api/v1/models/test", "/api/v1/models/test/", "/models/test", "/models/test/"])
 def test_models_answer_in_requested_order(server: RunningServer, path: str) -> None:
-    events = compare(server.url, {"modelIds": ["mochi-chat", "mochi"], "message": "Hello!"}, path)
+    events = compare(server, {"modelIds": ["mochi-chat", "mochi"], "message": "Hello!"}, path)
 
     kinds = [kind for i, (kind, _) in enumerate(events) if i == 0 or events[i - 1][0] != kind]
     assert kinds == ["metadata", "start", "chunk", "end", "done"] * 2 + ["complete"]
@@ -56,14 +56,14 @@ def test_models_answer_in_requested_order(server: RunningServer, path: str) -> N
 
 def test_numbers_select_models_of_the_list(server: RunningServer) -> None:
     names = [model["name"] for model in server.api().ok(server.api().http.get("/models"))["models"]]
-    events = compare(server.url, {"modelIds": [2, "1"], "message": "Hello!"})
+    events = compare(server, {"modelIds": [2, "1"], "message": "Hello!"})
     metadata = [data for kind, data in events if kind == "metadata"]
     assert [(m["modelId"], m["modelName"]) for m in metadata] == [("2", names[1]), ("1", names[0])]
 
 
 def test_thinking_is_separate_from_response(server: RunningServer) -> None:
     body = {"modelIds": ["mochi"], "message": "Why?\nReason: because", "think": True}
-    events = compare(server.url, body)
+    events = compare(server, body)
     thinking = [d for kind, d in events if kind == "chunk" and d.get("kind") == "thinking"]
     assert thinking
     assert events[-2][1]["response"] == "".join(d["delta"] for k, d in events if k == "chunk" and "kind" not in d)
@@ -72,7 +72,7 @@ def test_thinking_is_separate_from_response(server: RunningServer) -> None:
 def test_system_prompt_history_and_options_are_sent(server: RunningServer, stub: StubServer) -> None:
     history = [{"role": "user", "content": "A"}, {"role": "assistant", "content": "B"}]
     body = {"modelIds": ["mochi"], "message": "C", "systemPrompt": "S", "chatHistory": history, "options": {"seed": 7}}
-    compare(server.url, body)
+    compare(server, body)
     sent = next(e.body for e in reversed(stub.exchanges()) if e.path == "/api/chat")
     assert sent is not None
     assert [m["content"] for m in sent["messages"]] == ["S", "A", "B", "C"]
@@ -80,11 +80,12 @@ def test_system_prompt_history_and_options_are_sent(server: RunningServer, stub:
     assert 8000 < sent["options"]["num_predict"] < 8192
 
 
-@pytest.mark.parametrize(("num_predict", "sent"), [(7, 7), (-1, None), (100_000, None)])
-def test_answers_fit_the_window_after_the_prompt(tmp_path: Path, num_predict: int, sent: int | None) -> None:
-    with StubServer(speed=0) as stub, RunningServer(tmp_path, stub.url) as server:
-        compare(server.url, {"modelIds": ["mochi"], "message": "Hi", "options": {"num_predict": num_predict}})
-        (exchange,) = chats(stub)
+@cases(("num_predict", "sent"), [(7, 7), (-1, None), (100_000, None)])
+def test_answers_fit_the_window_after_the_prompt(
+    server: RunningServer, stub: StubServer, num_predict: int, sent: int | None
+) -> None:
+    compare(server, {"modelIds": ["mochi"], "message": "Hi", "options": {"num_predict": num_predict}})
+    (exchange,) = chats(stub)
     options = (exchange.body or {})["options"]
     assert sent in (None, options["num_predict"])
     assert 0 < options["num_predict"] <= options["num_ctx"] - (exchange.prompt_tokens or 0)
@@ -129,105 +130,107 @@ def test_other_wrong_fields_are_422(api: Api, extra: dict[str, Any]) -> None:
     assert error_of(response) == (422, "VALIDATION_ERROR")
 
 
-def test_failing_model_does_not_stop_other_models(tmp_path: Path) -> None:
-    def resolve(prompt: Prompt) -> Reply | None:
-        return Reply([Text(["Half"]), Failure("kaput")]) if prompt.model.startswith("mochi:") else None
+@pytest.fixture(scope="module")
+def models() -> Iterator[ModelStub]:
+    with ModelStub() as models:
+        yield models
 
-    with StubServer(speed=0, resolve=resolve) as stub, RunningServer(tmp_path, stub.url) as server:
-        events = compare(server.url, {"modelIds": ["mochi", "mochi-chat"], "message": "Hello!"})
-    assert [kind for kind, _ in of_model(events, "mochi")] == ["metadata", "start", "chunk", "error"]
-    assert of_model(events, "mochi")[-1][1] == {"modelId": "mochi", "error": "Ollama failed: kaput"}
-    assert of_model(events, "mochi-chat")[-1][0] == "done"
+
+@pytest.fixture(scope="module")
+def models_server(models: ModelStub, tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningServer]:
+    """A server in front of `models`, to which each test adds its own."""
+    with RunningServer(tmp_path_factory.mktemp("models"), models.url) as server:
+        yield server
+
+
+def requests_of(models: ModelStub, model: str) -> list[Exchange]:
+    return [exchange for exchange in chats(models) if exchange.body and exchange.body["model"].startswith(model)]
+
+
+def test_failing_model_does_not_stop_other_models(models_server: RunningServer, models: ModelStub) -> None:
+    failing, good = models.add_model(lambda _: Reply([Text(["Half"]), Failure("kaput")])), models.add_model()
+    events = compare(models_server, {"modelIds": [failing, good], "message": "Hello!"})
+    assert [kind for kind, _ in of_model(events, failing)] == ["metadata", "start", "chunk", "error"]
+    assert of_model(events, failing)[-1][1] == {"modelId": failing, "error": "Ollama failed: kaput"}
+    assert of_model(events, good)[-1][0] == "done"
     assert events[-1][0] == "complete"
 
 
-def test_disconnect_stops_second_model_and_stores_nothing(tmp_path: Path) -> None:
-    gate = Gate()
-
-    def resolve(prompt: Prompt) -> Reply | None:
-        return Reply([Text(["one"]), gate]) if prompt.model.startswith("mochi-chat") else Reply.of("Fine.")
-
-    with StubServer(speed=0, resolve=resolve) as stub, RunningServer(tmp_path, stub.url) as server:
-        api = server.api()
-        body = {"modelIds": ["mochi", "mochi-chat"], "message": "Hello!"}
-        with api.http.stream("POST", "/models/test", json=body) as response:
-            seen = b""
-            for data in response.iter_raw():
-                seen += data
-                if b'"one"' in seen:
-                    break
-        stub.wait_for(lambda all_: any(e.path == "/api/chat" and e.outcome == "cancelled" for e in all_))
-        gate.open()
-        assert api.ok(api.http.get("/sessions")) == {"sessions": []}
+def test_disconnect_stops_second_model_and_stores_nothing(models_server: RunningServer, models: ModelStub) -> None:
+    gate, api = Gate(), models_server.client
+    first, second = models.add_model(), models.add_model(lambda _: Reply([Text(["one"]), gate]))
+    with api.http.stream("POST", "/models/test", json={"modelIds": [first, second], "message": "Hello!"}) as response:
+        seen = b""
+        for data in response.iter_raw():
+            seen += data
+            if b'"one"' in seen:
+                break
+    models.wait_for(lambda all_: any(e.path == "/api/chat" and e.outcome == "cancelled" for e in all_))
+    gate.open()
+    assert api.ok(api.http.get("/sessions")) == {"sessions": []}
 
 
-def test_comparison_does_not_reload_model_of_a_chat(tmp_path: Path) -> None:
-    with StubServer(speed=0) as stub, RunningServer(tmp_path, stub.url) as server:
-        api = server.api()
-        session_id = api.create_session("mochi")["session_id"]
-        api.send_message(session_id, "Long: " + "word " * 1500)
-        for _ in range(3):
-            compare(server.url, {"modelIds": ["mochi", "mochi-chat"], "message": "Compare!"})
-            api.send_message(session_id, "And?")
-        compared = [e for e in stub.exchanges() if e.body and "Compare!" in str(e.body.get("messages"))]
-        assert len(compared) == 6
-        assert not any(e.reload for e in compared)
+def test_comparison_does_not_reload_model_of_a_chat(models_server: RunningServer, models: ModelStub) -> None:
+    api, names = models_server.client, [models.add_model(), models.add_model()]
+    models.clear_exchanges()
+    session_id = api.create_session(names[0])["session_id"]
+    api.send_message(session_id, "Long: " + "word " * 1500)
+    for _ in range(2):
+        compare(models_server, {"modelIds": names, "message": "Compare!"})
+        api.send_message(session_id, "And?")
+    assert api.http.delete(f"/sessions/{session_id}").status_code == 204
+    compared = [e for e in chats(models) if "Compare!" in str(e.body)]
+    assert len(compared) == 4
+    assert not any(e.reload for e in compared)
 
 
-def test_refused_prompt_enlarges_the_window(tmp_path: Path) -> None:
+def test_refused_prompt_enlarges_the_window(models_server: RunningServer, models: ModelStub) -> None:
     dense = "漢字" * 14_000  # the estimate of an uncalibrated model is much too small for this text
-    models = (Model("large", context_length=131_072), Model("small", context_length=20_000))
-    with StubServer(speed=0, models=models) as stub, RunningServer(tmp_path, stub.url) as server:
-        body = {"modelIds": ["large", "small"], "message": "Hello!", "systemPrompt": dense}
-        events = compare(server.url, body)
-    assert [kind for kind, _ in of_model(events, "large") if kind != "chunk"] == ["metadata", "start", "end", "done"]
-    kind, data = of_model(events, "small")[-1]
+    large, small = (models.add_model(context_length=length) for length in (131_072, 20_000))
+    events = compare(models_server, {"modelIds": [large, small], "message": "Hello!", "systemPrompt": dense})
+    assert [kind for kind, _ in of_model(events, large) if kind != "chunk"] == ["metadata", "start", "end", "done"]
+    kind, data = of_model(events, small)[-1]
     assert (kind, "context size" in data["error"]) == ("error", True)
-    assert len([sent for sent in chats(stub) if sent.body and sent.body["model"].startswith("small")]) == 1
+    assert len(requests_of(models, small)) == 1
 
 
-@pytest.mark.parametrize(("limit", "requests", "outcome"), [(5000, 2, "done"), (100, 2, "error")])
-def test_out_of_memory_reduces_the_window_once(tmp_path: Path, limit: int, requests: int, outcome: str) -> None:
-    models = (Model("big", context_length=40960, out_of_memory_above=limit),)
-    with StubServer(speed=0, models=models) as stub, RunningServer(tmp_path, stub.url) as server:
-        events = compare(server.url, {"modelIds": ["big"], "message": "Hello!"})
-    assert of_model(events, "big")[-1][0] == outcome
-    assert [sent.body and sent.body["options"]["num_ctx"] for sent in chats(stub)] == [8192, 4096][:requests]
+@cases(("limit", "outcome"), [(5000, "done"), (100, "error")])
+def test_out_of_memory_reduces_the_window_once(
+    models_server: RunningServer, models: ModelStub, limit: int, outcome: str
+) -> None:
+    big = models.add_model(out_of_memory_above=limit)
+    events = compare(models_server, {"modelIds": [big], "message": "Hello!"})
+    assert of_model(events, big)[-1][0] == outcome
+    assert [sent.body and sent.body["options"]["num_ctx"] for sent in requests_of(models, big)] == [8192, 4096]
 
 
 @pytest.mark.one_process("each server has its own windows")
-@pytest.mark.parametrize(
+@cases(
     ("failure", "windows"),
     [
-        (Failure("cudaMalloc failed: out of memory"), {8192: 4, 4096: 4}),
-        (Failure("request (9001 tokens) exceeds the available context size (8192 tokens)", 400), {8192: 4, 16384: 4}),
+        (Failure("cudaMalloc failed: out of memory"), {8192: 3, 4096: 3}),
+        (Failure("request (9001 tokens) exceeds the available context size (8192 tokens)", 400), {8192: 3, 16384: 3}),
     ],
 )
 def test_simultaneous_refusals_change_the_window_once(
-    tmp_path: Path, failure: Failure, windows: dict[int, int]
+    models_server: RunningServer, models: ModelStub, failure: Failure, windows: dict[int, int]
 ) -> None:
-    gate, number = Gate(), 4
-
     def resolve(prompt: Prompt) -> Reply:
         return Reply([gate, failure]) if prompt.options["num_ctx"] == 8192 else Reply.of("Fine.")
 
-    with (
-        StubServer(speed=0, resolve=resolve) as stub,
-        RunningServer(tmp_path, stub.url) as server,
-        ThreadPoolExecutor() as pool,
-    ):
-        body = {"modelIds": ["mochi"], "message": "x" * 2500}
-        comparisons = [pool.submit(compare, server.url, body) for _ in range(number)]
-        stub.wait_for(lambda exchanges: len([e for e in exchanges if e.path == "/api/chat"]) == number)
+    gate, number, model = Gate(), 3, models.add_model(resolve)
+    with ThreadPoolExecutor() as pool:
+        body = {"modelIds": [model], "message": "x" * 2500}
+        comparisons = [pool.submit(compare, models_server, body) for _ in range(number)]
+        models.wait_for(lambda _: len(requests_of(models, model)) == number)
         gate.open()
         assert [comparison.result()[-2][0] for comparison in comparisons] == ["done"] * number
-    assert Counter(sent.body["options"]["num_ctx"] for sent in chats(stub) if sent.body) == windows
+    assert Counter(sent.body["options"]["num_ctx"] for sent in requests_of(models, model) if sent.body) == windows
 
 
-def test_remote_models_name_their_host(tmp_path: Path) -> None:
-    models = (Model("far", remote=Remote("big:latest", "https://ollama.com:443")),)
-    with StubServer(speed=0, models=models) as stub, RunningServer(tmp_path, stub.url) as server:
-        events = compare(server.url, {"modelIds": ["far"], "message": "Hi"})
+def test_remote_models_name_their_host(models_server: RunningServer, models: ModelStub) -> None:
+    far = models.add_model(remote=Remote("big:latest", "https://ollama.com:443"))
+    events = compare(models_server, {"modelIds": [far], "message": "Hi"})
     assert events[0][1]["provider"] == "ollama.com"
     assert events[-1][0] == "complete"
 
@@ -235,15 +238,25 @@ def test_remote_models_name_their_host(tmp_path: Path) -> None:
 EXAMPLE = Path(__file__).parents[2] / "docs" / "examples" / "compare.py"
 
 
-def test_example_wraps_errors_in_their_columns(server: RunningServer) -> None:
-    command = [sys.executable, str(EXAMPLE), server.url, "Why?", "cut-stream", "mochi"]
-    table = subprocess.run(command, capture_output=True, text=True, check=True).stdout
-    assert {line.index(" | ") for line in table.splitlines()} == {38}
+def run_example(monkeypatch: pytest.MonkeyPatch, *arguments: str) -> None:
+    """Run the example in this process. Raises ``SystemExit`` as it does."""
+    monkeypatch.setattr(sys, "argv", [str(EXAMPLE), *arguments])
+    runpy.run_path(str(EXAMPLE), run_name="__main__")
 
 
-def test_example_prints_errors_and_usage(server: RunningServer) -> None:
-    usage = "Send a message to up to three models"
-    for arguments, told in (([server.url, "Why?", "99"], "Invalid model ID: 99"), ([], usage)):
-        done = subprocess.run([sys.executable, EXAMPLE, *arguments], capture_output=True, text=True, check=False)
-        assert done.returncode == 1
-        assert done.stderr.startswith(told)
+def test_example_wraps_errors_in_their_columns(
+    server: RunningServer, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run_example(monkeypatch, server.url, "Why?", "cut-stream", "mochi")
+    assert {line.index(" | ") for line in capsys.readouterr().out.splitlines()} == {38}
+
+
+@cases(
+    ("arguments", "told"),
+    [(["Why?", "99"], "Invalid model ID: 99"), ([], "Send a message to up to three models")],
+)
+def test_example_ends_with_errors_and_usage(
+    server: RunningServer, monkeypatch: pytest.MonkeyPatch, arguments: list[str], told: str
+) -> None:
+    with pytest.raises(SystemExit, match=told):
+        run_example(monkeypatch, server.url, *arguments)

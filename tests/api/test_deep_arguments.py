@@ -1,6 +1,6 @@
 """Tool arguments that are nested more deeply than JSON encoders allow."""
 
-import socket
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -8,12 +8,13 @@ import orjson
 import pytest
 
 from mochi_server.chat.answer_builder import AnswerBuilder
-from mochi_stub import StubServer
 from mochi_stub.prompt import Prompt, ToolCall
 from mochi_stub.reply import Reply, Text, ToolCalls
 from tests.support.api import Api, error_of, types_of
+from tests.support.cases import cases
 from tests.support.raw_ollama import SHOW, TAGS, RawOllama, line, stream_head
 from tests.support.server import RunningServer
+from tests.support.stub import ModelStub
 from tests.support.tools import write_tools
 
 TOOL = '''
@@ -24,6 +25,9 @@ TOOL = '''
     __all__ = ["take"]
     __read_only__ = ["take"]
 '''
+
+
+UNASKED = {"tools": ["take"], "execution_policy": "never_confirm"}
 
 
 def nested(depth: int, innermost: object = 1) -> dict[str, Any]:
@@ -41,37 +45,65 @@ def deep_call(depth: int) -> bytes:
     return b'{"model":"raw","message":%s,"done":false}\n' % call
 
 
-def replying_with(arguments: dict[str, Any]) -> StubServer:
-    """Start a stub whose first answer is a call with these arguments."""
+def called_with(arguments: dict[str, Any]) -> Callable[[Prompt], Reply]:
+    """Return a function whose reply to "call" is a call with these arguments."""
 
-    def resolve(prompt: Prompt) -> Reply:
+    def reply(prompt: Prompt) -> Reply:
         if prompt.messages[-1].role == "user" and prompt.user_text == "call":
             return Reply([ToolCalls([ToolCall("take", arguments)])])
         return Reply([Text("Fine.")])
 
-    return StubServer(speed=0, resolve=resolve)
+    return reply
 
 
-@pytest.mark.parametrize(
+@pytest.fixture(scope="module")
+def shared_stub() -> Iterator[ModelStub]:
+    with ModelStub() as stub:
+        yield stub
+
+
+@pytest.fixture(scope="module")
+def shared_server(shared_stub: ModelStub, tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningServer]:
+    """A server with the tool `take`."""
+    write_tools(data_dir := tmp_path_factory.mktemp("deep"), TOOL)
+    with RunningServer(data_dir, shared_stub.url, summarization_enabled=False) as server:
+        yield server
+
+
+@pytest.fixture(scope="module")
+def raw_ollama() -> Iterator[RawOllama]:
+    """An Ollama whose chat handler each case sets."""
+    with_tools = b'["completion","tools"]'
+    tags, show = (answer.replace(b'["completion"]', with_tools) for answer in (TAGS, SHOW))
+    with RawOllama(lambda _: None, tags=tags, show=show) as ollama:
+        yield ollama
+
+
+@pytest.fixture
+def raw_api(raw_ollama: RawOllama, tmp_path: Path) -> Iterator[Api]:
+    write_tools(tmp_path, TOOL)
+    with RunningServer(tmp_path, raw_ollama.url) as server:
+        yield server.client
+
+
+@cases(
     "arguments",
     [nested(101), nested(100, []), nested(252), nested(300)],
     ids=["101", "100 and an empty list", "252", "300"],
 )
-def test_call_with_too_deep_arguments_fails_and_turn_continues(tmp_path: Path, arguments: dict[str, Any]) -> None:
-    write_tools(tmp_path, TOOL)
-    settings = {"tools": ["take"], "execution_policy": "never_confirm"}
-    with replying_with(arguments) as stub, RunningServer(tmp_path, stub.url) as server:
-        api = server.api()
-        session_id = api.create_session("mochi", tool_settings=settings)["session_id"]
-        events = api.stream_message(session_id, "call")
-        result = next(event for event in events if event.type == "tool_result")
-        assert (result.data["success"], result.data["error_code"]) == (False, "TOOL_EXECUTION_FAILED")
-        assert "100 levels" in result.data["error_message"]
-        assert types_of(events[-2:]) == ["message_complete", "done"]
-        messages = api.messages(session_id)
-        assert [message["role"] for message in messages] == ["user", "assistant", "tool", "assistant"]
-        assert messages[1]["tool_calls"][0]["function"]["arguments"] == {}
-        assert api.send_message(session_id, "Go on")["message"]["content"] == "Fine."
+def test_call_with_too_deep_arguments_fails_and_turn_continues(
+    api: Api, stub: ModelStub, arguments: dict[str, Any]
+) -> None:
+    session_id = api.create_session(stub.add_model(called_with(arguments)), tool_settings=UNASKED)["session_id"]
+    events = api.stream_message(session_id, "call")
+    result = next(event for event in events if event.type == "tool_result")
+    assert (result.data["success"], result.data["error_code"]) == (False, "TOOL_EXECUTION_FAILED")
+    assert "100 levels" in result.data["error_message"]
+    assert types_of(events[-2:]) == ["message_complete", "done"]
+    messages = api.messages(session_id)
+    assert [message["role"] for message in messages] == ["user", "assistant", "tool", "assistant"]
+    assert messages[1]["tool_calls"][0]["function"]["arguments"] == {}
+    assert api.send_message(session_id, "Go on")["message"]["content"] == "Fine."
 
 
 def test_call_with_a_deep_id_gets_a_new_id() -> None:
@@ -83,71 +115,60 @@ def test_call_with_a_deep_id_gets_a_new_id() -> None:
     assert answer.tool_calls[0]["id"].startswith("call_")
 
 
-@pytest.mark.parametrize("depth", [800, 980, 1000, 1015, 1030, 5000])
-def test_call_deeper_than_the_encoder_allows_fails_and_turn_continues(tmp_path: Path, depth: int) -> None:
-    write_tools(tmp_path, TOOL)
+@cases("depth", [800, 980, 1000, 1015, 1030, 5000])
+def test_call_deeper_than_the_encoder_allows_fails_and_turn_continues(
+    raw_api: Api, raw_ollama: RawOllama, depth: int
+) -> None:
     answers = iter([deep_call(depth) + line("", done=True), line("Fine.", done=True)])
-
-    def chat(connection: socket.socket) -> None:
-        connection.sendall(stream_head() + next(answers))
-
-    with_tools = b'["completion","tools"]'
-    tags, show = (answer.replace(b'["completion"]', with_tools) for answer in (TAGS, SHOW))
-    settings = {"tools": ["take"], "execution_policy": "never_confirm"}
-    with RawOllama(chat, tags=tags, show=show) as ollama, RunningServer(tmp_path, ollama.url) as server:
-        api = server.api()
-        session_id = api.create_session("raw", tool_settings=settings)["session_id"]
-        answer = api.send_message(session_id, "call")
-        (executed,) = answer["tool_calls_executed"]
-        assert (executed["success"], executed["arguments"]) == (False, {})
-        assert "100 levels" in executed["error_message"]
-        assert answer["message"]["content"] == "Fine."
-        assert api.messages(session_id)[1]["content"] == "[{"
+    raw_ollama.chat = lambda connection: connection.sendall(stream_head() + next(answers))
+    session_id = raw_api.create_session("raw", tool_settings=UNASKED)["session_id"]
+    answer = raw_api.send_message(session_id, "call")
+    (executed,) = answer["tool_calls_executed"]
+    assert (executed["success"], executed["arguments"]) == (False, {})
+    assert "100 levels" in executed["error_message"]
+    assert answer["message"]["content"] == "Fine."
+    assert raw_api.messages(session_id)[1]["content"] == "[{"
 
 
-def test_arguments_of_a_hundred_levels_are_used_and_stored(tmp_path: Path) -> None:
-    write_tools(tmp_path, TOOL)
-    settings = {"tools": ["take"], "execution_policy": "never_confirm"}
-    with replying_with(nested(100)) as stub, RunningServer(tmp_path, stub.url) as server:
-        api = server.api()
-        session_id = api.create_session("mochi", tool_settings=settings)["session_id"]
-        (executed,) = api.send_message(session_id, "call")["tool_calls_executed"]
-        assert executed["success"]
-        assert api.messages(session_id)[1]["tool_calls"][0]["function"]["arguments"] == nested(100)
+def test_arguments_of_a_hundred_levels_are_used_and_stored(api: Api, stub: ModelStub) -> None:
+    session_id = api.create_session(stub.add_model(called_with(nested(100))), tool_settings=UNASKED)["session_id"]
+    (executed,) = api.send_message(session_id, "call")["tool_calls_executed"]
+    assert executed["success"]
+    assert api.messages(session_id)[1]["tool_calls"][0]["function"]["arguments"] == nested(100)
 
 
-def test_too_deep_edited_arguments_are_refused(tmp_path: Path) -> None:
-    write_tools(tmp_path, TOOL)
-    with replying_with(nested(1)) as stub, RunningServer(tmp_path, stub.url) as server:
-        api = server.api()
-        session_id = api.create_session("mochi", tool_settings={"tools": ["take"]})["session_id"]
-        with api.open_stream(session_id, "call") as events:
-            approval_request = next(event for event in events if event.type == "tool_call_confirmation_required")
-            decision = {"confirmation_id": approval_request.data["confirmation_id"], "approved": True}
-            refused = api.http.post(f"/chat/{session_id}/confirm-tool", json={**decision, "arguments": nested(101)})
-            assert error_of(refused) == (422, "VALIDATION_ERROR")
-            api.ok(api.http.post(f"/chat/{session_id}/confirm-tool", json={**decision, "arguments": nested(100)}))
-            assert types_of(events)[-1] == "done"
+def test_too_deep_edited_arguments_are_refused(api: Api, stub: ModelStub) -> None:
+    model = stub.add_model(called_with(nested(1)))
+    session_id = api.create_session(model, tool_settings={"tools": ["take"]})["session_id"]
+    with api.open_stream(session_id, "call") as events:
+        approval_request = next(event for event in events if event.type == "tool_call_confirmation_required")
+        decision = {"confirmation_id": approval_request.data["confirmation_id"], "approved": True}
+        refused = api.http.post(f"/chat/{session_id}/confirm-tool", json={**decision, "arguments": nested(101)})
+        assert error_of(refused) == (422, "VALIDATION_ERROR")
+        api.ok(api.http.post(f"/chat/{session_id}/confirm-tool", json={**decision, "arguments": nested(100)}))
+        assert types_of(events)[-1] == "done"
 
 
 @pytest.mark.one_process("checks the server's files")
-@pytest.mark.parametrize("depth", [246, 252, 480, 900])
+@cases("depth", [246, 252, 480, 900])
 def test_stored_session_with_too_deep_arguments_can_be_read(
-    private_api: Api, private_server: RunningServer, tmp_path: Path, depth: int
+    api: Api, server: RunningServer, stub: ModelStub, depth: int
 ) -> None:
-    session_id = private_api.create_session("mochi")["session_id"]
-    private_api.send_message(session_id, "Hello!")
-    path = tmp_path / "chat_sessions" / f"{session_id}.json"
+    session_id = api.create_session(stub.add_model())["session_id"]
+    path = server.settings.resolved_sessions_dir / f"{session_id}.json"
     stored = orjson.loads(path.read_bytes())
     call = {"id": "call_1", "function": {"index": 0, "name": "take", "arguments": "ARGUMENTS"}}
-    stored["messages"][1]["tool_calls"] = [call]
-    stored["messages"].append({"role": "tool", "content": "taken", "tool_name": "take", "tool_call_id": "call_1"})
+    stored["messages"] = [
+        {"role": "user", "content": "Hello!"},
+        {"role": "assistant", "content": "", "model": stored["metadata"]["model"], "tool_calls": [call]},
+        {"role": "tool", "content": "taken", "tool_name": "take", "tool_call_id": "call_1"},
+    ]
     deep = b'{"value":' * depth + b"1" + b"}" * depth
     path.write_bytes(orjson.dumps(stored).replace(b'"ARGUMENTS"', deep))
 
-    messages = private_api.messages(session_id)
+    messages = api.messages(session_id)
     assert [message["role"] for message in messages] == ["user", "assistant", "tool"]
     assert messages[1]["tool_calls"][0]["function"]["name"] == "take"
-    assert private_api.ok(private_api.http.get("/sessions"))["sessions"][0]["message_count"] == 3
-    assert private_api.send_message(session_id, "Go on")["message"]["content"]
-    assert len(private_api.messages(session_id)) == 5
+    assert api.ok(api.http.get("/sessions"))["sessions"][0]["message_count"] == 3
+    assert api.send_message(session_id, "Go on")["message"]["content"]
+    assert len(api.messages(session_id)) == 5

@@ -3,7 +3,6 @@
 from collections.abc import Iterator
 from typing import Any
 
-import httpx
 import pytest
 
 from mochi_server.chat import run as run_module
@@ -18,7 +17,7 @@ from tests.support.server import RunningServer
 from tests.support.tools import write_tools
 
 pytestmark = pytest.mark.one_process("inspects the server process")
-TASK = nested(delegate(words(2), calls("look"), words(3)), calls("add", a=1, b=2), words(300))
+TASK = nested(delegate(calls("look"), words(3)), calls("add", a=1, b=2), words(30))
 
 
 @pytest.fixture(scope="module")
@@ -66,7 +65,8 @@ def test_turn_under_v1_is_not_decoded(
 ) -> None:
     for stream in (True, False):
         body = {"model": "mochi", "stream": stream, **prompt}
-        response = httpx.post(f"{server.url}/v1/{path}", json=body, headers={"X-Mochi-Session": session}, timeout=30)
+        url, headers = f"{server.url}/v1/{path}", {"X-Mochi-Session": session}
+        response = server.client.http.post(url, json=body, headers=headers)
         assert (response.status_code, "lorem" in response.text, decoded) == (200, True, [])
 
 

@@ -24,6 +24,7 @@ WAYS_OUT = [
 ]
 WINDOWS_NAMES = ["CON.md", "nul.md", "NUL .md", "aux.tar.md", "com1.md", "CONIN$.md", "a:b.md", "canary.md::$DATA"]
 WINDOWS_NAMES += ["canary.md.", "canary.md ", " canary.md", "canary .md", "nul.json", "CON"]
+DECOMPOSED = "cana\u0301ry.md"
 LOOK_ALIKES = [
     "．．/canary.md",  # noqa: RUF001 - fullwidth full stops
     "．．／canary.md",  # noqa: RUF001 - and a fullwidth slash
@@ -35,7 +36,7 @@ LOOK_ALIKES = [
     "canary\u202edm.exe.md",
     "\u200fcanary.md",
     "ca\u200bnary.md",
-    "cana\u0301ry.md",
+    DECOMPOSED,
     "\ufeffcanary.md",
 ]
 ODD_NAMES = ["canary.md\0", "canary\0.md", "canary.md\n", "\x1b[2Jcanary.md", ".canary.md", ".md", "x" * 300 + ".md"]
@@ -54,12 +55,13 @@ SEGMENTS = sorted(
 """Names that can be a path segment of a URL."""
 
 NAMES_OF_EACH_KIND = [
-    *("../canary.md", "../" * 12 + "etc/passwd", "/etc/passwd", "..\\canary.md", "nul.md", "canary.md\0"),
+    *("../canary.md", "/etc/passwd", "..\\canary.md", "nul.md", "canary.md\0"),
     "．．/canary.md",  # noqa: RUF001 - fullwidth full stops
+    DECOMPOSED,
 ]
 SEGMENTS_OF_EACH_KIND = [
-    *(quote(name, safe="") for name in NAMES_OF_EACH_KIND),
-    *("..%255ccanary.md", "%c0%ae%c0%ae%c0%afcanary.md", "%ff%fe", "%"),
+    *("..%2Fcanary.md", "%2Fetc%2Fpasswd", "..%5ccanary.md", "..%255ccanary.md"),
+    *("canary.md%00", "%c0%ae%c0%ae%c0%afcanary.md"),
 ]
 
 
