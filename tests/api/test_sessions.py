@@ -1,6 +1,7 @@
 """Sessions: created, listed, changed, edited, deleted, and stored across a restart."""
 
 import os
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -171,7 +172,6 @@ def test_unknown_and_embedding_models_are_404(api: Api, model: str) -> None:
         {"model": "mochi", "keep_alive": "\u0665m"},
         {"model": "mochi", "keep_alive": "1h.5.m"},
         {"model": "mochi", "keep_alive": True},
-        {"model": "mochi", "tool_settings": {"tools": [1] * 200_000}},
         {"model": "mochi", "agent_settings": {"selection_metadata": {"a": 2**70}}},
         [],
         "mochi",
@@ -357,27 +357,21 @@ def test_empty_patch_changes_nothing(api: Api) -> None:
 
 
 @pytest.mark.one_process("checks the server's files")
-@cases(
-    "metadata",
-    [
-        {"summary": "text"},
-        {"title": 5},
-        {"options": [1]},
-        {"think": {}},
-        {"summary_model": 7},
-        {"context_window_config": {"current_window": "8192", "adjustment_history": 5}},
-        {"tool_settings": {"tools": "all"}},
-        {"session_id": None},
-    ],
-)
 @cases("message", [{"content": "Hi"}, {"role": "assistant", "content": None, "eval_count": "12", "tool_calls": 5}])
-def test_invalid_values_in_files_are_omitted(
-    api: Api, server: RunningServer, metadata: dict[str, Any], message: dict[str, Any]
-) -> None:
+def test_invalid_values_in_files_are_omitted(api: Api, server: RunningServer, message: dict[str, Any]) -> None:
     session_id = api.create_session("mochi")["session_id"]
     file = server.settings.resolved_sessions_dir / f"{session_id}.json"
     stored = orjson.loads(file.read_bytes())
-    stored["metadata"] |= metadata
+    stored["metadata"] |= {
+        "summary": "text",
+        "title": 5,
+        "options": [1],
+        "think": {},
+        "summary_model": 7,
+        "context_window_config": {"current_window": "8192", "adjustment_history": 5},
+        "tool_settings": {"tools": "all"},
+        "session_id": None,
+    }
     stored["messages"] = [{"role": "user", "content": "Hello!", "source_file": 5}, message]
     file.write_bytes(orjson.dumps(stored))
 
@@ -456,14 +450,21 @@ ROUTES: list[tuple[str, str, dict[str, Any] | None]] = [
 ]
 
 
-@cases(("method", "path", "body"), ROUTES, ids=[f"{m} {p}" for m, p, _ in ROUTES])
-@cases("session_id", ["0123456789", "ABCDEF0123", "x", "..%2f..%2fetc", "%00", ".index", "a" * 5000])
+@pytest.mark.parametrize(
+    ("routes", "session_ids"),
+    [
+        (ROUTES, ["0123456789"]),
+        (ROUTES[:2], ["ABCDEF0123", "x", "..%2f..%2fetc", "%00", ".index", "a" * 5000]),
+    ],
+    ids=["all routes", "all IDs"],
+)
 def test_unknown_session_ids_are_404(
-    api: Api, method: str, path: str, body: dict[str, Any] | None, session_id: str
+    api: Api, routes: list[tuple[str, str, dict[str, Any] | None]], session_ids: list[str]
 ) -> None:
-    response = api.http.request(method, path.format(session_id), json=body)
-    status, code = error_of(response)
-    assert (status, code) in {(404, "SESSION_NOT_FOUND"), (404, "NOT_FOUND")}
+    for (method, path, body), session_id in product(routes, session_ids):
+        response = api.http.request(method, path.format(session_id), json=body)
+        known = {(404, "SESSION_NOT_FOUND"), (404, "NOT_FOUND")}
+        assert error_of(response) in known, (method, path, session_id)
 
 
 def test_sessions_survive_a_restart(tmp_path: Path, stub: StubServer) -> None:

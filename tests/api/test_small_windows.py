@@ -49,9 +49,7 @@ def compactions(
 
 
 @pytest.mark.one_process("each server has its own windows")
-@pytest.mark.parametrize(
-    ("context_length", "limit", "chars_per_token", "turns"), [(1024, 2, 3, 10), (8192, 1, 4, 20)]
-)
+@pytest.mark.parametrize(("context_length", "limit", "chars_per_token", "turns"), [(1024, 2, 3, 10), (8192, 1, 4, 20)])
 def test_compaction_needs_few_requests_and_cuts_no_message(
     tmp_path: Path, context_length: int, limit: int, chars_per_token: int, turns: int
 ) -> None:
