@@ -16,7 +16,7 @@ from tests.support.api import Api
 from tests.support.server import RunningServer
 
 pytestmark = pytest.mark.one_process("inspects the server process")
-_SESSIONS = 10
+_SESSIONS = 6
 _SESSION = frozenset(
     {
         "FileSnapshot",
