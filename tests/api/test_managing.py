@@ -162,6 +162,7 @@ def test_invalid_fork_requests_store_nothing(api: Api, server: RunningServer) ->
     for unknown in ({"message_index": -1}, {"message_index": 2}, {"message_index": 10**9}, {"message_id": "none"}):
         response = api.http.post(f"/sessions/{session_id}/fork", json=unknown)
         assert error_of(response) == (400, "INVALID_MESSAGE_INDEX"), unknown
+    malformed: object
     for malformed in ({"message_index": "0"}, {"message_index": True}, {"message_index": 0, "message_id": "x"}, []):
         response = api.http.post(f"/sessions/{session_id}/fork", json=malformed)
         assert error_of(response) == (422, "VALIDATION_ERROR"), malformed

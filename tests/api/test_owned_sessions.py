@@ -136,7 +136,7 @@ def attacks(route: Route, victim: Victim, session_id: str) -> Iterator[dict[str,
 
 def bodies(route: Route, victim: Victim, confirmation: str) -> list[Any]:
     """Return valid bodies of a route, among them decisions about the waiting call and references to the response."""
-    by_path = {
+    by_path: dict[str, list[Any]] = {
         "confirm-tool": [{"confirmation_id": confirmation, "approved": True}],
         "ai-sdk": [{"messages": [{"role": "assistant", "parts": [_approval(confirmation)]}]}],
         "ag-ui": [{"threadId": "t", "runId": "r", "messages": [], "resume": [_resume(confirmation)]}],

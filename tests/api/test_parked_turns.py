@@ -272,6 +272,7 @@ def test_kill_after_the_last_message_keeps_the_state_of_the_run(private_stub: St
     with RunningServer(tmp_path, private_stub.url, park_seconds=0) as server:
         session_id, asked = start(server.client, PLAN, WITH_TOOLS)
         file = tmp_path / "chat_sessions" / f"{session_id}.json"
+        until(lambda: "pending_approval" in json.loads(file.read_text())["metadata"])
         record = json.loads(file.read_text())["metadata"]["pending_approval"]
         server.client.ok(decide(server.client, session_id, asked))
         finish(server.client, session_id)
@@ -280,8 +281,9 @@ def test_kill_after_the_last_message_keeps_the_state_of_the_run(private_stub: St
     continued = {"run_id": last_run["run_id"], "earlier": last_run["earlier"], "decision": {"approved": True}}
     session["metadata"]["pending_approval"] = record | continued | {"due": 0}  # as before the removal of the record
     file.write_text(json.dumps(session))
-    with RunningServer(tmp_path, private_stub.url) as server:
+    with RunningServer(tmp_path, private_stub.url):
         until(lambda: "pending_approval" not in json.loads(file.read_text())["metadata"])
+    with RunningServer(tmp_path, private_stub.url) as server:
         run = server.client.ok(server.client.http.get(f"/chat/{session_id}/run"))
     assert (run["state"], run["answer_id"]) == ("completed", last_run["answer_id"])
     assert noted(tmp_path) == ["x"]

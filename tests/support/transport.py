@@ -27,7 +27,7 @@ class Transport(httpx.BaseTransport):
     def handle_request(self, request: httpx.Request) -> httpx.Response:
         assert request.url.scheme == "http", request.url
         address, timeout = (request.url.host, request.url.port or 80), request.extensions["timeout"]
-        idle: Connections = self._own.__dict__.setdefault(address, [])
+        idle: Connections = self._own.__dict__.setdefault(str(address), [])
         connection = _usable(idle) or self._connect(address, timeout["connect"])
         response = _Response(self, connection, idle, request.method)
         try:
