@@ -4,7 +4,6 @@ import asyncio
 import gc
 import time
 from collections import Counter
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -16,7 +15,7 @@ from tests.support.api import Api
 from tests.support.server import RunningServer
 
 pytestmark = pytest.mark.one_process("inspects the server process")
-_SESSIONS = 10
+_SESSIONS = 6
 _SESSION = frozenset(
     {
         "FileSnapshot",
@@ -42,12 +41,10 @@ _RUN = frozenset(
 
 
 @pytest.fixture(autouse=True)
-def only_new_objects() -> Iterator[None]:
-    """Exclude existing objects from the census and from garbage collection."""
+def only_new_objects() -> None:
+    """Exclude existing objects from the census, and from garbage collection until the end of the tests."""
     gc.collect()
     gc.freeze()
-    yield
-    gc.unfreeze()
 
 
 def _count_objects(*, collects: bool = True) -> Counter[str]:

@@ -39,17 +39,14 @@ _TOOLS = '''
 '''
 
 
-@pytest.fixture(scope="module", params=[30, 0], ids=["waiting", "parked"])
-def shared_server(
-    request: pytest.FixtureRequest, shared_stub: StubServer, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[RunningServer]:
+@pytest.fixture(scope="module")
+def shared_server(shared_stub: StubServer, tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningServer]:
     """A server with the keys `ann` and `bob` of the scope `own`, and `root` of the scope `all`."""
     data_dir = tmp_path_factory.mktemp("owned")
     write_tools(data_dir, _TOOLS)
     write_agent(data_dir)
     keys = write_keys(data_dir / "keys.yaml", ann={}, bob={}, root={"scope": "all"})
-    settings: dict[str, Any] = {"summarization_enabled": False, "park_seconds": request.param}
-    with RunningServer(data_dir, shared_stub.url, api_keys_file=str(keys), **settings) as server:
+    with RunningServer(data_dir, shared_stub.url, api_keys_file=str(keys), summarization_enabled=False) as server:
         yield server
 
 
@@ -59,16 +56,17 @@ def victim(shared_server: RunningServer) -> Victim:
 
 
 class Victim:
-    """Everything that `ann` owns: a waiting turn, a session with an image, an agent's chat and a stored response."""
+    """Everything that `ann` owns: two waiting turns, a session with an image, an agent's chat and a stored response.
+
+    One of the turns is parked: its client has disconnected.
+    """
 
     def __init__(self, api: Api) -> None:
         self.api = api
         settings = {"tools": ["note"], "execution_policy": "always_confirm"}
-        self.asking = self._session("mochi", tool_settings=settings)
-        body = {"message": instruct(calls("note", text=CANARY), words(3)), "on_disconnect": "continue"}
-        events = self._stream(self.asking, body, {"Idempotency-Key": KEY})
-        self.run = events[-1].id
-        self.confirmation = events[-1].data["confirmation_id"]
+        self.asking, self.parked = (self._session("mochi", tool_settings=settings) for _ in range(2))
+        self.asked = self._ask(self.asking, on_disconnect="continue")
+        self.also_asked = self._ask(self.parked)
         self.shown = self._session("echo", tool_settings={**settings, "execution_policy": "never_confirm"})
         api.send_message(self.shown, CANARY, images=[base64_image(PNG)])
         called = self._session("mochi", tool_settings={**settings, "execution_policy": "never_confirm"})
@@ -85,31 +83,36 @@ class Victim:
 
     @property
     def sessions(self) -> list[str]:
-        return [self.asking, self.shown, self.agent_chat]
+        return [self.asking, self.parked, self.shown, self.agent_chat]
 
     @property
     def secrets(self) -> list[str]:
-        return [CANARY, self.owner, self.item, *self.sessions, self.run.partition(":")[0], self.confirmation]
+        both = (self.asked, self.also_asked)
+        named = [name for each in both for name in (each.id.partition(":")[0], each.data["confirmation_id"])]
+        return [CANARY, self.owner, self.item, *self.sessions, *named]
+
+    def asked_in(self, session_id: str) -> Event:
+        """Return the request for approval that an attack on a session names."""
+        return self.also_asked if session_id == self.parked else self.asked
 
     def snapshot(self) -> dict[str, Any]:
         """Return what must not change during an attack."""
         paths = ["/sessions", "/agents/chats", "/tools/executions", f"/agents/chats/{self.agent_chat}"]
-        paths += [f"/sessions/{self.asking}", f"/sessions/{self.shown}"]
-        paths += [f"/chat/{self.asking}/run", f"/chat/{self.shown}/run", f"/chat/{self.asking}/confirmations"]
+        chats = (self.asking, self.parked, self.shown)
+        paths += [path for each in chats for path in (f"/sessions/{each}", f"/chat/{each}/run")]
+        paths += [f"/chat/{each}/confirmations" for each in (self.asking, self.parked)]
         return {path: self.api.ok(self.api.http.get(path)) for path in paths}
 
     def _session(self, model: str, **fields: Any) -> str:
         created = self.api.create_session(model, title=CANARY, system_prompt=CANARY, **fields)
         return str(created["session_id"])
 
-    def _stream(self, session_id: str, body: dict[str, Any], sent: dict[str, str]) -> list[Event]:
+    def _ask(self, session_id: str, **fields: Any) -> Event:
+        """Send a message, and disconnect when a call needs approval."""
+        body = {"message": instruct(calls("note", text=CANARY), words(3)), **fields}
+        sent = {"Idempotency-Key": KEY}
         with self.api.http.stream("POST", f"/chat/{session_id}/stream", json=body, headers=sent) as response:
-            events = []
-            for event in read_events(response):
-                events.append(event)
-                if event.type == "tool_call_confirmation_required":
-                    return events
-        raise AssertionError(events)
+            return next(e for e in read_events(response) if e.type == "tool_call_confirmation_required")
 
     def url(self, path: str) -> str:
         return str(self.api.http.base_url.join(path))
@@ -120,22 +123,23 @@ def attacks(route: Route, victim: Victim, session_id: str) -> Iterator[dict[str,
     values = {"session_id": session_id, "message_index": "1", "sha256": sha256_of(PNG), "model_name": "mochi"}
     path = victim.url(re.sub(r"\{(\w+)\}", lambda match: values.get(match[1], "none"), route.path))
     sent = {"X-Mochi-Session": session_id}
-    queries = {"q": CANARY, "owner": victim.owner, "after": victim.run}
+    asked = victim.asked_in(session_id)
+    queries = {"q": CANARY, "owner": victim.owner, "after": asked.id}
     everything = {
         "params": {name: value for name, value in queries.items() if name in route.queries},
-        "headers": {**sent, "Idempotency-Key": KEY, "Last-Event-ID": victim.run},
+        "headers": {**sent, "Idempotency-Key": KEY, "Last-Event-ID": asked.id},
     }
-    for body in bodies(route, victim):
+    for body in bodies(route, victim, asked.data["confirmation_id"]):
         yield {"url": path, "json": body}
         yield {"url": path, "json": body, **everything}
 
 
-def bodies(route: Route, victim: Victim) -> list[Any]:
+def bodies(route: Route, victim: Victim, confirmation: str) -> list[Any]:
     """Return valid bodies of a route, among them decisions about the waiting call and references to the response."""
-    by_path = {
-        "confirm-tool": [{"confirmation_id": victim.confirmation, "approved": True}],
-        "ai-sdk": [{"messages": [{"role": "assistant", "parts": [_approval(victim)]}]}],
-        "ag-ui": [{"threadId": "t", "runId": "r", "messages": [], "resume": [_resume(victim)]}],
+    by_path: dict[str, list[Any]] = {
+        "confirm-tool": [{"confirmation_id": confirmation, "approved": True}],
+        "ai-sdk": [{"messages": [{"role": "assistant", "parts": [_approval(confirmation)]}]}],
+        "ag-ui": [{"threadId": "t", "runId": "r", "messages": [], "resume": [_resume(confirmation)]}],
         "responses": [
             {"model": "mochi", "input": "x", "previous_response_id": victim.response},
             {"model": "mochi", "input": [{"type": "item_reference", "id": victim.item}]},
@@ -145,13 +149,13 @@ def bodies(route: Route, victim: Victim) -> list[Any]:
     return [route.example, *by_path.get(route.path.rpartition("/")[2], [])]
 
 
-def _approval(victim: Victim) -> dict[str, Any]:
-    approval = {"id": victim.confirmation, "approved": True}
+def _approval(confirmation: str) -> dict[str, Any]:
+    approval = {"id": confirmation, "approved": True}
     return {"type": "tool-note", "state": "approval-responded", "approval": approval}
 
 
-def _resume(victim: Victim) -> dict[str, Any]:
-    return {"interruptId": victim.confirmation, "status": "resolved", "payload": {"approved": True}}
+def _resume(confirmation: str) -> dict[str, Any]:
+    return {"interruptId": confirmation, "status": "resolved", "payload": {"approved": True}}
 
 
 def _message_with_image() -> dict[str, Any]:
@@ -176,7 +180,8 @@ def test_no_operation_reaches_what_another_key_owns(server: RunningServer, victi
         sent: list[dict[str, Any]] = []
         for session_id in victim.sessions:
             for request, other in zip(attacks(route, victim, session_id), unknown, strict=True):
-                if request in sent:  # it names no session
+                is_plain = "headers" not in request
+                if request in sent or (is_plain and session_id != victim.asking):  # the first names no session
                     continue
                 sent.append(request)
                 response = bob.http.request(route.method, **request)
@@ -212,7 +217,8 @@ def test_turn_that_continues_alone_creates_sessions_of_its_owner(private_stub: S
         session_id = ann.create_session("mochi", tool_settings=tools, agent_settings=agents)["session_id"]
         message = instruct(calls("note", text="x"), delegate(), words(3))
         ann.ok(ann.http.post(f"/chat/{session_id}", json={"message": message, "background": True}), 202)
-        until(lambda: ann.ok(ann.http.get(f"/chat/{session_id}/run"))["state"] == "completed", 20)
+        private_stub.wait_for(lambda exchanges: [e.path for e in exchanges].count("/api/chat") == 4)
+        until(lambda: ann.ok(ann.http.get(f"/chat/{session_id}/run"))["state"] == "completed")
         (session,) = ann.ok(ann.http.get("/sessions"))["sessions"]
         (created,) = ann.ok(ann.http.get("/agents/chats"))["sessions"]
         assert created["owner"] == session["owner"] is not None

@@ -8,8 +8,8 @@ import threading
 import time
 from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
-from dataclasses import replace
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -32,7 +32,6 @@ from mochi_stub import Gate, Model, Prompt, Reply, StubServer, Text
 from tests.support.agents import delegate, nested, notes, write_agent
 from tests.support.api import Api, Event, error_of, read_events
 from tests.support.instructions import calls, instruct, words
-from tests.support.mcp import by_hand, write_mcp
 from tests.support.server import RunningServer
 from tests.support.tools import write_tools
 from tests.support.waiting import until
@@ -46,10 +45,48 @@ TOOLS = '''
             notes.write(text + "\\n")
         return f"Noted {text}."
 
-    __all__ = ["note"]
+    def sign(text: str) -> str:
+        """Sign a text."""
+        return note(text)
+
+    def gone() -> None:
+        """Do something that the restarted server cannot do."""
+
+    __all__ = ["note", "sign", "gone"]
 '''
+CHANGED = TOOLS.replace("def sign(text: str)", 'def sign(text: str, suffix: str = "!")').replace(', "gone"]', "]")
 ASKED = "tool_call_confirmation_required"
 PLAN = instruct(calls("note", text="x"), words(2))
+WITH_TOOLS = {"tool_settings": {"tools": ["note", "sign", "gone"]}}
+
+
+def two(*texts: str) -> str:
+    """Return a message whose answer calls the tool `note` twice."""
+    return instruct({"tool_call": [call for text in texts for call in calls("note", text=text)["tool_call"]]}, words(2))
+
+
+def through(agent: str) -> tuple[str, dict[str, Any]]:
+    """Return a message whose answer calls an agent that calls its tool `note`, and the settings of its session."""
+    message = nested(delegate(words(1), calls("note", text="x"), words(2), agent=agent), words(3))
+    return message, {"agent_settings": {"enabled_agents": [agent]}}
+
+
+TURNS = {
+    "two calls": (two("a", "b"), WITH_TOOLS),
+    "remembered": (two("c", "d"), WITH_TOOLS),
+    "repeated": (PLAN, WITH_TOOLS),
+    "deleted": (PLAN, WITH_TOOLS),
+    "followed": (PLAN, WITH_TOOLS),
+    "message": (instruct(calls("note", text="message"), words(2)), WITH_TOOLS),
+    "expired": (instruct(calls("note", text="expired"), words(2)), WITH_TOOLS),
+    "unreadable": (PLAN, WITH_TOOLS),
+    "changed tool": (instruct(calls("sign", text="changed"), words(2)), WITH_TOOLS),
+    "stored decision": (instruct(calls("sign", text="stored"), words(2)), WITH_TOOLS),
+    "missing tool": (instruct(calls("gone"), words(2)), WITH_TOOLS),
+    "agent": through("helper"),
+    "missing agent": through("lost"),
+}
+"""Turns that wait for approval when their server stops: message and settings of the session."""
 
 pytestmark = pytest.mark.one_process("stops and restarts the server")
 
@@ -64,10 +101,10 @@ def noted(data_dir: Path) -> list[str]:
     return file.read_text().split() if file.exists() else []
 
 
-def run_until_asked(server: RunningServer, message: str = PLAN, **fields: Any) -> tuple[str, dict[str, Any]]:
+def run_until_asked(server: RunningServer, message: str = PLAN) -> tuple[str, dict[str, Any]]:
     """Run a turn until its call needs approval, then stop the server. Return session ID and event."""
     api = server.api()
-    session_id = api.create_session("mochi", **(fields or {"tool_settings": {"tools": ["note"]}}))["session_id"]
+    session_id = api.create_session("mochi", **WITH_TOOLS)["session_id"]
     with suppress(httpx.HTTPError), api.open_stream(session_id, message) as events:
         for event in events:
             if event.type == ASKED:
@@ -93,9 +130,82 @@ def results(api: Api, session_id: str) -> list[dict[str, Any]]:
     return [message for message in api.messages(session_id) if message["role"] == "tool"]
 
 
-def test_decision_after_a_restart_continues_the_turn(private_stub: StubServer, tmp_path: Path) -> None:
+@dataclass(frozen=True)
+class Restarted:
+    """A server that has been restarted, its data directory, and for each of `TURNS` its session and waiting call."""
+
+    server: RunningServer
+    data_dir: Path
+    turns: dict[str, tuple[str, dict[str, Any]]]
+
+
+@pytest.fixture(scope="module")
+def restarted(shared_stub: StubServer, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Restarted]:
+    """A server that was restarted while `TURNS` waited. The tool `sign` has changed, others have gone."""
+    data_dir = tmp_path_factory.mktemp("restarted")
+    write_tools(data_dir, TOOLS)
+    write_agent(data_dir)
+    lost = write_agent(data_dir, "lost")
+    with RunningServer(data_dir, shared_stub.url, summarization_enabled=False) as server:
+        turns = {name: start(server.client, *turn) for name, turn in TURNS.items()}
+    write_tools(data_dir, CHANGED)
+    shutil.rmtree(lost)
+    with changed_record(data_dir, turns["expired"][0]) as record:
+        record |= {name: record[name] - 300 for name in ("due", "expires_at")}  # the default timeout has passed
+    with changed_record(data_dir, turns["unreadable"][0]) as record:
+        record["input"] = 7
+    with changed_record(data_dir, turns["stored decision"][0]) as record:  # the server was killed after the decision
+        record |= {"decision": {"approved": True}, "due": 0}
+    with RunningServer(data_dir, shared_stub.url, summarization_enabled=False) as server:
+        yield Restarted(server, data_dir, turns)
+
+
+@pytest.fixture(scope="module")
+def parking(shared_stub: StubServer, tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningServer]:
+    """A server that parks turns at once."""
+    data_dir = tmp_path_factory.mktemp("parking")
+    write_tools(data_dir, TOOLS)
+    write_agent(data_dir)
+    with RunningServer(data_dir, shared_stub.url, park_seconds=0, summarization_enabled=False) as server:
+        yield server
+
+
+@pytest.fixture
+def parked(parking: RunningServer, stub: StubServer) -> tuple[RunningServer, str, dict[str, Any]]:
+    """Server that parks turns at once, a session whose turn is parked, and the call that waits."""
+    del stub  # it checks the prompts of the test
+    session_id = parking.client.create_session("mochi", **WITH_TOOLS)["session_id"]
+    return parking, session_id, park(parking.client, session_id)
+
+
+def start(api: Api, message: str, settings: dict[str, Any]) -> tuple[str, dict[str, Any]]:
+    """Start a turn in a new session. Return the session ID, and the call that waits with the ID of the run."""
+    session_id = api.create_session("mochi", **settings)["session_id"]
+    asked = park(api, session_id, message)
+    return session_id, {**asked, "run_id": api.ok(api.http.get(f"/chat/{session_id}/run"))["run_id"]}
+
+
+def park(api: Api, session_id: str, message: str = PLAN) -> dict[str, Any]:
+    """Start a turn, and wait until it is parked. Return the call that waits."""
+    body, headers = {"message": message, "background": True}, {"Idempotency-Key": "k1"}
+    api.ok(api.http.post(f"/chat/{session_id}", json=body, headers=headers), 202)
+    until(lambda: confirmations(api, session_id))
+    return confirmations(api, session_id)[0]
+
+
+@contextmanager
+def changed_record(data_dir: Path, session_id: str) -> Iterator[dict[str, Any]]:
+    """Change the record of a waiting turn in the file of its session."""
+    file = data_dir / "chat_sessions" / f"{session_id}.json"
+    session = json.loads(file.read_text())
+    yield session["metadata"]["pending_approval"]
+    file.write_text(json.dumps(session))
+
+
+def test_decision_or_stop_after_a_restart_ends_the_wait(private_stub: StubServer, tmp_path: Path) -> None:
     write_tools(tmp_path, TOOLS)
     with RunningServer(tmp_path, private_stub.url) as server:
+        stopped_id, to_stop = start(server.client, PLAN, WITH_TOOLS)
         session_id, asked = run_until_asked(server)
     with RunningServer(tmp_path, private_stub.url) as server:
         api = server.api()
@@ -115,64 +225,55 @@ def test_decision_after_a_restart_continues_the_turn(private_stub: StubServer, t
         roles = [message["role"] for message in api.messages(session_id)]
         assert roles == ["user", "assistant", "tool", "assistant"]
         assert confirmations(api, session_id) == []
+        stopped = api.ok(api.http.post(f"/chat/{stopped_id}/stop"))
+        assert (stopped["run_id"], stopped["state"]) == (to_stop["run_id"], "stopped")
+        assert confirmations(api, stopped_id) == []
     with RunningServer(tmp_path, private_stub.url) as server:
+        assert state(server.client, stopped_id) == "stopped"
+        server.client.send_message(stopped_id, "Go on")
         assert error_of(decide(server.client, session_id, asked)) == (409, "CONFIRMATION_RESOLVED")
 
 
-def test_all_calls_of_a_round_run_after_a_restart(private_stub: StubServer, tmp_path: Path) -> None:
-    write_tools(tmp_path, TOOLS)
-    two = instruct({"tool_call": calls("note", text="a")["tool_call"] + calls("note", text="b")["tool_call"]}, words(2))
-    with RunningServer(tmp_path, private_stub.url) as server:
-        session_id, asked = run_until_asked(server, two)
-    with RunningServer(tmp_path, private_stub.url) as server:
-        api = server.api()
-        api.ok(decide(api, session_id, asked, arguments={"text": "edited"}, reason="Because."))
-        until(lambda: confirmations(api, session_id))
-        (second,) = confirmations(api, session_id)
-        api.ok(decide(api, session_id, second))
-        finish(api, session_id)
-        assert noted(tmp_path) == ["edited", "b"]
-        first, last = results(api, session_id)
-        assert "Because." in first["content"]
-        assert first["arguments"] == {"text": "edited"}
-        assert (first["decided_by"], last["decided_by"]) == ("user", "user")
+def test_all_calls_of_a_round_run_after_a_restart(restarted: Restarted) -> None:
+    api, (session_id, asked) = restarted.server.client, restarted.turns["two calls"]
+    api.ok(decide(api, session_id, asked, arguments={"text": "edited"}, reason="Because."))
+    until(lambda: confirmations(api, session_id))
+    (second,) = confirmations(api, session_id)
+    api.ok(decide(api, session_id, second))
+    finish(api, session_id)
+    assert {"edited", "b"} <= set(noted(restarted.data_dir))
+    assert "a" not in noted(restarted.data_dir)
+    first, last = results(api, session_id)
+    assert "Because." in first["content"]
+    assert first["arguments"] == {"text": "edited"}
+    assert (first["decided_by"], last["decided_by"]) == ("user", "user")
 
 
-def test_approval_expires_across_a_restart(private_stub: StubServer, tmp_path: Path) -> None:
-    write_tools(tmp_path, TOOLS)
-    settings = {"tool_confirmation_timeout_seconds": 2}
-    with RunningServer(tmp_path, private_stub.url, **settings) as server:
-        session_id, asked = run_until_asked(server)
-    with RunningServer(tmp_path, private_stub.url, **settings) as server:
-        api = server.api()
-        until(lambda: len(api.messages(session_id)) == 4)
-        assert results(api, session_id)[0]["decided_by"] == "timeout"
-        assert error_of(decide(api, session_id, asked)) == (408, "TOOL_CONFIRMATION_TIMEOUT")
-    assert noted(tmp_path) == []
+def test_approval_expires_across_a_restart(restarted: Restarted) -> None:
+    api, (session_id, asked) = restarted.server.client, restarted.turns["expired"]
+    until(lambda: len(api.messages(session_id)) == 4)
+    assert results(api, session_id)[0]["decided_by"] == "timeout"
+    assert error_of(decide(api, session_id, asked)) == (408, "TOOL_CONFIRMATION_TIMEOUT")
+    assert "expired" not in noted(restarted.data_dir)
 
 
-def test_decision_is_stale_if_the_tool_has_changed(private_stub: StubServer, tmp_path: Path) -> None:
-    write_tools(tmp_path, TOOLS)
-    with RunningServer(tmp_path, private_stub.url) as server:
-        session_id, asked = run_until_asked(server)
-    write_tools(tmp_path, TOOLS.replace("text: str", 'text: str, suffix: str = "!"'))
-    with RunningServer(tmp_path, private_stub.url) as server:
-        api = server.api()
-        assert error_of(decide(api, session_id, asked)) == (409, "CONFIRMATION_STALE")
-        (again,) = confirmations(api, session_id)
-        assert again["confirmation_id"] != asked["confirmation_id"]
-        api.ok(decide(api, session_id, again))
-        finish(api, session_id)
-        assert noted(tmp_path) == ["x"]
+def test_decision_is_stale_if_the_tool_has_changed(restarted: Restarted) -> None:
+    api, (session_id, asked) = restarted.server.client, restarted.turns["changed tool"]
+    assert error_of(decide(api, session_id, asked)) == (409, "CONFIRMATION_STALE")
+    (again,) = confirmations(api, session_id)
+    assert again["confirmation_id"] != asked["confirmation_id"]
+    api.ok(decide(api, session_id, again))
+    finish(api, session_id)
+    assert noted(restarted.data_dir).count("changed") == 1
 
 
 def test_kill_after_the_last_message_keeps_the_state_of_the_run(private_stub: StubServer, tmp_path: Path) -> None:
     write_tools(tmp_path, TOOLS)
-    with RunningServer(tmp_path, private_stub.url) as server:
-        session_id, asked = run_until_asked(server)
-    file = tmp_path / "chat_sessions" / f"{session_id}.json"
-    record = json.loads(file.read_text())["metadata"]["pending_approval"]
-    with RunningServer(tmp_path, private_stub.url) as server:
+    with RunningServer(tmp_path, private_stub.url, park_seconds=0) as server:
+        session_id, asked = start(server.client, PLAN, WITH_TOOLS)
+        file = tmp_path / "chat_sessions" / f"{session_id}.json"
+        until(lambda: "pending_approval" in json.loads(file.read_text())["metadata"])
+        record = json.loads(file.read_text())["metadata"]["pending_approval"]
         server.client.ok(decide(server.client, session_id, asked))
         finish(server.client, session_id)
     session = json.loads(file.read_text())
@@ -180,39 +281,28 @@ def test_kill_after_the_last_message_keeps_the_state_of_the_run(private_stub: St
     continued = {"run_id": last_run["run_id"], "earlier": last_run["earlier"], "decision": {"approved": True}}
     session["metadata"]["pending_approval"] = record | continued | {"due": 0}  # as before the removal of the record
     file.write_text(json.dumps(session))
-    with RunningServer(tmp_path, private_stub.url) as server:
-        until(lambda: state(server.client, session_id) == "completed")
+    with RunningServer(tmp_path, private_stub.url):
+        until(lambda: "pending_approval" not in json.loads(file.read_text())["metadata"])
     with RunningServer(tmp_path, private_stub.url) as server:
         run = server.client.ok(server.client.http.get(f"/chat/{session_id}/run"))
-        assert (run["state"], run["answer_id"]) == ("completed", last_run["answer_id"])
-        assert noted(tmp_path) == ["x"]
+    assert (run["state"], run["answer_id"]) == ("completed", last_run["answer_id"])
+    assert noted(tmp_path) == ["x"]
 
 
-def test_call_of_a_missing_tool_says_so(private_stub: StubServer, tmp_path: Path) -> None:
-    write_tools(tmp_path, TOOLS)
-    with RunningServer(tmp_path, private_stub.url) as server:
-        session_id, asked = run_until_asked(server)
-    write_tools(tmp_path, "__all__ = []")
-    with RunningServer(tmp_path, private_stub.url) as server:
-        api = server.api()
-        api.ok(decide(api, session_id, asked))
-        finish(api, session_id)
-        assert "There is no tool named 'note'" in results(api, session_id)[0]["content"]
-        assert api.messages(session_id)[-1]["role"] == "assistant"
+def test_call_of_a_missing_tool_says_so(restarted: Restarted) -> None:
+    api, (session_id, asked) = restarted.server.client, restarted.turns["missing tool"]
+    api.ok(decide(api, session_id, asked))
+    finish(api, session_id)
+    assert "There is no tool named 'gone'" in results(api, session_id)[0]["content"]
+    assert api.messages(session_id)[-1]["role"] == "assistant"
 
 
-def test_call_of_a_missing_agent_says_so(private_stub: StubServer, tmp_path: Path) -> None:
-    write_agent(tmp_path)
-    message = nested(delegate(words(1), calls("note", text="x"), words(2)), words(3))
-    with RunningServer(tmp_path, private_stub.url) as server:
-        session_id, asked = run_until_asked(server, message, agent_settings={"enabled_agents": ["helper"]})
-    shutil.rmtree(tmp_path / "agents" / "helper")
-    with RunningServer(tmp_path, private_stub.url) as server:
-        api = server.api()
-        api.ok(decide(api, session_id, asked))
-        finish(api, session_id)
-        assert "There is no agent named 'helper'" in results(api, session_id)[0]["content"]
-        assert api.messages(session_id)[-1]["role"] == "assistant"
+def test_call_of_a_missing_agent_says_so(restarted: Restarted) -> None:
+    api, (session_id, asked) = restarted.server.client, restarted.turns["missing agent"]
+    api.ok(decide(api, session_id, asked))
+    finish(api, session_id)
+    assert "There is no agent named 'lost'" in results(api, session_id)[0]["content"]
+    assert api.messages(session_id)[-1]["role"] == "assistant"
 
 
 def test_call_of_a_missing_model_says_so(private_stub: StubServer, tmp_path: Path) -> None:
@@ -260,7 +350,7 @@ def test_full_queue_does_not_refuse_a_decision(tmp_path: Path) -> None:
     settings = {"ollama_slots": 1, "max_queue": 1, "park_seconds": 0}
     with StubServer(speed=0, resolve=resolve) as stub, RunningServer(tmp_path, stub.url, **settings) as server:
         api = server.api()
-        session_id = api.create_session("mochi", tool_settings={"tools": ["note"]})["session_id"]
+        session_id = api.create_session("mochi", **WITH_TOOLS)["session_id"]
         api.ok(api.http.post(f"/chat/{session_id}", json={"message": PLAN, "background": True}), 202)
         until(lambda: state(api, session_id) == "waiting_for_approval")
         for _ in range(2):
@@ -274,158 +364,76 @@ def test_full_queue_does_not_refuse_a_decision(tmp_path: Path) -> None:
         assert [message["role"] for message in api.messages(session_id)] == ["user", "assistant", "tool", "assistant"]
 
 
-def store_decision(data_dir: Path, session_id: str) -> None:
-    """Approve the call of a parked turn in its file, as a server does that is killed after the decision."""
-    file = data_dir / "chat_sessions" / f"{session_id}.json"
-    session = json.loads(file.read_text())
-    session["metadata"]["pending_approval"] |= {"decision": {"approved": True}, "due": 0}
-    file.write_text(json.dumps(session))
+def test_stored_decision_does_not_approve_a_changed_tool(restarted: Restarted) -> None:
+    api, (session_id, asked) = restarted.server.client, restarted.turns["stored decision"]
+    until(lambda: confirmations(api, session_id))
+    (again,) = confirmations(api, session_id)
+    assert again["confirmation_id"] != asked["confirmation_id"]
+    assert "stored" not in noted(restarted.data_dir)
 
 
-def test_stored_decision_does_not_approve_a_changed_tool(private_stub: StubServer, tmp_path: Path) -> None:
-    write_tools(tmp_path, TOOLS)
-    with RunningServer(tmp_path, private_stub.url) as server:
-        session_id, asked = run_until_asked(server)
-    store_decision(tmp_path, session_id)
-    write_tools(tmp_path, TOOLS.replace("text: str", 'text: str, suffix: str = "!"'))
-    with RunningServer(tmp_path, private_stub.url) as server:
-        api = server.api()
-        until(lambda: confirmations(api, session_id))
-        (again,) = confirmations(api, session_id)
-        assert again["confirmation_id"] != asked["confirmation_id"]
-        assert noted(tmp_path) == []
+def test_remembered_approval_counts_after_a_restart(restarted: Restarted) -> None:
+    api, (session_id, asked) = restarted.server.client, restarted.turns["remembered"]
+    api.ok(decide(api, session_id, asked, remember="session"))
+    finish(api, session_id)
+    assert {"c", "d"} <= set(noted(restarted.data_dir))
+    assert [result["decided_by"] for result in results(api, session_id)] == ["user", "policy"]
 
 
-def test_stored_decision_waits_for_its_mcp_server(
-    private_stub: StubServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    write_mcp(tmp_path, echoes=by_hand(tmp_path, "echo"))
-    echo = instruct(calls("echo", text="x"), words(2))
-    with RunningServer(tmp_path, private_stub.url) as server:
-        until(lambda: "echo" in server.client.ok(server.client.http.get("/tools"))["tools"], 30)
-        session_id, _ = run_until_asked(server, echo, tool_settings={"tools": ["echo"]})
-    store_decision(tmp_path, session_id)
-    monkeypatch.setattr("mochi_server.mcp.servers.START_TIMEOUT_SECONDS", 0)
-    with RunningServer(tmp_path, private_stub.url) as server:
-        api = server.api()
-        until(lambda: len(api.messages(session_id)) == 4)
-        assert (results(api, session_id)[0]["success"], results(api, session_id)[0]["decided_by"]) == (True, "user")
+def test_deleted_session_leaves_no_turn(restarted: Restarted) -> None:
+    api, (session_id, asked) = restarted.server.client, restarted.turns["deleted"]
+    assert api.http.delete(f"/sessions/{session_id}").status_code == 204
+    assert error_of(decide(api, session_id, asked)) == (404, "SESSION_NOT_FOUND")
 
 
-def test_remembered_approval_counts_after_a_restart(private_stub: StubServer, tmp_path: Path) -> None:
-    write_tools(tmp_path, TOOLS)
-    two = instruct({"tool_call": calls("note", text="a")["tool_call"] + calls("note", text="b")["tool_call"]}, words(2))
-    with RunningServer(tmp_path, private_stub.url) as server:
-        session_id, asked = run_until_asked(server, two)
-    with RunningServer(tmp_path, private_stub.url) as server:
-        api = server.api()
-        api.ok(decide(api, session_id, asked, remember="session"))
-        finish(api, session_id)
-        assert noted(tmp_path) == ["a", "b"]
-        assert [result["decided_by"] for result in results(api, session_id)] == ["user", "policy"]
-
-
-def test_deleted_session_leaves_no_turn(private_stub: StubServer, tmp_path: Path) -> None:
-    write_tools(tmp_path, TOOLS)
-    with RunningServer(tmp_path, private_stub.url) as server:
-        session_id, asked = run_until_asked(server)
-    with RunningServer(tmp_path, private_stub.url) as server:
-        api = server.api()
-        assert api.http.delete(f"/sessions/{session_id}").status_code == 204
-        assert error_of(decide(api, session_id, asked)) == (404, "SESSION_NOT_FOUND")
-
-
-def test_repeated_request_finds_its_parked_turn(private_stub: StubServer, tmp_path: Path) -> None:
-    write_tools(tmp_path, TOOLS)
+def test_repeated_request_finds_its_parked_turn(restarted: Restarted) -> None:
+    api, (session_id, asked) = restarted.server.client, restarted.turns["repeated"]
     headers, body = {"Idempotency-Key": "k1"}, {"message": PLAN, "background": True}
-    with RunningServer(tmp_path, private_stub.url) as server:
-        api = server.api()
-        session_id = api.create_session("mochi", tool_settings={"tools": ["note"]})["session_id"]
-        run = api.ok(api.http.post(f"/chat/{session_id}", json=body, headers=headers), 202)
-        until(lambda: confirmations(api, session_id))
-    with RunningServer(tmp_path, private_stub.url) as server:
-        api = server.api()
-        again = api.ok(api.http.post(f"/chat/{session_id}", json=body, headers=headers), 202)
-        assert (again["run_id"], again["state"]) == (run["run_id"], "waiting_for_approval")
-        reused = api.http.post(f"/chat/{session_id}", json={"message": "Other"}, headers=headers)
-        assert error_of(reused) == (422, "IDEMPOTENCY_KEY_REUSED")
+    again = api.ok(api.http.post(f"/chat/{session_id}", json=body, headers=headers), 202)
+    assert (again["run_id"], again["state"]) == (asked["run_id"], "waiting_for_approval")
+    reused = api.http.post(f"/chat/{session_id}", json={"message": "Other"}, headers=headers)
+    assert error_of(reused) == (422, "IDEMPOTENCY_KEY_REUSED")
 
 
-def test_repeated_request_does_not_deny_its_own_calls(parked: tuple[RunningServer, str, dict[str, Any]]) -> None:
-    server, _, _ = parked
-    api, headers = server.client, {"Idempotency-Key": "k1"}
-    session_id = api.create_session("mochi", tool_settings={"tools": ["note"]})["session_id"]
+def test_repeated_request_does_not_deny_its_own_calls(parking: RunningServer) -> None:
+    api, headers = parking.client, {"Idempotency-Key": "k1"}
+    session_id = api.create_session("mochi", **WITH_TOOLS)["session_id"]
     body = {"message": PLAN, "background": True, "if_waiting": "deny"}
     run = api.ok(api.http.post(f"/chat/{session_id}", json=body, headers=headers), 202)
-    until(lambda: confirmations(api, session_id) and not server.app.state.services.runs.cache.running())
+    until(lambda: confirmations(api, session_id) and not parking.app.state.services.runs.cache.running())
     again = api.ok(api.http.post(f"/chat/{session_id}", json=body, headers=headers), 202)
     assert (again["run_id"], again["state"]) == (run["run_id"], "waiting_for_approval")
     assert len(confirmations(api, session_id)) == 1
 
 
-def test_message_to_a_parked_session(private_stub: StubServer, tmp_path: Path) -> None:
-    write_tools(tmp_path, TOOLS)
-    with RunningServer(tmp_path, private_stub.url) as server:
-        session_id, asked = run_until_asked(server)
-    with RunningServer(tmp_path, private_stub.url) as server:
-        api = server.api()
-        fork = api.ok(api.http.post(f"/sessions/{session_id}/fork"), 201)["session_id"]
-        exported = json.loads(api.http.get(f"/sessions/{session_id}/export").content)
-        assert exported["metadata"]["pending_approval"]["confirmation_id"] == asked["confirmation_id"]
-        response = api.ok(api.http.post("/sessions/import", json=exported), 201)
-        (imported,), (warning,) = response["sessions"], response["warnings"]
-        assert warning["code"] == "TURN_LEFT_OUT"
-        assert imported["session_id"] in warning["message"]
-        assert confirmations(api, fork) == confirmations(api, imported["session_id"]) == []
-        refused = api.http.post(f"/chat/{session_id}", json={"message": "Hello"})
-        assert error_of(refused) == (409, "SESSION_BUSY")
-        (waiting,) = refused.json()["error"]["details"]["confirmations"]
-        assert waiting["confirmation_id"] == asked["confirmation_id"]
-        api.send_message(session_id, "And now?", if_waiting="deny")
-        (denied,) = results(api, session_id)
-        assert (denied["error_code"], denied["decided_by"]) == ("TOOL_EXECUTION_DENIED", "user")
-        assert error_of(decide(api, session_id, asked)) == (409, "CONFIRMATION_RESOLVED")
-    assert noted(tmp_path) == []
-
-
-def test_stop_denies_the_calls_of_a_parked_turn(private_stub: StubServer, tmp_path: Path) -> None:
-    write_tools(tmp_path, TOOLS)
-    with RunningServer(tmp_path, private_stub.url) as server:
-        session_id, asked = run_until_asked(server)
-    with RunningServer(tmp_path, private_stub.url) as server:
-        api = server.api()
-        stopped = api.ok(api.http.post(f"/chat/{session_id}/stop"))
-        assert (stopped["run_id"], stopped["state"]) == (asked["run_id"], "stopped")
-        assert confirmations(api, session_id) == []
-    with RunningServer(tmp_path, private_stub.url) as server:
-        api = server.api()
-        assert state(api, session_id) == "stopped"
-        api.send_message(session_id, "Go on")
-
-
-@pytest.fixture
-def parked(private_stub: StubServer, tmp_path: Path) -> Iterator[tuple[RunningServer, str, dict[str, Any]]]:
-    """Server that parks turns at once, a session whose turn is parked, and the call that waits."""
-    write_tools(tmp_path, TOOLS)
-    with RunningServer(tmp_path, private_stub.url, park_seconds=0) as server:
-        session_id = server.client.create_session("mochi", tool_settings={"tools": ["note"]})["session_id"]
-        yield server, session_id, park(server.client, session_id)
-
-
-def park(api: Api, session_id: str, message: str = PLAN) -> dict[str, Any]:
-    """Start a turn, and wait until it is parked. Return the call that waits."""
-    api.ok(api.http.post(f"/chat/{session_id}", json={"message": message, "background": True}), 202)
-    until(lambda: confirmations(api, session_id))
-    return confirmations(api, session_id)[0]
+def test_message_to_a_parked_session(restarted: Restarted) -> None:
+    api, (session_id, asked) = restarted.server.client, restarted.turns["message"]
+    fork = api.ok(api.http.post(f"/sessions/{session_id}/fork"), 201)["session_id"]
+    exported = json.loads(api.http.get(f"/sessions/{session_id}/export").content)
+    assert exported["metadata"]["pending_approval"]["confirmation_id"] == asked["confirmation_id"]
+    response = api.ok(api.http.post("/sessions/import", json=exported), 201)
+    (imported,), (warning,) = response["sessions"], response["warnings"]
+    assert warning["code"] == "TURN_LEFT_OUT"
+    assert imported["session_id"] in warning["message"]
+    assert confirmations(api, fork) == confirmations(api, imported["session_id"]) == []
+    refused = api.http.post(f"/chat/{session_id}", json={"message": "Hello"})
+    assert error_of(refused) == (409, "SESSION_BUSY")
+    (waiting,) = refused.json()["error"]["details"]["confirmations"]
+    assert waiting["confirmation_id"] == asked["confirmation_id"]
+    api.send_message(session_id, "And now?", if_waiting="deny")
+    (denied,) = results(api, session_id)
+    assert (denied["error_code"], denied["decided_by"]) == ("TOOL_EXECUTION_DENIED", "user")
+    assert error_of(decide(api, session_id, asked)) == (409, "CONFIRMATION_RESOLVED")
+    assert "message" not in noted(restarted.data_dir)
 
 
 def test_one_of_several_simultaneous_decisions_continues_a_parked_turn(
-    parked: tuple[RunningServer, str, dict[str, Any]],
+    parking: RunningServer,
 ) -> None:
-    api = parked[0].client
+    api = parking.client
     with ThreadPoolExecutor(4) as pool:
-        for _ in range(10):
-            session_id = api.create_session("mochi", tool_settings={"tools": ["note"]})["session_id"]
+        for _ in range(4):
+            session_id = api.create_session("mochi", **WITH_TOOLS)["session_id"]
             asked = park(api, session_id)
             sent = [pool.submit(decide, api, session_id, asked) for _ in range(4)]
             assert sorted(each.result().status_code for each in sent) == [200, 409, 409, 409]
@@ -435,7 +443,7 @@ def test_repeated_decision_about_a_changed_tool_is_stale(private_stub: StubServe
     write_tools(tmp_path, TOOLS)
     with RunningServer(tmp_path, private_stub.url) as server:
         api = server.client
-        session_id = api.create_session("mochi", tool_settings={"tools": ["note"]})["session_id"]
+        session_id = api.create_session("mochi", **WITH_TOOLS)["session_id"]
         asked = park(api, session_id)
         write_tools(tmp_path, TOOLS.replace("text: str", 'text: str, suffix: str = "!"'))
         api.ok(api.http.post("/tools/reload"))
@@ -443,19 +451,14 @@ def test_repeated_decision_about_a_changed_tool_is_stale(private_stub: StubServe
         assert error_of(decide(api, session_id, asked)) == (409, "CONFIRMATION_STALE")
 
 
-@pytest.mark.parametrize(
-    ("method", "path"),
-    [("PUT", "messages/0"), ("PUT", "system-prompt"), ("DELETE", "system-prompt")],
-)
-def test_history_of_a_parked_session_cannot_be_changed(
-    parked: tuple[RunningServer, str, dict[str, Any]], method: str, path: str
-) -> None:
+def test_history_of_a_parked_session_cannot_be_changed(parked: tuple[RunningServer, str, dict[str, Any]]) -> None:
     server, session_id, asked = parked
-    body = {"content": "Other"} if method == "PUT" else None
     until(lambda: not server.app.state.services.runs.cache.running())
-    refused = server.client.http.request(method, f"/sessions/{session_id}/{path}", json=body)
-    assert error_of(refused) == (409, "SESSION_BUSY")
-    assert refused.json()["error"]["details"]["confirmations"] == [asked]
+    for method, path in (("PUT", "messages/0"), ("PUT", "system-prompt"), ("DELETE", "system-prompt")):
+        body = {"content": "Other"} if method == "PUT" else None
+        refused = server.client.http.request(method, f"/sessions/{session_id}/{path}", json=body)
+        assert error_of(refused) == (409, "SESSION_BUSY"), (method, path)
+        assert refused.json()["error"]["details"]["confirmations"] == [asked]
     server.client.ok(decide(server.client, session_id, asked))
     finish(server.client, session_id)
     assert [result["content"] for result in results(server.client, session_id)] == ["Noted x."]
@@ -474,18 +477,15 @@ def test_stream_of_a_parked_turn_shows_that_its_call_is_denied(
     assert rest[0].data["error_code"] == "TOOL_EXECUTION_DENIED"
 
 
-def test_agent_stream_shows_that_its_call_is_denied(private_stub: StubServer, tmp_path: Path) -> None:
-    write_agent(tmp_path)
-    message = nested(delegate(words(1), calls("note", text="x"), words(2)), words(3))
-    with RunningServer(tmp_path, private_stub.url, park_seconds=0) as server:
-        api = server.api()
-        session_id = api.create_session("mochi", agent_settings={"enabled_agents": ["helper"]})["session_id"]
-        park(api, session_id, message)
-        with api.http.stream("GET", f"/chat/{session_id}/stream") as response:
-            events = read_events(response)
-            next(event for event in events if event.type == ASKED)
-            server.api().send_message(session_id, "Hello", if_waiting="deny")
-            rest = list(events)
+def test_agent_stream_shows_that_its_call_is_denied(parking: RunningServer) -> None:
+    api, (message, settings) = parking.client, through("helper")
+    session_id = api.create_session("mochi", **settings)["session_id"]
+    park(api, session_id, message)
+    with api.http.stream("GET", f"/chat/{session_id}/stream") as response:
+        events = read_events(response)
+        next(event for event in events if event.type == ASKED)
+        api.send_message(session_id, "Hello", if_waiting="deny")
+        rest = list(events)
     assert [event.type for event in rest] == ["agent_tool_result", "stopped", "done"]
     assert (rest[0].data["agent_name"], rest[0].data["error_code"]) == ("helper", "TOOL_EXECUTION_DENIED")
 
@@ -513,117 +513,89 @@ def test_session_of_an_agent_whose_caller_is_parked_is_in_use(private_stub: Stub
         assert "is in use" not in results(api, other)[1]["content"]
 
 
-@pytest.mark.parametrize("park_seconds", [0, 30])
-def test_other_protocols_say_that_the_session_waits(
-    private_stub: StubServer, tmp_path: Path, park_seconds: float
-) -> None:
-    write_tools(tmp_path, TOOLS)
-    with RunningServer(tmp_path, private_stub.url, park_seconds=park_seconds) as server:
-        session_id = server.client.create_session("mochi", tool_settings={"tools": ["note"]})["session_id"]
-        park(server.client, session_id)
+def test_other_protocols_say_that_the_session_waits(parking: RunningServer, restarted: Restarted) -> None:
+    for server in (parking, restarted.server):  # the turn is parked, or waits in memory
+        session_id, _ = start(server.client, PLAN, WITH_TOOLS)
         body = {"model": "mochi", "messages": [{"role": "user", "content": "Hi"}]}
         headers = {"X-Mochi-Session": session_id}
         busy = server.client.http.post(f"{server.url}/v1/chat/completions", json=body, headers=headers)
         assert busy.status_code == 409
         assert "confirm-tool" in busy.json()["error"]["message"]
+        server.client.ok(server.client.http.post(f"/chat/{session_id}/stop"))
 
 
-def test_streams_follow_a_turn_that_is_parked_while_they_wait(private_stub: StubServer, tmp_path: Path) -> None:
-    write_tools(tmp_path, TOOLS)
-    with RunningServer(tmp_path, private_stub.url, park_seconds=0) as server:
-        api = server.api()
-        session_id = api.create_session("mochi", tool_settings={"tools": ["note"]})["session_id"]
-        with api.open_stream(session_id, PLAN) as events:
-            asked = next(event for event in events if event.type == ASKED)
-            server.api().ok(decide(server.api(), session_id, asked.data))
-            rest = list(events)
-        assert [
-            event.type for event in rest if event.type in ("status", "tool_result", "message_complete", "done")
-        ] == [*("status", "tool_result", "message_complete", "done")]
-        assert rest[0].data["continues"] == asked.id.partition(":")[0]
+def test_streams_follow_a_turn_that_is_parked_while_they_wait(parking: RunningServer) -> None:
+    api = parking.client
+    session_id = api.create_session("mochi", **WITH_TOOLS)["session_id"]
+    with api.open_stream(session_id, PLAN) as events:
+        asked = next(event for event in events if event.type == ASKED)
+        api.ok(decide(api, session_id, asked.data))
+        rest = list(events)
+    followed = ["status", "tool_result", "message_complete", "done"]
+    assert [event.type for event in rest if event.type in followed] == followed
+    assert rest[0].data["continues"] == asked.id.partition(":")[0]
 
 
-def test_collected_request_follows_a_parked_turn(private_stub: StubServer, tmp_path: Path) -> None:
-    write_tools(tmp_path, TOOLS)
-    with RunningServer(tmp_path, private_stub.url, park_seconds=0) as server, ThreadPoolExecutor(1) as pool:
-        api = server.api()
-        session_id = api.create_session("mochi", tool_settings={"tools": ["note"]})["session_id"]
-        sending = pool.submit(server.api().send_message, session_id, PLAN, wait_for_confirmation=True)
+def test_collected_request_follows_a_parked_turn(parking: RunningServer) -> None:
+    api = parking.client
+    session_id = api.create_session("mochi", **WITH_TOOLS)["session_id"]
+    with ThreadPoolExecutor(1) as pool:
+        sending = pool.submit(api.send_message, session_id, PLAN, wait_for_confirmation=True)
         until(lambda: state(api, session_id) == "waiting_for_approval")
         api.ok(decide(api, session_id, confirmations(api, session_id)[0]))
         answer = sending.result()
-        assert (answer["state"], answer["tool_calls_executed"][0]["result"]) == ("completed", "Noted x.")
+    assert (answer["state"], answer["tool_calls_executed"][0]["result"]) == ("completed", "Noted x.")
 
 
-def test_disconnect_parks_a_turn_that_waits(private_stub: StubServer, tmp_path: Path) -> None:
-    write_tools(tmp_path, TOOLS)
-    with RunningServer(tmp_path, private_stub.url) as server:
-        api = server.api()
-        session_id = api.create_session("mochi", tool_settings={"tools": ["note"]})["session_id"]
-        with api.open_stream(session_id, PLAN) as events:
-            asked = next(event for event in events if event.type == ASKED)
-        until(lambda: not server.app.state.services.runs.cache.running())
-        assert state(api, session_id) == "waiting_for_approval"
-        api.ok(decide(api, session_id, asked.data))
-        finish(api, session_id)
-        assert noted(tmp_path) == ["x"]
+def test_disconnect_parks_a_turn_that_waits(restarted: Restarted) -> None:
+    server, api = restarted.server, restarted.server.client
+    session_id = api.create_session("mochi", **WITH_TOOLS)["session_id"]
+    with api.open_stream(session_id, instruct(calls("note", text="left"), words(2))) as events:
+        asked = next(event for event in events if event.type == ASKED)
+    running = server.app.state.services.runs.cache.running
+    until(lambda: all(run.session_id != session_id for run in running()))
+    assert state(api, session_id) == "waiting_for_approval"
+    api.ok(decide(api, session_id, asked.data))
+    finish(api, session_id)
+    assert "left" in noted(restarted.data_dir)
 
 
-def test_stream_of_a_restarted_server_shows_the_request_and_the_continuation(
-    private_stub: StubServer, tmp_path: Path
-) -> None:
-    write_tools(tmp_path, TOOLS)
-    with RunningServer(tmp_path, private_stub.url) as server:
-        session_id, asked = run_until_asked(server)
-    with RunningServer(tmp_path, private_stub.url) as server:
-        api, seen = server.api(), []
-        headers = {"Last-Event-ID": f"{asked['run_id']}:0"}
-        with api.http.stream("GET", f"/chat/{session_id}/stream", headers=headers) as response:
-            for event in read_events(response):
-                seen.append(event)
-                if event.type == ASKED:
-                    server.api().ok(decide(server.api(), session_id, event.data))
-        types = [event.type for event in seen]
-        assert (types[:1], types[-1], types.count("tool_result")) == ([ASKED], "done", 1) or types[0] == "snapshot"
+def test_stream_of_a_restarted_server_shows_the_request_and_the_continuation(restarted: Restarted) -> None:
+    server, (session_id, asked), seen = restarted.server, restarted.turns["followed"], []
+    headers = {"Last-Event-ID": f"{asked['run_id']}:0"}
+    with server.client.http.stream("GET", f"/chat/{session_id}/stream", headers=headers) as response:
+        for event in read_events(response):
+            seen.append(event)
+            if event.type == ASKED:
+                server.client.ok(decide(server.client, session_id, event.data))
+    types = [event.type for event in seen]
+    assert (types[:1], types[-1], types.count("tool_result")) == ([ASKED], "done", 1) or types[0] == "snapshot"
 
 
-def test_call_inside_an_agent_continues_after_a_restart(private_stub: StubServer, tmp_path: Path) -> None:
-    write_agent(tmp_path)
-    message = nested(delegate(words(1), calls("note", text="x"), words(2)), words(3))
-    with RunningServer(tmp_path, private_stub.url) as server:
-        session_id, asked = run_until_asked(server, message, agent_settings={"enabled_agents": ["helper"]})
-    with RunningServer(tmp_path, private_stub.url) as server:
-        api = server.api()
-        (waiting,) = confirmations(api, session_id)
-        assert waiting["agent_name"] == "helper"
-        api.ok(decide(api, session_id, asked))
-        events = finish(api, session_id)
-        assert [e.data["result"] for e in events if e.type == "agent_tool_result"] == ["Noted."]
-        assert notes(tmp_path) == ["x"]
-        assert [message["role"] for message in api.messages(session_id)] == ["user", "assistant", "tool", "assistant"]
-        result = results(api, session_id)[0]
-        assert result["success"]
-        assert "Result of note: Noted." in result["content"]
+def test_call_inside_an_agent_continues_after_a_restart(restarted: Restarted) -> None:
+    api, (session_id, asked) = restarted.server.client, restarted.turns["agent"]
+    (waiting,) = confirmations(api, session_id)
+    assert waiting["agent_name"] == "helper"
+    api.ok(decide(api, session_id, asked))
+    events = finish(api, session_id)
+    assert [e.data["result"] for e in events if e.type == "agent_tool_result"] == ["Noted."]
+    assert notes(restarted.data_dir) == ["x"]
+    assert [message["role"] for message in api.messages(session_id)] == ["user", "assistant", "tool", "assistant"]
+    result = results(api, session_id)[0]
+    assert result["success"]
+    assert "Result of note: Noted." in result["content"]
 
 
-def test_unreadable_record_does_not_block_the_session(private_stub: StubServer, tmp_path: Path) -> None:
-    write_tools(tmp_path, TOOLS)
-    with RunningServer(tmp_path, private_stub.url) as server:
-        session_id, asked = run_until_asked(server)
-    file = tmp_path / "chat_sessions" / f"{session_id}.json"
-    session = json.loads(file.read_text())
-    session["metadata"]["pending_approval"]["input"] = 7
-    file.write_text(json.dumps(session))
-    with RunningServer(tmp_path, private_stub.url) as server:
-        api = server.api()
-        assert error_of(decide(api, session_id, asked)) == (404, "CONFIRMATION_NOT_FOUND")
-        api.send_message(session_id, "Hello")
-        assert results(api, session_id)[0]["interrupted"]
+def test_unreadable_record_does_not_block_the_session(restarted: Restarted) -> None:
+    api, (session_id, asked) = restarted.server.client, restarted.turns["unreadable"]
+    assert error_of(decide(api, session_id, asked)) == (404, "CONFIRMATION_NOT_FOUND")
+    api.send_message(session_id, "Hello")
+    assert results(api, session_id)[0]["interrupted"]
 
 
 def test_unreadable_records_refuse_no_request_while_they_are_removed(private_stub: StubServer, tmp_path: Path) -> None:
     with RunningServer(tmp_path, private_stub.url) as server:
-        session_ids = [server.client.create_session("mochi")["session_id"] for _ in range(20)]
+        session_ids = [server.client.create_session("mochi")["session_id"] for _ in range(8)]
     for session_id in session_ids:
         file = tmp_path / "chat_sessions" / f"{session_id}.json"
         session = json.loads(file.read_text())

@@ -66,18 +66,18 @@ def held_request(request: pytest.FixtureRequest, session_id: str) -> bytes:
 def test_pipelined_requests_are_answered_in_order(
     client: RawClient, held_request: bytes, session_id: str, holding: GatedStub
 ) -> None:
-    client.send(held_request + LIVE * 200 + post(f"/chat/{session_id}", {"message": "Hi."}) + LIVE * 200)
+    client.send(held_request + LIVE * 50 + post(f"/chat/{session_id}", {"message": "Hi."}) + LIVE * 50)
     client.read_until(b"three ")
     holding.gate.open()
-    data = read_count(client, ALIVE, 400)
+    data = read_count(client, ALIVE, 100)
     stream, _, rest = data.partition(b"event: done")
     assert ALIVE not in stream
     before, _, after = rest.partition(b'"Fine."')
-    assert (before.count(ALIVE), after.count(ALIVE)) == (200, 200)
-    assert rest.count(b"HTTP/1.1 200 OK") == 401
+    assert (before.count(ALIVE), after.count(ALIVE)) == (50, 50)
+    assert rest.count(b"HTTP/1.1 200 OK") == 101
 
 
-@cases("size", [1, 2, 3, 7, 1000])
+@cases("size", [1, 7, 1000])
 def test_requests_can_be_split_anywhere(client: RawClient, session_id: str, size: int) -> None:
     body = post("/sessions", {"model": "mochi", "system_prompt": "\r\n\r\n" * 5})
     data = LIVE + body + chunked(f"/sessions/{session_id}/fork", b"{}") + b"\r\n" + LIVE

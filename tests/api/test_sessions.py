@@ -1,6 +1,7 @@
 """Sessions: created, listed, changed, edited, deleted, and stored across a restart."""
 
 import os
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -108,25 +109,27 @@ def test_prompt_file_without_prompt_text_is_loaded(api: Api) -> None:
     assert (system["content"], system["source_file"]) == ("Arr.", "pirate.md")
 
 
-def test_blank_prompt_file_is_422(private_api: Api, tmp_path: Path) -> None:
-    private_api.ok(private_api.http.post("/system-prompts", json={"filename": "blank.md", "content": "x"}), 201)
-    (tmp_path / "system_prompts/blank.md").write_text("\n")
-    session_id = private_api.create_session("mochi")["session_id"]
-    response = private_api.http.put(f"/sessions/{session_id}/system-prompt", json={"source_file": "blank.md"})
+def test_blank_prompt_file_is_422(api: Api, server: RunningServer) -> None:
+    api.ok(api.http.post("/system-prompts", json={"filename": "blank.md", "content": "x"}), 201)
+    file = Path(server.settings.data_dir) / "system_prompts/blank.md"
+    file.write_text("\n")
+    session_id = api.create_session("mochi")["session_id"]
+    response = api.http.put(f"/sessions/{session_id}/system-prompt", json={"source_file": "blank.md"})
     assert error_of(response) == (422, "VALIDATION_ERROR")
     body = {"model": "mochi", "system_prompt_source_file": "blank.md"}
-    assert error_of(private_api.http.post("/sessions", json=body)) == (422, "VALIDATION_ERROR")
+    assert error_of(api.http.post("/sessions", json=body)) == (422, "VALIDATION_ERROR")
+    file.unlink()
 
 
-@pytest.mark.parametrize("blank", ["", " \n"])
-def test_blank_prompt_text_loads_the_file(private_api: Api, blank: str) -> None:
-    private_api.ok(private_api.http.post("/system-prompts", json={"filename": "pirate.md", "content": "Arr."}), 201)
-    session = private_api.create_session("mochi", system_prompt=blank, system_prompt_source_file="pirate.md")
-    path = f"/sessions/{session['session_id']}/system-prompt"
-    private_api.ok(private_api.http.put(path, json={"content": blank, "source_file": "pirate.md"}))
-    (system,) = private_api.messages(session["session_id"])
-    assert (system["content"], system["source_file"]) == ("Arr.", "pirate.md")
-    assert error_of(private_api.http.put(path, json={"content": blank})) == (422, "VALIDATION_ERROR")
+def test_blank_prompt_text_loads_the_file(api: Api) -> None:
+    api.ok(api.http.post("/system-prompts", json={"filename": "captain.md", "content": "Arr."}), 201)
+    for blank in ("", " \n"):
+        session = api.create_session("mochi", system_prompt=blank, system_prompt_source_file="captain.md")
+        path = f"/sessions/{session['session_id']}/system-prompt"
+        api.ok(api.http.put(path, json={"content": blank, "source_file": "captain.md"}))
+        (system,) = api.messages(session["session_id"])
+        assert (system["content"], system["source_file"]) == ("Arr.", "captain.md")
+        assert error_of(api.http.put(path, json={"content": blank})) == (422, "VALIDATION_ERROR")
 
 
 def test_empty_file_name_is_no_file(api: Api) -> None:
@@ -138,10 +141,14 @@ def test_empty_file_name_is_no_file(api: Api) -> None:
     assert error_of(api.http.put(path, json={"source_file": ""})) == (422, "VALIDATION_ERROR")
 
 
-def test_missing_prompt_file_is_404(private_api: Api) -> None:
+def test_missing_prompt_file_is_404(api: Api) -> None:
+    def count() -> str:
+        return str(api.http.get("/sessions", params={"limit": 1}).headers["x-total-count"])
+
+    before = count()
     body = {"model": "mochi", "system_prompt_source_file": "none.md"}
-    assert error_of(private_api.http.post("/sessions", json=body)) == (404, "PROMPT_NOT_FOUND")
-    assert private_api.ok(private_api.http.get("/sessions")) == {"sessions": []}
+    assert error_of(api.http.post("/sessions", json=body)) == (404, "PROMPT_NOT_FOUND")
+    assert count() == before
 
 
 @cases("model", ["nobody", "mochi-embed", "mochi:8b"])
@@ -171,7 +178,6 @@ def test_unknown_and_embedding_models_are_404(api: Api, model: str) -> None:
         {"model": "mochi", "keep_alive": "\u0665m"},
         {"model": "mochi", "keep_alive": "1h.5.m"},
         {"model": "mochi", "keep_alive": True},
-        {"model": "mochi", "tool_settings": {"tools": [1] * 200_000}},
         {"model": "mochi", "agent_settings": {"selection_metadata": {"a": 2**70}}},
         [],
         "mochi",
@@ -196,10 +202,10 @@ def test_window_must_be_a_whole_number(api: Api, window: object) -> None:
     assert (status["current_window"], status["manual_override"]) == (8192, False)
 
 
-def test_window_may_be_a_float_without_fraction(private_api: Api) -> None:
-    path = f"/sessions/{private_api.create_session('mochi')['session_id']}"
-    private_api.ok(private_api.http.patch(path, json={"context_window": {"current_window": 8192.0}}))
-    assert private_api.ok(private_api.http.get(f"{path}/status"))["context_window"]["current_window"] == 8192
+def test_window_may_be_a_float_without_fraction(api: Api) -> None:
+    path = f"/sessions/{api.create_session('mochi')['session_id']}"
+    api.ok(api.http.patch(path, json={"context_window": {"current_window": 8192.0}}))
+    assert api.ok(api.http.get(f"{path}/status"))["context_window"]["current_window"] == 8192
 
 
 @pytest.mark.one_process("each server has its own windows")
@@ -357,27 +363,21 @@ def test_empty_patch_changes_nothing(api: Api) -> None:
 
 
 @pytest.mark.one_process("checks the server's files")
-@cases(
-    "metadata",
-    [
-        {"summary": "text"},
-        {"title": 5},
-        {"options": [1]},
-        {"think": {}},
-        {"summary_model": 7},
-        {"context_window_config": {"current_window": "8192", "adjustment_history": 5}},
-        {"tool_settings": {"tools": "all"}},
-        {"session_id": None},
-    ],
-)
 @cases("message", [{"content": "Hi"}, {"role": "assistant", "content": None, "eval_count": "12", "tool_calls": 5}])
-def test_invalid_values_in_files_are_omitted(
-    api: Api, server: RunningServer, metadata: dict[str, Any], message: dict[str, Any]
-) -> None:
+def test_invalid_values_in_files_are_omitted(api: Api, server: RunningServer, message: dict[str, Any]) -> None:
     session_id = api.create_session("mochi")["session_id"]
     file = server.settings.resolved_sessions_dir / f"{session_id}.json"
     stored = orjson.loads(file.read_bytes())
-    stored["metadata"] |= metadata
+    stored["metadata"] |= {
+        "summary": "text",
+        "title": 5,
+        "options": [1],
+        "think": {},
+        "summary_model": 7,
+        "context_window_config": {"current_window": "8192", "adjustment_history": 5},
+        "tool_settings": {"tools": "all"},
+        "session_id": None,
+    }
     stored["messages"] = [{"role": "user", "content": "Hello!", "source_file": 5}, message]
     file.write_bytes(orjson.dumps(stored))
 
@@ -456,14 +456,21 @@ ROUTES: list[tuple[str, str, dict[str, Any] | None]] = [
 ]
 
 
-@cases(("method", "path", "body"), ROUTES, ids=[f"{m} {p}" for m, p, _ in ROUTES])
-@cases("session_id", ["0123456789", "ABCDEF0123", "x", "..%2f..%2fetc", "%00", ".index", "a" * 5000])
+@pytest.mark.parametrize(
+    ("routes", "session_ids"),
+    [
+        (ROUTES, ["0123456789"]),
+        (ROUTES[:2], ["ABCDEF0123", "x", "..%2f..%2fetc", "%00", ".index", "a" * 5000]),
+    ],
+    ids=["all routes", "all IDs"],
+)
 def test_unknown_session_ids_are_404(
-    api: Api, method: str, path: str, body: dict[str, Any] | None, session_id: str
+    api: Api, routes: list[tuple[str, str, dict[str, Any] | None]], session_ids: list[str]
 ) -> None:
-    response = api.http.request(method, path.format(session_id), json=body)
-    status, code = error_of(response)
-    assert (status, code) in {(404, "SESSION_NOT_FOUND"), (404, "NOT_FOUND")}
+    for (method, path, body), session_id in product(routes, session_ids):
+        response = api.http.request(method, path.format(session_id), json=body)
+        known = {(404, "SESSION_NOT_FOUND"), (404, "NOT_FOUND")}
+        assert error_of(response) in known, (method, path, session_id)
 
 
 def test_sessions_survive_a_restart(tmp_path: Path, stub: StubServer) -> None:

@@ -95,18 +95,9 @@ def test_agents_have_spans(tmp_path: Path, stub: StubServer, exporter: InMemoryS
     assert "Do it." not in json.dumps(spans)
 
 
-def test_text_of_agents_is_in_spans_if_a_setting_allows_it(
-    tmp_path: Path, stub: StubServer, exporter: InMemorySpanExporter
-) -> None:
-    instruction = instruct(calls("agent", agent="helper", instruction="Do it."), words(3))
-    spans = spans_of_turn(tmp_path, stub, exporter, instruction, trace_content=True)
-    agent = only(spans, "invoke_agent helper")
-    answer = next(span for span in spans if span["parent_id"] == agent["context"]["span_id"])
-    assert json.loads(answer["attributes"]["gen_ai.input.messages"])[0]["parts"][0]["content"] == "Do it."
-
-
 def test_setting_allows_text_in_spans(tmp_path: Path, stub: StubServer, exporter: InMemorySpanExporter) -> None:
-    instruction = instruct(calls("add", a=1, b=2), words(3))
+    agent_call = calls("agent", agent="helper", instruction="Do it.")
+    instruction = instruct(calls("add", a=1, b=2), agent_call, words(3))
     spans = spans_of_turn(tmp_path, stub, exporter, instruction, trace_content=True)
     tool = only(spans, "execute_tool add")["attributes"]
     assert json.loads(tool["gen_ai.tool.call.arguments"]) == {"a": 1, "b": 2}
@@ -116,3 +107,6 @@ def test_setting_allows_text_in_spans(tmp_path: Path, stub: StubServer, exporter
         {"role": "user", "parts": [{"type": "text", "content": "Again."}]}
     ]
     assert "Again." in json.loads(again["gen_ai.output.messages"])[0]["parts"][0]["content"]
+    agent = only(spans, "invoke_agent helper")
+    answer = next(span for span in spans if span["parent_id"] == agent["context"]["span_id"])
+    assert json.loads(answer["attributes"]["gen_ai.input.messages"])[0]["parts"][0]["content"] == "Do it."

@@ -1,12 +1,14 @@
 """Settings that change during a turn apply to its next tool call."""
 
 from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from mochi_stub import StubServer
+from tests.support import postgres
 from tests.support.agents import delegate, nested, write_agent
 from tests.support.api import Api, Event, types_of
 from tests.support.instructions import calls, instruct, words
@@ -37,13 +39,17 @@ TOOL_NAMES = ["first", "second", "pause"]
 ASKED = "tool_call_confirmation_required"
 
 
-@pytest.fixture(params=["files", pytest.param("postgres", marks=pytest.mark.slow)])
-def api(request: pytest.FixtureRequest, private_stub: StubServer, tmp_path: Path) -> Iterator[Api]:
-    write_tools(tmp_path, TOOLS)
-    write_agent(tmp_path)
-    settings = {"store_url": request.getfixturevalue("database")} if request.param == "postgres" else {}
-    with RunningServer(tmp_path, private_stub.url, **settings) as server:
-        yield server.api()
+@pytest.fixture(scope="module", params=["files", pytest.param("postgres", marks=pytest.mark.slow)])
+def shared_server(
+    request: pytest.FixtureRequest, shared_stub: StubServer, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[RunningServer]:
+    data_dir, settings = tmp_path_factory.mktemp("withdrawn"), {}
+    write_tools(data_dir, TOOLS)
+    write_agent(data_dir)
+    with ExitStack() as stack:
+        if request.param == "postgres":
+            settings["store_url"] = stack.enter_context(postgres.fresh_schema(postgres.shared_instance().url()))
+        yield stack.enter_context(RunningServer(data_dir, shared_stub.url, summarization_enabled=False, **settings))
 
 
 class Turn:
@@ -101,14 +107,14 @@ def test_withdrawn_approval_is_not_used_again(api: Api) -> None:
         assert Turn(api, session_id, events).wait_for_approval_request()
 
 
-def test_changed_policy_applies_to_the_next_call(api: Api, tmp_path: Path) -> None:
+def test_changed_policy_applies_to_the_next_call(api: Api, server: RunningServer) -> None:
     settings = {"tools": TOOL_NAMES, "execution_policy": "never_confirm"}
     session_id = api.create_session("mochi", tool_settings=settings)["session_id"]
     with api.open_stream(session_id, instruct(calls("pause"), calls("first"), calls("second"))) as events:
         turn = Turn(api, session_id, events)
         assert next(event for event in events if event.type == "tool_call").data["tool_name"] == "pause"
         turn.patch(execution_policy="always_confirm")
-        (tmp_path / "tools" / "go").touch()
+        (Path(server.settings.data_dir) / "tools" / "go").touch()
         waiting = turn.wait_for_approval_request()
         turn.patch(execution_policy="never_confirm")
         turn.approve(waiting)

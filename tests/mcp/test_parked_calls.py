@@ -1,0 +1,35 @@
+"""Calls of MCP tools that wait for approval when the server stops."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from mochi_stub import StubServer
+from tests.support.instructions import calls, instruct, words
+from tests.support.mcp import by_hand, write_mcp
+from tests.support.server import RunningServer
+from tests.support.waiting import until
+
+
+@pytest.mark.one_process("stops and restarts the server")
+def test_stored_decision_waits_for_its_mcp_server(
+    private_stub: StubServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write_mcp(tmp_path, echoes=by_hand(tmp_path, "echo"))
+    message = instruct(calls("echo", text="x"), words(2))
+    with RunningServer(tmp_path, private_stub.url, park_seconds=0) as server:
+        api = server.client
+        until(lambda: "echo" in api.ok(api.http.get("/tools"))["tools"], 30)
+        session_id = api.create_session("mochi", tool_settings={"tools": ["echo"]})["session_id"]
+        api.ok(api.http.post(f"/chat/{session_id}", json={"message": message, "background": True}), 202)
+        until(lambda: api.ok(api.http.get(f"/chat/{session_id}/confirmations"))["confirmations"])
+    file = tmp_path / "chat_sessions" / f"{session_id}.json"
+    session = json.loads(file.read_text())
+    session["metadata"]["pending_approval"] |= {"decision": {"approved": True}, "due": 0}  # killed after the decision
+    file.write_text(json.dumps(session))
+    monkeypatch.setattr("mochi_server.mcp.servers.START_TIMEOUT_SECONDS", 0)
+    with RunningServer(tmp_path, private_stub.url) as server:
+        until(lambda: len(server.client.messages(session_id)) == 4)
+        result = server.client.messages(session_id)[2]
+    assert (result["success"], result["decided_by"]) == (True, "user")
