@@ -1,16 +1,18 @@
 """HTTP client for tests: httpx and a minimal parser of server-sent events."""
 
+import ssl
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from threading import local
 from typing import Any
 
 import httpx
 import orjson
 
-from tests.support.transport import Transport
-
 KEPT = httpx.Limits()
+UNUSED_TLS = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+"""TLS context that is shared because creating one takes longer than most requests. No connection is encrypted."""
 
 
 @dataclass(frozen=True)
@@ -22,21 +24,36 @@ class Event:
     data: dict[str, Any]
 
 
-class NoCookies(httpx.Cookies):
-    """Cookies of a server that sets none. Looking for them takes a tenth of the client's CPU time."""
+class ConnectionsOfEachThread(httpx.BaseTransport):
+    """Transport with one connection pool per thread.
 
-    def extract_cookies(self, response: httpx.Response) -> None:
-        assert "set-cookie" not in response.headers
+    A shared pool may close an idle connection that another thread has just received.
+    """
+
+    def __init__(self, limits: httpx.Limits) -> None:
+        self._limits = limits
+        self._own = local()
+        self._pools: list[httpx.HTTPTransport] = []
+
+    def handle_request(self, request: httpx.Request) -> httpx.Response:
+        if not hasattr(self._own, "pool"):
+            self._own.pool = httpx.HTTPTransport(verify=UNUSED_TLS, limits=self._limits)
+            self._pools.append(self._own.pool)
+        response: httpx.Response = self._own.pool.handle_request(request)
+        return response
+
+    def close(self) -> None:
+        for pool in self._pools:
+            pool.close()
 
 
 class Api:
     """Client of one server, usable from any thread. Fails the test on an unexpected status."""
 
     def __init__(self, url: str, *, limits: httpx.Limits = KEPT, **client: Any) -> None:
-        transport = Transport(keeps_connections=limits.max_keepalive_connections != 0)
+        transport = ConnectionsOfEachThread(limits)
         plain = {"base_url": f"{url}/api/v1", "trust_env": False, "transport": transport, "timeout": 20}
         self.http = httpx.Client(**{**plain, **client})
-        self.http._cookies = NoCookies()
 
     def __enter__(self) -> "Api":
         return self
