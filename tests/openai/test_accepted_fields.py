@@ -48,7 +48,7 @@ def tool(properties: Any) -> dict[str, Any]:
 @cases(("asks", "think"), THINKING.values(), ids=THINKING)
 def test_thinking_is_that_of_the_request(asks: dict[str, Any], think: Any) -> None:
     request = AnswerRequest(model="mochi", **asks)
-    assert request.turn(MochiHeaders(), ToolSelection(), limit=None).generation.think == think
+    assert request.turn(MochiHeaders.model_validate({}), ToolSelection(), limit=None).generation.think == think
 
 
 def test_all_routes_set_thinking(client: openai.OpenAI, stub: StubServer) -> None:

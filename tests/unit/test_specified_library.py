@@ -78,7 +78,7 @@ def test_client_accepts_messages_and_tools_of_the_ollama_library(stub: StubServe
     tool = ollama.Tool(type="function", function=ollama.Tool.Function(name="read_file", description="Read a file."))
     messages: list[Any] = [ollama.Message(role="user", content="Hello!")]
     with OllamaClient(host=stub.url) as client:
-        (call,) = client.chat("tool-caller", messages, [tool]).message.tool_calls  # type: ignore[list-item]
+        (call,) = client.chat("tool-caller", messages, [tool]).message.tool_calls
         with pytest.raises(TypeError, match="function"):
             client.chat("tool-caller", messages, [read_file])  # type: ignore[list-item]
     assert call["function"]["name"] == "read_file"
