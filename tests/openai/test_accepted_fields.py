@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING, Any
 import httpx
 import pytest
 
+from mochi_server.chat.turn_input import ToolSelection
+from mochi_server.protocols.schemas import AnswerRequest, MochiHeaders
 from mochi_stub import Model, StubServer
 from tests.openai.conversation import Conversation, client_of, message_of
 from tests.support.cases import cases
@@ -43,17 +45,18 @@ def tool(properties: Any) -> dict[str, Any]:
     return {"type": "function", "function": {"name": "look", "parameters": parameters}}
 
 
-@cases(("asks", "sent"), THINKING.values(), ids=THINKING)
-def test_thinking_is_that_of_the_request(conversation: Conversation, asks: dict[str, Any], sent: Any) -> None:
-    conversation.send_message("Hello!", extra_body=asks)
-    assert conversation.sent[-1].get("think") == sent
+@cases(("asks", "think"), THINKING.values(), ids=THINKING)
+def test_thinking_is_that_of_the_request(asks: dict[str, Any], think: Any) -> None:
+    request = AnswerRequest(model="mochi", **asks)
+    assert request.turn(MochiHeaders.model_validate({}), ToolSelection(), limit=None).generation.think == think
 
 
-@cases(("asks", "sent"), THINKING.values(), ids=THINKING)
-def test_all_routes_set_thinking(client: openai.OpenAI, stub: StubServer, asks: dict[str, Any], sent: Any) -> None:
+def test_all_routes_set_thinking(client: openai.OpenAI, stub: StubServer) -> None:
+    before, asks = len(chats(stub)), {"reasoning": {"effort": "ultra"}}
     client.completions.create(model="mochi", prompt="Hello!", extra_body=asks)
     client.responses.create(model="mochi", input="Hello!", extra_body=asks)
-    assert [chat.body.get("think") for chat in chats(stub)[-2:]] == [sent, sent]
+    Conversation(client, stub).send_message("Hello!", extra_body=asks)
+    assert [chat.body.get("think") for chat in chats(stub)[before:]] == ["max"] * 3
 
 
 def test_model_thinks_by_default(conversation: Conversation) -> None:

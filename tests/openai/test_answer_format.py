@@ -97,14 +97,14 @@ def conversation(server: RunningServer, stub: StubServer, model: CarelessModel) 
 
 
 @STREAMED
-def test_answers_of_50_turns_fit_the_schema(conversation: Conversation, stream: bool) -> None:
+def test_repaired_answer_fits_the_schema(conversation: Conversation, stream: bool) -> None:
     conversation.stream = stream
-    for number in range(50):
+    for number in range(2):
         conversation.messages.clear()
         answer = conversation.send_message(f"City {number}?")
         assert message_of(answer).content == RIGHT
         assert answer.choices[0].finish_reason == "stop"
-    assert len(conversation.sent) == 100
+    assert len(conversation.sent) == 4
 
 
 @STREAMED

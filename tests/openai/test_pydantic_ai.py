@@ -14,6 +14,8 @@ if TYPE_CHECKING:  # only the worker that runs these tests imports the libraries
     from openai import AsyncOpenAI
     from pydantic_ai.messages import ModelMessage
 
+pytestmark = pytest.mark.slow
+
 
 def resolve(prompt: Prompt) -> Reply:
     """Call the tool, then report its result.
@@ -26,11 +28,8 @@ def resolve(prompt: Prompt) -> Reply:
     return Reply.of(tool_calls=[ToolCall("look", {"at": int(last.content)})])
 
 
-@pytest.mark.parametrize(
-    "stream", [pytest.param(False, id="whole"), pytest.param(True, id="streamed", marks=pytest.mark.slow)]
-)
 @pytest.mark.parametrize("api", ["chat", "responses"])
-async def test_five_turns_with_tools(tmp_path: Path, api: str, stream: bool) -> None:
+async def test_five_streamed_turns_with_tools(tmp_path: Path, api: str) -> None:
     from openai import AsyncOpenAI
 
     with StubServer(resolve=resolve, speed=0) as stub, RunningServer(tmp_path, stub.url) as server:
@@ -40,14 +39,14 @@ async def test_five_turns_with_tools(tmp_path: Path, api: str, stream: bool) -> 
             base_url=f"{server.url}/v1", api_key="any", max_retries=0, default_headers={"X-Mochi-Session": session}
         )
         async with client:
-            outputs = await five_turns(client, api, stream=stream)
+            outputs = await five_turns(client, api)
         messages = mochi.messages(session)
     assert outputs == [f"I have seen {turn}." for turn in range(5)]
     assert [message["role"] for message in messages] == ["user", "assistant", "tool", "assistant"] * 5
     assert [message["content"] for message in messages[3::4]] == outputs
 
 
-async def five_turns(client: AsyncOpenAI, api: str, *, stream: bool) -> list[str]:
+async def five_turns(client: AsyncOpenAI, api: str) -> list[str]:
     from pydantic_ai import Agent
     from pydantic_ai.models.openai import OpenAIChatModel, OpenAIResponsesModel
     from pydantic_ai.providers.openai import OpenAIProvider
@@ -63,12 +62,7 @@ async def five_turns(client: AsyncOpenAI, api: str, *, stream: bool) -> list[str
     outputs: list[str] = []
     history: list[ModelMessage] = []
     for turn in range(5):
-        if stream:
-            async with agent.run_stream(str(turn), message_history=history) as streamed:
-                outputs.append(await streamed.get_output())
-                history = streamed.all_messages()
-        else:
-            result = await agent.run(str(turn), message_history=history)
-            outputs.append(result.output)
-            history = result.all_messages()
+        async with agent.run_stream(str(turn), message_history=history) as streamed:
+            outputs.append(await streamed.get_output())
+            history = streamed.all_messages()
     return outputs

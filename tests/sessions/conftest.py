@@ -1,8 +1,11 @@
 """The stores under test, and sessions for them."""
 
+from __future__ import annotations
+
 from collections.abc import AsyncGenerator, Generator
 from contextlib import asynccontextmanager
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 
@@ -14,9 +17,9 @@ from mochi_server.sessions import (
     SessionStore,
 )
 from mochi_server.storage.files.backend import DirectoryUse, SessionDirectory
-from mochi_server.storage.postgres.database import Database, migrate
-from mochi_server.storage.postgres.processes import ServerProcess
-from mochi_server.storage.postgres.store import PostgresSessionStore
+
+if TYPE_CHECKING:  # the first tier needs no client of PostgreSQL
+    from mochi_server.storage.postgres.store import PostgresSessionStore
 
 
 @asynccontextmanager
@@ -30,6 +33,10 @@ async def file_store(directory: Path) -> AsyncGenerator[FileSessionStore, None]:
 
 @asynccontextmanager
 async def postgres_store(url: str) -> AsyncGenerator[PostgresSessionStore, None]:
+    from mochi_server.storage.postgres.database import Database, migrate
+    from mochi_server.storage.postgres.processes import ServerProcess
+    from mochi_server.storage.postgres.store import PostgresSessionStore
+
     database = Database(url)
     process = ServerProcess(database)
     await database.open()

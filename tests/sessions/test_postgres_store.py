@@ -9,7 +9,7 @@ import anyio
 import psycopg
 import pytest
 
-from mochi_server.cli.store_copy import content_of, copy, find_problem
+from mochi_server.cli.store_copy import content_of, copy
 from mochi_server.errors import SessionBusy, SessionNotFound, SessionTooNew, StorageFailed
 from mochi_server.sessions import ChatSession, FileSessionStore, Message, SessionManager, SessionQuery
 from mochi_server.sessions.types import ImageReference, ToolCall
@@ -19,6 +19,8 @@ from mochi_server.storage.postgres.store import PostgresStores
 from mochi_server.util.clock import timestamp
 from tests.benchmarks.database import turn_costs
 from tests.sessions.samples import appended, assistant, contents, new_session, stored_session, user
+
+pytestmark = pytest.mark.slow
 
 
 @asynccontextmanager
@@ -41,7 +43,6 @@ async def open_database(url: str) -> AsyncIterator[Database]:
         await opened.aclose()
 
 
-@pytest.mark.slow
 async def test_history_changed_by_another_process_is_read_anew(database: str) -> None:
     async with open_stores(database) as here, open_stores(database) as there:
         session_id = (await stored_session(here.chats, user("a"), assistant("b"), user("c"))).session_id
@@ -71,7 +72,6 @@ async def test_session_of_a_later_version_is_kept_and_not_listed(database: str) 
             assert [entry["session_id"] for entry in (await stores.chats.list(query)).entries] == [listed]
 
 
-@pytest.mark.slow
 async def test_session_in_transaction_of_frozen_process_can_be_deleted(database: str) -> None:
     async with open_stores(database) as stores, open_database(database) as frozen:
         session_id = (await stored_session(stores.chats, user("a"))).session_id
@@ -84,7 +84,6 @@ async def test_session_in_transaction_of_frozen_process_can_be_deleted(database:
             await stores.chats.load(session_id)
 
 
-@pytest.mark.slow
 async def test_partial_answer_is_stored_after_its_process_ended(database: str) -> None:
     async with open_stores(database) as here:
         session = await stored_session(here.chats, user("a"))
@@ -102,7 +101,6 @@ async def test_partial_answer_is_stored_after_its_process_ended(database: str) -
         assert (await here.chats.list(SessionQuery())).entries[0]["message_count"] == 2
 
 
-@pytest.mark.slow
 async def test_open_tool_calls_get_results_after_process_ended(database: str) -> None:
     later: ToolCall = {"id": "call_2", "function": {"index": 1, "name": "add", "arguments": {}}}
     result: Message = {**user(""), "role": "tool", "tool_name": "wait", "tool_call_id": "call_1", "tool_calls": [later]}
@@ -120,7 +118,6 @@ async def test_open_tool_calls_get_results_after_process_ended(database: str) ->
     ]
 
 
-@pytest.mark.slow
 async def test_times_are_those_of_the_database(database: str, monkeypatch: pytest.MonkeyPatch) -> None:
     with psycopg.connect(database) as connection:
         row = connection.execute("SELECT clock_timestamp()").fetchone()
@@ -134,7 +131,6 @@ async def test_times_are_those_of_the_database(database: str, monkeypatch: pytes
         assert 0 <= timestamp(moment) - row[0].timestamp() < 60
 
 
-@pytest.mark.slow
 async def test_text_that_postgresql_cannot_store_is_kept(database: str) -> None:
     async with open_stores(database) as stores:
         session = await stored_session(stores.chats, user("a\0b"), assistant("\0"))
@@ -144,7 +140,6 @@ async def test_text_that_postgresql_cannot_store_is_kept(database: str) -> None:
         assert (await stores.chats.list(SessionQuery(text="b"))).total == 1
 
 
-@pytest.mark.slow
 async def test_agent_chats_and_sessions_are_separate(database: str) -> None:
     async with open_stores(database) as stores:
         session = await stores.agents.create(new_session())
@@ -152,7 +147,6 @@ async def test_agent_chats_and_sessions_are_separate(database: str) -> None:
         assert (await stores.agents.load(session.session_id)).session_id == session.session_id
 
 
-@pytest.mark.slow
 async def test_turn_of_a_cached_long_session_touches_few_rows(database: str) -> None:
     first, later = await turn_costs(database, 1000, 1)
     assert first.read > 1000
@@ -160,7 +154,6 @@ async def test_turn_of_a_cached_long_session_touches_few_rows(database: str) -> 
     assert max(first.written, later.written) < 30
 
 
-@pytest.mark.slow
 async def test_sessions_move_to_the_database_and_back_unchanged(tmp_path: Path, database: str) -> None:
     manager = SessionManager(tmp_path / "here" / "chat_sessions")
     sessions = []
@@ -191,7 +184,6 @@ async def test_sessions_move_to_the_database_and_back_unchanged(tmp_path: Path, 
     assert (await copy(str(tmp_path / "here"), database, lambda *_: None)).different == [sessions[1]]
 
 
-@pytest.mark.slow
 async def test_copy_continues_without_a_lost_image(tmp_path: Path, database: str) -> None:
     lost: ImageReference = {"sha256": "0" * 64, "media_type": "image/png"}
     session = new_session()
@@ -201,51 +193,6 @@ async def test_copy_continues_without_a_lost_image(tmp_path: Path, database: str
     assert (await copy(str(tmp_path), database, lambda *_: None)).copied == 2
     async with open_stores(database) as stores:
         assert (await stores.chats.load(session_id)).messages[0]["images"] == [lost]
-
-
-@pytest.mark.parametrize(
-    ("source", "target", "problem"),
-    [
-        ("empty", "./empty/", "FROM and TO are the same place"),
-        ("postgresql://h/db", "postgresql://h/db", "FROM and TO are the same place"),
-        ("mysql://me:hush@h/db", ".", "there is no directory mysql://***@h/db; create it, or use a postgresql:// URL"),
-        (
-            ".",
-            "postgress://me:hush@h/db",
-            "there is no directory postgress://***@h/db; create it, or use a postgresql:// URL",
-        ),
-        ("nowhere", "there", "there is no directory nowhere; create it, or use a postgresql:// URL"),
-        (
-            "host=db password=hush",
-            "there",
-            "there is no directory host=db password=***; create it, or use a postgresql:// URL",
-        ),
-        ("postgresql://h/db", "there", "there is no directory there; create it, or use a postgresql:// URL"),
-        ("", "there", "there is no directory ; create it, or use a postgresql:// URL"),
-        ("postgresql://h/db", "file", "there is no directory file; create it, or use a postgresql:// URL"),
-        ("empty", "other", "there are no sessions in empty: it has no directory chat_sessions"),
-        ("empty", "./other/../empty", "FROM and TO are the same place"),
-        ("postgresql://h/db", "other", None),
-    ],
-)
-def test_invalid_source_or_target_of_a_copy_is_refused(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, source: str, target: str, problem: str | None
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    Path("empty").mkdir()
-    Path("other").mkdir()
-    Path("file").touch()
-    assert find_problem(source, target) == problem
-
-
-def test_copy_between_directories_with_the_same_sessions_is_refused(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("MOCHI_SESSIONS_DIR", str(tmp_path / "sessions"))
-    for name in ("sessions", "one", "other"):
-        (tmp_path / name).mkdir()
-    assert find_problem(str(tmp_path / "one"), str(tmp_path / "other")) == "FROM and TO are the same place"
-    assert find_problem(str(tmp_path / "one"), "postgresql://h/db") is None
 
 
 async def _put(directory: Path, session: ChatSession) -> str:

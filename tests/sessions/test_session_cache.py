@@ -125,7 +125,7 @@ def test_session_of_ten_thousand_messages_is_cached() -> None:
 
 @cases("text", ["hi", "word " * 40, "\u4e2d" * 100, "word " * 40 + "\U0001f600"])
 def test_cached_sessions_use_at_most_the_estimated_memory(locked_directory: SessionDirectory, text: str) -> None:
-    number = 2000
+    number = 400
     session = new_session()
     turn: list[Message] = [user(text), {**assistant(text), "eval_count": 20, "prompt_eval_count": 20}]
     session.messages = turn * (number // 2)

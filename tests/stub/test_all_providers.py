@@ -558,7 +558,7 @@ def test_disconnect_cancels_the_reply(wire: str) -> None:
         stub.wait_for(lambda seen: seen[0].outcome == "cancelled")
 
 
-@pytest.mark.parametrize("number", [56, pytest.param(200, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("number", [28, pytest.param(200, marks=pytest.mark.slow)])
 def test_servers_with_one_seed_send_the_same_bytes(number: int) -> None:
     wires = list(PATHS)
     mixed = [(wires[index % len(wires)], f"request {index % 50}\nReason: x", index % 2 == 0) for index in range(number)]

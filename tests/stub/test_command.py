@@ -47,7 +47,7 @@ def is_healthy(url: str) -> bool:
 
 
 def test_version_is_printed() -> None:
-    printed = run_command("--version")
+    printed = call_command("--version")
     assert (printed.returncode, printed.stdout) == (0, f"mochi-stub {version('mochi-server')}\n")
 
 
@@ -98,18 +98,26 @@ def test_used_port_prints_one_line_and_exits_1() -> None:
 
 
 @pytest.mark.parametrize("number", [pytest.param(signal.SIGTERM, marks=pytest.mark.slow), signal.SIGINT])
-def test_signal_ends_a_server_on_all_addresses(number: signal.Signals, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_signal_ends_a_recording_server_on_all_addresses(
+    number: signal.Signals, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     with StubServer() as stub:
         port = stub.port
     monkeypatch.setenv("PORT", str(port))
-    with run_server("--host", "0.0.0.0") as (process, line):  # noqa: S104  # what is tested
+    with (
+        StubServer(speed=0) as real,
+        run_server("run", "--host", "0.0.0.0", "--record", real.url, "--to", str(tmp_path)) as (process, line),  # noqa: S104  # what is tested
+    ):
         assert line == f"mochi-stub on http://127.0.0.1:{port}\n"
-        with urlopen(f"http://127.0.0.1:{port}/api/version") as response:
-            assert response.status == 200
+        body = b'{"model": "mochi", "messages": [{"role": "user", "content": "hello"}]}'
+        with urlopen(f"http://127.0.0.1:{port}/api/chat", body) as response:
+            assert response.read().endswith(b"}\n")
         process.send_signal(number)
         assert process.wait(5) == 0
         assert process.stderr
-        assert process.stderr.read() == "INFO GET /api/version status=200 outcome=finished chunks=0 mode=-\n"
+        expected = r"INFO POST /api/chat status=200 outcome=finished chunks=\d+ mode=recording\n"
+        assert re.fullmatch(expected, process.stderr.read())
+    assert [path.suffix for path in tmp_path.iterdir()] == [".yaml"] * 2  # a recording, and a configuration for it
 
 
 def test_invalid_port_in_the_environment_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -155,15 +163,3 @@ def test_invalid_url_to_record_prints_one_line(tmp_path: Path) -> None:
         printed.stderr
         == "mochi-stub: expected an http or https URL of the server to record, without a query, found 'nowhere'\n"
     )
-
-
-def test_record_writes_what_a_server_answers(tmp_path: Path) -> None:
-    with (
-        StubServer(speed=0) as real,
-        run_server("run", "--port", "0", "--record", real.url, "--to", str(tmp_path)) as (_, line),
-    ):
-        body = b'{"model": "mochi", "messages": [{"role": "user", "content": "hello"}]}'
-        with urlopen(f"{line.split()[-1]}/api/chat", body) as response:
-            assert response.read().endswith(b"}\n")
-    assert {path.suffix for path in tmp_path.iterdir()} == {".yaml"}
-    assert len(list(tmp_path.iterdir())) == 2  # the recording, and a configuration that replays it

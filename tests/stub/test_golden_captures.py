@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from http.client import HTTPConnection, HTTPResponse
 
 import pytest
@@ -18,6 +19,7 @@ from tests.stub.captures import (
     read_partial_captures,
 )
 from tests.stub.golden import MODELS, PARTIAL_MODELS, script, short_reply
+from tests.support.cases import cases
 
 PROVIDERS_OWN = "/v1/"
 """The stub follows the providers' own specifications instead of Ollama's version of them."""
@@ -84,18 +86,42 @@ PARTIAL = [capture for capture in ALL_PARTIAL if not reason_to_skip(capture)]
 REPRODUCED = [capture for capture in CAPTURES if not reason_to_skip(capture)]
 
 
-@pytest.fixture
-def golden_stub() -> Iterator[StubServer]:
-    """A stub with the models and the script of the captured server."""
-    with StubServer(models=MODELS, resolve=script, speed=0, cors="") as server:
-        yield server
+STATEFUL = ("/api/copy", "/api/create", "/api/delete", "/api/ps", "/api/tags", "/v1/models")
+"""Paths whose answers depend on earlier requests, or change later answers."""
 
 
-@pytest.fixture
-def partial_stub() -> Iterator[StubServer]:
-    """A stub with the models of the partial captures."""
-    with StubServer(models=PARTIAL_MODELS, resolve=short_reply, speed=0, cors="") as server:
-        yield server
+def golden_stub() -> StubServer:
+    """Return a stub with the models and the script of the captured server."""
+    return StubServer(models=MODELS, resolve=script, speed=0, cors="")
+
+
+def partial_stub() -> StubServer:
+    """Return a stub with the models of the partial captures."""
+    return StubServer(models=PARTIAL_MODELS, resolve=short_reply, speed=0, cors="")
+
+
+@pytest.fixture(scope="module")
+def shared_golden_stub() -> Iterator[StubServer]:
+    with golden_stub() as stub:
+        yield stub
+
+
+@pytest.fixture(scope="module")
+def shared_partial_stub() -> Iterator[StubServer]:
+    with partial_stub() as stub:
+        yield stub
+
+
+@contextmanager
+def stub_for(
+    capture: Capture | PartialCapture, shared: StubServer, own: Callable[[], StubServer]
+) -> Iterator[StubServer]:
+    """Return the shared stub, or one for this capture if its answer depends on other requests."""
+    if capture.path not in STATEFUL and not getattr(capture, "before", ()):
+        yield shared
+        return
+    with own() as stub:
+        yield stub
 
 
 def exchange(
@@ -122,31 +148,33 @@ def test_table_names_only_existing_captures() -> None:
     assert {title for title, _ in BEFORE} <= titles
 
 
-@pytest.mark.parametrize("capture", REPRODUCED, ids=lambda capture: capture.title[:100])
-def test_capture_is_reproduced_byte_for_byte(capture: Capture, golden_stub: StubServer) -> None:
-    for method, path, request in BEFORE.get((capture.title, capture.status), ()):
-        assert exchange(golden_stub, method, path, request)[0].status == 200
-    response, body = exchange(golden_stub, capture.method, capture.path, capture.request)
-    assert f"HTTP/1.1 {response.status} {response.reason}" == capture.status_line
-    headers = {name.lower(): value for name, value in response.getheaders()}
-    del headers["date"]
-    assert headers.keys() == capture.headers.keys()
-    for name, value in headers.items():
-        assert value == (str(len(body.encode())) if name == "content-length" else capture.headers[name])
-    assert normalized(body if not body or body.endswith("\n") else f"{body}\n") == normalized(capture.body)
+@cases("capture", REPRODUCED, ids=lambda capture: capture.title)
+def test_capture_is_reproduced_byte_for_byte(capture: Capture, shared_golden_stub: StubServer) -> None:
+    with stub_for(capture, shared_golden_stub, golden_stub) as stub:
+        for method, path, request in BEFORE.get((capture.title, capture.status), ()):
+            assert exchange(stub, method, path, request)[0].status == 200
+        response, body = exchange(stub, capture.method, capture.path, capture.request)
+        assert f"HTTP/1.1 {response.status} {response.reason}" == capture.status_line
+        headers = {name.lower(): value for name, value in response.getheaders()}
+        del headers["date"]
+        assert headers.keys() == capture.headers.keys()
+        for name, value in headers.items():
+            assert value == (str(len(body.encode())) if name == "content-length" else capture.headers[name])
+        assert normalized(body if not body or body.endswith("\n") else f"{body}\n") == normalized(capture.body)
 
 
-@pytest.mark.parametrize("capture", PARTIAL, ids=lambda capture: capture.title[:100])
-def test_known_parts_of_an_answer_are_reproduced(capture: PartialCapture, partial_stub: StubServer) -> None:
-    for method, path, request in capture.before:
-        assert exchange(partial_stub, method, path, request)[0].status in (200, 201)
-    response, body = exchange(partial_stub, capture.method, capture.path, capture.request, capture.sent)
-    assert response.status == capture.status
-    for name, value in capture.headers.items():
-        found = response.getheader(name, "(absent)")
-        assert found.isdigit() if value == "num" else found == value
-    if capture.lines:
-        lines = body.rstrip("\n").split("\n")
-        assert len(lines) == len(capture.lines)
-        for line, expected in zip(lines, capture.lines, strict=True):
-            assert matches(json.loads(expected), json.loads(line)) if expected.startswith("{") else line == expected
+@cases("capture", PARTIAL, ids=lambda capture: capture.title)
+def test_known_parts_of_an_answer_are_reproduced(capture: PartialCapture, shared_partial_stub: StubServer) -> None:
+    with stub_for(capture, shared_partial_stub, partial_stub) as stub:
+        for method, path, request in capture.before:
+            assert exchange(stub, method, path, request)[0].status in (200, 201)
+        response, body = exchange(stub, capture.method, capture.path, capture.request, capture.sent)
+        assert response.status == capture.status
+        for name, value in capture.headers.items():
+            found = response.getheader(name, "(absent)")
+            assert found.isdigit() if value == "num" else found == value
+        if capture.lines:
+            lines = body.rstrip("\n").split("\n")
+            assert len(lines) == len(capture.lines)
+            for line, expected in zip(lines, capture.lines, strict=True):
+                assert matches(json.loads(expected), json.loads(line)) if expected.startswith("{") else line == expected

@@ -22,6 +22,7 @@ __all__ = ["mochi_stub"]
 
 OTHER_PROJECT = """
 import json
+import sys
 from urllib.request import Request, urlopen
 
 import pytest
@@ -33,7 +34,11 @@ def send_message(stub, text):
         return json.load(response)["message"]["content"]
 
 
-@pytest.mark.parametrize("number", range(6))
+def test_nothing_is_imported_until_the_fixture_is_used():
+    assert {"uvicorn", "orjson", "yaml", "mochi_stub.server"}.isdisjoint(sys.modules)
+
+
+@pytest.mark.parametrize("number", range(2))
 def test_each_test_has_a_server_of_its_own(mochi_stub, number):
     mochi_stub.script(f"scripted {number}")
     assert send_message(mochi_stub, "hello") == f"scripted {number}"
@@ -118,13 +123,4 @@ def test_fixture_works_in_another_test_run(tmp_path: Path, options: tuple[str, .
     command = [sys.executable, "-m", "pytest", "-q", *options, "-W", "error", "-p", "no:cacheprovider"]
     env = {**os.environ, "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}  # the plugins of this project would be loaded
     ran = subprocess.run(command, cwd=tmp_path, env=env, capture_output=True, text=True, timeout=60, check=False)
-    assert (ran.returncode, "6 passed" in ran.stdout) == (0, True), ran.stdout + ran.stderr
-
-
-def test_plugin_imports_nothing_until_the_fixture_is_used() -> None:
-    program = (
-        "import sys, mochi_stub.pytest_plugin; "
-        "print(sorted(n for n in sys.modules if n.split('.')[0] in ('uvicorn', 'orjson', 'yaml', 'mochi_stub')))"
-    )
-    printed = subprocess.run([sys.executable, "-c", program], check=True, capture_output=True, text=True).stdout
-    assert printed == "['mochi_stub', 'mochi_stub.pytest_plugin']\n"
+    assert (ran.returncode, "3 passed" in ran.stdout) == (0, True), ran.stdout + ran.stderr

@@ -5,12 +5,14 @@ from __future__ import annotations
 import re
 from typing import Any
 
-import jsonschema
 import pytest
 
 from mochi_stub.replies.schema_sample import schema_sample
 from tests.stub.validity import problems
 from tests.support.cases import cases
+from tests.support.lazy import LazyModule
+
+jsonschema = LazyModule("jsonschema")
 
 NODE = {
     "type": "object",

@@ -5,13 +5,14 @@ from __future__ import annotations
 import json
 from typing import Any
 
-import jsonschema
-
 from mochi_stub import Reply, StubServer
 from mochi_stub.prompt import ToolCall
 from mochi_stub.replies.tool_choice import call_of, functions
 from tests.stub.requests import RawResponse, send_request
 from tests.support.cases import cases
+from tests.support.lazy import LazyModule
+
+jsonschema = LazyModule("jsonschema")
 
 BOOK = {
     "type": "object",

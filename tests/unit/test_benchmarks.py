@@ -2,7 +2,6 @@
 
 import json
 
-from tests.benchmarks import page
 from tests.benchmarks.measures import Aim
 from tests.benchmarks.profiling import shares_of
 from tests.benchmarks.report import target_cells
@@ -36,12 +35,16 @@ def test_profile_has_shares_of_modules_and_functions() -> None:
 
 
 def test_page_has_the_saved_results() -> None:
+    from tests.benchmarks import page
+
     saved = json.loads(page.RESULTS.read_text(encoding="utf-8"))
     text = page.page(saved, page.written_reasons())
     assert page.PATH.read_text(encoding="utf-8") == text, "run `uv run python -m tests.benchmarks.page`"
 
 
 def test_reasons_name_existing_targets_without_figures() -> None:
+    from tests.benchmarks import page
+
     saved = json.loads(page.RESULTS.read_text(encoding="utf-8"))["measures"]
     for name, reasons in page.written_reasons().items():
         assert set(reasons) <= {aim["what"] for aim in saved[name]["aims"]}

@@ -1,9 +1,10 @@
 """Encoding of runs for frontends: snapshots of dropped events, continued streams and reserved cases."""
 
-from typing import Any
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
 
 import orjson
-from ag_ui.core import Event, RunAgentInput
 from pydantic import TypeAdapter
 
 from mochi_server import events
@@ -11,11 +12,13 @@ from mochi_server.chat import run as run_module
 from mochi_server.chat.run import Batch
 from mochi_server.chat.turn import TurnResult
 from mochi_server.errors import OllamaError
-from mochi_server.protocols.ag_ui.encoder import AgUiEncoder
 from mochi_server.protocols.ai_sdk.encoder import AiSdkEncoder
 from mochi_server.protocols.frontends import FrontendRun, InteractiveEncoder
 from tests.support.cases import cases
 from tests.support.runs import run_of
+
+if TYPE_CHECKING:
+    from mochi_server.protocols.ag_ui.encoder import AgUiEncoder
 
 CONFIRMATION = events.ToolConfirmationRequired("note", {"text": "a"}, 0, "conf_1")
 RESULT = events.ToolResult("note", True, "Noted.", None, None, 0)
@@ -29,6 +32,10 @@ def ai_sdk(after: int = 0, *, pending: bool = False) -> AiSdkEncoder:
 
 
 def ag_ui(result: TurnResult = TurnResult(), *, timeout: float = 300) -> AgUiEncoder:  # noqa: B008 - frozen
+    from ag_ui.core import RunAgentInput
+
+    from mochi_server.protocols.ag_ui.encoder import AgUiEncoder
+
     run_input = RunAgentInput(thread_id="t", run_id="r", messages=[])
     return AgUiEncoder(FrontendRun(run_of(run_id="0a", result=result), lambda: {"conf_1"}), run_input, timeout)
 
@@ -116,6 +123,8 @@ def test_interrupt_has_a_deadline_only_with_an_approval_timeout() -> None:
 
 
 def test_events_of_ag_ui_are_valid() -> None:
+    from ag_ui.core import Event
+
     published = (
         *(events.ThinkingDelta("hm"), events.ContentDelta("One"), events.ToolCalled("add", {"a": 1}, 0)),
         *(events.ToolResult("add", True, None, None, None, 0), events.ToolContinuationStart(), WARNING),

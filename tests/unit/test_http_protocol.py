@@ -5,9 +5,7 @@ from importlib.metadata import requires, version
 from typing import Any
 
 import httptools
-import pytest
 import uvicorn
-from packaging.requirements import Requirement
 from uvicorn.protocols.http import httptools_impl
 from uvicorn.server import ServerState
 
@@ -55,8 +53,10 @@ def test_httptools_has_the_internals_of_the_protocol(name: str) -> None:
     assert issubclass(httptools.HttpParserUpgrade, Exception), ADVICE
 
 
-@pytest.mark.parametrize("package", ["uvicorn", "httptools"])
+@cases("package", ["uvicorn", "httptools"])
 def test_installed_version_is_in_the_tested_range(package: str) -> None:
+    from packaging.requirements import Requirement
+
     stated = [Requirement(line) for line in requires("mochi-server") or ()]
     (requirement,) = [each for each in stated if each.name == package]
     assert "<" in str(requirement.specifier), f"pyproject.toml states no upper bound for {package}"

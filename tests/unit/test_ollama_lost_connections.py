@@ -19,7 +19,7 @@ from mochi_server.ollama.errors import is_out_of_memory
 from mochi_server.ollama.payloads import chat_payload
 from tests.support.raw_ollama import RawOllama, line, whole
 
-ROUNDS = 10
+ROUNDS = 3
 WORDS = [f"word {number} " for number in range(1000)]
 LINES = b"".join(map(line, WORDS))
 HEAD = b"HTTP/1.1 200 OK\r\nContent-Type: application/x-ndjson\r\n"

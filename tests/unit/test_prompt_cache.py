@@ -60,7 +60,7 @@ def last_user_index(messages: Sequence[Message]) -> int:
     return max(i for i, message in enumerate(messages) if message["role"] == "user")
 
 
-@cases("seed", range(8))
+@cases("seed", range(3))
 def test_cached_blocks_equal_their_messages(seed: int) -> None:
     messages = conversation(seed)
     prompt, plain = (
@@ -73,7 +73,7 @@ def test_cached_blocks_equal_their_messages(seed: int) -> None:
     assert shows_images(prompt.history) == any("images" in message for message in plain)
 
 
-@cases("seed", range(8))
+@cases("seed", range(3))
 def test_model_without_vision_gets_no_images(seed: int) -> None:
     messages = conversation(seed)
     blind = Prompt(History.of(messages), last_user_index(messages), shows_images=False)
@@ -93,7 +93,7 @@ def test_trimming_removes_images_of_old_results() -> None:
     assert (whole.size_with([]).images, trimmed.size_with([]).images, trimmed.trimmed) == (1, 0, 1)
 
 
-@cases("seed", range(8))
+@cases("seed", range(3))
 def test_trimming_shortens_old_tool_results(seed: int) -> None:
     messages = conversation(seed)
     whole = Prompt(History.of(messages), last_user_index(messages))
@@ -105,7 +105,7 @@ def test_trimming_shortens_old_tool_results(seed: int) -> None:
     assert trimmed.size_with([]) == PromptSize.of(sent(trimmed))
 
 
-@cases("seed", range(8))
+@cases("seed", range(3))
 def test_checkpoint_replaces_the_messages_it_covers(seed: int) -> None:
     messages = conversation(seed)
     system = 1 if messages[0]["role"] == "system" else 0

@@ -7,10 +7,8 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import httpx
-import ollama
 import pytest
 from fastapi import Depends, FastAPI
-from starlette.testclient import TestClient
 
 import mochi_server
 from mochi_server import MochiServerSettings, create_app, services, sessions
@@ -23,6 +21,10 @@ from mochi_server.sessions.session import AssistantMessage, SystemMessage, ToolM
 from mochi_server.sessions.types import SessionCreationOptions
 from mochi_server.tools import ToolDiscoveryService
 from mochi_stub import StubServer
+from tests.support.lazy import LazyModule
+
+ollama = LazyModule("ollama")
+testclient = LazyModule("starlette.testclient")
 
 
 def test_settings_of_the_specification_work(tmp_path: Path) -> None:
@@ -76,7 +78,7 @@ def test_client_accepts_messages_and_tools_of_the_ollama_library(stub: StubServe
     tool = ollama.Tool(type="function", function=ollama.Tool.Function(name="read_file", description="Read a file."))
     messages: list[Any] = [ollama.Message(role="user", content="Hello!")]
     with OllamaClient(host=stub.url) as client:
-        (call,) = client.chat("tool-caller", messages, [tool]).message.tool_calls  # type: ignore[list-item]
+        (call,) = client.chat("tool-caller", messages, [tool]).message.tool_calls
         with pytest.raises(TypeError, match="function"):
             client.chat("tool-caller", messages, [read_file])  # type: ignore[list-item]
     assert call["function"]["name"] == "read_file"
@@ -128,7 +130,7 @@ def test_services_accept_directories_as_strings(tmp_path: Path) -> None:
 def test_app_works_with_the_test_client_twice(tmp_path: Path, stub: StubServer) -> None:
     app = create_app(ollama_host=stub.url, data_dir=str(tmp_path))
     for _ in range(2):
-        with TestClient(app) as client:
+        with testclient.TestClient(app) as client:
             created = client.post("/api/v1/sessions", json={"model": "mochi"})
             assert created.status_code == 201
             session_id = created.json()["session_id"]
@@ -172,7 +174,7 @@ def test_dependencies_serve_own_routes(tmp_path: Path, stub: StubServer) -> None
         return [settings.ollama_host, client.list_models()[0].name, len(manager.list_sessions())]
 
     app.add_api_route("/own", own)
-    with TestClient(app) as http:
+    with testclient.TestClient(app) as http:
         http.post("/api/v1/sessions", json={"model": "mochi"})
         assert http.get("/own").json() == [stub.url, "mochi:latest", 1]
 
@@ -193,7 +195,7 @@ def test_dependencies_serve_an_own_app_and_direct_calls(
         return client.list_models()[0].name
 
     app.add_api_route("/own", own)
-    with TestClient(app) as http:
+    with testclient.TestClient(app) as http:
         assert http.get("/own").json() == "mochi:latest"
 
 
@@ -226,7 +228,7 @@ def test_own_client_answers_in_place_of_ollama(tmp_path: Path, is_asynchronous: 
     client = OwnClient(is_asynchronous=is_asynchronous)
     app = create_app(MochiServerSettings(data_dir=str(tmp_path)), ollama_client=client)
     for _ in range(2):
-        with TestClient(app) as http:
+        with testclient.TestClient(app) as http:
             assert http.get("/api/v1/health").json()["ollama_connected"]
             session_id = http.post("/api/v1/sessions", json={"model": "test-model"}).json()["session_id"]
             answer = http.post(f"/api/v1/chat/{session_id}", json={"message": "Hello!"}).json()["message"]
@@ -241,7 +243,7 @@ def test_own_client_serves_own_routes(tmp_path: Path) -> None:
         return client.list_models()[0].name
 
     app.add_api_route("/own", own)
-    with TestClient(app) as http:
+    with testclient.TestClient(app) as http:
         assert http.get("/own").json() == "test-model"
 
 
@@ -263,7 +265,7 @@ def test_own_client_can_return_responses_of_the_ollama_library(tmp_path: Path, i
             return [response.model_dump() if is_dictionary else response for response in responses]
 
     client = Calling(is_asynchronous=False)
-    with TestClient(create_app(MochiServerSettings(data_dir=str(tmp_path)), ollama_client=client)) as http:
+    with testclient.TestClient(create_app(MochiServerSettings(data_dir=str(tmp_path)), ollama_client=client)) as http:
         session_id = http.post("/api/v1/sessions", json={"model": "test-model"}).json()["session_id"]
         answer = http.post(f"/api/v1/chat/{session_id}", json={"message": "Hello!"}).json()
         messages = http.get(f"/api/v1/sessions/{session_id}/messages").json()["messages"]
@@ -278,7 +280,7 @@ def test_failing_own_client_is_an_error_of_ollama(tmp_path: Path) -> None:
             return iter(())
 
     app = create_app(data_dir=str(tmp_path), ollama_client=Failing(is_asynchronous=False))
-    with TestClient(app) as http:
+    with testclient.TestClient(app) as http:
         session_id = http.post("/api/v1/sessions", json={"model": "test-model"}).json()["session_id"]
         response = http.post(f"/api/v1/chat/{session_id}", json={"message": "Hello!"})
     assert (response.status_code, response.json()["error"]["code"]) == (502, "OLLAMA_ERROR")
@@ -290,7 +292,7 @@ def test_own_client_that_cannot_list_models_is_an_error_of_ollama(tmp_path: Path
             raise ConnectionError("no connection")
 
     app = create_app(data_dir=str(tmp_path), ollama_client=Failing(is_asynchronous=False))
-    with TestClient(app, raise_server_exceptions=False) as http:
+    with testclient.TestClient(app, raise_server_exceptions=False) as http:
         response = http.get("/api/v1/models")
     assert (response.status_code, response.json()["error"]["code"]) == (502, "OLLAMA_ERROR")
     assert "no connection" in response.json()["error"]["message"]
@@ -298,7 +300,7 @@ def test_own_client_that_cannot_list_models_is_an_error_of_ollama(tmp_path: Path
 
 def test_own_client_computes_no_embeddings(tmp_path: Path) -> None:
     app = create_app(data_dir=str(tmp_path), ollama_client=OwnClient(is_asynchronous=False))
-    with TestClient(app) as http:
+    with testclient.TestClient(app) as http:
         response = http.post("/v1/embeddings", json={"model": "test-model", "input": "Hello!"})
     assert (response.status_code, response.json()["error"]["code"]) == (502, "ollama_error")
     assert "injected client" in response.json()["error"]["message"]
@@ -308,7 +310,7 @@ def test_app_on_open_address_logs_its_generated_key(
     tmp_path: Path, stub: StubServer, caplog: pytest.LogCaptureFixture
 ) -> None:
     app = create_app(ollama_host=stub.url, data_dir=str(tmp_path), host="0.0.0.0")  # noqa: S104 - in process
-    with caplog.at_level(logging.WARNING), TestClient(app, base_url="http://192.168.1.5") as http:
+    with caplog.at_level(logging.WARNING), testclient.TestClient(app, base_url="http://192.168.1.5") as http:
         (key,) = app.state.settings.api_keys
         assert key in caplog.text
         assert http.get("/api/v1/sessions").status_code == 401

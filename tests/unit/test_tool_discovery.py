@@ -316,7 +316,7 @@ def test_broken_package_is_reported_while_other_threads_import_modules(tmp_path:
     with ThreadPoolExecutor() as threads:
         threads.submit(import_modules)
         try:
-            found = {problem for _ in range(100) for problem in ToolDiscoveryService(directory).discover().problems}
+            found = {problem for _ in range(15) for problem in ToolDiscoveryService(directory).discover().problems}
         finally:
             ended.set()
             sys.setswitchinterval(interval)

@@ -1,6 +1,5 @@
 """Likely mistakes in a tools directory are reported as problems, and files that are no tools are never executed."""
 
-import inspect
 import sys
 import textwrap
 from pathlib import Path
@@ -146,7 +145,6 @@ def test_unused_files_do_not_run_when_all_modules_are_inspected(tmp_path: Path) 
     (tmp_path / "__init__.py").write_text("__all__ = []")
     (tmp_path / "script.py").write_text("raise SystemExit('executed')")
     assert load_package(tmp_path)[1] == []
-    inspect.getmodule(sys._getframe())
     for module in list(sys.modules.values()):
         getattr(module, "__file__", None)
         getattr(module, "__wrapped__", None)

@@ -1,131 +1,18 @@
 """Tool schemas from functions: the schema for models and the arguments for the function."""
 
-import enum
 import functools
 import subprocess
 import sys
 from collections.abc import AsyncIterator, Callable
-from dataclasses import dataclass
-from typing import Annotated, Any, Literal, Optional, Union
+from typing import Annotated, Any, Literal, Optional
 
 import orjson
 import pytest
-from pydantic import AfterValidator, BaseModel, Field
+from pydantic import AfterValidator, Field
 
 from mochi_server.tools.schema import InvalidArguments, InvalidTool, ToolSchemaService, make_schema
 from tests.support.cases import cases
-
-
-class Colour(enum.Enum):
-    """A choice."""
-
-    RED = "red"
-    BLUE = "blue"
-
-
-class Address(BaseModel):
-    """A nested form."""
-
-    street: str = Field(description="with the number")
-    parent: Optional["Address"] = None
-
-
-@dataclass
-class Point:
-    """A nested form."""
-
-    x: int
-    y: int = 0
-
-
-def returns(annotation: Any, default: Any = ...) -> Callable[..., str]:
-    """Return a function with one parameter of a type, which returns its argument's representation."""
-
-    def tool(value: Any) -> str:
-        """Say what was given."""
-        return repr(value)
-
-    tool.__annotations__ = {"value": annotation, "return": str}
-    if default is not ...:
-        tool.__defaults__ = (default,)
-    return tool
-
-
-KINDS: dict[str, tuple[Any, dict[str, Any], list[tuple[Any, Any]], list[Any]]] = {
-    "int": (int, {"type": "integer"}, [(3, 3), ("3", 3)], ["x", 3.5, None, [3]]),
-    "float": (float, {"type": "number"}, [(1, 1.0), ("2.5", 2.5)], ["x", None]),
-    "bool": (bool, {"type": "boolean"}, [(True, True), ("true", True)], ["perhaps", 7]),
-    "str": (str, {"type": "string"}, [("x", "x")], [5, None, ["x"]]),
-    "Optional": (Optional[str], {"type": "string"}, [("x", "x"), (None, None)], [5]),  # noqa: UP045 - under test
-    "or None": (int | None, {"type": "integer"}, [(1, 1), (None, None)], ["x"]),
-    "Literal": (Literal["a", "b"], {"type": "string", "enum": ["a", "b"]}, [("a", "a")], ["c", None]),
-    "one Literal": (Literal["a"], {"type": "string", "enum": ["a"]}, [("a", "a")], ["b"]),
-    "Enum": (
-        Colour,
-        {"type": "string", "description": "A choice.", "enum": ["red", "blue"]},
-        [("blue", Colour.BLUE)],
-        ["green"],
-    ),
-    "list of anything": (list, {"type": "array", "items": {}}, [(["a", 1], ["a", 1])], ["a"]),
-    "list": (list[str], {"type": "array", "items": {"type": "string"}}, [(["a"], ["a"])], ["a", [1]]),
-    "set": (set[int], {"type": "array", "items": {"type": "integer"}}, [([1, 1], {1})], [5]),
-    "tuple": (
-        tuple[int, str, int],
-        {"type": "array", "items": {"anyOf": [{"type": "integer"}, {"type": "string"}]}},
-        [([1, "x", 2], (1, "x", 2))],
-        [[1, "x"], ["x", 1, 2]],
-    ),
-    "tuple of one type": (
-        tuple[float, float],
-        {"type": "array", "items": {"type": "number"}},
-        [([1, 2.5], (1.0, 2.5))],
-        [[1], ["x", 1]],
-    ),
-    "dict": (dict[str, int], {"type": "object"}, [({"a": 1}, {"a": 1})], [{"a": "x"}, []]),
-    "union": (
-        Union[int, str],  # noqa: UP007 - under test
-        {"anyOf": [{"type": "integer"}, {"type": "string"}]},
-        [(1, 1), ("x", "x")],
-        [None, []],
-    ),
-    "union with bool": (
-        int | bool,
-        {"anyOf": [{"type": "integer"}, {"type": "boolean"}]},
-        [(1, 1), (True, True)],
-        ["x"],
-    ),
-    "dataclass": (
-        Point,
-        {
-            "type": "object",
-            "description": "A nested form.",
-            "properties": {"x": {"type": "integer"}, "y": {"type": "integer"}},
-            "required": ["x"],
-        },
-        [({"x": "1"}, Point(1, 0))],
-        [{}, {"x": "a"}],
-    ),
-    "model": (
-        Address,
-        {
-            "type": "object",
-            "description": "A nested form.",
-            "properties": {
-                "street": {"type": "string", "description": "with the number"},
-                "parent": {"type": "object"},
-            },
-            "required": ["street"],
-        },
-        [({"street": "A 1", "parent": {"street": "B 2"}}, Address(street="A 1", parent=Address(street="B 2")))],
-        [{"parent": None}],
-    ),
-    "Annotated": (
-        Annotated[int, Field(ge=1, description="at least one")],
-        {"type": "integer", "description": "at least one"},
-        [(1, 1)],
-        [0],
-    ),
-}
+from tests.unit.tool_kinds import KINDS, Colour, returns
 
 
 @cases(("annotation", "schema", "fitting", "refused"), KINDS.values(), ids=KINDS)
@@ -371,7 +258,7 @@ async def test_methods_callable_objects_and_wrapped_or_async_functions_are_tools
 @pytest.mark.parametrize("seeds", [("1",), pytest.param(("1", "2", "3"), marks=pytest.mark.slow)])
 def test_schemas_are_the_same_bytes_in_every_process(seeds: tuple[str, ...]) -> None:
     program = (
-        "from tests.unit.test_tool_schema import KINDS, returns\n"
+        "from tests.unit.tool_kinds import KINDS, returns\n"
         "from mochi_server.tools.schema import make_schema\n"
         "import orjson\n"
         "print(orjson.dumps([make_schema(returns(k[0]), 't').definition() for k in KINDS.values()]).decode())"

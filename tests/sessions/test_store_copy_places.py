@@ -1,0 +1,53 @@
+"""Source and target of a copy of sessions: which ones the command refuses."""
+
+from pathlib import Path
+
+import pytest
+
+from mochi_server.cli.store_copy import find_problem
+from tests.support.cases import cases
+
+
+@cases(
+    ("source", "target", "problem"),
+    [
+        ("empty", "./empty/", "FROM and TO are the same place"),
+        ("postgresql://h/db", "postgresql://h/db", "FROM and TO are the same place"),
+        ("mysql://me:hush@h/db", ".", "there is no directory mysql://***@h/db; create it, or use a postgresql:// URL"),
+        (
+            ".",
+            "postgress://me:hush@h/db",
+            "there is no directory postgress://***@h/db; create it, or use a postgresql:// URL",
+        ),
+        ("nowhere", "there", "there is no directory nowhere; create it, or use a postgresql:// URL"),
+        (
+            "host=db password=hush",
+            "there",
+            "there is no directory host=db password=***; create it, or use a postgresql:// URL",
+        ),
+        ("postgresql://h/db", "there", "there is no directory there; create it, or use a postgresql:// URL"),
+        ("", "there", "there is no directory ; create it, or use a postgresql:// URL"),
+        ("postgresql://h/db", "file", "there is no directory file; create it, or use a postgresql:// URL"),
+        ("empty", "other", "there are no sessions in empty: it has no directory chat_sessions"),
+        ("empty", "./other/../empty", "FROM and TO are the same place"),
+        ("postgresql://h/db", "other", None),
+    ],
+)
+def test_invalid_source_or_target_of_a_copy_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, source: str, target: str, problem: str | None
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("empty").mkdir(exist_ok=True)
+    Path("other").mkdir(exist_ok=True)
+    Path("file").touch()
+    assert find_problem(source, target) == problem
+
+
+def test_copy_between_directories_with_the_same_sessions_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("MOCHI_SESSIONS_DIR", str(tmp_path / "sessions"))
+    for name in ("sessions", "one", "other"):
+        (tmp_path / name).mkdir()
+    assert find_problem(str(tmp_path / "one"), str(tmp_path / "other")) == "FROM and TO are the same place"
+    assert find_problem(str(tmp_path / "one"), "postgresql://h/db") is None
