@@ -18,8 +18,11 @@ def patch() -> Iterator[pytest.MonkeyPatch]:
 
 @pytest.fixture(scope="module", autouse=True)
 def patient(patch: pytest.MonkeyPatch) -> None:
-    """Wait longer for MCP servers than users do, because processes start slowly on a busy machine."""
-    patch.setattr(servers, "START_TIMEOUT_SECONDS", 30)
+    """Wait longer for MCP servers than users do, but less than clients of tests wait for a response.
+
+    Processes start slowly on a busy machine.
+    """
+    patch.setattr(servers, "START_TIMEOUT_SECONDS", 15)
 
 
 @pytest.fixture(scope="module", autouse=True)
