@@ -38,9 +38,9 @@ def test_interrupt_during_an_import_ends_the_start(
 def test_interrupt_during_the_import_of_tools_ends_the_server(tmp_path: Path) -> None:
     (tmp_path / "tools").mkdir()
     (tmp_path / "tools" / "__init__.py").write_text(INTERRUPT)
-    with FreshCommand("mochi_server", *SERVER, "--data-dir", str(tmp_path), cwd=tmp_path) as command:
-        assert command.wait() == 0
-    assert "Traceback" not in "".join(command.output)
+    code, text = run("mochi_server", *SERVER, "--data-dir", str(tmp_path), cwd=tmp_path)
+    assert code == 0
+    assert "Traceback" not in text
 
 
 def test_unreadable_sessions_directory_stops_the_start_with_one_sentence(tmp_path: Path) -> None:

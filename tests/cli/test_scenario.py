@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 import yaml
 
+from mochi_server.cli.scenario import differences, load_recording
 from mochi_server.testing import ThreadedServer, check_scenario
 from mochi_stub import Machine, Reply, StubServer, ToolCall
 from mochi_stub.config import validate_config
@@ -126,34 +127,38 @@ def test_ten_turns_with_tools_pass_and_a_changed_answer_fails(recorder: Recorder
     assert {"-  content: The number is six.", "+  content: The number is seven."} <= {*lines}
 
 
-@pytest.mark.parametrize(
-    ("change", "turn", "line"),
-    [
-        (("reasoning: Is it a yes?", "reasoning: Is it a no?"), 2, "+  reasoning: Is it a no?"),
-        (("step: 2", "step: 3"), 3, "+      step: 3"),
-        (("name: find_person", "name: find_persons"), 5, "+  - name: find_persons"),
-        (("output: 99", "output: 98"), 10, "+answer tokens: 98"),
-        (("cache_read: 700", "cache_read: 701"), 10, "+cached tokens: 701"),
-    ],
-)
-def test_changed_reply_is_shown(ten: Path, tmp_path: Path, change: tuple[str, str], turn: int, line: str) -> None:
+CHANGES = {
+    ("reasoning: Is it a yes?", "reasoning: Is it a no?"): (2, "+  reasoning: Is it a no?"),
+    ("step: 2", "step: 3"): (3, "+      step: 3"),
+    ("name: find_person", "name: find_persons"): (5, "+  - name: find_persons"),
+    ("output: 99", "output: 98"): (10, "+answer tokens: 98"),
+    ("cache_read: 700", "cache_read: 701"): (10, "+cached tokens: 701"),
+}
+"""The turn that each change of the recorded replies affects, and the line that shows it."""
+
+
+def test_changed_replies_are_shown_and_unchanged_are_equal(ten: Path, tmp_path: Path) -> None:
     for file in ten.parent.glob("scenario.*"):
         (tmp_path / file.name).write_bytes(file.read_bytes())
-    scenario = tmp_path / "scenario.yaml"
-    scenario.write_text(scenario.read_text().replace(*change, 1))
-    difference = check(scenario)
-    assert difference.startswith(f"turn {turn} differs from the recorded session:\n--- recorded\n+++ replayed\n")
-    assert line in difference.splitlines()
+    scenario, recorded = tmp_path / "scenario.yaml", load_recording(ten)
+    for change in CHANGES:
+        scenario.write_text(scenario.read_text().replace(*change, 1))
+    with (
+        StubServer(config=scenario, speed=0) as stub,
+        ThreadedServer(ollama_host=stub.url, data_dir=str(ten.parent), sessions_dir=str(tmp_path)) as server,
+    ):
+        shown = [difference.splitlines() for difference in differences(recorded, server.client)]
+    assert {number for number, lines in enumerate(shown, 1) if lines} == {turn for turn, _ in CHANGES.values()}
+    for turn, line in CHANGES.values():
+        assert line in shown[turn - 1]
+    begin = "turn 2 differs from the recorded session:\n--- recorded\n+++ replayed\n"
+    assert check(scenario).startswith(begin)
 
 
 @pytest.fixture(scope="module")
 def ten(tmp_path_factory: pytest.TempPathFactory) -> Path:
     recorder = Recorder(tmp_path_factory.mktemp("ten"))
     return recorder.export(recorder.record(ten_turns(), system_prompt="Be brief."))
-
-
-def test_unchanged_replies_do_not_differ(ten: Path) -> None:
-    assert check(ten) == ""
 
 
 def test_scenario_has_what_the_model_answered(ten: Path) -> None:

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from tests.docs_tooling.pages import PAGES, Block, blocks, name_of
-from tests.docs_tooling.reading import READERS
+from tests.docs_tooling.reading import READERS, read_modules
 from tests.docs_tooling.shell import SECONDS
 from tests.docs_tooling.world import World
 from tests.support.cases import cases
@@ -22,6 +22,7 @@ NO_INTERPRETER = ("powershell",)
 """Languages of programs that the tests cannot run."""
 BLOCKS = [block for page in PAGES for block in blocks(page)]
 NOT_RUN = [block for block in BLOCKS if block.not_run or block.language in NO_INTERPRETER]
+JAVASCRIPT = {block.place: block.text for block in BLOCKS if block.language in ("javascript", "js")}
 FIRST_TIER = ("docs/how-to/use-as-a-library.md", "docs/how-to/run-in-production.md")
 """Pages whose blocks take little time; they run in the first tier."""
 
@@ -35,10 +36,15 @@ def _page(page: Path) -> Any:
     return pytest.param(page, marks=() if name_of(page) in FIRST_TIER else pytest.mark.slow)
 
 
-@cases("block", BLOCKS, ids=lambda block: block.place)
+@cases("block", [block for block in BLOCKS if block.place not in JAVASCRIPT], ids=lambda block: block.place)
 def test_block_is_valid_in_its_language(block: Block) -> None:
     assert block.language in READERS, f"name a language: {', '.join(sorted(READERS))}"
     READERS[block.language](block.text)
+
+
+def test_blocks_of_javascript_are_valid() -> None:
+    assert JAVASCRIPT
+    read_modules(JAVASCRIPT)
 
 
 @pytest.mark.parametrize("page", [_page(page) for page in PAGES if any(map(runs, blocks(page)))], ids=name_of)

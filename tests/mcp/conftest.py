@@ -1,4 +1,6 @@
-"""Settings for all tests of MCP servers."""
+"""Settings for all tests of MCP servers. They have the scope of a module, so that they hold for servers of a module."""
+
+from collections.abc import Iterator
 
 import pytest
 
@@ -7,22 +9,32 @@ from mochi_server.util import schema_checks
 from tests.support import fork_server
 
 
-@pytest.fixture(autouse=True)
-def patient(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Wait longer for MCP servers than users do, because processes start slowly on a busy machine."""
-    monkeypatch.setattr(servers, "START_TIMEOUT_SECONDS", 30)
+@pytest.fixture(scope="module")
+def patch() -> Iterator[pytest.MonkeyPatch]:
+    """A patcher whose changes end with the module."""
+    with pytest.MonkeyPatch.context() as patch:
+        yield patch
 
 
-@pytest.fixture(autouse=True)
-def one_worker(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.fixture(scope="module", autouse=True)
+def patient(patch: pytest.MonkeyPatch) -> None:
+    """Wait longer for MCP servers than users do, but less than clients of tests wait for a response.
+
+    Processes start slowly on a busy machine.
+    """
+    patch.setattr(servers, "START_TIMEOUT_SECONDS", 15)
+
+
+@pytest.fixture(scope="module", autouse=True)
+def one_worker(patch: pytest.MonkeyPatch) -> None:
     """Check schemas in one process for each server, because each process imports its libraries."""
-    monkeypatch.setattr(schema_checks, "MAX_WORKERS", 1)
+    patch.setattr(schema_checks, "MAX_WORKERS", 1)
 
 
-@pytest.fixture(autouse=True)
-def forked_worker(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.fixture(scope="module", autouse=True)
+def forked_worker(patch: pytest.MonkeyPatch) -> None:
     """Fork the process for checks instead of starting it, where the process itself is not the subject of the test."""
     if fork_server.AVAILABLE:
         from tests.support import schema_worker
 
-        monkeypatch.setattr(schema_checks.SchemaChecks, "_start", schema_worker.start)
+        patch.setattr(schema_checks.SchemaChecks, "_start", schema_worker.start)

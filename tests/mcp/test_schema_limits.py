@@ -6,8 +6,7 @@ import asyncio
 import json
 import os
 import signal
-import subprocess
-import sys
+import socket
 import time
 from collections.abc import AsyncIterator, Iterator
 from concurrent.futures import ThreadPoolExecutor, wait
@@ -25,9 +24,11 @@ from mochi_server.util.schema_checks import MAX_WORKERS, SchemaChecks
 from mochi_stub import StubServer
 from tests.api.test_tools import PendingApproval
 from tests.support.api import Api
+from tests.support.cases import cases
 from tests.support.instructions import calls, instruct, words
 from tests.support.lazy import LazyModule
 from tests.support.mcp import by_hand, has_socket, is_alive, write_mcp
+from tests.support.process import shared_fork_server
 from tests.support.server import RunningServer
 from tests.support.waiting import until
 
@@ -36,7 +37,8 @@ if TYPE_CHECKING:
 else:  # only the worker that runs these tests imports the SDK
     mcp_types = LazyModule("mcp_types")
 
-TOO_LONG = "the arguments cannot be checked: the check took longer than 1 s"
+START = SchemaChecks._start  # as for users
+TOO_LONG = "the arguments cannot be checked: the check took longer than 0.3 s"
 DOUBLING: dict[str, dict[str, Any]] = {
     "allOf": {"allOf": [{"$ref": "NEXT"}] * 2},
     "anyOf": {"anyOf": [{"$ref": "NEXT"}] * 2},
@@ -64,15 +66,9 @@ def doubled(node: dict[str, Any], reference: str = "#/$defs/d{}") -> dict[str, A
     }
 
 
-def workers_of(parent: int) -> list[int]:
-    """Return the IDs of the workers that a process has started."""
-    pids = []
-    for path in Path("/proc").glob("[0-9]*"):
-        with suppress(OSError):
-            fields = (path / "stat").read_text().rpartition(")")[2].split()
-            if int(fields[1]) == parent and b"mochi_server.util.schema_worker" in (path / "cmdline").read_bytes():
-                pids.append(int(path.name))
-    return pids
+def workers_of(checks: SchemaChecks) -> list[int]:
+    """Return the IDs of the workers that run."""
+    return [worker.pid for worker in checks._workers if is_alive(worker.pid)]
 
 
 async def mapped(checks: SchemaChecks, *schemas: dict[str, Any]) -> tuple[list[McpTool], list[str]]:
@@ -82,14 +78,9 @@ async def mapped(checks: SchemaChecks, *schemas: dict[str, Any]) -> tuple[list[M
     return await map_tools(tools, checks)
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def one_worker() -> None:
     """Let the pool have as many workers as for users."""
-
-
-@pytest.fixture
-def forked_worker() -> None:
-    """Start the workers as for users."""
 
 
 @pytest_asyncio.fixture
@@ -97,13 +88,14 @@ async def checks() -> AsyncIterator[SchemaChecks]:
     """A pool of workers, which end with the test."""
     checks = SchemaChecks()
     yield checks
+    workers = workers_of(checks)
     await checks.aclose()
-    assert workers_of(os.getpid()) == []
+    assert not any(map(is_alive, workers))
 
 
-@pytest.mark.parametrize("reference", ["#/$defs/d{}", "#a{}"])
-async def test_only_tools_with_large_schemas_are_left_out(checks: SchemaChecks, reference: str) -> None:
-    large = [doubled(node, reference) for node in DOUBLING.values()]
+async def test_only_tools_with_large_schemas_are_left_out(checks: SchemaChecks) -> None:
+    large = [doubled(node) for node in DOUBLING.values()]
+    large.append(doubled(DOUBLING["allOf"], "#a{}"))
     large.append({"properties": {f"p{number}": {"type": "string"} for number in range(20_000)}})
     large.append({"properties": {"a": {"enum": [*range(20_000)]}}})
     text = {"description": "x" * 10_000}
@@ -127,32 +119,36 @@ async def test_recursive_schema_is_usable(checks: SchemaChecks) -> None:
         await tool.schema.bind({"list": {"next": {"next": {"a": "x"}}}})
 
 
-def slow_calls() -> Iterator[Any]:
+SLOW = ("uniqueItems", "patternProperties", "recursion", "unevaluatedProperties")
+
+
+def slow_calls() -> Iterator[tuple[dict[str, Any], dict[str, Any]]]:
     """Yield schemas within the size limit and arguments that take long to check."""
-    yield pytest.param(UNIQUE, {"items": ITEMS}, id="uniqueItems")
+    yield UNIQUE, {"items": ITEMS}
     pattern = {"properties": {"o": {"patternProperties": {"^(a+)+$": {}}, "additionalProperties": False}}}
-    yield pytest.param(pattern, {"o": {"a" * 40 + "!": 1}}, id="patternProperties")
+    yield pattern, {"o": {"a" * 40 + "!": 1}}
     twice = {"allOf": [{"properties": {"x": {"$ref": "#/$defs/n"}}}] * 2}
     value: dict[str, Any] = {}
     for _ in range(50):
         value = {"x": value}
-    yield pytest.param({"properties": {"x": {"$ref": "#/$defs/n"}}, "$defs": {"n": twice}}, value, id="recursion")
+    yield {"properties": {"x": {"$ref": "#/$defs/n"}}, "$defs": {"n": twice}}, value
     nested: dict[str, Any] = {}
     for _ in range(14):  # each level evaluates the next several times
         nested = {"unevaluatedProperties": False, "allOf": [nested]}
-    yield pytest.param({"properties": {"o": nested}}, {"o": {}}, id="unevaluatedProperties")
+    yield {"properties": {"o": nested}}, {"o": {}}
 
 
-@pytest.mark.parametrize(("schema", "arguments"), [*slow_calls()])
+@cases(("schema", "arguments"), slow_calls(), ids=SLOW)
 async def test_check_of_arguments_ends_with_its_process(
     checks: SchemaChecks, schema: dict[str, Any], arguments: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(tool_mapping, "_CHECK_SECONDS", 0.3)
     (tool,), problems = await mapped(checks, schema)
-    (worker,) = workers_of(os.getpid())
+    (worker,) = workers_of(checks)
     before = time.process_time()
-    with pytest.raises(InvalidArguments, match="the arguments cannot be checked: the check"):
-        await tool.schema.bind(arguments)
+    with monkeypatch.context() as patch:
+        patch.setattr(tool_mapping, "_CHECK_SECONDS", 0.1)
+        with pytest.raises(InvalidArguments, match="the arguments cannot be checked: the check"):
+            await tool.schema.bind(arguments)
     assert (problems, is_alive(worker)) == ([], False)
     assert time.process_time() - before < 0.5
     assert (await tool.schema.bind({})).args == ({},)
@@ -160,7 +156,7 @@ async def test_check_of_arguments_ends_with_its_process(
 
 async def test_cancelled_check_ends_with_its_process(checks: SchemaChecks) -> None:
     (tool,), _ = await mapped(checks, UNIQUE)
-    (worker,) = workers_of(os.getpid())
+    (worker,) = workers_of(checks)
     check = asyncio.ensure_future(tool.schema.bind({"items": ITEMS}))
     await asyncio.sleep(0)
     check.cancel()
@@ -172,10 +168,10 @@ async def test_cancelled_check_ends_with_its_process(checks: SchemaChecks) -> No
 async def test_workers_are_kept_limited_and_replaced(checks: SchemaChecks) -> None:
     (tool,), _ = await mapped(checks, UNIQUE)
     await asyncio.gather(*(tool.schema.bind({"items": [number]}) for number in range(10)))
-    kept = workers_of(os.getpid())
+    kept = workers_of(checks)
     assert len(kept) == MAX_WORKERS
     await tool.schema.bind({"items": [1]})
-    assert sorted(workers_of(os.getpid())) == sorted(kept)
+    assert sorted(workers_of(checks)) == sorted(kept)
     for worker in kept:
         os.kill(worker, signal.SIGKILL)
     until(lambda: not any(map(is_alive, kept)))
@@ -187,18 +183,18 @@ async def test_workers_are_kept_limited_and_replaced(checks: SchemaChecks) -> No
 async def test_text_about_many_errors_is_limited(checks: SchemaChecks) -> None:
     (tool,), _ = await mapped(checks, {"properties": {"n": {"items": {"type": "integer"}}}})
     with pytest.raises(InvalidArguments) as caught:
-        await tool.schema.bind({"n": ["x" * 10_000] * 1_000})
+        await tool.schema.bind({"n": ["x" * 10_000] * 100})
     assert len(str(caught.value)) < 25_000
 
 
 @pytest.mark.parametrize("stuck", [False, True])
 def test_worker_ends_without_its_server(stuck: bool) -> None:
-    program = "from mochi_server.util.schema_worker import main; main()"
-    command = [sys.executable, "-c", program]
-    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL) as worker:
-        request = ["check_arguments", 1, {"schema": UNIQUE, "arguments": {"items": ITEMS * stuck}}]
-        worker.communicate(json.dumps(request).encode() + b"\n", timeout=20)
-        assert worker.returncode == int(stuck)
+    process, connection = shared_fork_server().connect("tests.support.schema_worker")
+    with connection:
+        request = ["check_arguments", 0.1, {"schema": UNIQUE, "arguments": {"items": ITEMS * stuck}}]
+        connection.sendall(json.dumps(request).encode() + b"\n")
+        connection.shutdown(socket.SHUT_WR)
+        assert process.wait(20) == int(stuck)
 
 
 @pytest.fixture
@@ -220,40 +216,38 @@ def answering_during(api: Api, work: Any) -> Any:
     return result.result()
 
 
-def test_server_responds_while_arguments_are_checked(server: RunningServer) -> None:
+def test_server_responds_while_arguments_are_checked(server: RunningServer, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tool_mapping, "_CHECK_SECONDS", 0.3)  # without a limit, the check takes seconds
     with server.api() as api:
         listed = answering_during(api, lambda: api.ok(api.http.get("/tools")))
         assert (listed["groups"], [problem["message"].partition(": ")[2] for problem in listed["problems"]]) == (
             {"hand": ["unique", "echo"]},
             ["its tool 'doubling' cannot be used: its schema is too large"],
         )
-        settings = {"tool_group": "hand", "execution_policy": "never_confirm"}
-        session_id = api.create_session("mochi", tool_settings=settings)["session_id"]
-        prompt = instruct(calls("unique", items=ITEMS), words(2))
-        answer = answering_during(api, lambda: api.send_message(session_id, prompt))
-    (call,) = answer["tool_calls_executed"]
-    assert call["error_message"].startswith(f"Wrong arguments for unique: {TOO_LONG}")
-
-
-def test_server_responds_while_edited_arguments_are_checked(server: RunningServer) -> None:
-    with server.api() as api:
-        until(lambda: "unique" in api.ok(api.http.get("/tools"))["tools"], 30)
         settings = {"tool_group": "hand", "execution_policy": "always_confirm"}
         session_id = api.create_session("mochi", tool_settings=settings)["session_id"]
-        with api.open_stream(session_id, instruct(calls("unique", items=[1]), words(2))) as stream:
-            pending = PendingApproval(api, session_id, stream)
+        prompt = instruct(calls("unique", items=ITEMS), calls("unique", items=[1]), words(2))
+        with api.open_stream(session_id, prompt) as stream:
+            pending = answering_during(api, lambda: PendingApproval(api, session_id, stream))
             edited = answering_during(api, lambda: pending.decide(approved=True, arguments={"items": ITEMS}))
             assert edited.status_code == 422
             assert TOO_LONG in edited.text
             api.ok(pending.decide(approved=True))
             events = pending.remaining_events()
-        assert next(event for event in events if event.type == "tool_result").data["success"] is True
+        refused, called = (event.data for event in events if event.type == "tool_result")
+        assert refused["error_message"].startswith(f"Wrong arguments for unique: {TOO_LONG}")
+        assert called["success"] is True
 
 
-def test_workers_have_no_sockets_and_end_with_the_server(server: RunningServer) -> None:
+def test_workers_have_no_sockets_and_end_with_the_server(
+    server: RunningServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(SchemaChecks, "_start", START)
     with server.api() as api:
         until(lambda: "unique" in api.ok(api.http.get("/tools"))["tools"], 30)
-    (worker,) = workers_of(os.getpid())
+    checks: SchemaChecks = server.app.state.services.mcp.checks
+    (worker,) = workers_of(checks)
+    assert b"mochi_server.util.schema_worker" in Path(f"/proc/{worker}/cmdline").read_bytes()
     assert not has_socket(worker, int(server.url.rpartition(":")[2]))
     server.stop()
     assert not is_alive(worker)

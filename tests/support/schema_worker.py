@@ -20,6 +20,7 @@ class ForkedWorker:
 
     def __init__(self, process: ForkedProcess, stdout: asyncio.StreamReader, stdin: asyncio.StreamWriter) -> None:
         self._process = process
+        self.pid = process.pid
         self.stdout = stdout
         self.stdin = stdin
 
