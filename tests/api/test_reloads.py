@@ -13,6 +13,8 @@ from mochi_stub import Machine, Model, StubServer
 from tests.support.server import RunningServer
 from tests.support.stub import chats
 
+pytestmark = pytest.mark.slow
+
 TURNS = 60
 CHARS_PER_TOKEN = 4
 MODELS = [Model(name, ("completion",), context_length=40_960, chars_per_token=CHARS_PER_TOKEN) for name in ("a", "b")]
@@ -50,7 +52,6 @@ def measure(tokens: int, default_window: int | None, directory: Path) -> tuple[i
     return len(reloads), sum(usage[turn - 1] for turn in reloads)
 
 
-@pytest.mark.slow
 @pytest.mark.one_process("each server has its own windows")
 @pytest.mark.parametrize("default_window", [None, 32_768])
 def test_reloads_of_conversations_evaluate_few_tokens_again(tmp_path: Path, default_window: int | None) -> None:

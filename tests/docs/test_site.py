@@ -10,11 +10,12 @@ import pytest
 
 from tests.docs_tooling.pages import ROOT
 
+pytestmark = pytest.mark.slow
+
 FETCHED = re.compile(r"""<(?:script|img|iframe|source|link)\b[^>]*?\b(?:src|href)=["']?(https?://[^\s"'>]+)""")
 COMMAND = Path(sys.executable).with_name("zensical")
 
 
-@pytest.mark.slow
 @pytest.mark.skipif(
     not COMMAND.exists(), reason="needs zensical: `uv run --group docs pytest -m slow tests/docs/test_site.py`"
 )

@@ -8,11 +8,12 @@ from mochi_stub import StubServer
 from tests.faults.changes import CHANGES, FAILED, Client
 from tests.support.process import Command, run
 
+pytestmark = pytest.mark.slow
+
 REPOSITORY = Path(__file__).parents[2]
 ENVIRONMENT = {"PYTHONPATH": str(REPOSITORY), "MOCHI_SUMMARIZATION_ENABLED": "false"}
 
 
-@pytest.mark.slow
 def test_failing_fsync_fails_changes_and_keeps_stored_state(stub: StubServer, tmp_path: Path) -> None:
     code, output = run("tests.faults.failing_fsync", "--probe", cwd=tmp_path, PYTHONPATH=str(REPOSITORY))
     if code:

@@ -12,6 +12,8 @@ import pytest
 from mochi_stub import StubServer
 from tests.support.process import Command
 
+pytestmark = pytest.mark.slow
+
 SESSION = {"metadata": {"model": "mochi"}, "messages": [{"role": "user", "content": "Hello"}]}
 COUNT = 3000
 
@@ -23,7 +25,6 @@ async def wait_for_staged_files(sessions_dir: Path, response: "Future[httpx.Resp
             await anyio.sleep(0.001)
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("sig", [signal.SIGKILL, signal.SIGTERM])
 async def test_ended_server_has_imported_all_or_nothing(
     tmp_path: Path, private_stub: StubServer, sig: signal.Signals

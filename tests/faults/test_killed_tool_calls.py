@@ -23,6 +23,8 @@ from tests.support.api import Api
 from tests.support.cluster import Member
 from tests.support.tools import write_tools
 
+pytestmark = pytest.mark.slow
+
 STREAMS = 20
 DEADLINE_SECONDS = 30.0
 SETTINGS = {"summarization_enabled": False, "dynamic_context_window_enabled": False}
@@ -66,7 +68,6 @@ def stub() -> Iterator[StubServer]:
         yield stub
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(("store", "kills"), [("files", ROUNDS), ("postgres", share(5))], ids=["files", "postgres"])
 def test_killed_servers_leave_a_result_for_each_call(
     request: pytest.FixtureRequest, stub: StubServer, tmp_path: Path, store: str, kills: int

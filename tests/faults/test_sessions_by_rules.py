@@ -9,8 +9,9 @@ from tests.faults.mirror import resolve
 from tests.faults.rounds import share
 from tests.support.server import RunningServer
 
+pytestmark = pytest.mark.slow
 
-@pytest.mark.slow
+
 def test_any_order_of_changes_matches_the_session_model(tmp_path: Path) -> None:
     from tests.faults.session_rules import run_rules  # imports Hypothesis
 

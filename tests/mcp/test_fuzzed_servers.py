@@ -24,6 +24,8 @@ from tests.support.mcp import by_hand, hostile, write_mcp
 from tests.support.process import Command
 from tests.support.waiting import until
 
+pytestmark = pytest.mark.slow
+
 HTTP_SEEDS, STDIO_SEEDS = range(1, 5), range(5, 9)
 ANSWERS = int(os.environ.get("MOCHI_MCP_FUZZ_ANSWERS", "20"))
 """Number of generated answers of each MCP server. Four servers use HTTP, and four use stdio. The full size is 500."""
@@ -38,7 +40,6 @@ CALLS = 10
 STOP_SECONDS = 10
 
 
-@pytest.mark.slow
 def test_generated_answers_disturb_nothing_else(stub: StubServer, tmp_path: Path) -> None:
     """At full size: two thousand answers over stdio and as many over HTTP, to all requests of the protocol."""
     with hostile_http(tmp_path) as remote, ThreadPoolExecutor(9) as pool:

@@ -13,6 +13,8 @@ from tests.support.api import Api, error_of, text_of
 from tests.support.holding import GatedStub
 from tests.support.process import Command
 
+pytestmark = pytest.mark.slow
+
 USER = {"id": "m", "role": "user", "content": "Hi"}
 
 
@@ -36,7 +38,6 @@ def draining(holding: GatedStub, database: str, directory: Path) -> Iterator[Com
         assert command.wait() == 0
 
 
-@pytest.mark.slow
 def test_draining_server_forwards_new_sessions_and_turns(
     start: Start, holding: GatedStub, database: str, tmp_path: Path
 ) -> None:
@@ -57,7 +58,6 @@ def test_draining_server_forwards_new_sessions_and_turns(
             assert a.http.post(url, json=body, headers=headers).status_code == 200
 
 
-@pytest.mark.slow
 def test_all_servers_are_draining(holding: GatedStub, database: str, tmp_path: Path) -> None:
     directories = tmp_path / "first", tmp_path / "second"
     for directory in directories:
@@ -68,7 +68,6 @@ def test_all_servers_are_draining(holding: GatedStub, database: str, tmp_path: P
             assert error_of(api.http.post("/sessions", json={"model": "mochi"})) == (503, "SHUTTING_DOWN")
 
 
-@pytest.mark.slow
 def test_draining_server_without_another_refuses_and_stores_nothing(
     holding: GatedStub, database: str, tmp_path: Path
 ) -> None:
