@@ -22,7 +22,7 @@ from mochi_server.chat.run import Run
 from mochi_server.chat.run_registry import RunRegistry
 from mochi_server.chat.tool_loop import ToolLoopLimits
 from mochi_server.config import MochiServerSettings, hosts_file
-from mochi_server.constants import AGENT_TOOL
+from mochi_server.constants import AGENT_TOOL, DEFAULT_WINDOW
 from mochi_server.errors import NotReady, ShuttingDown, StorageFailed
 from mochi_server.inference.gateway import ModelGateway
 from mochi_server.mcp.servers import McpServers
@@ -67,7 +67,8 @@ class Services:
             slots=settings.ollama_slots,
             max_queue=settings.max_queue,
             dynamic=settings.dynamic_context_window_enabled,
-            initial=settings.initial_context_window,
+            # Other servers of a database also load models, so a loaded window need not be Ollama's own.
+            initial=settings.initial_context_window or (DEFAULT_WINDOW if settings.store_url else None),
             observer=metrics,
         )
         self.fleet = gateway.fleet
