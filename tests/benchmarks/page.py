@@ -27,8 +27,8 @@ _HEAD = f"""# Performance
 After reading this page you know how much CPU time and memory mochi-server needs, how fast it responds, and which of its
 aims it misses.
 
-The figures come from the saved run `docs/performance.json`, which also has the load, all other figures and the profile
-of each measurement. To measure again, run these commands on an idle Linux machine with at least two cores:
+The figures come from the saved run `docs/performance.json`, which also has the loads, profiles and all other
+figures. To measure again, run these commands on an idle Linux machine with at least two cores:
 
 <!-- not run: it takes minutes and needs an idle machine -->
 ```bash
@@ -42,7 +42,7 @@ The load generator, a server and an [upstream](glossary.md#upstream) in place of
 machine. mochi-server is compared with three servers between the load generator and the upstream:
 
 - *raw relay*: forwards bytes with asyncio protocols and httptools, about the minimum work in Python
-- *aiohttp relay*: forwards bytes with aiohttp, about the minimum work with aiohttp's HTTP client
+- *aiohttp relay*: forwards bytes with aiohttp, about the minimum with its HTTP client
 - *peer*: {PEER.name}, a proxy that anyone can install
 
 The relays store nothing, have no limits, and cannot resume a stream. CPU time is the user and system time of a process.
@@ -53,7 +53,7 @@ _NO_REASON = "The reason is not known yet."
 
 def page(saved: Saved, reasons: Mapping[str, Mapping[str, str]]) -> str:
     measures = {name: saved["measures"][name] for name in MEASURES if name in saved["measures"]}
-    machine = "; ".join(f"{name}: {value}" for name, value in saved["machine"].items())
+    machine = "; ".join(f"{name}: {value}" for name, value in saved["machine"].items() if name != "CPU clock")
     sections = ("\n".join(_section(name, measure, reasons.get(name) or {})) for name, measure in measures.items())
     text = "\n".join([_HEAD, fill(f"Machine: {machine}.", 120) + "\n", *_overview(measures), *sections])
     return text.rstrip() + "\n"

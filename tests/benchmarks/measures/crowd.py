@@ -1,7 +1,6 @@
 """The design target: 300 streams at the same time on one server, far more than one Ollama host serves.
 
-The server has one CPU core for itself. The clients and the upstream use another core. The upstream sends the tokens of
-each stream at the speed of a model.
+The server has one CPU core for itself. The upstream sends the tokens of each stream at the speed of a model.
 
 *First token* is the time that a client waits for the first token of its answer. *Longest wait* is the longest time
 between two successive tokens of an answer. It includes the time for which the upstream waits between two tokens.

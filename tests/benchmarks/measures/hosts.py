@@ -1,7 +1,7 @@
 """The choice among several hosts, compared with other ways to distribute turns.
 
 Each host is a mochi-stub that imitates the scheduler, the slots and the evaluation speed of Ollama. Sessions send
-messages at random times. Meanwhile a host dies, and returns with an empty memory. The other ways pin each turn to a
+messages at random times. Meanwhile a host dies, and returns with an empty memory. The other ways pin a turn to a
 host that runs: a random one, the next one, or one by a hash of the session. With *private host*, each session has a
 host of its own that never dies.
 

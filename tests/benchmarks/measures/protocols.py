@@ -83,7 +83,7 @@ def measure(work: Workload, setting: Setting) -> Findings:
 
 
 def _aim(relay: Relay) -> str:
-    return f"{relay.name}, relative to native"
+    return relay.name
 
 
 def _event_us(result: Result) -> float:
