@@ -31,6 +31,7 @@ from mochi_server.tools.toolbox import BoundCall, Decision, FindTool, ToolInvoca
 from mochi_stub import Gate, Model, Prompt, Reply, StubServer, Text
 from tests.support.agents import delegate, nested, notes, write_agent
 from tests.support.api import Api, Event, error_of, read_events
+from tests.support.cases import cases
 from tests.support.instructions import calls, instruct, words
 from tests.support.server import RunningServer
 from tests.support.tools import write_tools
@@ -289,19 +290,18 @@ def test_kill_after_the_last_message_keeps_the_state_of_the_run(private_stub: St
     assert noted(tmp_path) == ["x"]
 
 
-def test_call_of_a_missing_tool_says_so(restarted: Restarted) -> None:
-    api, (session_id, asked) = restarted.server.client, restarted.turns["missing tool"]
+@cases(
+    ("name", "message"),
+    [
+        ("missing tool", "There is no tool named 'gone'"),
+        ("missing agent", "There is no agent named 'lost'"),
+    ],
+)
+def test_call_of_what_is_missing_says_so(restarted: Restarted, name: str, message: str) -> None:
+    api, (session_id, asked) = restarted.server.client, restarted.turns[name]
     api.ok(decide(api, session_id, asked))
     finish(api, session_id)
-    assert "There is no tool named 'gone'" in results(api, session_id)[0]["content"]
-    assert api.messages(session_id)[-1]["role"] == "assistant"
-
-
-def test_call_of_a_missing_agent_says_so(restarted: Restarted) -> None:
-    api, (session_id, asked) = restarted.server.client, restarted.turns["missing agent"]
-    api.ok(decide(api, session_id, asked))
-    finish(api, session_id)
-    assert "There is no agent named 'lost'" in results(api, session_id)[0]["content"]
+    assert message in results(api, session_id)[0]["content"]
     assert api.messages(session_id)[-1]["role"] == "assistant"
 
 

@@ -186,7 +186,7 @@ def test_rolling_restart_behind_nginx_loses_no_message(tmp_path: Path, database:
 
     def run(stub: StubServer, port: int) -> Command:
         settings = {"MOCHI_STORE_URL": database, "MOCHI_ALLOWED_ORIGINS": "https://chat.example"}
-        # Nobody reads the output any more, and a full pipe would stop the server.
+        # The test reads no more output, and a full pipe would stop the server.
         arguments = ("--port", str(port), "--ollama-host", stub.url, "--log-level", "WARNING")
         command = Command("mochi_server", *arguments, cwd=tmp_path, MOCHI_SHUTDOWN_GRACE_SECONDS="10", **settings)
         command.read_until("curl -N")

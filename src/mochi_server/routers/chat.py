@@ -79,12 +79,11 @@ async def stream_chat(
 ) -> Response:
     """Send a message and get the answer as server-sent events."""
     turn_input = await (body or ChatRequest.model_validate({})).to_input(key, streaming=True)
+    conversation = services.runs.conversations.stored(session_id)
     if turn_input.if_busy == "wait":
         services.runs.refuse_at_shutdown()  # before the response starts
-    starting = services.runs.start(services.runs.conversations.stored(session_id), turn_input)
-    if turn_input.if_busy == "wait":
-        return WaitingResponse(session_id, starting)
-    return RunResponse(await until_disconnect(request, starting))
+        return WaitingResponse(session_id, services.runs.start(conversation, turn_input))
+    return RunResponse(await until_disconnect(request, services.runs.start(conversation, turn_input)))
 
 
 @router.get(
