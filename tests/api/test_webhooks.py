@@ -133,11 +133,12 @@ def test_refused_webhook_is_repeated_with_its_id(tmp_path: Path, own_stub: StubS
 
 
 def test_webhook_is_sent_after_a_restart(tmp_path: Path, own_stub: StubServer, receiver: Receiver) -> None:
-    receiver.statuses = [500]
+    receiver.answering.clear()
     with RunningServer(tmp_path, own_stub.url, **receiver.settings, summarization_enabled=False) as server:
         session_id = server.client.create_session("mochi")["session_id"]
         server.client.send_message(session_id, "Hi")
         receiver.wait(1)
+    receiver.answering.set()
     with RunningServer(tmp_path, own_stub.url, **receiver.settings, summarization_enabled=False):
         first, second = receiver.wait(2)
         assert first == second

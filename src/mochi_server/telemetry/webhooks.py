@@ -128,17 +128,23 @@ class WebhookService:
             if f'"type":"{_STARTED}"' in body:
                 await self._settle(webhook_id, **orjson.loads(body)["data"])
                 return
-            match = _TIMESTAMP.search(body)  # an unreadable webhook counts as old, so that it is sent only once
-            age = time.time() - timestamp(match and match[1])
-            problem = await self._post(http, webhook_id, body)
-            if problem is not None:
-                logger.warning("webhook not accepted webhook_id=%s age=%d: %s", webhook_id, age, problem)
-            if problem is None or age > _MAX_AGE_SECONDS:
-                await self._outbox.remove(webhook_id)
-            else:
-                await self._outbox.add(webhook_id, body, seconds=max(_FIRST_PAUSE_SECONDS, age))
+            problem: str | None = "the server stopped"
+            try:
+                problem = await self._post(http, webhook_id, body)
+            finally:
+                await run_shielded(self._attempt_ended(webhook_id, body, problem))
         except MochiError as error:  # it is due again after _CLAIM_SECONDS
             logger.warning("webhook is sent again webhook_id=%s: %s", webhook_id, error.message)
+
+    async def _attempt_ended(self, webhook_id: str, body: str, problem: str | None) -> None:
+        match = _TIMESTAMP.search(body)  # an unreadable webhook counts as old, so that it is sent only once
+        age = time.time() - timestamp(match and match[1])
+        if problem is not None:
+            logger.warning("webhook not accepted webhook_id=%s age=%d: %s", webhook_id, age, problem)
+        if problem is None or age > _MAX_AGE_SECONDS:
+            await self._outbox.remove(webhook_id)
+        else:
+            await self._outbox.add(webhook_id, body, seconds=max(_FIRST_PAUSE_SECONDS, age))
 
     async def _settle(self, started_id: str, session_id: str, run_id: str) -> None:
         """Store the missing webhook of a run whose server was killed. If the run is still running, do nothing."""
