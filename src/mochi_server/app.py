@@ -90,8 +90,7 @@ def create_app(
         lifespan=lifespan,
         middleware=middleware,
         generate_unique_id_function=lambda route: route.name,
-        docs_url=None,
-        redoc_url=None,
+        openapi_url=None,  # ``add_docs`` adds the pages
     )
     app.state.settings, app.state.ollama_client = settings, ollama_client
     app.state.services = build_services(settings, ollama_client)

@@ -1,7 +1,10 @@
 """HTML pages of the server: no other site may frame them, and browsers must not guess types."""
 
 import re
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from threading import Event
+from typing import Any
 
 import httpx
 import pytest
@@ -49,6 +52,25 @@ def test_unknown_pages_are_not_html(api: Api, server: RunningServer) -> None:
     for path in ("/docs/assets/none.html", "/none.html"):
         response = api.http.get(server.url + path, headers={"Accept": "text/html"})
         assert response.headers["content-type"] == "application/json", path
+
+
+@pytest.mark.one_process("changes the app of the server")
+def test_server_answers_while_it_makes_its_openapi_document(tmp_path: Path, stub: StubServer) -> None:
+    with RunningServer(tmp_path, stub.url) as server, ThreadPoolExecutor() as pool:
+        begun, answered = Event(), Event()
+
+        def openapi() -> dict[str, Any]:
+            begun.set()
+            assert answered.wait(10)
+            return {"openapi": "3.1.0"}
+
+        server.app.openapi = openapi  # type: ignore[method-assign]
+        server.app.root_path = "/chat"
+        document = pool.submit(httpx.get, f"{server.url}/chat/openapi.json", timeout=20)
+        assert begun.wait(10)
+        assert httpx.get(f"{server.url}/health/live").status_code == 200
+        answered.set()
+        assert document.result().json() == {"openapi": "3.1.0", "servers": [{"url": "/chat"}]}
 
 
 @pytest.mark.one_process("reads the app's routes")

@@ -58,10 +58,11 @@ _SECURITY = {"type": "http", "scheme": "bearer", "description": "API key. It is 
 
 
 def add_docs(app: FastAPI) -> None:
-    """Add the entry page, the page `/docs` and its scripts to an app."""
+    """Add the entry page, the OpenAPI document, the page `/docs` and its scripts to an app."""
     for path in ("/", API_PREFIX):
         app.add_route(path, _entry, include_in_schema=False)
     app.mount(_ASSETS, StaticFiles(directory=str(files("fastapi_offline") / "static")))
+    app.add_route("/openapi.json", _openapi, include_in_schema=False)
     app.add_route("/docs", _swagger, include_in_schema=False)
 
 
@@ -72,6 +73,12 @@ async def _entry(request: Request) -> Response:
     links = {name: _url(request, path) for name, path in _LINKS.items()}
     content = {"name": "mochi-server", "version": __version__, "links": links}
     return JSONResponse(content, headers={"Vary": "Accept"})
+
+
+def _openapi(request: Request) -> JSONResponse:
+    """Send the OpenAPI document. Starlette calls this function in a thread: making the document can take a second."""
+    root = _url(request, "")
+    return JSONResponse(request.app.openapi() | ({"servers": [{"url": root}]} if root else {}))
 
 
 async def _swagger(request: Request) -> HTMLResponse:
