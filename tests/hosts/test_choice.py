@@ -178,9 +178,7 @@ def test_pin_to_an_unknown_host_is_refused(start: Start, stubs: list[StubServer]
     assert "a, b" in error["message"]
 
 
-def test_session_can_be_pinned_to_a_host_that_the_file_has_just_got(
-    start: Start, stubs: list[StubServer], tmp_path: Path
-) -> None:
+def test_pins_follow_the_file_of_hosts(start: Start, stubs: list[StubServer], tmp_path: Path) -> None:
     file = tmp_path / "hosts"
     file.write_text(f"a={stubs[0].url}")
     api = start(ollama_hosts=[f"@{file}"]).api()
@@ -190,6 +188,11 @@ def test_session_can_be_pinned_to_a_host_that_the_file_has_just_got(
     assert "new" in error["message"]
     file.write_text(f"a={stubs[0].url}\nnewest={stubs[1].url}")
     assert api.http.patch(f"/sessions/{session_id}", json={"ollama_host": "newest"}).status_code == 200
+    file.write_text(f"a={stubs[0].url}")
+    error = _error(api.http.post(f"/chat/{session_id}", json={"message": "Hello!"}), 502)
+    assert (error["code"], error["details"]["ollama_host"]) == ("OLLAMA_UNREACHABLE", "newest")
+    assert "set the session's `ollama_host` to null" in error["message"]
+    assert "ollama serve" not in error["message"]
 
 
 def test_models_are_the_union_with_their_hosts(start: Start) -> None:

@@ -21,7 +21,15 @@ import anyio
 from cachetools import LRUCache
 
 from mochi_server.config import HostAddress
-from mochi_server.errors import ContextOverflow, MochiError, ModelNotFound, OllamaBusy, OllamaError, OllamaUnreachable
+from mochi_server.errors import (
+    ContextOverflow,
+    HostsUnreachable,
+    MochiError,
+    ModelNotFound,
+    OllamaBusy,
+    OllamaError,
+    OllamaUnreachable,
+)
 from mochi_server.inference.hosts import MIN_PAUSE, Fleet, Host, may_succeed_elsewhere, no_host_left
 from mochi_server.inference.placement import choose
 from mochi_server.inference.requests import AnswerReport, FixedPrompt, ModelRequest
@@ -121,7 +129,8 @@ class ModelGateway:
             return self
         self.fleet.refresh()
         if (host := next((host for host in self.fleet.active if host.name == name), None)) is None:
-            raise OllamaUnreachable(name, "the session is pinned to this host, which is not in MOCHI_OLLAMA_HOSTS")
+            text = f"The session is pinned to the Ollama host {name}, which is not in MOCHI_OLLAMA_HOSTS."
+            raise HostsUnreachable(f"{text} Add it, or set the session's `ollama_host` to null.", ollama_host=name)
         return self._at(host)
 
     def of_session(self, session_id: str, model: str) -> "ModelGateway":
