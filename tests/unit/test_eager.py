@@ -6,7 +6,7 @@ import anyio
 import anyio.lowlevel
 import pytest
 
-from mochi_server.chat.run import Batch
+from mochi_server.chat.run import Batch, Run
 from mochi_server.events import ContentDelta, Done
 from mochi_server.util.tasks import EagerCall
 from tests.support.runs import run_of
@@ -73,7 +73,7 @@ async def test_cancellation_runs_the_cleanup_of_the_call() -> None:
 async def test_slow_subscriber_reads_missed_events_from_the_log() -> None:
     run, gate, received = run_of(), asyncio.Event(), list[int]()
 
-    async def receive(batch: Batch | None) -> None:
+    async def receive(_: Run, batch: Batch | None) -> None:
         assert batch is not None
         received.extend(range(batch.first, batch.last + 1))
         if received == [1, 2]:
@@ -95,7 +95,7 @@ async def test_slow_subscriber_reads_missed_events_from_the_log() -> None:
 async def test_failing_receiver_does_not_reach_the_publisher() -> None:
     run, received = run_of(), list[int]()
 
-    async def receive(batch: Batch | None) -> None:
+    async def receive(_: Run, batch: Batch | None) -> None:
         assert batch is not None
         received.append(batch.first)
         if batch.first == 3:

@@ -244,23 +244,19 @@ class Run:
     async def forward(self, receive: "ReceiveBatch", after: int = 0, *, idle: float | None = None) -> None:
         """Call ``receive`` with the events after number ``after``, and with None after ``idle`` seconds without any.
 
-        If the run is parked, the events of the runs that continue it follow.
+        If the run is parked, the events of the runs that continue it follow. ``receive`` also gets the run.
         """
-        await self.forward_own(receive, after, idle=idle)
-        if self.continued_by is not None:
-            await self.continued_by.forward(receive, self.continued_by.continued_after, idle=idle)
-
-    async def forward_own(self, receive: "ReceiveBatch", after: int = 0, *, idle: float | None = None) -> None:
-        """Like ``forward``, without the events of the runs that continue this run."""
         forwarder = _Forwarder(self, receive, after)
         self._forwarders.add(forwarder)
         try:
             while await forwarder.catch_up():
                 if not await forwarder.wait_for_events(idle):
-                    await receive(None)
+                    await receive(self, None)
         finally:
             self._forwarders.discard(forwarder)
             forwarder.close()
+        if self.continued_by is not None:
+            await self.continued_by.forward(receive, self.continued_by.continued_after, idle=idle)
 
     @contextmanager
     def subscribed(self) -> Iterator[None]:
@@ -294,7 +290,7 @@ class Run:
             self.cancel_timer = loop.call_later(self.disconnect_grace, self.leave, self)
 
 
-ReceiveBatch = Callable[[Batch | None], Coroutine[Any, Any, None]]
+ReceiveBatch = Callable[[Run, Batch | None], Coroutine[Any, Any, None]]
 
 
 class _Forwarder:
@@ -316,9 +312,10 @@ class _Forwarder:
         if self._wakeup is None or self._wakeup.done():
             return
         if self._is_fast:
-            self._position = self._run.log.last
-            call = EagerCall(self._receive(batch))
-            if call.is_done and self._run.running:
+            run = self._run
+            self._position = run.log.last
+            call = EagerCall(self._receive(run, batch))
+            if call.is_done and run.running:
                 return
             self._call = call
         self._wakeup.set_result(None)
@@ -335,7 +332,7 @@ class _Forwarder:
                 if batch is None:
                     return self._run.running
                 self._position = batch.last
-                self._call = EagerCall(self._receive(batch))
+                self._call = EagerCall(self._receive(self._run, batch))
             call, self._call = self._call, None
             self._is_fast = call.is_done
             await call

@@ -131,7 +131,7 @@ async def collected(run: Run) -> list[Part]:
     """Wait until a run has ended and return its parts."""
     reader, parts = PartReader(run), list[Part]()
 
-    async def receive(batch: Batch | None) -> None:
+    async def receive(_: Run, batch: Batch | None) -> None:
         for event in batch.events if batch is not None else ():
             parts.extend(reader.read(event))
 
@@ -168,7 +168,7 @@ class EncodedResponse(EventStream):
         """Send the events, and the start of the response before them, until the run has ended."""
         await self._run.forward(partial(self._receive, send), idle=min(self._ping_seconds, CHECK_SECONDS))
 
-    async def _receive(self, send: Send, batch: Batch | None) -> None:
+    async def _receive(self, send: Send, _: Run, batch: Batch | None) -> None:
         data = b"" if batch is None else self._encoder.encode(batch)
         if not data and time.monotonic() - self._last_sent >= self._ping_seconds:
             data = self._encoder.ping

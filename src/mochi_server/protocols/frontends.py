@@ -177,7 +177,7 @@ class InteractiveResponse(EncodedResponse):
         finally:
             self._run.suspended = self._encoder.is_suspended or bool(self._encoder.pending())
 
-    async def _receive(self, send: Send, batch: Batch | None) -> None:
-        await super()._receive(send, batch)
+    async def _receive(self, send: Send, run: Run, batch: Batch | None) -> None:
+        await super()._receive(send, run, batch)
         if self._encoder.is_suspended:
             raise _StreamEnded

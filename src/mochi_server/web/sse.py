@@ -11,7 +11,7 @@ from sse_starlette.sse import EventSourceResponse
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
-from mochi_server.chat.run import Batch, ReceiveBatch, Run
+from mochi_server.chat.run import Batch, Run
 from mochi_server.errors import MochiError
 from mochi_server.events import ChatEvent, Done, TurnError
 from mochi_server.models.common import EventUnion
@@ -82,28 +82,17 @@ class RunResponse(EventStream):
             await super().__call__(scope, receive, send)
 
     async def send_events(self, send: Send) -> None:
-        run: Run | None = self._run
-        after = self._after
-        while run is not None:
-            await run.forward_own(self._sender(run, send), after, idle=PING_SECONDS)
-            run = run.continued_by
-            after = run.continued_after if run is not None else 0
-        await send(body_message(b"", more=False))
-
-    @staticmethod
-    def _sender(run: Run, send: Send) -> ReceiveBatch:
-        prefix = b"id: %s:" % run.run_id.encode()
-
-        async def receive(batch: Batch | None) -> None:
+        async def receive(run: Run, batch: Batch | None) -> None:
             if batch is None:
                 return await send(body_message(PING))
-            frames = []
+            run_id, frames = run.run_id.encode(), []
             for number, line in enumerate(batch.lines, batch.first):
                 kind, payload = line.split(b" ", 1)
-                frames.append(b"%s%d\nevent: %s\ndata: %s\n\n" % (prefix, number, kind, payload))
+                frames.append(b"id: %s:%d\nevent: %s\ndata: %s\n\n" % (run_id, number, kind, payload))
             return await send(body_message(b"".join(frames)))
 
-        return receive
+        await self._run.forward(receive, self._after, idle=PING_SECONDS)
+        await send(body_message(b"", more=False))
 
 
 class WaitingResponse(EventStream):
