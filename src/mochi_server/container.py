@@ -87,8 +87,11 @@ class Services:
             on_lost=metrics.lost_threads.inc,
             on_refused=metrics.refused_calls.inc,
         )
+        self.webhooks = WebhookService(self.stores.webhooks, self.store, settings.webhook_url, settings.webhook_secret)
         self.approvals = ApprovalService(
-            timeout=settings.tool_confirmation_timeout_seconds, park_seconds=settings.park_seconds
+            timeout=settings.tool_confirmation_timeout_seconds,
+            park_seconds=settings.park_seconds,
+            on_waiting=self.webhooks.run_waits,
         )
         agents = AgentDiscoveryService(agents_dir, settings.resolved(settings.agent_chats_dir))
         self.agents = AgentRegistry(agents, self.tools)
@@ -123,7 +126,6 @@ class Services:
             self.mcp.checks.check_answer,
             tools_of_agent=self.agents.tools_of,
         )
-        self.webhooks = WebhookService(self.stores.webhooks, self.store, settings.webhook_url, settings.webhook_secret)
         self._record_turn = partial(record_turn, metrics, trace_content=settings.trace_content)
         self.runs = RunRegistry(
             ChatEngine(models, AgentAnswererFactory(self.agents, agent_execution).prepare),
@@ -135,7 +137,6 @@ class Services:
             shutdown_grace=settings.shutdown_grace_seconds,
             on_starting=self.webhooks.run_starting,
             on_ended=self._run_ended,
-            on_waiting=self.webhooks.run_waits,
         )
         self.stores.on_sessions_lost(self.runs.abort_all)
         max_sessions, shutdown = settings.max_import_sessions, self.runs.shutdown

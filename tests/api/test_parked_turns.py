@@ -16,10 +16,10 @@ from typing import Any
 import httpx
 import pytest
 
-from mochi_server.chat.approvals import ApprovalService, Confirmation
+from mochi_server.chat.approvals import ApprovalService
 from mochi_server.chat.conversation import Conversation
 from mochi_server.chat.parked_record import ParkedAgent, ParkedTurn, RecordWriter
-from mochi_server.chat.run import Run
+from mochi_server.chat.run import Confirmation, Run
 from mochi_server.chat.turn_input import TurnInput
 from mochi_server.errors import ConfirmationResolved
 from mochi_server.sessions.session import ChatSession
@@ -631,14 +631,14 @@ async def test_timeout_0_waits_until_the_decision() -> None:
     tool = Tool("note", note, make_schema(note, "note"))
     call = ToolInvocation(0, "call", "note", {})
     bound = BoundCall(call, tool, await call.bind(tool.schema))
-    confirmation = Confirmation(run_of_session(), bound, unchanged(bound))
+    run = run_of_session()
+    confirmation = run.waiting = Confirmation("conf_1", bound, unchanged(bound))
     confirmation.stored.set()
-    approvals.add(confirmation)
-    waiting = asyncio.ensure_future(approvals.wait_for_decision(confirmation))
+    waiting = asyncio.ensure_future(approvals.wait_for_decision(run, confirmation))
     for _ in range(10):
         await asyncio.sleep(0)
     assert not waiting.done()
-    await approvals.decide("a1b2c3d4e5", confirmation.confirmation_id, Decision(approved=True))
+    await approvals.decide(run, "conf_1", Decision(approved=True))
     assert await waiting == Decision(approved=True)
 
 
@@ -649,8 +649,9 @@ async def test_approval_expires_at_the_stored_time() -> None:
     schema = make_schema(note, "note")
     call = ToolInvocation(0, "call", "note", {})
     bound = BoundCall(call, Tool("note", note, schema), await call.bind(schema))
-    expired = Confirmation(run_of_session(), bound, unchanged(bound), expires_at=time.time())
-    assert await asyncio.wait_for(ApprovalService(timeout=300).wait_for_decision(expired), 10) is None
+    expired = Confirmation("conf_1", bound, unchanged(bound), expires_at=time.time())
+    waiting = ApprovalService(timeout=300).wait_for_decision(run_of_session(), expired)
+    assert await asyncio.wait_for(waiting, 10) is None
 
 
 async def test_stopped_turn_is_not_parked_later() -> None:
@@ -660,8 +661,9 @@ async def test_stopped_turn_is_not_parked_later() -> None:
     approvals = ApprovalService(timeout=0, park_seconds=0)
     call = ToolInvocation(0, "call", "note", {})
     bound = BoundCall(call, Tool("note", note, make_schema(note, "note")), await call.bind(make_schema(note, "note")))
-    confirmation = Confirmation(run_of_session(), bound, unchanged(bound))
-    waiting = asyncio.ensure_future(approvals.wait_for_decision(confirmation))
+    run = run_of_session()
+    confirmation = run.waiting = Confirmation("conf_1", bound, unchanged(bound))
+    waiting = asyncio.ensure_future(approvals.wait_for_decision(run, confirmation))
     await asyncio.sleep(0)
     waiting.cancel()
     for _ in range(3):
@@ -703,15 +705,15 @@ async def test_only_first_of_two_simultaneous_decisions_is_applied() -> None:
     call = ToolInvocation(0, "call", "note", {"text": "x"})
     tool = Tool("note", note, replace(schema, bind=bind))
     bound = BoundCall(call, tool, await schema.bind(call.arguments))
-    confirmation = Confirmation(run_of_session(), bound, unchanged(bound))
+    run = run_of_session()
+    confirmation = run.waiting = Confirmation("conf_1", bound, unchanged(bound))
     confirmation.stored.set()
-    approvals.add(confirmation)
-    ids = ("a1b2c3d4e5", confirmation.confirmation_id)
-    edited = asyncio.ensure_future(approvals.decide(*ids, Decision(approved=True, arguments={"text": "edited"})))
+    edit = Decision(approved=True, arguments={"text": "edited"})
+    edited = asyncio.ensure_future(approvals.decide(run, "conf_1", edit))
     await asyncio.sleep(0)
-    await approvals.decide(*ids, Decision(approved=False))
+    await approvals.decide(run, "conf_1", Decision(approved=False))
     checked.set()
     with pytest.raises(ConfirmationResolved):
         await edited
-    assert await approvals.wait_for_decision(confirmation) == Decision(approved=False)
+    assert await approvals.wait_for_decision(run, confirmation) == Decision(approved=False)
     assert confirmation.bound.call is call

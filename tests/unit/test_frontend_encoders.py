@@ -9,7 +9,7 @@ from pydantic import TypeAdapter
 
 from mochi_server import events
 from mochi_server.chat import run as run_module
-from mochi_server.chat.run import Batch
+from mochi_server.chat.run import Batch, Run
 from mochi_server.chat.turn import TurnResult
 from mochi_server.errors import OllamaError
 from mochi_server.protocols.ai_sdk.encoder import AiSdkEncoder
@@ -27,8 +27,14 @@ TIMED_OUT = events.ToolResult("note", False, None, "Too late.", "TOOL_CONFIRMATI
 WARNING = events.TurnWarning("ANSWER_CUT", "Too long.")
 
 
+def waiting_run(**fields: Any) -> Run:
+    run = run_of(run_id="0a", state="waiting_for_approval", **fields)
+    run.publish([CONFIRMATION])
+    return run
+
+
 def ai_sdk(after: int = 0, *, pending: bool = False) -> AiSdkEncoder:
-    return AiSdkEncoder(FrontendRun(run_of(run_id="0a"), lambda: {"conf_1"} if pending else (), after))
+    return AiSdkEncoder(FrontendRun(waiting_run() if pending else run_of(run_id="0a"), after))
 
 
 def ag_ui(result: TurnResult = TurnResult(), *, timeout: float = 300) -> AgUiEncoder:  # noqa: B008 - frozen
@@ -37,7 +43,7 @@ def ag_ui(result: TurnResult = TurnResult(), *, timeout: float = 300) -> AgUiEnc
     from mochi_server.protocols.ag_ui.encoder import AgUiEncoder
 
     run_input = RunAgentInput(thread_id="t", run_id="r", messages=[])
-    return AgUiEncoder(FrontendRun(run_of(run_id="0a", result=result), lambda: {"conf_1"}), run_input, timeout)
+    return AgUiEncoder(FrontendRun(waiting_run(result=result)), run_input, timeout)
 
 
 def encode(encoder: InteractiveEncoder, *published: events.ChatEvent, first: int = 1) -> list[dict[str, Any]]:

@@ -5,18 +5,15 @@ import time
 from collections.abc import Awaitable, Callable, Collection
 from dataclasses import dataclass, field, replace
 from inspect import BoundArguments
-from typing import TYPE_CHECKING
 
 from mochi_server import errors
 from mochi_server.chat.parked_record import ParkedAgent, RecordWriter, TurnParked, fingerprint
+from mochi_server.chat.run import Confirmation, Run
 from mochi_server.sessions.store import approve_tool
 from mochi_server.tools.discovery import Tool
 from mochi_server.tools.schema import InvalidArguments
 from mochi_server.tools.toolbox import Approver, BoundCall, Decision, FindTool, ToolInvocation, needs_approval
 from mochi_server.util.clock import new_id
-
-if TYPE_CHECKING:
-    from mochi_server.chat.run import Run
 
 _MAX_ENDED = 1000
 
@@ -46,110 +43,52 @@ async def bind_edited(call: ToolInvocation, tool: Tool) -> BoundArguments:
         raise errors.ValidationFailed(f"The edited arguments are invalid: {error}") from error
 
 
-@dataclass(eq=False)
-class Confirmation:
-    run: "Run"
-    bound: BoundCall  # the call to run; the client's decision may replace its arguments
-    find: FindTool  # returns the tool that has a name now
-    expires_at: float | None = None  # Unix time in seconds, or None for no timeout
-    decision: "asyncio.Future[Decision]" = field(default_factory=lambda: asyncio.get_running_loop().create_future())
-    """Decision of the client. The future is cancelled if the timeout passes first, and has an error if it is parked."""
-    stored: asyncio.Event = field(default_factory=asyncio.Event)  # set when the decision is durable, or has a failure
-    failure: errors.StorageFailed | None = None  # why the decision was not stored, so that the call waits for another
-
-    def __post_init__(self) -> None:
-        self.confirmation_id = new_confirmation_id(self.run.run_id)
-
-    def park(self) -> None:
-        """Park the turn if the call waits. The future then raises ``TurnParked``."""
-        if not self.decision.done():
-            self.run.is_parking = True
-            self.decision.set_exception(TurnParked())
-
-    @property
-    def session_id(self) -> str:
-        return self.run.session_id
-
-    async def is_stale(self) -> bool:
-        """Return whether another tool has the name of the requested tool now."""
-        tool = await self.find(self.bound.call.name)
-        return tool is not None and tool is not self.bound.tool and tool.identity != self.bound.tool.identity
-
-
+@dataclass(eq=False, kw_only=True)
 class ApprovalService:
-    """Registry of approval requests of running turns. All times are in seconds.
+    """Decisions on the tool calls of running turns. All times are in seconds."""
 
-    ``timeout`` is the approval timeout, or 0 for no timeout. A turn is parked after it has waited for ``park_seconds``.
-    """
+    timeout: float  # time that a call waits for a decision, or 0 for no timeout
+    park_seconds: float = 30  # time after which a turn that waits is parked
+    on_waiting: Callable[[Run], None] = lambda _: None  # called when a call of a run begins to wait
+    _ended: dict[tuple[str, str], type[errors.MochiError]] = field(default_factory=dict)
+    """Errors of later decisions on the requests that were decided or timed out, by session and confirmation ID."""
 
-    def __init__(self, *, timeout: float, park_seconds: float = 30) -> None:
-        self.timeout = timeout or None
-        self.park_seconds = park_seconds
-        self.closed = False  # whether turns are parked at once, because the server stops
-        self._waiting: dict[str, Confirmation] = {}
-        self._ended: dict[tuple[str, str], type[errors.MochiError]] = {}
-        """Errors of later decisions on the requests that were decided or timed out, by session and confirmation ID."""
-
-    def pending(self, session_id: str) -> list[Confirmation]:
-        """Return the session's requests that wait for a decision, oldest first."""
-        return [c for c in self._waiting.values() if c.session_id == session_id and not c.decision.done()]
-
-    def park(self, run: "Run") -> bool:
-        """Park the turn of a run if it waits for approval. Return whether it waits."""
-        pending = [confirmation for confirmation in self.pending(run.session_id) if confirmation.run is run]
-        for confirmation in pending:
-            confirmation.park()
-        return bool(pending)
-
-    def park_all(self) -> None:
-        """Park all turns that wait for approval, also later ones, because the server stops."""
-        self.closed = True
-        for confirmation in self._waiting.values():
-            confirmation.park()
-
-    def add(self, confirmation: Confirmation) -> None:
-        self._waiting[confirmation.confirmation_id] = confirmation
-
-    async def wait_for_decision(self, confirmation: Confirmation) -> Decision | None:
+    async def wait_for_decision(self, run: Run, confirmation: Confirmation) -> Decision | None:
         """Wait for the client's decision. Return None if the timeout passes first. Raises ``TurnParked``."""
-        park_seconds = 0 if self.closed else self.park_seconds
-        timer = asyncio.get_running_loop().call_later(park_seconds, confirmation.park)
+        timer = asyncio.get_running_loop().call_later(self.park_seconds, run.park)
         timeout = None if confirmation.expires_at is None else confirmation.expires_at - time.time()
         try:
             await asyncio.wait([confirmation.decision], timeout=timeout)
         finally:  # also if the turn is stopped
             timer.cancel()
         if confirmation.decision.cancel():
-            self.end(confirmation.session_id, confirmation.confirmation_id, errors.ConfirmationTimeout)
+            self.end(run.session_id, confirmation.confirmation_id, errors.ConfirmationTimeout)
             return None
         return confirmation.decision.result()
 
-    async def decide(self, session_id: str, confirmation_id: str, decision: Decision) -> Confirmation:
-        """Apply the client's decision to the request with this ID, and return the request.
+    async def decide(self, run: Run, confirmation_id: str, decision: Decision) -> ToolInvocation:
+        """Apply the client's decision to the call of a run that waits, and return the call.
 
         Raises ``ConfirmationNotFound``, also if the turn is parked, ``ConfirmationResolved``, ``ConfirmationTimeout``,
         and ``ConfirmationStale`` if the tool has changed. After ``ValidationFailed`` and ``StorageFailed``, the call
         stays pending.
         """
-        confirmation = self._undecided(session_id, confirmation_id)
+        confirmation = self._undecided(run, confirmation_id)
         is_stale = decision.approved and await confirmation.is_stale()
         bound = await bind_decision(confirmation.bound, decision)
-        confirmation = self._undecided(session_id, confirmation_id)  # meanwhile, it may have been decided or ended
+        self._undecided(run, confirmation_id)  # meanwhile, it may have been decided or ended
         confirmation.bound = bound
         bound.call.progress.decided_by = "user"
+        run.waiting = None
         confirmation.decision.set_result(decision)  # of a changed tool, the turn requests the approval again
         if is_stale:
-            self.end(session_id, confirmation_id, errors.ConfirmationStale)
+            self.end(run.session_id, confirmation_id, errors.ConfirmationStale)
             raise errors.ConfirmationStale(confirmation_id)
         await confirmation.stored.wait()
         if confirmation.failure is not None:
             raise confirmation.failure
-        self.end(session_id, confirmation_id, errors.ConfirmationResolved)
-        return confirmation
-
-    def close(self, confirmation: Confirmation) -> None:
-        self._waiting.pop(confirmation.confirmation_id, None)
-        confirmation.stored.set()
+        self.end(run.session_id, confirmation_id, errors.ConfirmationResolved)
+        return bound.call
 
     def end(self, session_id: str, confirmation_id: str, kind: type[errors.MochiError]) -> None:
         """Answer later decisions on a request with an error of class ``kind``."""
@@ -163,11 +102,10 @@ class ApprovalService:
         kind = errors.ConfirmationResolved if is_decided else errors.ConfirmationNotFound
         return self._ended.get((session_id, confirmation_id), kind)(confirmation_id)
 
-    def _undecided(self, session_id: str, confirmation_id: str) -> Confirmation:
-        confirmation = self._waiting.get(confirmation_id)
-        if confirmation is None or confirmation.session_id != session_id or confirmation.decision.done():
-            raise self.error_of(session_id, confirmation_id)
-        return confirmation
+    def _undecided(self, run: Run, confirmation_id: str) -> Confirmation:
+        if run.waiting is None or run.waiting.confirmation_id != confirmation_id:
+            raise self.error_of(run.session_id, confirmation_id)
+        return run.waiting
 
 
 @dataclass
@@ -193,18 +131,20 @@ class SessionApprover(Approver):
                 return decision, await bind_decision(bound, decision)
         if self.on_request is not None:
             await self.on_request()
-        timeout = self.approvals.timeout
-        expires_at = None if timeout is None else time.time() + timeout
-        confirmation = Confirmation(self.records.run, bound, find, expires_at)
-        self.approvals.add(confirmation)  # clients see the request as soon as it is stored
+        run, timeout = self.records.run, self.approvals.timeout
+        expires_at = time.time() + timeout if timeout else None
+        confirmation = Confirmation(new_confirmation_id(run.run_id), bound, find, expires_at)
+        run.waiting = confirmation  # clients see the request as soon as it is stored
         try:
             await self.records.request(confirmation.confirmation_id, bound, self.agent, expires_at)
             announce(confirmation.confirmation_id)
-            decision = await self.approvals.wait_for_decision(confirmation)
+            self.approvals.on_waiting(run)
+            decision = await self.approvals.wait_for_decision(run, confirmation)
             if decision is not None:
                 await self._store(decision, confirmation)
         finally:
-            self.approvals.close(confirmation)
+            run.waiting = None
+            confirmation.stored.set()
         return None if decision is None else (decision, confirmation.bound)
 
     async def _store(self, decision: Decision, confirmation: Confirmation) -> None:

@@ -55,7 +55,6 @@ class ParkedTurns:
         start_in(self._tasks, self._scan(is_shared=is_shared))
 
     async def aclose(self) -> None:
-        self.release_clients()
         await cancel_and_wait([*self._tasks])
 
     def release_clients(self) -> None:
@@ -104,10 +103,10 @@ class ParkedTurns:
         ``ConfirmationStale`` and ``ValidationFailed``.
         """
         for _ in range(_RETRIES):
+            await self._load_waiting(session_id, confirmation_id)
             try:
                 return await self._decide(session_id, confirmation_id, decision)
             except errors.SessionBusy:  # the turn is being parked, or another request decides
-                await self._load_waiting(session_id, confirmation_id)
                 await asyncio.sleep(_RETRY_SECONDS)
         raise errors.ConfirmationNotFound(confirmation_id)
 
@@ -152,7 +151,7 @@ class ParkedTurns:
         """Deny the calls of a turn that waits for approval and end the turn. Return its run, or None if none waits."""
         live = self.runs.cache.find(session_id)
         if live is not None and live.task is not None:
-            self.approvals.park(live)
+            live.park()
             if live.is_parking:
                 await asyncio.wait([live.task])
         if ParkedTurn.of(await self.runs.store.load(session_id)) is None:
@@ -204,6 +203,7 @@ class ParkedTurns:
         await self.runs.store.patch(session.session_id, {"pending_approval": again.to_dict()})
         if run is not None:
             run.publish([changed_warning(record.tool_name), again.announcement()])
+            self.approvals.on_waiting(run)
 
     async def _continue(self, session: ChatSession, record: ParkedTurn, run_id: str, locks: AsyncExitStack) -> Run:
         """Start a run that continues a parked turn with ``record``, and hand its clients over. Return the run."""

@@ -11,11 +11,13 @@ from typing import Any, Literal, NamedTuple, get_args
 import orjson
 
 from mochi_server.chat.conversation import Conversation
+from mochi_server.chat.parked_record import TurnParked
 from mochi_server.chat.turn import TurnResult
 from mochi_server.chat.turn_input import TurnInput
-from mochi_server.errors import MochiError, ShuttingDown
+from mochi_server.errors import MochiError, ShuttingDown, StorageFailed
 from mochi_server.events import ChatEvent, ContentDelta, Snapshot, ThinkingDelta, ToolConfirmationRequired, TurnWarning
 from mochi_server.sessions.caller import CALLER, Caller
+from mochi_server.tools.toolbox import BoundCall, Decision, FindTool
 from mochi_server.util.clock import new_id
 from mochi_server.util.tasks import EagerCall
 
@@ -136,6 +138,25 @@ A run that waits for approval is parked: its task has ended, and another run con
 
 
 @dataclass(eq=False)
+class Confirmation:
+    """Request for the client's decision on a tool call that waits."""
+
+    confirmation_id: str
+    bound: BoundCall  # the call to run; the client's decision may replace its arguments
+    find: FindTool  # returns the tool that has a name now
+    expires_at: float | None = None  # Unix time in seconds, or None for no timeout
+    decision: "asyncio.Future[Decision]" = field(default_factory=lambda: asyncio.get_running_loop().create_future())
+    """Decision of the client. The future is cancelled if the timeout passes first, and has an error if it is parked."""
+    stored: asyncio.Event = field(default_factory=asyncio.Event)  # set when the decision is durable, or has a failure
+    failure: StorageFailed | None = None  # why the decision was not stored, so that the call waits for another
+
+    async def is_stale(self) -> bool:
+        """Return whether another tool has the name of the requested tool now."""
+        tool = await self.find(self.bound.call.name)
+        return tool is not None and tool is not self.bound.tool and tool.identity != self.bound.tool.identity
+
+
+@dataclass(eq=False)
 class Run:
     conversation: Conversation
     input: TurnInput  # input without the bytes of its images
@@ -145,13 +166,12 @@ class Run:
     holds_text: bool = False  # whether the answer may be replaced, so that some protocols must hold its text
     caller: Caller = field(default_factory=CALLER.get)  # caller inside the session of the run
     disconnect_grace: float = 0  # time in seconds that the run continues without subscribers
-    on_waiting: "Callable[[Run], None]" = lambda _: None  # called when a tool call begins to wait for approval
-    leave: "Callable[[Run], None]" = lambda run: run.cancel()  # called after the last client has left
     state: RunState = "running"
     result: TurnResult = field(default_factory=TurnResult)
     log: EventLog = field(default_factory=EventLog)
     began: float = field(default_factory=time.monotonic)
     subscribers: int = 0  # number of clients that receive the events of the run or wait for its result
+    waiting: Confirmation | None = None  # request for the decision that the task waits for
     suspended: bool = False  # whether the run waits without a subscriber for the decision on a tool call
     earlier: Sequence[str] = ()  # IDs of the parked runs whose turn this run continues, the first run first
     continued_by: "Run | None" = None  # run that continues this run, after it was parked
@@ -223,6 +243,26 @@ class Run:
             return "stopped" if self.stopped else "cancelled"
         return "failed" if result.failure else "completed"
 
+    @property
+    def pending(self) -> str | None:
+        """ID of the request for approval that clients can decide, or None."""
+        if self.state == "waiting_for_approval":
+            return next(reversed(self.log.confirmations), None)
+        return None if self.waiting is None else self.waiting.confirmation_id
+
+    def park(self) -> bool:
+        """Park the turn if a tool call waits for a decision. Return whether the turn is being parked."""
+        if self.waiting is not None:
+            self.is_parking = True
+            self.waiting.decision.set_exception(TurnParked())
+            self.waiting = None
+        return self.is_parking
+
+    def leave(self, abort_error: MochiError | None = None) -> None:
+        """Park the turn if a tool call waits for a decision, else cancel the run."""
+        if not self.park():
+            self.cancel(abort_error)
+
     def cancel(self, abort_error: MochiError | None = None) -> None:
         """Cancel the run after its task has started, so that the task executes its cleanup code."""
         self.abort_error = abort_error or self.abort_error
@@ -234,10 +274,7 @@ class Run:
             self.task.cancel()
 
     def publish(self, events: list[ChatEvent]) -> None:
-        confirmations = len(self.log.confirmations)
         batch = self.log.add(events)
-        if len(self.log.confirmations) > confirmations:
-            self.on_waiting(self)
         for forwarder in self._forwarders:
             forwarder.notify(batch)
 
@@ -260,7 +297,7 @@ class Run:
 
     @contextmanager
     def subscribed(self) -> Iterator[None]:
-        """Count a subscriber. Cancel the run ``disconnect_grace`` seconds after the last one, unless it may return."""
+        """Count a subscriber. Leave the run ``disconnect_grace`` seconds after the last one, unless it may return."""
         self.subscribers += 1
         if self.cancel_timer is not None:
             self.cancel_timer.cancel()
@@ -287,7 +324,7 @@ class Run:
         cancels = self.input.on_disconnect == "cancel" and not self.suspended
         if self.subscribers == 0 and self.state == "running" and cancels:
             loop = asyncio.get_running_loop()
-            self.cancel_timer = loop.call_later(self.disconnect_grace, self.leave, self)
+            self.cancel_timer = loop.call_later(self.disconnect_grace, self.leave)
 
 
 ReceiveBatch = Callable[[Run, Batch | None], Coroutine[Any, Any, None]]

@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import Awaitable, Callable, Collection
-from contextlib import AsyncExitStack
+from contextlib import AsyncExitStack, suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
@@ -45,7 +45,6 @@ class RunRegistry:
     shutdown_grace: float = 5
     on_starting: Callable[[Run], Awaitable[None]] = lambda _: asyncio.sleep(0)  # awaited before a run stores anything
     on_ended: Callable[[Run], None] = lambda _: None  # called when a run has ended or was parked
-    on_waiting: Callable[[Run], None] = lambda _: None  # called when a tool call begins to wait for approval
     cache: RunCache = field(default_factory=RunCache)
     limiter: TurnLimiter = field(default_factory=TurnLimiter)
     shutdown: anyio.Event = field(default_factory=anyio.Event)  # after it is set, `start` raises
@@ -89,10 +88,8 @@ class RunRegistry:
         grace = self.disconnect_grace if is_session else 0
         model = turn_input.model or turn.session.metadata.model
         caller = CALLER.get().inside(turn.session.metadata.owner)
-        return Run(
-            *(turn.conversation, turn_input.without_data(), run_id, model, turn.position, turn.has_schema),
-            *(caller, grace, self.on_waiting, self._leave),
-        )
+        fields = (turn.conversation, turn_input.without_data(), run_id, model, turn.position, turn.has_schema)
+        return Run(*fields, caller, grace)
 
     def launch(self, run: Run, turn: Turn, locks: AsyncExitStack) -> None:
         """Execute a turn in the background. ``locks`` are released when it has ended."""
@@ -100,22 +97,16 @@ class RunRegistry:
         self.cache.add(run)
         run.task = asyncio.get_running_loop().create_task(self._execute(run, turn, locks))
 
-    def _leave(self, run: Run) -> None:
-        """Cancel a run that has no client. If it waits for approval, park it instead."""
-        if not self.approvals.park(run):
-            run.cancel()
-
     async def decide(self, session_id: str, confirmation_id: str, decision: Decision) -> tuple[Run, ToolInvocation]:
         """Apply a decision to a tool call that waits, also if its turn is parked. Return its run and the decided call.
 
         Raises the errors of ``ApprovalService.decide``, and ``SessionNotFound``.
         """
         await self.conversations.stored(session_id).load()  # the caller may not see the session
-        try:
-            confirmation = await self.approvals.decide(session_id, confirmation_id, decision)
-        except errors.ConfirmationNotFound:
-            return await self.parked.decide(session_id, confirmation_id, decision)
-        return confirmation.run, confirmation.bound.call
+        if (run := self.cache.find(session_id)) is not None:
+            with suppress(errors.ConfirmationNotFound):  # the turn may be parked
+                return run, await self.approvals.decide(run, confirmation_id, decision)
+        return await self.parked.decide(session_id, confirmation_id, decision)
 
     async def confirmations(self, session_id: str) -> list[dict[str, Any]]:
         """Return the tool calls of a session that wait for approval as JSON objects. Raises ``SessionNotFound``."""
@@ -159,9 +150,7 @@ class RunRegistry:
 
     async def drain(self) -> None:
         """Refuse new turns, wait at most ``shutdown_grace`` seconds for running turns, then cancel the rest."""
-        self.shutdown.set()
-        self.approvals.park_all()
-        self.parked.release_clients()
+        self._close()
         with anyio.move_on_after(self.shutdown_grace):
             while running := [*self.forwarded, *(run.task for run in self.cache.running() if run.task)]:
                 await asyncio.wait(running)
@@ -172,8 +161,7 @@ class RunRegistry:
         self.conversations.retry.close()
         running = self.cache.running()
         for run in running:
-            if not self.approvals.park(run):
-                run.cancel(ShuttingDown(was_running=True))
+            run.leave(ShuttingDown(was_running=True))
         if running:
             await asyncio.wait([run.task for run in running if run.task])
 
@@ -183,9 +171,16 @@ class RunRegistry:
             if run.session_id in session_ids:
                 run.cancel(SessionTaken(run.session_id))
 
-    async def aclose(self) -> None:
+    def _close(self) -> None:
+        """Refuse new turns, park those that wait for approval now or later, and end the streams of parked turns."""
         self.shutdown.set()
-        self.approvals.park_all()
+        self.approvals.park_seconds = 0
+        for run in self.cache.running():
+            run.park()
+        self.parked.release_clients()
+
+    async def aclose(self) -> None:
+        self._close()
         await self.parked.aclose()
         await self.end_all()
 

@@ -1,10 +1,9 @@
 """What the AI SDK and AG-UI share: one route starts turns and applies decisions, and a run can have several streams."""
 
 from abc import abstractmethod
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
-from functools import partial
 
 import orjson
 from starlette.types import Send
@@ -32,8 +31,6 @@ class FrontendRun:
     """Run to stream. The stream begins with the event that follows event number ``after``."""
 
     run: Run
-    pending: Callable[[], Collection[str]]
-    """Function that returns the IDs of the session's confirmations that wait for a decision."""
     after: int = 0
 
 
@@ -47,12 +44,12 @@ async def start(
     """
     if withdraws:
         run = await services.runs.find(session_id)
-        if run is not None and (run.is_parked or (run.suspended and _pending(services, run))):
+        if run is not None and (run.is_parked or (run.suspended and run.pending)):
             await services.runs.stop(session_id)
     conversation = services.conversations.stored(session_id)
     turn = to_turn(await conversation.store.load(session_id), sent, turn)
     run = await services.runs.start(conversation, turn)
-    return FrontendRun(run, partial(_pending, services, run))
+    return FrontendRun(run)
 
 
 async def running(services: Services, session_id: str) -> FrontendRun | None:
@@ -60,7 +57,7 @@ async def running(services: Services, session_id: str) -> FrontendRun | None:
     run = await services.runs.find(session_id)
     if run is None or not (run.running or (run.is_stored and run.failure is not None)):
         return None
-    return FrontendRun(run, partial(_pending, services, run))
+    return FrontendRun(run)
 
 
 async def decide(services: Services, session_id: str, decisions: Mapping[str, Decision]) -> FrontendRun:
@@ -71,10 +68,10 @@ async def decide(services: Services, session_id: str, decisions: Mapping[str, De
     """
     run = await services.runs.find(session_id)
     positions = {} if run is None else run.log.confirmations
-    pending = set() if run is None else _pending(services, run)
+    pending = None if run is None else run.pending
     # Unknown IDs come first, so that the request fails before it applies a decision.
-    for confirmation_id in sorted(decisions, key=lambda each: each in pending):
-        if confirmation_id not in positions or confirmation_id in pending:
+    for confirmation_id in sorted(decisions, key=lambda each: each == pending):
+        if confirmation_id not in positions or confirmation_id == pending:
             try:
                 run, _ = await services.runs.decide(session_id, confirmation_id, decisions[confirmation_id])
             except (errors.ConfirmationResolved, errors.ConfirmationTimeout):
@@ -84,13 +81,7 @@ async def decide(services: Services, session_id: str, decisions: Mapping[str, De
         raise errors.ConfirmationNotFound(next(iter(decisions)))
     known = [positions[each] for each in decisions if each in run.log.confirmations]
     after = max(known, default=0 if run.is_stored else run.continued_after or run.log.last)
-    return FrontendRun(run, partial(_pending, services, run), after)
-
-
-def _pending(services: Services, run: Run) -> set[str]:
-    latest = run.latest
-    waiting = {call.confirmation_id for call in services.approvals.pending(run.session_id)}
-    return waiting | set([*latest.log.confirmations][-1:] if latest.state == "waiting_for_approval" else ())
+    return FrontendRun(run, after)
 
 
 def stream(description: str, *kinds: type[errors.MochiError]) -> Responses:
@@ -112,7 +103,6 @@ class InteractiveEncoder(BlockEncoder):
 
     def __init__(self, started: FrontendRun) -> None:
         super().__init__(started.run)
-        self.pending = started.pending
         self.is_suspended = False
         """Whether the stream must end now, because a tool call waits for the decision of this client."""
         self._block_id = ""  # of the open block
@@ -138,7 +128,7 @@ class InteractiveEncoder(BlockEncoder):
         return self.close_block() + self.suspension() if self.is_suspended else super().closing()
 
     def approval(self, part: Approval) -> bytes:
-        self.is_suspended = self._number > self._after and part.confirmation_id in self.pending()
+        self.is_suspended = self._number > self._after and part.confirmation_id == self.run.latest.pending
         return b""
 
     def text_end(self, _: TextEnd) -> bytes:
@@ -175,7 +165,7 @@ class InteractiveResponse(EncodedResponse):
             with suppress(_StreamEnded):
                 await super().send_events(send)
         finally:
-            self._run.suspended = self._encoder.is_suspended or bool(self._encoder.pending())
+            self._run.suspended = self._encoder.is_suspended or self._run.latest.pending is not None
 
     async def _receive(self, send: Send, run: Run, batch: Batch | None) -> None:
         await super()._receive(send, run, batch)

@@ -109,7 +109,7 @@ async def stop_chat(session_id: str, services: ServicesDep) -> RunStatus:
 @router.get("/run", response_model_exclude_defaults=True, responses=responses(*_SESSION_ERRORS))
 async def get_run(session_id: str, services: ServicesDep) -> RunStatus:
     """Get the state of the running or most recent turn, also after a restart of the server."""
-    return RunStatus.of(await services.runs.find(session_id), waits=bool(services.runs.approvals.pending(session_id)))
+    return RunStatus.of(await services.runs.find(session_id))
 
 
 @router.get("/confirmations", response_model=PendingConfirmations, responses=responses(*_SESSION_ERRORS))
