@@ -4,18 +4,20 @@ import asyncio
 import logging
 import math
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import AsyncExitStack, suppress
 from dataclasses import asdict, dataclass, field, replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from weakref import WeakValueDictionary
 
 from mochi_server import errors, events
 from mochi_server.chat.approvals import ApprovalService, bind_edited, new_confirmation_id
 from mochi_server.chat.conversation import Conversation, Conversations
+from mochi_server.chat.model_answerer import ModelAnswererFactory
 from mochi_server.chat.parked_record import ParkedTurn, call_events, fingerprint, open_calls, snapshot, turn_messages
 from mochi_server.chat.prompt import answer_index
 from mochi_server.chat.run import EventLog, Run
+from mochi_server.chat.run_cache import RunCache
 from mochi_server.chat.turn import Turn, resolve_idempotent
 from mochi_server.chat.turn_input import TurnInput
 from mochi_server.chat.turn_writer import tool_message
@@ -26,9 +28,6 @@ from mochi_server.tools.discovery import Tool
 from mochi_server.tools.toolbox import Decision, ToolInvocation, changed_warning, failed
 from mochi_server.util.clock import new_id
 from mochi_server.util.tasks import cancel_and_wait, start_in
-
-if TYPE_CHECKING:
-    from mochi_server.chat.run_registry import RunRegistry
 
 SCAN_SECONDS = 2.0
 """Interval of the search for parked turns that continue without a decision."""
@@ -43,9 +42,12 @@ logger = logging.getLogger(__name__)
 class ParkedTurns:
     """Registry of the parked turns. Clients that stay connected to one keep its run in memory."""
 
-    runs: "RunRegistry"
+    models: ModelAnswererFactory
     approvals: ApprovalService
     conversations: Conversations
+    cache: RunCache
+    is_stopping: Callable[[], bool]  # whether the server stops
+    launch: Callable[[Turn, str, TurnInput, AsyncExitStack], Run]  # starts the run of a turn, see `RunRegistry.launch`
     _parked: WeakValueDictionary[str, Run] = field(default_factory=WeakValueDictionary)  # by session ID
     _due: dict[str, float] = field(default_factory=dict)  # Unix times at which turns continue alone, by session ID
     _tasks: set[asyncio.Future[Any]] = field(default_factory=set)
@@ -66,7 +68,7 @@ class ParkedTurns:
         """Add a run whose turn has been parked. The turn continues without a decision at the Unix time ``due``."""
         self._parked[run.session_id] = run
         self._due[run.session_id] = due
-        if self.runs.shutdown.is_set():
+        if self.is_stopping():
             run.unpark()
 
     def find(self, session: ChatSession) -> Run | None:
@@ -83,7 +85,7 @@ class ParkedTurns:
             if record.is_waiting:  # else the turn is about to continue
                 run.publish([record.announcement()])
             self._parked[session.session_id] = run
-            if self.runs.shutdown.is_set():
+            if self.is_stopping():
                 run.unpark()
         return run
 
@@ -113,10 +115,10 @@ class ParkedTurns:
     async def _decide(self, session_id: str, confirmation_id: str, decision: Decision) -> tuple[Run, ToolInvocation]:
         run_id = new_id()
         async with AsyncExitStack() as locks:
-            await locks.enter_async_context(self.runs.store.hold(session_id, run_id=run_id))
+            await locks.enter_async_context(self.conversations.chats.hold(session_id, run_id=run_id))
             session, record = await self._load_waiting(session_id, confirmation_id)
             call = ToolInvocation(record.call_index, "", record.tool_name, record.arguments)
-            tool = await self.runs.engine.models.find_tool(session, record)
+            tool = await self.models.find_tool(session, record)
             if decision.approved and tool is not None:
                 if fingerprint(tool) != record.fingerprint:
                     await self._announce_again(session, record, tool)
@@ -124,9 +126,9 @@ class ParkedTurns:
                 if decision.arguments is not None:
                     await bind_edited(replace(call, arguments=decision.arguments), tool)
             decided = replace(record, decision=decision)
-            run = self.find(session) if self.runs.shutdown.is_set() else None
+            run = self.find(session) if self.is_stopping() else None
             if run is not None:  # the next server continues the turn
-                await self.runs.store.patch(session_id, {"pending_approval": decided.to_dict()})
+                await self.conversations.chats.patch(session_id, {"pending_approval": decided.to_dict()})
             else:
                 run = await self._continue(session, decided, run_id, locks)
         self.approvals.end(session.session_id, record.confirmation_id, errors.ConfirmationResolved)
@@ -134,7 +136,7 @@ class ParkedTurns:
 
     async def _load_waiting(self, session_id: str, confirmation_id: str) -> tuple[ChatSession, ParkedTurn]:
         """Return a session and the record of its turn, which waits for this decision. Raise the errors of `decide`."""
-        session = await self.runs.store.load(session_id)
+        session = await self.conversations.chats.load(session_id)
         record = ParkedTurn.of(session)
         if record is None or record.confirmation_id != confirmation_id:
             last_run = session.metadata.last_run or {}
@@ -149,23 +151,23 @@ class ParkedTurns:
 
     async def deny(self, session_id: str) -> Run | None:
         """Deny the calls of a turn that waits for approval and end the turn. Return its run, or None if none waits."""
-        live = self.runs.cache.find(session_id)
+        live = self.cache.find(session_id)
         if live is not None and live.task is not None:
             live.park()
             if live.is_parking:
                 await asyncio.wait([live.task])
-        if ParkedTurn.of(await self.runs.store.load(session_id)) is None:
+        if ParkedTurn.of(await self.conversations.chats.load(session_id)) is None:
             return None
-        async with self.runs.store.hold(session_id):
-            session = await self.runs.store.load(session_id)
+        async with self.conversations.chats.hold(session_id):
+            session = await self.conversations.chats.load(session_id)
             run, record = self.find(session), ParkedTurn.of(session)
             if run is None or record is None or not record.is_waiting:
                 return None
             await self._store_denied(session, record, run.stored_state("stopped"))
         self.approvals.end(session.session_id, record.confirmation_id, errors.ConfirmationResolved)
         self._end_run(run, [_denied_event(record)])
-        self.runs.cache.add(run)
-        self.runs.cache.retain(run)
+        self.cache.add(run)
+        self.cache.retain(run)
         return run
 
     def abandon(self, session_id: str) -> None:
@@ -185,8 +187,8 @@ class ParkedTurns:
             for call in open_calls(turn_messages(session, record))
         ]
         if record.replacement is None and denied:
-            await self.runs.store.append(session.session_id, denied)
-        await self.runs.store.patch(session.session_id, {"pending_approval": None, "last_run": last_run})
+            await self.conversations.chats.append(session.session_id, denied)
+        await self.conversations.chats.patch(session.session_id, {"pending_approval": None, "last_run": last_run})
         if record.agent is not None:
             await self.conversations.agent_chats.patch(record.agent.session_id, {"pending_approval": None})
 
@@ -200,26 +202,25 @@ class ParkedTurns:
             source=tool.source,
             events=record.events + 2,  # the first announcement and the warning
         )
-        await self.runs.store.patch(session.session_id, {"pending_approval": again.to_dict()})
+        await self.conversations.chats.patch(session.session_id, {"pending_approval": again.to_dict()})
         if run is not None:
             run.publish([changed_warning(record.tool_name), again.announcement()])
             self.approvals.on_waiting(run)
 
     async def _continue(self, session: ChatSession, record: ParkedTurn, run_id: str, locks: AsyncExitStack) -> Run:
         """Start a run that continues a parked turn with ``record``, and hand its clients over. Return the run."""
-        runs, conversation = self.runs, self.conversations.stored(session.session_id)
+        conversation = self.conversations.stored(session.session_id)
         record = replace(record, run_id=run_id, earlier=[*record.earlier, record.run_id])
-        answerer = await runs.engine.models.prepare(conversation, session, record.input, record)
+        answerer = await self.models.prepare(conversation, session, record.input, record)
         turn = Turn(conversation, session, record.input, answerer)
         earlier = await self._earlier_events(session, record)
         await conversation.patch({"pending_approval": record.to_dict()})
-        run = runs.new_run(turn, run_id, turn.input)
+        run = self.launch(turn, run_id, turn.input, locks.pop_all())
         run.position, run.earlier = record.position, record.earlier
         run.publish([*earlier, events.Status("continued", 0, continues=run.continues)])
         run.continued_after = len(earlier)
         self._due.pop(run.session_id, None)
         old = self._parked.pop(run.session_id, None)
-        runs.launch(run, turn, locks.pop_all())
         if old is not None:
             old.unpark(run)
         return run
@@ -252,7 +253,8 @@ class ParkedTurns:
             try:
                 if is_shared or not is_searched:
                     # The server at which a turn waits continues it first, because it may have connected clients.
-                    self._due |= await self.runs.store.parked(time.time() - SCAN_SECONDS if is_shared else math.inf)
+                    until = time.time() - SCAN_SECONDS if is_shared else math.inf
+                    self._due |= await self.conversations.chats.parked(until)
                     is_searched = True
             except errors.MochiError as error:
                 logger.warning("parked turns not found: %s", error.message)
@@ -274,17 +276,17 @@ class ParkedTurns:
             self._due[session_id] = time.time() + _PAUSE_SECONDS
 
     async def _continue_due(self, session_id: str) -> None:
-        is_readable = ParkedTurn.of(await self.runs.store.load(session_id)) is not None
+        is_readable = ParkedTurn.of(await self.conversations.chats.load(session_id)) is not None
         run_id = new_id() if is_readable else None  # new turns wait for a lock without a run
         async with AsyncExitStack() as locks:
-            await locks.enter_async_context(self.runs.store.hold(session_id, run_id=run_id))
-            session = await self.runs.store.load(session_id)
+            await locks.enter_async_context(self.conversations.chats.hold(session_id, run_id=run_id))
+            session = await self.conversations.chats.load(session_id)
             record = ParkedTurn.of(session)
             if record is None:
                 await self._set_aside(session)
             elif record.is_waiting or run_id is None:
                 self._due[session_id] = record.due
-            elif not self.runs.shutdown.is_set():
+            elif not self.is_stopping():
                 if record.decision is None:
                     self.approvals.end(session.session_id, record.confirmation_id, errors.ConfirmationTimeout)
                 await self._continue(session, record, run_id, locks)
@@ -292,7 +294,7 @@ class ParkedTurns:
     async def _set_aside(self, session: ChatSession) -> None:
         """Remove a record that is unreadable. There is none if the turn has ended meanwhile."""
         if session.metadata.pending_approval is not None:
-            await self.runs.store.patch(session.session_id, {"pending_approval": None})
+            await self.conversations.chats.patch(session.session_id, {"pending_approval": None})
         if (run := self._parked.pop(session.session_id, None)) is not None:
             run.unpark()
 

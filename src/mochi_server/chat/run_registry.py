@@ -52,7 +52,8 @@ class RunRegistry:
 
     def __post_init__(self) -> None:
         self.store = self.conversations.chats  # store of the sessions whose runs clients can find
-        self.parked = ParkedTurns(self, self.approvals, self.conversations)
+        services = (self.engine.models, self.approvals, self.conversations)
+        self.parked = ParkedTurns(*services, self.cache, self.shutdown.is_set, self.launch)
 
     async def start(self, conversation: Conversation, turn_input: TurnInput) -> Run:
         """Start a turn, or find the run with its idempotency key, and return the run. Raises ``MochiError``."""
@@ -78,24 +79,23 @@ class RunRegistry:
                 raise
             turn = await self.engine.prepare(conversation, turn_input)
             self.refuse_at_shutdown()
-            run = self.new_run(turn, run_id, turn_input)
-            self.launch(run, turn, locks.pop_all())
-        return run
+            return self.launch(turn, run_id, turn_input, locks.pop_all())
 
-    def new_run(self, turn: Turn, run_id: str, turn_input: TurnInput) -> Run:
-        """Return the run of a turn. ``turn_input`` is what the client sent, before the turn was prepared."""
+    def launch(self, turn: Turn, run_id: str, turn_input: TurnInput, locks: AsyncExitStack) -> Run:
+        """Execute a turn in the background and return its run. ``locks`` are released when the turn has ended.
+
+        ``turn_input`` is what the client sent, before the turn was prepared.
+        """
         is_session = turn.conversation.kind == "session"
         grace = self.disconnect_grace if is_session else 0
         model = turn_input.model or turn.session.metadata.model
         caller = CALLER.get().inside(turn.session.metadata.owner)
         fields = (turn.conversation, turn_input.without_data(), run_id, model, turn.position, turn.has_schema)
-        return Run(*fields, caller, grace)
-
-    def launch(self, run: Run, turn: Turn, locks: AsyncExitStack) -> None:
-        """Execute a turn in the background. ``locks`` are released when it has ended."""
+        run = Run(*fields, caller, grace)
         self.summaries.turn_starting(run.session_id)
         self.cache.add(run)
         run.task = asyncio.get_running_loop().create_task(self._execute(run, turn, locks))
+        return run
 
     async def decide(self, session_id: str, confirmation_id: str, decision: Decision) -> tuple[Run, ToolInvocation]:
         """Apply a decision to a tool call that waits, also if its turn is parked. Return its run and the decided call.
