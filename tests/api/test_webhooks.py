@@ -108,6 +108,23 @@ def test_ended_and_waiting_runs_are_reported(tmp_path: Path, own_stub: StubServe
         assert {frozenset(event["data"]) for event in receiver.wait(3)} == {frozenset({"session_id", "run_id"})}
 
 
+def test_call_of_a_changed_tool_is_reported_again(tmp_path: Path, own_stub: StubServer, receiver: Receiver) -> None:
+    write_tools(tmp_path, TOOL)
+    with RunningServer(tmp_path, own_stub.url, **receiver.settings, park_seconds=0) as server:
+        api = server.client
+        session_id = api.create_session("mochi", tool_settings={"tools": ["one"]})["session_id"]
+        path = f"/chat/{session_id}"
+        api.ok(api.http.post(path, json={"message": instruct(calls("one")), "background": True}), 202)
+        receiver.wait(1)
+        until(lambda: not server.app.state.services.runs.cache.running())  # the turn is parked
+        write_tools(tmp_path, TOOL.replace("one()", "one(text: str = '')"))
+        api.ok(api.http.post("/tools/reload"))
+        (call,) = api.ok(api.http.get(f"{path}/confirmations"))["confirmations"]
+        decision = {"confirmation_id": call["confirmation_id"], "approved": True}
+        assert api.http.post(f"{path}/confirm-tool", json=decision).status_code == 409
+        assert [event["type"] for event in receiver.wait(2)] == ["run.waiting_for_approval"] * 2
+
+
 def test_stopped_run_is_not_reported(tmp_path: Path, own_stub: StubServer, receiver: Receiver) -> None:
     with RunningServer(tmp_path, own_stub.url, **receiver.settings, summarization_enabled=False) as server:
         api = server.client
