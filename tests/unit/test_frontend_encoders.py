@@ -10,7 +10,7 @@ from pydantic import TypeAdapter
 from mochi_server import events
 from mochi_server.chat import run as run_module
 from mochi_server.chat.run import Batch, Run
-from mochi_server.chat.turn import TurnResult
+from mochi_server.chat.turn_result import TurnResult
 from mochi_server.errors import OllamaError
 from mochi_server.protocols.ai_sdk.encoder import AiSdkEncoder
 from mochi_server.protocols.frontends import FrontendRun, InteractiveEncoder

@@ -1,7 +1,7 @@
 """Conversion of events to parts, including snapshots of dropped events."""
 
-from mochi_server.chat.turn import TurnResult
 from mochi_server.chat.turn_input import TurnInput
+from mochi_server.chat.turn_result import TurnResult
 from mochi_server.events import (
     AgentExecution,
     AgentPlanning,

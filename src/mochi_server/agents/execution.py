@@ -17,12 +17,14 @@ from mochi_server.agents.prompt_loader import PromptLoader
 from mochi_server.chat.approvals import SessionApprover
 from mochi_server.chat.conversation import Conversation, StorageRetry
 from mochi_server.chat.model_call import ModelCall, save_window
-from mochi_server.chat.parked_record import ParkedAgent, TurnParked, refuse_if_caller_waits
+from mochi_server.chat.parked_record import ParkedAgent, refuse_if_caller_waits
 from mochi_server.chat.parked_turns import agent_event
 from mochi_server.chat.prompt import answer_index
+from mochi_server.chat.run import TurnParked
 from mochi_server.chat.tool_loop import ToolLoop, ToolLoopLimits
-from mochi_server.chat.turn import Answerer, TurnResult
+from mochi_server.chat.turn import Answerer
 from mochi_server.chat.turn_input import GenerationOptions, TurnInput
+from mochi_server.chat.turn_result import TurnResult
 from mochi_server.chat.turn_writer import TurnWriter
 from mochi_server.errors import MochiError, ModelNotFound, SessionBusy, SessionNotFound, ToolNotFound
 from mochi_server.inference.gateway import ModelGateway

@@ -6,7 +6,7 @@ from typing import Any
 
 from mochi_server.chat.answer_builder import AnswerBuilder
 from mochi_server.chat.model_call import ModelCall
-from mochi_server.chat.parked_record import snapshot
+from mochi_server.chat.turn_result import snapshot
 from mochi_server.chat.turn_writer import TurnWriter
 from mochi_server.errors import FormatNotMet, MochiError
 

@@ -7,8 +7,8 @@ from dataclasses import dataclass, field, replace
 from inspect import BoundArguments
 
 from mochi_server import errors
-from mochi_server.chat.parked_record import ParkedAgent, RecordWriter, TurnParked, fingerprint
-from mochi_server.chat.run import Confirmation, Run
+from mochi_server.chat.parked_record import ParkedAgent, RecordWriter, fingerprint
+from mochi_server.chat.run import Confirmation, Run, TurnParked
 from mochi_server.sessions.store import approve_tool
 from mochi_server.tools.discovery import Tool
 from mochi_server.tools.schema import InvalidArguments

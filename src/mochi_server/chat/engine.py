@@ -9,11 +9,12 @@ from typing import Any
 from mochi_server import errors
 from mochi_server.chat.conversation import Conversation
 from mochi_server.chat.model_answerer import ModelAnswererFactory
-from mochi_server.chat.parked_record import TurnParked, refuse_if_waiting
+from mochi_server.chat.parked_record import refuse_if_waiting
 from mochi_server.chat.prompt import last_user_index
-from mochi_server.chat.run import Run
-from mochi_server.chat.turn import PrepareAnswer, Turn, TurnResult, resolve_idempotent
+from mochi_server.chat.run import Run, TurnParked
+from mochi_server.chat.turn import PrepareAnswer, Turn, resolve_idempotent
 from mochi_server.chat.turn_input import TurnInput
+from mochi_server.chat.turn_result import TurnResult
 from mochi_server.chat.turn_writer import TurnWriter
 from mochi_server.events import ChatEvent
 
@@ -60,7 +61,7 @@ class ChatEngine:
             await writer.wait_until_stored()
             gate.publish([_result(turn, writer).completed()])
         except TurnParked:
-            return _result(turn, writer, parked=records.record if records else None)
+            return _result(turn, writer, parked_until=records.record.due if records and records.record else None)
         except asyncio.CancelledError:
             cancelled = not writer.is_complete
             if writer.is_complete:

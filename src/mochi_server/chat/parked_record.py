@@ -9,16 +9,17 @@ import weakref
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import orjson
 from pydantic import TypeAdapter, ValidationError
 
 from mochi_server.chat.conversation import Conversation
+from mochi_server.chat.run import Run
 from mochi_server.chat.turn_input import TurnInput
-from mochi_server.constants import AGENT_TOOL
+from mochi_server.chat.turn_writer import TurnWriter
 from mochi_server.errors import MochiError, SessionBusy, SessionNotFound, SessionTaken
-from mochi_server.events import Snapshot, ToolCalled, ToolConfirmationRequired, ToolResult
+from mochi_server.events import ToolConfirmationRequired
 from mochi_server.sessions.session import ChatSession
 from mochi_server.sessions.store import SessionStore
 from mochi_server.sessions.types import Message
@@ -26,17 +27,9 @@ from mochi_server.tools.discovery import Tool
 from mochi_server.tools.toolbox import BoundCall, DecidedBy, Decision, ToolInvocation, ToolOutcome, failed
 from mochi_server.util.tasks import run_shielded
 
-if TYPE_CHECKING:
-    from mochi_server.chat.run import Run
-    from mochi_server.chat.turn_writer import TurnWriter
-
 OUTCOME_UNKNOWN = "This call was interrupted, the outcome is unknown: the server stopped while the call was running."
 
 logger = logging.getLogger(__name__)
-
-
-class TurnParked(Exception):
-    """Signal that ends the task of a turn that waits for approval. The record of the turn is stored."""
 
 
 @dataclass(frozen=True)
@@ -143,62 +136,11 @@ def fingerprint(tool: Tool) -> str:
     return hashlib.sha256(orjson.dumps(tool.identity, option=orjson.OPT_SORT_KEYS, default=str)).hexdigest()[:32]
 
 
-def snapshot(messages: Sequence[Message]) -> Snapshot:
-    answers = [message for message in messages if message["role"] == "assistant"]
-    content, thinking = ("".join(str(answer.get(name) or "") for answer in answers) for name in ("content", "thinking"))
-    return Snapshot(content, thinking)
-
-
 def turn_messages(session: ChatSession, record: ParkedTurn) -> list[Message]:
     """Return the messages that a turn has added to its session, without the user message."""
     if record.replacement is not None:
         return list(record.replacement)  # type: ignore[arg-type]  # messages are dictionaries
     return list(session.history[record.position :])
-
-
-def open_calls(messages: Sequence[Message]) -> list[ToolInvocation]:
-    """Return the calls of the last answer in the messages of a turn that have no result, in order."""
-    at = next((n for n in reversed(range(len(messages))) if messages[n]["role"] == "assistant"), None)
-    if at is None:
-        return []
-    first = sum(message["role"] == "tool" for message in messages[:at])
-    answered = [message.get("tool_call_id") for message in messages[at + 1 :]]
-    return [
-        ToolInvocation(index, call["id"], call["function"]["name"], call["function"]["arguments"])
-        for index, call in enumerate(messages[at].get("tool_calls") or (), first)
-        if call["id"] not in answered
-    ]
-
-
-def stored_outcomes(messages: Sequence[Message]) -> list[ToolOutcome]:
-    """Return the outcomes of the tool calls in the messages of a turn."""
-    arguments = {
-        call["id"]: call["function"]["arguments"] for message in messages for call in message.get("tool_calls") or ()
-    }
-    return [
-        ToolOutcome(
-            ToolInvocation(index, call_id, str(result.get("tool_name")), arguments.get(call_id, {})),
-            result["content"],
-            success=bool(result.get("success")),
-            error_code=result.get("error_code"),
-            decided_by=result.get("decided_by", "policy"),
-        )
-        for index, result in enumerate(message for message in messages if message["role"] == "tool")
-        for call_id in [str(result.get("tool_call_id"))]
-    ]
-
-
-def call_events(messages: Sequence[Message], waiting: int | None) -> list[ToolCalled | ToolResult]:
-    """Return the events of the calls in the messages of a turn, and of its open call with the index ``waiting``."""
-    events: list[ToolCalled | ToolResult] = []
-    for outcome in stored_outcomes(messages):
-        if outcome.call.name != AGENT_TOOL:  # it has events of its own
-            events += [_called(outcome.call), outcome.event()]
-    return [*events, *(_called(call) for call in open_calls(messages) if call.index == waiting)]
-
-
-def _called(call: ToolInvocation) -> ToolCalled:
-    return ToolCalled(call.name, call.arguments, call.index)
 
 
 @dataclass(eq=False)
@@ -209,13 +151,13 @@ class RecordWriter:
     input: TurnInput
     continued: ParkedTurn | None = None  # record with which a parked turn continues, until its decision is applied
     is_agent_missing: bool = False  # whether the agent of this record no longer exists
-    run: "Run" = field(init=False)  # set when the turn begins
-    writer: "TurnWriter" = field(init=False)
+    run: Run = field(init=False)  # set when the turn begins
+    writer: TurnWriter = field(init=False)
 
     def __post_init__(self) -> None:
         self.record = self.continued
 
-    def begin(self, writer: "TurnWriter") -> None:
+    def begin(self, writer: TurnWriter) -> None:
         assert writer.run is not None  # noqa: S101 - only the turns of agents inside a run have no run
         self.run, self.writer = writer.run, weakref.proxy(writer)  # a cycle would outlive the turn
         writer.store_regenerated = self._store_regenerated

@@ -14,12 +14,13 @@ from mochi_server import errors, events
 from mochi_server.chat.approvals import ApprovalService, bind_edited, new_confirmation_id
 from mochi_server.chat.conversation import Conversation, Conversations
 from mochi_server.chat.model_answerer import ModelAnswererFactory
-from mochi_server.chat.parked_record import ParkedTurn, call_events, fingerprint, open_calls, snapshot, turn_messages
+from mochi_server.chat.parked_record import ParkedTurn, fingerprint, turn_messages
 from mochi_server.chat.prompt import answer_index
 from mochi_server.chat.run import EventLog, Run
 from mochi_server.chat.run_cache import RunCache
 from mochi_server.chat.turn import Turn, resolve_idempotent
 from mochi_server.chat.turn_input import TurnInput
+from mochi_server.chat.turn_result import call_events, open_calls, snapshot
 from mochi_server.chat.turn_writer import tool_message
 from mochi_server.sessions.caller import UNRESTRICTED
 from mochi_server.sessions.session import ChatSession

@@ -11,9 +11,8 @@ from typing import Any, Literal, NamedTuple, get_args
 import orjson
 
 from mochi_server.chat.conversation import Conversation
-from mochi_server.chat.parked_record import TurnParked
-from mochi_server.chat.turn import TurnResult
 from mochi_server.chat.turn_input import TurnInput
+from mochi_server.chat.turn_result import TurnResult
 from mochi_server.errors import MochiError, ShuttingDown, StorageFailed
 from mochi_server.events import ChatEvent, ContentDelta, Snapshot, ThinkingDelta, ToolConfirmationRequired, TurnWarning
 from mochi_server.sessions.caller import CALLER, Caller
@@ -135,6 +134,10 @@ RunState = Literal["running", "waiting_for_approval", "completed", "failed", "st
 
 A run that waits for approval is parked: its task has ended, and another run continues its turn.
 """
+
+
+class TurnParked(Exception):
+    """Signal that ends the task of a turn that waits for approval. The record of the turn is stored."""
 
 
 @dataclass(eq=False)

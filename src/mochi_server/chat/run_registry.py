@@ -14,13 +14,14 @@ from mochi_server.chat.approvals import ApprovalService
 from mochi_server.chat.conversation import Conversation, Conversations
 from mochi_server.chat.engine import ChatEngine, as_mochi_error
 from mochi_server.chat.limits import TurnLimiter
-from mochi_server.chat.parked_record import ParkedTurn, snapshot
+from mochi_server.chat.parked_record import ParkedTurn
 from mochi_server.chat.parked_turns import ParkedTurns
 from mochi_server.chat.prompt import answer_index
 from mochi_server.chat.run import EventLog, Run
 from mochi_server.chat.run_cache import RunCache
-from mochi_server.chat.turn import Turn, TurnResult
+from mochi_server.chat.turn import Turn
 from mochi_server.chat.turn_input import TurnInput
+from mochi_server.chat.turn_result import TurnResult, snapshot
 from mochi_server.errors import ServerLost, SessionTaken, ShuttingDown
 from mochi_server.events import ChatEvent, Done, Stopped, TurnError
 from mochi_server.services.summarization import SummarizationService
@@ -198,10 +199,10 @@ class RunRegistry:
         except Exception as error:
             result = replace(result or TurnResult(), failure=as_mochi_error(error, run.session_id))
         run.result = result
-        if result.parked is not None:
+        if result.parked_until is not None:
             run.state, run.task = "waiting_for_approval", None
             self.cache.park(run)
-            self.parked.add(run, result.parked.due)
+            self.parked.add(run, result.parked_until)
             self.on_ended(run)
             return
         if (ended_by := run.failure) is not None:

@@ -1,21 +1,20 @@
-"""One turn: the source of its answer, its validated data and its result."""
+"""One turn: its validated data and the source of its answer."""
 
-from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from typing import Any
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass, replace
 
 from mochi_server.chat.conversation import Conversation
-from mochi_server.chat.parked_record import ParkedTurn, RecordWriter
+from mochi_server.chat.parked_record import RecordWriter
 from mochi_server.chat.prompt import answer_index, follows_result, last_user_index
 from mochi_server.chat.turn_input import HistoryChange, TurnInput
+from mochi_server.chat.turn_result import returned_calls
 from mochi_server.chat.turn_writer import TurnWriter
-from mochi_server.errors import IdempotencyKeyReused, MochiError
-from mochi_server.events import ChatEvent, ContentDelta, MessageComplete, Publish, ThinkingDelta
+from mochi_server.errors import IdempotencyKeyReused
+from mochi_server.events import ChatEvent, ContentDelta, Publish, ThinkingDelta
 from mochi_server.inference.windows import WindowDecision
 from mochi_server.ollama.payloads import qualified_name
-from mochi_server.sessions.session import ChatSession, key_digest, last_answer, usage_tokens
+from mochi_server.sessions.session import ChatSession, key_digest, last_answer
 from mochi_server.sessions.types import Message
-from mochi_server.tools.toolbox import ToolInvocation, ToolOutcome
 
 
 class Answerer:
@@ -62,54 +61,6 @@ class Turn:
         return isinstance(self.input.generation.answer_format(self.session.metadata.format), dict)
 
 
-@dataclass(frozen=True)
-class TurnResult:
-    """Result of a turn that has completed, failed or been cancelled."""
-
-    stored: Sequence[Message] = ()  # messages that the turn added, oldest first
-    repeated: Sequence[Message] = ()  # messages of an earlier turn that this turn sends to the client again
-    first_chunks: Mapping[str, float | None] = field(default_factory=dict)  # seconds, by message ID
-    outcomes: Sequence[ToolOutcome] = ()
-    client_tool_calls: Sequence[ToolInvocation] = ()  # calls that the client must run after the turn
-    window: WindowDecision | None = None
-    failure: MochiError | None = None
-    cancelled: bool = False
-    parked: ParkedTurn | None = None  # record of the turn if it is parked, or None if it has ended
-
-    @property
-    def answer(self) -> Message | None:
-        """Last message of the model in this turn, or None if the model has not answered."""
-        return last_answer(self.stored) or last_answer(self.repeated)
-
-    @property
-    def partial_id(self) -> str | None:
-        """ID of the partial answer of an interrupted turn, or None if the turn has none."""
-        answer = last_answer(self.stored)
-        return answer["message_id"] if answer is not None and answer.get("interrupted") else None
-
-    @property
-    def window_object(self) -> dict[str, Any]:
-        """Context window as a JSON object. ``usage_tokens`` is Ollama's token count of prompt and answer."""
-        return {
-            "current_window": self.window.window if self.window else None,
-            "usage_tokens": usage_tokens(self.answer),
-            "reason": self.window.reason if self.window else None,
-        }
-
-    def completed(self) -> MessageComplete:
-        message = self.answer
-        assert message is not None  # noqa: S101 - without an answer, the turn has failed
-        return MessageComplete(
-            message_id=message["message_id"],
-            model=message["model"],
-            eval_count=message.get("eval_count"),
-            prompt_eval_count=message.get("prompt_eval_count"),
-            context_window=self.window_object,
-            done_reason=message.get("done_reason"),
-            prompt_eval_cached_count=message.get("prompt_eval_cached_count"),
-        )
-
-
 class StoredAnswer(Answerer):
     """Answerer that repeats the stored answer to a request with the same idempotency key."""
 
@@ -124,15 +75,6 @@ class StoredAnswer(Answerer):
                 events += [ThinkingDelta(message["thinking"])] if message.get("thinking") else []
                 events += [ContentDelta(message["content"])] if message["content"] else []
         publish(events)
-
-
-def returned_calls(answer: Message) -> list[ToolInvocation]:
-    """Return the tool calls of a stored answer that the client must run."""
-    return [
-        ToolInvocation(index, call["id"], call["function"]["name"], call["function"]["arguments"])
-        for index, call in enumerate(answer.get("tool_calls") or ())
-        if call["id"] in (answer.get("client_tool_calls") or ())
-    ]
 
 
 def keyed_indexes(session: ChatSession, key: str | None) -> list[int]:

@@ -5,13 +5,14 @@ import logging
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from mochi_server.chat.answer_builder import AnswerBuilder
 from mochi_server.chat.conversation import Conversation
-from mochi_server.chat.parked_record import open_calls, stored_outcomes
 from mochi_server.chat.prompt import answer_index, last_user_index, with_instructions
+from mochi_server.chat.run import Run
 from mochi_server.chat.turn_input import TurnInput
+from mochi_server.chat.turn_result import open_calls, stored_outcomes
 from mochi_server.errors import MochiError
 from mochi_server.sessions.history import INTERRUPTED
 from mochi_server.sessions.session import ChatSession, key_digest, user_message
@@ -19,9 +20,6 @@ from mochi_server.sessions.types import Image, Message, ToolCall
 from mochi_server.tools.toolbox import ToolInvocation, ToolOutcome, failed
 from mochi_server.util.clock import new_id, now
 from mochi_server.util.tasks import run_shielded
-
-if TYPE_CHECKING:
-    from mochi_server.chat.run import Run
 
 FLUSH_SECONDS = 2.0  # interval at which the partial answer is stored while the model writes it
 _INTERRUPTED_RUNNING = "The turn was interrupted while this call was running. The call may have taken effect."
@@ -33,7 +31,7 @@ class TurnWriter:
     """Writer of the messages of one turn. A regenerated answer replaces the old answer when it is complete."""
 
     def __init__(
-        self, conversation: Conversation, session: ChatSession, turn_input: TurnInput, run: "Run | None" = None
+        self, conversation: Conversation, session: ChatSession, turn_input: TurnInput, run: Run | None = None
     ) -> None:
         """The state of ``run`` is stored with the messages. It is None for an agent inside a run."""
         self.run = run

@@ -6,10 +6,9 @@ from typing import Annotated, Any, Literal, get_args
 from fastapi import Header, Query
 from pydantic import AfterValidator, BaseModel, Field
 
-from mochi_server.chat.parked_record import stored_outcomes
 from mochi_server.chat.run import Run
-from mochi_server.chat.turn import TurnResult
 from mochi_server.chat.turn_input import GenerationOptions, TurnInput, read_images
+from mochi_server.chat.turn_result import TurnResult, stored_outcomes
 from mochi_server.constants import MAX_IMAGES
 from mochi_server.errors import ValidationFailed
 from mochi_server.events import ChatEvent

@@ -6,7 +6,7 @@ from typing import Any, ClassVar
 
 from mochi_server import events
 from mochi_server.chat.run import Run
-from mochi_server.chat.turn import TurnResult
+from mochi_server.chat.turn_result import TurnResult
 from mochi_server.constants import AGENT_TOOL
 from mochi_server.errors import MochiError, ToolExecutionDenied
 from mochi_server.events import MessageComplete

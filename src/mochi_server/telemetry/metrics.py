@@ -14,7 +14,7 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, Proc
 
 from mochi_server import __version__
 from mochi_server.chat.run import Run
-from mochi_server.chat.turn import TurnResult
+from mochi_server.chat.turn_result import TurnResult
 from mochi_server.errors import ConfirmationTimeout, OllamaUnreachable, ToolExecutionDenied, ToolNotFound
 from mochi_server.inference.gateway import GatewayObserver
 from mochi_server.inference.slots import load_seconds, number

@@ -42,6 +42,9 @@ class ToolInvocation:
     defect: str | None = None  # error message for the model if the call is malformed
     progress: CallProgress = field(default_factory=CallProgress, compare=False, repr=False)
 
+    def event(self) -> ToolCalled:
+        return ToolCalled(self.name, self.arguments, self.index)
+
     async def bind(self, schema: ToolSchema) -> inspect.BoundArguments:
         """Validate the arguments and return them. Raises ``InvalidArguments`` with an error message for the model."""
         if self.defect is not None:
@@ -211,7 +214,7 @@ class FunctionToolbox:
         bound = await self._bind(call, await self._find(call.name))
         if isinstance(bound, ToolOutcome) or not await self.approver.requires_approval(bound.tool, call):
             call.progress.is_announced = True
-            publish([ToolCalled(call.name, call.arguments, call.index)])
+            publish([call.event()])
             return await self._execute(bound)
         if not self.approver.interactive:
             return failed(call, _NOT_INTERACTIVE, ToolExecutionDenied.code)
@@ -241,7 +244,7 @@ class FunctionToolbox:
         if tool is not None and decision.remember == "session":
             await self.approver.approve_for_session(tool)
         if self.publishes_approved:
-            publish([ToolCalled(call.name, approved.call.arguments, call.index)])
+            publish([approved.call.event()])
         outcome = await self._execute(current)
         notes = []
         if approved.call != call:

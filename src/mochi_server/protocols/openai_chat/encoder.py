@@ -7,7 +7,7 @@ from typing import Any
 import orjson
 
 from mochi_server.chat.run import Run
-from mochi_server.chat.turn import TurnResult
+from mochi_server.chat.turn_result import TurnResult
 from mochi_server.protocols.encoder import Encoder, data_frame
 from mochi_server.protocols.parts import End, Json, Part, Reasoning, Text, extra_fields, is_cut, usage
 from mochi_server.protocols.schemas import OPENAI_DONE, openai_stream_error

@@ -12,8 +12,8 @@ from cachetools import TTLCache
 
 from mochi_server.chat.run import Run
 from mochi_server.chat.run_registry import stop_run
-from mochi_server.chat.turn import TurnResult, returned_calls
 from mochi_server.chat.turn_input import TurnInput
+from mochi_server.chat.turn_result import TurnResult, returned_calls
 from mochi_server.container import Services
 from mochi_server.errors import ResponseNotFound, SessionNotFound
 from mochi_server.protocols.encoder import collected
