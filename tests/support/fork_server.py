@@ -34,7 +34,7 @@ PRELOADED = (
     "mochi_server.app",
     "mochi_server.cli.init",
     "mochi_server.cli.main",
-    "mochi_server.cli.scenario",
+    "mochi_server.cli.replay",
     "mochi_server.cli.server",
     "mochi_server.mcp.connection",
     "mochi_server.util.schema_worker",

@@ -282,13 +282,14 @@ def _migrate(_: argparse.Namespace, settings: "MochiServerSettings") -> int:
 
 
 def _scenario(arguments: argparse.Namespace, settings: "MochiServerSettings") -> int:
-    import re
-
-    from mochi_server.cli.scenario import export, replay
     from mochi_server.client import ClientError
 
+    if arguments.command == "replay":
+        from mochi_server.cli.replay import replay as command
+    else:
+        from mochi_server.cli.scenario import export as command
     try:
-        (export if arguments.command == "export-scenario" else replay)(arguments, settings)
+        command(arguments, settings)
     except re.error as error:
         return _print_error(f"--mask is not a regular expression: {error}")
     except (OSError, ValueError, ClientError) as error:

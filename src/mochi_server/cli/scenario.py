@@ -1,4 +1,4 @@
-"""Scenarios: sessions as configurations of ``mochi-stub``, and replays that compare other answers with them."""
+"""Scenarios: sessions as configurations of ``mochi-stub``, and comparisons of other answers with them."""
 
 import argparse
 import asyncio
@@ -8,7 +8,6 @@ from difflib import unified_diff
 from functools import partial
 from inspect import Signature
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Any
 
 import yaml
@@ -17,7 +16,7 @@ from mochi_server.cli import print_text
 from mochi_server.cli.store_copy import open_stores
 from mochi_server.client import MochiClient
 from mochi_server.client.client import Decision
-from mochi_server.config import CODE_DIRECTORIES, MochiServerSettings
+from mochi_server.config import MochiServerSettings
 from mochi_server.events import MessageComplete, ToolConfirmationRequired, ToolResult, TurnError
 from mochi_server.sessions.session import ChatSession
 from mochi_server.sessions.types import ToolSettings
@@ -95,21 +94,6 @@ def _session_fields(session: ChatSession, mask: Callable[[Any], Any]) -> Json:
     if prompt := session.system_prompt:
         fields["system_prompt"] = mask(prompt["content"])
     return fields
-
-
-def replay(arguments: argparse.Namespace, settings: MochiServerSettings) -> None:
-    """Print how the answers of a model differ from the recorded ones. Raises ``ValueError`` or ``ClientError``."""
-    from mochi_server.testing import ThreadedServer  # noqa: PLC0415 - it imports this module
-
-    recorded = load_recording(Path(arguments.scenario))
-    recorded["session"]["model"] = arguments.model or recorded["session"]["model"]
-    with TemporaryDirectory(prefix="mochi-server-") as directory:
-        values = settings.model_dump(exclude={"api_keys_file", "store_url", "workers", "host", "summarization_enabled"})
-        values |= {"sessions_dir": directory, "agent_chats_dir": f"{directory}/agent_chats", "port": 0}
-        values |= {name: str(settings.code_directory(name) or directory) for name in CODE_DIRECTORIES}
-        with ThreadedServer(**values) as server:
-            for number, difference in enumerate(differences(recorded, server.client), 1):
-                print_text(f"turn {number}: {'differs' if difference else 'equal'}\n{difference}".rstrip())
 
 
 def load_recording(path: Path) -> Json:
