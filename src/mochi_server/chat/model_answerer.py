@@ -4,12 +4,11 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from mochi_server import errors
-from mochi_server.chat.answer_format import AnswerFormat, CheckAnswer
 from mochi_server.chat.approvals import ApprovalService, SessionApprover
 from mochi_server.chat.conversation import Conversation
 from mochi_server.chat.model_call import ModelCall, save_window
 from mochi_server.chat.parked_record import ParkedTurn, RecordWriter, turn_messages
-from mochi_server.chat.tool_loop import ForcedCallLoop, ToolLoop, ToolLoopLimits
+from mochi_server.chat.tool_loop import CheckAnswer, ForcedCallLoop, ToolLoop, ToolLoopLimits
 from mochi_server.chat.turn import Answerer
 from mochi_server.chat.turn_input import ToolSelection, TurnInput
 from mochi_server.chat.turn_writer import TurnWriter
@@ -169,7 +168,7 @@ class ModelAnswerer(Answerer):
         kind = ForcedCallLoop if tools.must_call else ToolLoop
         loop = kind(model_call, writer, self.toolbox, factory.limits, publish, parallel_calls=tools.parallel)
         loop.resumed_calls, loop.known_outcome = writer.open_calls, self.records.known_outcome
-        loop.format = AnswerFormat(model_call, writer, factory.check_answer)
+        loop.check_answer = factory.check_answer
         try:
             await loop.run()
         finally:

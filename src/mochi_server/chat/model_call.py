@@ -3,7 +3,7 @@
 import logging
 import time
 from base64 import b64encode
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
@@ -175,13 +175,13 @@ class ModelCall:
         if answer.is_cut:
             self.publish([_ANSWER_CUT])
 
-    async def repair(self, schema: Mapping[str, Any], text: str, problem: str) -> tuple[str, Line]:
+    async def repair(self, text: str, problem: str) -> tuple[str, Line]:
         """Request another answer in place of ``text``. Return it and its last line. Raises ``MochiError``."""
         request, prompt = self._last
         prompt = prompt.extended(text, _CORRECTION.format(problem[:_MAX_PROBLEM_CHARS]))
         payload = {name: value for name, value in request.payload.items() if name != "tools"}  # it must not call one
         repair = StructuredRequest(self.gateway, replace(request, payload=payload, prompt=prompt))
-        return (await repair.send(schema)).message["content"], repair.lines[-1]
+        return (await repair.send(payload["format"])).message["content"], repair.lines[-1]
 
     async def compact(self, prompt: Prompt, budget: Budget) -> Prompt:
         """Replace the oldest turns by a stored summary. Raises ``ContextOverflow`` if that is not enough."""

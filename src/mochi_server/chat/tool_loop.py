@@ -1,21 +1,24 @@
 """Tool loop of a turn: rounds of model calls and tool calls, with their limits."""
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 import orjson
 
 from mochi_server.chat.answer_builder import AnswerBuilder
-from mochi_server.chat.answer_format import AnswerFormat
 from mochi_server.chat.model_call import ModelCall
+from mochi_server.chat.turn_result import snapshot
 from mochi_server.chat.turn_writer import TurnWriter, interrupted_outcome
-from mochi_server.errors import ToolNotCalled
+from mochi_server.errors import FormatNotMet, MochiError, ToolNotCalled
 from mochi_server.events import ChatEvent, ContentDelta, Publish, TokenLogprobs, ToolContinuationStart, TurnWarning
 from mochi_server.sessions.session import user_message
 from mochi_server.sessions.types import Message
 from mochi_server.tools.toolbox import Toolbox, ToolInvocation, ToolOutcome
+
+CheckAnswer = Callable[[Mapping[str, Any], str], Awaitable[Mapping[str, str]]]
+"""Check of a text with a JSON schema. Returns an ``error``, or the reason why it is ``unchecked``, or nothing."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +42,7 @@ class ToolLoop:
     publish: Publish
     may_announce: bool = False  # whether a first answer without calls may announce calls
     parallel_calls: bool = True  # whether an answer may call several tools; else only the first call counts
-    format: AnswerFormat | None = None  # format of the last answer, if it is checked
+    check_answer: CheckAnswer | None = None  # check of the last answer with the JSON schema of the turn
     resumed_calls: Sequence[ToolInvocation] = ()  # calls of a parked turn, which run first
     known_outcome: Callable[[ToolInvocation], ToolOutcome | None] = lambda _: None
     """Function that returns the outcome of a call that must not run again, or None."""
@@ -88,10 +91,32 @@ class ToolLoop:
         # The calls are registered before they are stored, because every stored call needs a result.
         calls = answer.calls(len(self.writer.outcomes))
         self.writer.expect_results(calls)
-        if self.format is not None and not answer.tool_calls:
-            await self.format.apply(answer)
+        if not answer.tool_calls:
+            await self._repair(answer)
         await self.writer.add(answer.message(), last=not answer.tool_calls)
         return calls
+
+    async def _repair(self, answer: AnswerBuilder) -> None:
+        """Replace an answer that does not fit the turn's schema, and publish a snapshot. Raises ``FormatNotMet``."""
+        first, is_cut = answer.content, answer.done_reason == "length"  # the client has limited the answer
+        if is_cut or not (problem := await self._problem(first)):
+            return
+        try:
+            answer.replace(*await self.model_call.repair(first, problem))
+        except MochiError as error:
+            raise FormatNotMet(self.model_call.name, error.message.rstrip("."), first) from error
+        if problem := await self._problem(answer.content):
+            raise FormatNotMet(self.model_call.name, problem, answer.content)
+        self.publish([snapshot([*self.writer.stored, answer.message()])])
+
+    async def _problem(self, text: str) -> str:
+        """Return why a text does not fit the schema, or an empty text. Publish a warning if it cannot be checked."""
+        if self.check_answer is None or self.model_call.schema is None:
+            return ""
+        result = await self.check_answer(self.model_call.schema, text)
+        if reason := result.get("unchecked"):
+            self.model_call.warn("FORMAT_NOT_CHECKED", f"The server cannot check the format of the answer: {reason}.")
+        return result.get("error", "")
 
     async def _request(
         self, reminders: Sequence[Message], schemas: list[dict[str, Any]], format: dict[str, Any] | None = None
