@@ -8,7 +8,6 @@ from secrets import token_hex
 from typing import Annotated, Any, Literal
 from weakref import WeakKeyDictionary
 
-import orjson
 from fastapi import APIRouter, Query, Request, Response
 from fastapi.responses import JSONResponse
 from pydantic import AfterValidator, BaseModel, Discriminator, Field, Tag, TypeAdapter, model_validator
@@ -25,7 +24,7 @@ from mochi_server.protocols.conversation import SentMessages, add_tool_names, de
 from mochi_server.protocols.encoder import respond
 from mochi_server.protocols.parts import omitted_tools
 from mochi_server.protocols.responses.encoder import ResponseEncoder
-from mochi_server.protocols.responses.retrieval import RecentValues, Responses
+from mochi_server.protocols.responses.retrieval import Responses
 from mochi_server.protocols.responses.tools import Functions, HostedTool, ResponseTool, flattened
 from mochi_server.protocols.schemas import (
     OPENAI_ERRORS,
@@ -279,44 +278,29 @@ def _is_latest(session: ChatSession, start: int) -> bool:
     return True
 
 
-class Memory:
-    """Recent responses, the output items of those without a session, and the conversations up to each of these.
+def _conversation(known: Responses, request: ResponseRequest, *, is_session: bool) -> list[InputItem]:
+    """Return the items before a request and those of the request. Raises ``ValidationFailed`` for an unknown ID."""
+    sent = [InputMessage(role="user", content=request.input)] if isinstance(request.input, str) else request.input
+    resolved = [_resolve(known, item, index, is_session=is_session) for index, item in enumerate(sent)]
+    if request.previous_response_id is None or is_session:
+        return resolved
+    if (earlier := known.conversations.get(request.previous_response_id)) is None:
+        problem = "is not in the server's memory; name a session in X-Mochi-Session, or send the whole conversation"
+        raise ValidationFailed.at("previous_response_id", f"{request.previous_response_id!r} {problem}")
+    return [*ITEMS.validate_json(earlier), *resolved]
 
-    Some clients send the ID of an item instead of the item, as the AI SDK does by default.
-    """
 
-    def __init__(self) -> None:
-        self._items = RecentValues(32 * 1024 * 1024)
-        self._conversations = RecentValues(64 * 1024 * 1024)
-        self.responses = Responses()
-
-    def add(self, response_id: str, conversation: list[InputItem], output: list[dict[str, Any]]) -> None:
-        for item in output:
-            self._items.add(item["id"], orjson.dumps(item))
-        items = [item.model_dump(exclude_none=True) for item in conversation]
-        self._conversations.add(response_id, orjson.dumps([*items, *output]))
-
-    def conversation(self, request: ResponseRequest, *, is_session: bool) -> list[InputItem]:
-        """Return the items before a request and those of the request. Raises ``ValidationFailed`` for an unknown ID."""
-        sent = [InputMessage(role="user", content=request.input)] if isinstance(request.input, str) else request.input
-        resolved = [self._resolve(item, index, is_session=is_session) for index, item in enumerate(sent)]
-        if request.previous_response_id is None or is_session:
-            return resolved
-        if (earlier := self._conversations.get(request.previous_response_id)) is None:
-            problem = "is not in the server's memory; name a session in X-Mochi-Session, or send the whole conversation"
-            raise ValidationFailed.at("previous_response_id", f"{request.previous_response_id!r} {problem}")
-        return [*ITEMS.validate_json(earlier), *resolved]
-
-    def _resolve(self, item: InputItem, index: int, *, is_session: bool) -> InputItem:
-        if not isinstance(item, ItemReference):
-            return item
-        if (referenced := self._items.get(item.id)) is not None:
-            found: InputItem = ITEM.validate_json(referenced)
-            return found
-        if is_session:  # the session has the item, which is from the model
-            return item
-        problem = "is not in the server's memory; send the item itself, or set `store` to false in the client"
-        raise ValidationFailed.at(f"input[{index}].id", f"the item {item.id!r} {problem}")
+def _resolve(known: Responses, item: InputItem, index: int, *, is_session: bool) -> InputItem:
+    """Return the item that a reference names. Some clients send references by default, as the AI SDK does."""
+    if not isinstance(item, ItemReference):
+        return item
+    if (referenced := known.items.get(item.id)) is not None:
+        found: InputItem = ITEM.validate_json(referenced)
+        return found
+    if is_session:  # the session has the item, which is from the model
+        return item
+    problem = "is not in the server's memory; send the item itself, or set `store` to false in the client"
+    raise ValidationFailed.at(f"input[{index}].id", f"the item {item.id!r} {problem}")
 
 
 async def parse(
@@ -399,7 +383,7 @@ PROTOCOL = Protocol(
     OPENAI_PREFIX, router, openai_stream_error, OPENAI_ERRORS, resumes=False, turn_paths=("/responses",)
 )
 
-_MEMORY: WeakKeyDictionary[Services, Memory] = WeakKeyDictionary()  # recent responses of each running app
+_RESPONSES: WeakKeyDictionary[Services, Responses] = WeakKeyDictionary()  # of each running app
 
 
 @router.post(
@@ -411,28 +395,23 @@ async def create_response(
     request: Request, body: ResponseRequest, services: ServicesDep, headers: HeadersParam
 ) -> Response:
     """Answer the items of a conversation with one JSON response or a stream of events."""
-    memory, session_id = _MEMORY.setdefault(services, Memory()), body.session_id(headers)
-    items = memory.conversation(body, is_session=session_id is not None)
+    known, session_id = _RESPONSES.setdefault(services, Responses()), body.session_id(headers)
+    items = _conversation(known, body, is_session=session_id is not None)
     functions = flattened(body.tools or ())
     names = {"messages": "input", "response_format": "text.format"}
     run = await start(request, session_id, parse(body, headers, items, functions), **names)
     # In a session, the ID contains the index of the first message of the turn, for `_check_previous`.
     new_id = f"resp_{token_hex(12)}" if session_id is None else f"resp_{session_id}_{run.position}_{run.run_id}"
-
-    def keep(response: dict[str, Any]) -> None:
-        memory.responses.put(response)
-        if session_id is None and response["status"] != "failed":
-            memory.add(new_id, items, response["output"])
-
     is_background = bool(body.background)
     fields = body.echo() | {"id": new_id, "store": session_id is not None or is_background}
-    keeps = body.store is not False
+    keep = partial(known.put, conversation=items if session_id is None else None)
     notices = omitted_tools("OpenAI", (tool.type for tool in body.tools or () if isinstance(tool, HostedTool)))
     called = {name: {"name": tool.name, "namespace": space} for name, (tool, space) in functions.items() if space}
-    build = partial(ResponseEncoder, run, on_end=keep if keeps else lambda _: None, notices=notices, called=called)
+    on_end = keep if body.store is not False else lambda _: None
+    build = partial(ResponseEncoder, run, on_end=on_end, notices=notices, called=called)
     encoder = build(fields | {"background": is_background})
     if is_background:
-        started = memory.responses.run_in_background(encoder)
+        started = known.run_in_background(encoder)
         if not body.stream:
             return JSONResponse(started)
         encoder = build(started)
@@ -450,13 +429,13 @@ async def get_response(
 ) -> Response:
     """Get a response: that of a session, or for an hour one without a session."""
     del stream
-    return JSONResponse(await _MEMORY.setdefault(services, Memory()).responses.get(services, response_id))
+    return JSONResponse(await _RESPONSES.setdefault(services, Responses()).get(services, response_id))
 
 
 @router.post("/responses/{response_id}/cancel", response_model=ModelResponse, responses=_FOUND)
 async def cancel_response(response_id: str, services: ServicesDep) -> Response:
     """Cancel a response in the background, and keep its text. If it has ended, return it."""
-    known = _MEMORY.setdefault(services, Memory()).responses
+    known = _RESPONSES.setdefault(services, Responses())
     if not (await known.get(services, response_id))["background"]:  # raises ResponseNotFound for other owners, too
         raise ValidationFailed.at("response_id", "only a response with `background` can be cancelled")
     await known.cancel(services, response_id)

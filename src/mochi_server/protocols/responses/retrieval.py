@@ -5,10 +5,10 @@ import re
 import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
 
 import orjson
 from cachetools import TTLCache
+from pydantic import BaseModel
 
 from mochi_server.chat.run import Run
 from mochi_server.chat.run_registry import stop_run
@@ -52,16 +52,24 @@ class RecentValues:
         return self._values.get((current_owner(), value_id))
 
 
-@dataclass(eq=False)
 class Responses:
-    """Responses of a running app."""
+    """Responses of a running app. Of those without a session, also their output items and their conversations."""
 
-    stored: RecentValues = field(default_factory=lambda: RecentValues(32 * 1024 * 1024))
-    running: dict[str, "tuple[Run, asyncio.Future[Json]]"] = field(default_factory=dict)  # in the background
+    def __init__(self) -> None:
+        self.items = RecentValues(32 * 1024 * 1024)
+        self.conversations = RecentValues(64 * 1024 * 1024)  # by the ID of the response at the end
+        self._recent = RecentValues(32 * 1024 * 1024)
+        self._running: dict[str, tuple[Run, asyncio.Future[Json]]] = {}  # in the background
 
-    def put(self, response: Json) -> None:
-        """Store a response, or replace the earlier state of it."""
-        self.stored.add(response["id"], orjson.dumps(response, default=str))
+    def put(self, response: Json, conversation: Sequence[BaseModel] | None = None) -> None:
+        """Store a response, or replace the earlier state of it. ``conversation`` has the items before its output."""
+        self._recent.add(response["id"], orjson.dumps(response, default=str))
+        if conversation is None or response["status"] == "failed":
+            return
+        for item in response["output"]:
+            self.items.add(item["id"], orjson.dumps(item))
+        items = [item.model_dump(exclude_none=True) for item in conversation]
+        self.conversations.add(response["id"], orjson.dumps([*items, *response["output"]]))
 
     def run_in_background(self, encoder: ResponseEncoder) -> Json:
         """Store the response, and complete it when its run has ended. Return a copy of its present state."""
@@ -71,13 +79,13 @@ class Responses:
 
         response_id = encoder.response["id"]
         self.put(encoder.response)
-        self.running[response_id] = encoder.run, (ending := asyncio.ensure_future(complete()))
-        ending.add_done_callback(lambda _: self.running.pop(response_id))
+        self._running[response_id] = encoder.run, (ending := asyncio.ensure_future(complete()))
+        ending.add_done_callback(lambda _: self._running.pop(response_id))
         return {**encoder.response, "output": []}
 
     async def get(self, services: Services, response_id: str) -> Json:
         """Return a response. Raises ``ResponseNotFound``, also if its session was deleted."""
-        response: Json | None = orjson.loads(self.stored.get(response_id) or b"null")
+        response: Json | None = orjson.loads(self._recent.get(response_id) or b"null")
         if (match := _ID.fullmatch(response_id)) is not None:
             session = await _load(services, match[1])
             response = None if session is None else response or await _from_session(services, session, response_id)
@@ -89,7 +97,7 @@ class Responses:
         """Stop the turn of a response in the background, if it is running or parked, and wait for its end."""
         if await _running_turn(services, response_id) is not None:
             await services.runs.stop(response_id.split("_")[1])
-        if (running := self.running.get(response_id)) is not None:
+        if (running := self._running.get(response_id)) is not None:
             await stop_run(running[0])
             await asyncio.wait([running[1]])
 
