@@ -30,7 +30,7 @@ from mochi_server.ollama.async_client import AsyncOllamaClient
 from mochi_server.ollama.injected_client import ChatClient, InjectedOllamaClient
 from mochi_server.services.compare import CompareService
 from mochi_server.services.import_export import ImportExportService
-from mochi_server.services.sessions import SelectionChecker, SessionService
+from mochi_server.services.sessions import SessionService
 from mochi_server.services.summarization import SummarizationService
 from mochi_server.services.summary_model import SummaryModelManager
 from mochi_server.services.system_prompts import SystemPromptService
@@ -95,8 +95,9 @@ class Services:
         )
         agents = AgentDiscoveryService(agents_dir, settings.resolved(settings.agent_chats_dir))
         self.agents = AgentRegistry(agents, self.tools)
-        selections = SelectionChecker(self.tools, self.agents.directory_agents)
-        self.sessions = SessionService(self.store, gateway, self.prompts, selections, refuse_if_waiting)
+        self.sessions = SessionService(
+            self.store, gateway, self.prompts, self.tools, self.agents.directory_agents, refuse_if_waiting
+        )
         self.summaries = SummarizationService(
             self.store,
             gateway,

@@ -1,6 +1,7 @@
 """A manual window takes effect only after it is stored."""
 
 from collections.abc import Awaitable, Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -43,7 +44,7 @@ def services(private_stub: StubServer, tmp_path: Path) -> Services:
 async def create_service(services: Services) -> tuple[SessionService, FailingStore, str]:
     """Return the service over a failing store, and the ID of a session."""
     store = FailingStore()
-    sessions = SessionService(store, services.gateway, services.prompts, services.sessions.selections)
+    sessions = replace(services.sessions, store=store)
     session = await sessions.create(SessionCreationOptions(model=MODEL))
     return sessions, store, session.session_id
 

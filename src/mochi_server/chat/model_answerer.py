@@ -94,7 +94,7 @@ class ModelAnswererFactory:
         warnings: Sequence[TurnWarning] = ()
         if turn_input.tools.names is None:
             enabled = session.metadata
-            warnings = (await self.sessions.selections.check(enabled.tool_settings, enabled.agent_settings)).warnings
+            warnings = (await self.sessions.selection(enabled.tool_settings, enabled.agent_settings)).warnings
         return ModelAnswerer(self, conversation, turn_input.without_data(), toolbox, model, warnings, ticket, records)
 
     async def find_tool(self, session: ChatSession, record: ParkedTurn) -> Tool | None:

@@ -51,28 +51,6 @@ class Selection:
     warnings: list[TurnWarning] = field(default_factory=list)
 
 
-@dataclass(frozen=True)
-class SelectionChecker:
-    """Checker of the tools and agents that a session enables. It discovers tools and agents only if it needs them."""
-
-    tools: ToolRegistry
-    agents: Callable[[], Awaitable[Mapping[str, Any]]]
-    """Function that returns all agents by name, with ``valid`` and ``error_message``. They may lack MCP tools."""
-
-    async def check(self, tools: ToolSettings | None, agents: AgentSettings | None) -> Selection:
-        """Return which tools and agents in the settings can be used. The value None stands for empty settings."""
-        selection = Selection()
-        if tools is not None and (tools.tools or tools.tool_group):
-            _check_tools(tools, await self.tools.catalogue(), selection)
-        if agents is not None and agents.enabled_agents:
-            _check_agents(agents, await self.agents(), selection)
-        if selection.active_agents and AGENT_TOOL in selection.active_tools:
-            selection.active_tools.remove(AGENT_TOOL)
-            selection.missing_tools.append(AGENT_TOOL)
-            selection.warnings.append(TurnWarning(errors.ToolNotFound.code, _RESERVED))
-        return selection
-
-
 @dataclass(frozen=True, slots=True)
 class SessionState:
     """Session with the current state of its model. ``model`` is None if the model cannot be found."""
@@ -89,8 +67,10 @@ class SessionService:
     store: SessionStore
     gateway: ModelGateway
     prompts: SystemPromptService
-    selections: SelectionChecker
-    refuse_if_waiting: Callable[[ChatSession], None] = lambda _: None
+    tools: ToolRegistry
+    agents: Callable[[], Awaitable[Mapping[str, Any]]]
+    """Function that returns all agents by name, with ``valid`` and ``error_message``. They may lack MCP tools."""
+    refuse_if_waiting: Callable[[ChatSession], None]
     """Function that raises ``SessionBusy`` if the session has a turn that waits for approval."""
 
     async def create(self, options: SessionCreationOptions) -> ChatSession:
@@ -134,9 +114,22 @@ class SessionService:
 
     async def warnings(self, session: ChatSession, changes: Mapping[str, Any]) -> list[TurnWarning]:
         """Return warnings about changes that the session has applied: unknown tools and agents, and a manual window."""
-        selection = await self.selections.check(changes.get("tool_settings"), changes.get("agent_settings"))
+        selection = await self.selection(changes.get("tool_settings"), changes.get("agent_settings"))
         window = await self._window_warning(session) if changes.keys() & {"model", "context_window"} else None
         return [*selection.warnings, *([window] if window else [])]
+
+    async def selection(self, tools: ToolSettings | None, agents: AgentSettings | None) -> Selection:
+        """Return which tools and agents in the settings can be used. The value None stands for empty settings."""
+        selection = Selection()
+        if tools is not None and (tools.tools or tools.tool_group):
+            _check_tools(tools, await self.tools.catalogue(), selection)
+        if agents is not None and agents.enabled_agents:
+            _check_agents(agents, await self.agents(), selection)
+        if selection.active_agents and AGENT_TOOL in selection.active_tools:
+            selection.active_tools.remove(AGENT_TOOL)
+            selection.missing_tools.append(AGENT_TOOL)
+            selection.warnings.append(TurnWarning(errors.ToolNotFound.code, _RESERVED))
+        return selection
 
     async def _window_warning(self, session: ChatSession) -> TurnWarning | None:
         model, windows = await self.gateway.find_model(session.model), self.gateway.windows
@@ -198,7 +191,7 @@ class SessionService:
 
     async def state(self, session_id: str) -> SessionState:
         session = await self.store.load(session_id)
-        selection = await self.selections.check(session.metadata.tool_settings, session.metadata.agent_settings)
+        selection = await self.selection(session.metadata.tool_settings, session.metadata.agent_settings)
         model, config = None, session.metadata.context_window_config
         manual = config["current_window"] if config["manual_override"] else None
         with suppress(errors.ModelNotFound, errors.OllamaUnreachable, errors.OllamaError):
