@@ -79,6 +79,8 @@ class Victim:
         self.response, self.item = stored["id"], stored["output"][-1]["id"]
         named, in_background = {"X-Mochi-Session": self._session("mochi")}, {**request, "background": True}
         self.background = api.ok(api.http.post(self.url("/v1/responses"), json=in_background, headers=named))["id"]
+        background = self.url(f"/v1/responses/{self.background}")
+        until(lambda: api.ok(api.http.get(background))["status"] == "completed")  # its end changes the session
         self.owner = api.ok(api.http.get("/sessions"))["sessions"][0]["owner"]
 
     @property
