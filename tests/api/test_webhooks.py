@@ -3,6 +3,7 @@
 import asyncio
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -14,6 +15,8 @@ from pydantic import ValidationError
 
 from mochi_server.config import MochiServerSettings
 from mochi_server.sessions.store import WebhookOutbox
+from mochi_server.storage.files import atomic_files
+from mochi_server.storage.files.webhooks import FileWebhookOutbox
 from mochi_server.storage.memory import MemorySessionStore
 from mochi_server.telemetry import webhooks
 from mochi_server.telemetry.webhooks import WebhookService
@@ -180,6 +183,26 @@ def test_pauses_double_for_more_than_an_hour(receiver: Receiver) -> None:
     assert pauses == sorted(pauses)
     assert pauses[0] <= 5
     assert sum(pauses) >= 3600
+
+
+async def test_webhook_that_is_replaced_is_not_claimed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The outbox holds back the start of a run until its end is stored."""
+    outbox, write = FileWebhookOutbox(tmp_path), atomic_files.write
+    await outbox.add("msg_1", "started", seconds=30)
+    is_writing, may_write = threading.Event(), threading.Event()
+
+    def write_later(path: Path, data: bytes) -> None:
+        is_writing.set()
+        assert may_write.wait(10)
+        write(path, data)
+
+    monkeypatch.setattr(atomic_files, "write", write_later)
+    adding = asyncio.ensure_future(outbox.add("msg_1", "completed"))
+    assert await asyncio.to_thread(is_writing.wait, 10)
+    claimed = await outbox.claim(30)
+    may_write.set()
+    await adding
+    assert (claimed, await outbox.claim(30)) == (None, ("msg_1", "completed"))
 
 
 @pytest.mark.one_process("changes the files")

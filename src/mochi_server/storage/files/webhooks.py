@@ -18,8 +18,10 @@ class FileWebhookOutbox(WebhookOutbox):
     async def add(self, webhook_id: str, body: str, *, seconds: float = 0) -> None:
         with atomic_files.storage_errors("store a webhook"):
             await asyncio.to_thread(self._path.mkdir, mode=0o700, parents=True, exist_ok=True)
-            self._due[webhook_id] = time.time() + seconds
+            due = time.time() + seconds
+            self._due.setdefault(webhook_id, due)
             await asyncio.to_thread(atomic_files.write, self._file(webhook_id), body.encode())
+            self._due[webhook_id] = due  # not before the write: a claim would return the body that is replaced
 
     async def claim(self, seconds: float) -> tuple[str, str] | None:
         with atomic_files.storage_errors("read the webhooks"):
