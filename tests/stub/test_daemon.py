@@ -17,6 +17,7 @@ import pytest
 
 from mochi_stub import StubServer
 from tests.stub.commands import Finished, call_command, run_command
+from tests.support import ports
 from tests.support.cases import cases
 
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="servers in the background need a POSIX system")
@@ -65,8 +66,7 @@ def port_of(started: Finished) -> str:
 
 
 def free_port() -> str:
-    with StubServer() as stub:
-        return str(stub.port)
+    return str(ports.free_port())
 
 
 def is_healthy(port: str) -> bool:
