@@ -356,6 +356,7 @@ def test_full_queue_does_not_refuse_a_decision(tmp_path: Path) -> None:
         for _ in range(2):
             held = api.create_session("mochi")["session_id"]
             api.ok(api.http.post(f"/chat/{held}", json={"message": "hold", "background": True}), 202)
+        until(lambda: api.ok(api.http.get("/hosts"))["hosts"][0]["queued"] == 1)
         refused = api.http.post(f"/chat/{api.create_session('mochi')['session_id']}", json={"message": "Hi"})
         assert error_of(refused) == (503, "OLLAMA_BUSY")
         api.ok(decide(api, session_id, confirmations(api, session_id)[0]))

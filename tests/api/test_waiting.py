@@ -1,5 +1,6 @@
 """Status events before the first token."""
 
+import asyncio
 import threading
 from collections.abc import Sequence
 from pathlib import Path
@@ -7,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from mochi_stub import Machine, Model, StubServer
+from mochi_stub.models.scheduler import Scheduler
 from mochi_stub.prompt import Prompt
 from mochi_stub.reply import Failure, Gate, Reply, Text
 from tests.support.api import Api, Event, types_of
@@ -16,23 +18,39 @@ SLOW = Model("slow", capabilities=("completion", "tools"), load_time=1.4)
 QUICK = Model("quick", capabilities=("completion", "tools"))
 
 
+@pytest.fixture
+def loaded(monkeypatch: pytest.MonkeyPatch) -> threading.Event:
+    """Event that ends the load of a model, which otherwise takes for ever."""
+    loaded = threading.Event()
+
+    async def wait(_: float) -> None:
+        while not loaded.is_set():  # noqa: ASYNC110 - the test sets it in another thread
+            await asyncio.sleep(0.005)
+
+    monkeypatch.setattr("mochi_stub.server.Scheduler", lambda machine, **_: Scheduler(machine, wait=wait))
+    return loaded
+
+
 def status_states(events: Sequence[Event]) -> list[str]:
     return [event.data["state"] for event in events if event.type == "status"]
 
 
-def test_slow_model_load_emits_loading_status(tmp_path: Path) -> None:
+def test_slow_model_load_emits_loading_status(tmp_path: Path, loaded: threading.Event) -> None:
     with (
         StubServer(models=[SLOW], resolve=lambda _: Reply.of("Fine.")) as stub,
         RunningServer(tmp_path, stub.url) as server,
     ):
         api = server.api()
         session_id = api.create_session("slow")["session_id"]
-        first, second = api.stream_message(session_id, "Hi"), api.stream_message(session_id, "Again")
-    assert set(status_states(first)) == {"loading_model"}
-    assert first[0].type == "status"
-    assert 1 <= first[0].data["elapsed"] < 1.4
-    assert set(first[0].data) == {"state", "elapsed"}
-    assert status_states(second) == []
+        with api.open_stream(session_id, "Hi") as events:
+            first = next(events)
+            loaded.set()
+            assert types_of(events)[-1] == "done"
+        second = api.stream_message(session_id, "Again")
+    assert (first.type, first.data["state"]) == ("status", "loading_model")
+    assert first.data["elapsed"] >= 1
+    assert set(first.data) == {"state", "elapsed"}
+    assert "loading_model" not in status_states(second)
 
 
 @pytest.mark.slow
@@ -123,6 +141,7 @@ def test_quick_answer_needs_no_status(api: Api) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("loaded")
 def test_disconnect_during_load_cancels_request(tmp_path: Path) -> None:
     with (
         StubServer(models=[SLOW], resolve=lambda _: Reply.of("Fine.")) as stub,
@@ -136,6 +155,7 @@ def test_disconnect_during_load_cancels_request(tmp_path: Path) -> None:
         assert [message["role"] for message in api.messages(session_id)] == ["user"]
 
 
+@pytest.mark.usefixtures("loaded")
 @pytest.mark.parametrize("stream", [True, False])
 def test_stop_during_load_takes_effect_at_once(tmp_path: Path, stream: bool) -> None:
     with (

@@ -48,8 +48,10 @@ def test_turn_goes_to_the_next_host_if_one_refuses_connections(start: Start, stu
 def test_turn_goes_to_the_next_host_with_a_status_event(start: Start, stubs: list[StubServer], reply: Reply) -> None:
     replies = [Reply.of("Fine.")]
     with StubServer(speed=0, resolve=lambda _: replies.pop() if replies else reply) as failing:
-        api = start(f"a={failing.url}", f"b={stubs[1].url}", ollama_stall_timeout_seconds=0.5).api()
+        server = start(f"a={failing.url}", f"b={stubs[1].url}")
+        api = server.api()
         session_id = pinned_first(api, "a")
+        server.app.state.services.fleet.hosts[0].client._transport._stall_seconds = 0.5  # host b has time
         events = api.stream_message(session_id, "And now?")
         (failover,) = [event.data for event in events if event.type == "status" and event.data["state"] == "failover"]
         assert failover["host"] == "b"

@@ -249,11 +249,12 @@ def test_silent_server_delays_no_request_and_times_out(
     stub: StubServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(all_servers, "START_TIMEOUT_SECONDS", 0)
-    monkeypatch.setattr(one_session, "CONNECT_SECONDS", 0.3)
     write_mcp(tmp_path, silent=by_hand(tmp_path, "silent"))
     with RunningServer(tmp_path, stub.url) as server:
         api = server.api()
         assert problems(api) == {"silent": f"MCP server {sys.executable}: it has not responded yet"}
+        monkeypatch.setattr(one_session, "CONNECT_SECONDS", 0.3)  # for the next connection
+        api.ok(api.http.post("/tools/reload"))
         until(lambda: "not responded" not in str(problems(api)))
         assert problems(api) == {"silent": f"MCP server {sys.executable}: it did not respond within 0.3 seconds"}
 
@@ -423,7 +424,7 @@ def test_call_timeout_cancels_the_call_at_the_server(stub: StubServer, tmp_path:
             == "hang failed: it took longer than 0.5 seconds (MOCHI_TOOL_TIMEOUT_SECONDS)"
         )
         until(lambda: "notifications/cancelled" in journal(tmp_path))
-        assert called(api, "echo", text="on")["result"] == "on"
+        until(lambda: called(api, "echo", text="on")["result"] == "on")  # on a busy machine, it may also take too long
     assert len(started(tmp_path)) == 1
 
 
