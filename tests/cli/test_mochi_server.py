@@ -375,7 +375,7 @@ def test_sigterm_ends_the_process_with_hanging_tools(
                 session_id = api.create_session("mochi", tool_settings=settings)["session_id"]
                 events = stack.enter_context(api.open_stream(session_id, message))
                 assert next(events).type == "tool_call"
-            assert api.http.get("/health", timeout=5).status_code == 200
+            assert api.http.get("/health").status_code == 200
             assert command.end() == 0
             stack.close()
             api.http.close()

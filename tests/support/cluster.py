@@ -78,7 +78,9 @@ class Member:
         self.process = _CONTEXT.Process(target=_serve, args=arguments, daemon=True)
         self.process.start()
         theirs.close()
-        assert self._ours.poll(20), "the server did not start"
+        if not self._ours.poll(20):
+            self.kill()  # it would run until the end of the tests, and delay them
+            raise AssertionError("the server did not start")
         self.port: int = self._ours.recv()
 
     @property
