@@ -104,7 +104,8 @@ def private_server(private_stub: StubServer, tmp_path: Path) -> Iterator[Running
     """A server for one test, in front of `private_stub`, with `tmp_path` as its data directory."""
     from tests.support.server import RunningServer
 
-    with RunningServer(tmp_path, private_stub.url) as server:
+    # A summary changes the order of sessions, whenever a test takes longer than the default interval.
+    with RunningServer(tmp_path, private_stub.url, summarization_interval_seconds=3600) as server:
         yield server
 
 

@@ -253,7 +253,7 @@ def test_silent_ollama_ends_turn_after_stall_timeout(tmp_path: Path) -> None:
 
     with (
         RawOllama(hang) as ollama,
-        RunningServer(tmp_path, ollama.url, ollama_stall_timeout_seconds=0.2) as server,
+        RunningServer(tmp_path, ollama.url, ollama_stall_timeout_seconds=1) as server,
     ):
         api = server.api()
         session_id = api.create_session("raw")["session_id"]
