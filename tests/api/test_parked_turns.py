@@ -229,6 +229,10 @@ def test_decision_or_stop_after_a_restart_ends_the_wait(private_stub: StubServer
         stopped = api.ok(api.http.post(f"/chat/{stopped_id}/stop"))
         assert (stopped["run_id"], stopped["state"]) == (to_stop["run_id"], "stopped")
         assert confirmations(api, stopped_id) == []
+        metrics = api.http.get("/metrics").text
+        assert [f'mochi_turns_total{{outcome="{end}"}} 1.0' in metrics for end in ("completed", "stopped")] == [
+            True
+        ] * 2
     with RunningServer(tmp_path, private_stub.url) as server:
         assert state(server.client, stopped_id) == "stopped"
         server.client.send_message(stopped_id, "Go on")

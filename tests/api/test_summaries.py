@@ -621,10 +621,19 @@ def test_unsupported_model_leaves_summary_to_summary_model(tmp_path: Path, stub:
 
 @pytest.mark.one_process("only the same server cancels a summary")
 def test_chosen_summary_model_is_loaded_when_the_host_is_idle(tmp_path: Path) -> None:
-    settings = {"summary_unsupported_models": ["mochi"], "summarization_interval_seconds": 0.01}
-    with StubServer(speed=0) as stub, RunningServer(tmp_path, stub.url, **settings) as server:
-        server.app.state.services.summaries.idle_seconds = 0.2
+    """A turn that waits for approval does not keep it busy."""
+    write_tools(tmp_path, TOOL)
+    settings: dict[str, Any] = {"summary_unsupported_models": ["mochi"], "summarization_interval_seconds": 0.01}
+    with StubServer(speed=0) as stub, RunningServer(tmp_path, stub.url, park_seconds=0, **settings) as server:
+        services = server.app.state.services
+        services.summaries.idle_seconds = 0.2
         api = server.api()
+        waiting = api.create_session("mochi", tool_settings={"tools": ["add"]})["session_id"]
+        api.ok(
+            api.http.post(f"/chat/{waiting}", json={"message": instruct(calls("add", a=1, b=2)), "background": True}),
+            202,
+        )
+        until(lambda: not services.runs.cache.running())
         session_id = api.create_session("mochi")["session_id"]
         api.send_message(session_id, "My boat is called Wanda.")
         api.ok(api.http.post(f"/sessions/{session_id}/summarize", json={"model": "mochi-long"}))

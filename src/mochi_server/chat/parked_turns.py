@@ -49,6 +49,7 @@ class ParkedTurns:
     cache: RunCache
     is_stopping: Callable[[], bool]  # whether the server stops
     launch: Callable[[Turn, str, TurnInput, AsyncExitStack], Run]  # starts the run of a turn, see `RunRegistry.launch`
+    on_ended: Callable[[Run], None]  # called when a parked turn has been stopped
     _parked: WeakValueDictionary[str, Run] = field(default_factory=WeakValueDictionary)  # by session ID
     _due: dict[str, float] = field(default_factory=dict)  # Unix times at which turns continue alone, by session ID
     _tasks: set[asyncio.Future[Any]] = field(default_factory=set)
@@ -179,6 +180,7 @@ class ParkedTurns:
     def _end_run(self, run: Run, results: Sequence[events.ChatEvent] = ()) -> None:
         self._due.pop(run.session_id, None)
         run.state, run.stopped, run.result = "stopped", True, replace(run.result, cancelled=True)
+        self.on_ended(run)
         run.publish([*results, events.Stopped(None), events.Done(run.session_id)])
         run.unpark()
 

@@ -54,7 +54,7 @@ class RunRegistry:
     def __post_init__(self) -> None:
         self.store = self.conversations.chats  # store of the sessions whose runs clients can find
         services = (self.engine.models, self.approvals, self.conversations)
-        self.parked = ParkedTurns(*services, self.cache, self.shutdown.is_set, self.launch)
+        self.parked = ParkedTurns(*services, self.cache, self.shutdown.is_set, self.launch, self.on_ended)
 
     async def start(self, conversation: Conversation, turn_input: TurnInput) -> Run:
         """Start a turn, or find the run with its idempotency key, and return the run. Raises ``MochiError``."""
@@ -203,6 +203,7 @@ class RunRegistry:
             run.state, run.task = "waiting_for_approval", None
             self.cache.park(run)
             self.parked.add(run, result.parked_until)
+            self.summaries.turn_parked(run.session_id)
             self.on_ended(run)
             return
         if (ended_by := run.failure) is not None:
