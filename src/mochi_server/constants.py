@@ -6,6 +6,8 @@ LogFormat = Literal["text", "json"]
 
 AGENT_TOOL = "agent"  # tool that calls the agents; other tools cannot have this name while agents are enabled
 
+DENIED = "The user denied this call."  # result of a tool call, before the reason
+
 API_PREFIX = "/api/v1"
 OPENAI_PREFIX = "/v1"
 

@@ -18,13 +18,12 @@ from mochi_server.chat.approvals import SessionApprover
 from mochi_server.chat.conversation import Conversation, StorageRetry
 from mochi_server.chat.model_call import ModelCall, save_window
 from mochi_server.chat.parked_record import ParkedAgent, refuse_if_caller_waits
-from mochi_server.chat.parked_turns import agent_event
 from mochi_server.chat.prompt import answer_index
 from mochi_server.chat.run import TurnParked
 from mochi_server.chat.tool_loop import ToolLoop, ToolLoopLimits
 from mochi_server.chat.turn import Answerer
 from mochi_server.chat.turn_input import GenerationOptions, TurnInput
-from mochi_server.chat.turn_result import TurnResult
+from mochi_server.chat.turn_result import TurnResult, agent_event
 from mochi_server.chat.turn_writer import TurnWriter
 from mochi_server.errors import MochiError, ModelNotFound, SessionBusy, SessionNotFound, ToolNotFound
 from mochi_server.inference.gateway import ModelGateway
@@ -57,7 +56,7 @@ logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
-class DenyAllApprover(Approver):
+class PolicyApprover(Approver):
     """Approver for agents without a user. It denies every call that needs approval under ``policy``."""
 
     policy: ToolExecutionPolicy
@@ -81,7 +80,7 @@ class AgentCaller:
     @classmethod
     def without_user(cls, policy: ToolExecutionPolicy | None) -> "AgentCaller":
         """Return a caller that denies every call that needs approval. Without a policy, every call needs approval."""
-        return cls(DenyAllApprover(policy or ToolExecutionPolicy.ALWAYS_CONFIRM))
+        return cls(PolicyApprover(policy or ToolExecutionPolicy.ALWAYS_CONFIRM))
 
 
 @dataclass(frozen=True, slots=True)

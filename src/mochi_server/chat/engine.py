@@ -25,7 +25,7 @@ logger = logging.getLogger(__name__)
 class ChatEngine:
     """Executor of turns. ``prepare`` validates an input without writing; ``run`` executes the turn and stores it."""
 
-    models: ModelAnswererFactory
+    answerers: ModelAnswererFactory
     prepare_agent: PrepareAnswer
 
     async def prepare(self, conversation: Conversation, turn_input: TurnInput) -> Turn:
@@ -39,7 +39,7 @@ class ChatEngine:
         turn_input, stored_answer = resolve_idempotent(session, turn_input)
         if turn_input.change == "regenerate" and last_user_index(session.history) is None:
             raise errors.EmptyHistory(session.session_id)
-        prepare: PrepareAnswer = self.models.prepare if turn_input.agent is None else self.prepare_agent
+        prepare: PrepareAnswer = self.answerers.prepare if turn_input.agent is None else self.prepare_agent
         answerer = stored_answer or await prepare(conversation, session, turn_input)
         return Turn(conversation, session, turn_input, answerer)
 

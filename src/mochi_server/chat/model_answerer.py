@@ -95,7 +95,7 @@ class ModelAnswererFactory:
         if turn_input.tools.names is None:
             enabled = session.metadata
             warnings = (await self.sessions.selection(enabled.tool_settings, enabled.agent_settings)).warnings
-        return ModelAnswerer(self, conversation, turn_input.without_data(), toolbox, model, warnings, ticket, records)
+        return ModelAnswerer(self, turn_input.without_data(), toolbox, model, warnings, ticket, records)
 
     async def find_tool(self, session: ChatSession, record: ParkedTurn) -> Tool | None:
         """Return the tool that a parked turn of ``session`` calls, or None if the tool no longer exists."""
@@ -129,7 +129,6 @@ class ModelAnswererFactory:
 @dataclass(eq=False)
 class ModelAnswerer(Answerer):
     factory: ModelAnswererFactory
-    conversation: Conversation
     input: TurnInput  # input of the turn, without the bytes of its images
     toolbox: Toolbox
     model: ModelInfo | errors.MochiError  # model that answers, or the error of its lookup
@@ -173,4 +172,4 @@ class ModelAnswerer(Answerer):
             await loop.run()
         finally:
             self.window = model_call.allocation.decision
-        await save_window(model_call.allocation, session, self.conversation.store)
+        await save_window(model_call.allocation, session, writer.conversation.store)

@@ -219,10 +219,10 @@ class TurnPrompt:
     def size(self) -> PromptSize:
         return self.prompt.size_with(self.tools)
 
-    async def fit(self, window: int | None, refused: int | None) -> FixedPrompt:
+    async def fit(self, refused: int | None) -> FixedPrompt:
         """Shorten the prompt if it is too long or has been refused. Raise ``ContextOverflow`` if that is impossible."""
         call, trims, history = self.call, self.call.gateway.trims, self.prompt.history
-        session_id = call.session.session_id
+        window, session_id = call.allocation.size, call.session.session_id
         if window is None and refused is not None:
             raise ContextOverflow(None, refused)
         if self._is_new:
@@ -289,7 +289,7 @@ class _CompactionPrompt:
         rest = "\n\n".join(map(_line, self._prompt.history[self.start : self.limit]))
         self._make_room(rest, self.length // 4)
 
-    async def fit(self, _: int | None, refused: int | None) -> FixedPrompt:
+    async def fit(self, refused: int | None) -> FixedPrompt:
         """Return a prompt with as many messages as fit into the window. A refusal has improved the estimate."""
         before = self.size
         if refused is not None:

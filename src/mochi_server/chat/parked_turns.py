@@ -6,7 +6,7 @@ import math
 import time
 from collections.abc import Callable, Sequence
 from contextlib import AsyncExitStack, suppress
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 from weakref import WeakValueDictionary
 
@@ -20,13 +20,13 @@ from mochi_server.chat.run import EventLog, Run
 from mochi_server.chat.run_cache import RunCache
 from mochi_server.chat.turn import Turn, resolve_idempotent
 from mochi_server.chat.turn_input import TurnInput
-from mochi_server.chat.turn_result import call_events, open_calls, snapshot
+from mochi_server.chat.turn_result import agent_event, call_events, open_calls, snapshot
 from mochi_server.chat.turn_writer import tool_message
 from mochi_server.sessions.caller import UNRESTRICTED
 from mochi_server.sessions.session import ChatSession
 from mochi_server.sessions.types import Message
 from mochi_server.tools.discovery import Tool
-from mochi_server.tools.toolbox import Decision, ToolInvocation, changed_warning, failed
+from mochi_server.tools.toolbox import Decision, ToolInvocation, changed_warning, denied
 from mochi_server.util.clock import new_id
 from mochi_server.util.tasks import cancel_and_wait, start_in
 
@@ -34,7 +34,6 @@ SCAN_SECONDS = 2.0
 """Interval of the search for parked turns that continue without a decision."""
 _PAUSE_SECONDS = 30.0
 _RETRY_SECONDS, _RETRIES = 0.1, 50
-_DENIED = "The user denied this call."
 
 logger = logging.getLogger(__name__)
 
@@ -43,7 +42,7 @@ logger = logging.getLogger(__name__)
 class ParkedTurns:
     """Registry of the parked turns. Clients that stay connected to one keep its run in memory."""
 
-    models: ModelAnswererFactory
+    answerers: ModelAnswererFactory
     approvals: ApprovalService
     conversations: Conversations
     cache: RunCache
@@ -53,6 +52,9 @@ class ParkedTurns:
     _parked: WeakValueDictionary[str, Run] = field(default_factory=WeakValueDictionary)  # by session ID
     _due: dict[str, float] = field(default_factory=dict)  # Unix times at which turns continue alone, by session ID
     _tasks: set[asyncio.Future[Any]] = field(default_factory=set)
+
+    def __post_init__(self) -> None:
+        self.store = self.conversations.chats
 
     def open(self, *, is_shared: bool) -> None:
         """Continue the turns that a crash has interrupted at once, and the others when their approvals expire."""
@@ -117,10 +119,10 @@ class ParkedTurns:
     async def _decide(self, session_id: str, confirmation_id: str, decision: Decision) -> tuple[Run, ToolInvocation]:
         run_id = new_id()
         async with AsyncExitStack() as locks:
-            await locks.enter_async_context(self.conversations.chats.hold(session_id, run_id=run_id))
+            await locks.enter_async_context(self.store.hold(session_id, run_id=run_id))
             session, record = await self._load_waiting(session_id, confirmation_id)
             call = ToolInvocation(record.call_index, "", record.tool_name, record.arguments)
-            tool = await self.models.find_tool(session, record)
+            tool = await self.answerers.find_tool(session, record)
             if decision.approved and tool is not None:
                 if fingerprint(tool) != record.fingerprint:
                     await self._announce_again(session, record, tool)
@@ -130,7 +132,7 @@ class ParkedTurns:
             decided = replace(record, decision=decision)
             run = self.find(session) if self.is_stopping() else None
             if run is not None:  # the next server continues the turn
-                await self.conversations.chats.patch(session_id, {"pending_approval": decided.to_dict()})
+                await self.store.patch(session_id, {"pending_approval": decided.to_dict()})
             else:
                 run = await self._continue(session, decided, run_id, locks)
         self.approvals.end(session.session_id, record.confirmation_id, errors.ConfirmationResolved)
@@ -138,7 +140,7 @@ class ParkedTurns:
 
     async def _load_waiting(self, session_id: str, confirmation_id: str) -> tuple[ChatSession, ParkedTurn]:
         """Return a session and the record of its turn, which waits for this decision. Raise the errors of `decide`."""
-        session = await self.conversations.chats.load(session_id)
+        session = await self.store.load(session_id)
         record = ParkedTurn.of(session)
         if record is None or record.confirmation_id != confirmation_id:
             last_run = session.metadata.last_run or {}
@@ -158,10 +160,10 @@ class ParkedTurns:
             live.park()
             if live.is_parking:
                 await asyncio.wait([live.task])
-        if ParkedTurn.of(await self.conversations.chats.load(session_id)) is None:
+        if ParkedTurn.of(await self.store.load(session_id)) is None:
             return None
-        async with self.conversations.chats.hold(session_id):
-            session = await self.conversations.chats.load(session_id)
+        async with self.store.hold(session_id):
+            session = await self.store.load(session_id)
             run, record = self.find(session), ParkedTurn.of(session)
             if run is None or record is None or not record.is_waiting:
                 return None
@@ -185,13 +187,10 @@ class ParkedTurns:
         run.unpark()
 
     async def _store_denied(self, session: ChatSession, record: ParkedTurn, last_run: dict[str, Any]) -> None:
-        denied = [
-            tool_message(call, failed(call, _DENIED, errors.ToolExecutionDenied.code, "user"))
-            for call in open_calls(turn_messages(session, record))
-        ]
-        if record.replacement is None and denied:
-            await self.conversations.chats.append(session.session_id, denied)
-        await self.conversations.chats.patch(session.session_id, {"pending_approval": None, "last_run": last_run})
+        results = [tool_message(call, denied(call)) for call in open_calls(turn_messages(session, record))]
+        if record.replacement is None and results:
+            await self.store.append(session.session_id, results)
+        await self.store.patch(session.session_id, {"pending_approval": None, "last_run": last_run})
         if record.agent is not None:
             await self.conversations.agent_chats.patch(record.agent.session_id, {"pending_approval": None})
 
@@ -205,7 +204,7 @@ class ParkedTurns:
             source=tool.source,
             events=record.events + 2,  # the first announcement and the warning
         )
-        await self.conversations.chats.patch(session.session_id, {"pending_approval": again.to_dict()})
+        await self.store.patch(session.session_id, {"pending_approval": again.to_dict()})
         if run is not None:
             run.publish([changed_warning(record.tool_name), again.announcement()])
             self.approvals.on_waiting(run)
@@ -214,7 +213,7 @@ class ParkedTurns:
         """Start a run that continues a parked turn with ``record``, and hand its clients over. Return the run."""
         conversation = self.conversations.stored(session.session_id)
         record = replace(record, run_id=run_id, earlier=[*record.earlier, record.run_id])
-        answerer = await self.models.prepare(conversation, session, record.input, record)
+        answerer = await self.answerers.prepare(conversation, session, record.input, record)
         turn = Turn(conversation, session, record.input, answerer)
         earlier = await self._earlier_events(session, record)
         await conversation.patch({"pending_approval": record.to_dict()})
@@ -257,7 +256,7 @@ class ParkedTurns:
                 if is_shared or not is_searched:
                     # The server at which a turn waits continues it first, because it may have connected clients.
                     until = time.time() - SCAN_SECONDS if is_shared else math.inf
-                    self._due |= await self.conversations.chats.parked(until)
+                    self._due |= await self.store.parked(until)
                     is_searched = True
             except errors.MochiError as error:
                 logger.warning("parked turns not found: %s", error.message)
@@ -279,11 +278,11 @@ class ParkedTurns:
             self._due[session_id] = time.time() + _PAUSE_SECONDS
 
     async def _continue_due(self, session_id: str) -> None:
-        is_readable = ParkedTurn.of(await self.conversations.chats.load(session_id)) is not None
+        is_readable = ParkedTurn.of(await self.store.load(session_id)) is not None
         run_id = new_id() if is_readable else None  # new turns wait for a lock without a run
         async with AsyncExitStack() as locks:
-            await locks.enter_async_context(self.conversations.chats.hold(session_id, run_id=run_id))
-            session = await self.conversations.chats.load(session_id)
+            await locks.enter_async_context(self.store.hold(session_id, run_id=run_id))
+            session = await self.store.load(session_id)
             record = ParkedTurn.of(session)
             if record is None:
                 await self._set_aside(session)
@@ -297,7 +296,7 @@ class ParkedTurns:
     async def _set_aside(self, session: ChatSession) -> None:
         """Remove a record that is unreadable. There is none if the turn has ended meanwhile."""
         if session.metadata.pending_approval is not None:
-            await self.conversations.chats.patch(session.session_id, {"pending_approval": None})
+            await self.store.patch(session.session_id, {"pending_approval": None})
         if (run := self._parked.pop(session.session_id, None)) is not None:
             run.unpark()
 
@@ -305,13 +304,5 @@ class ParkedTurns:
 def _denied_event(record: ParkedTurn) -> events.ChatEvent:
     """Return the result of the announced call of a turn that a client ends."""
     call, agent = ToolInvocation(record.call_index, "", record.tool_name, record.arguments), record.agent
-    result = failed(call, _DENIED, errors.ToolExecutionDenied.code, "user").event()
+    result = denied(call).event()
     return agent_event(result, agent.name, agent.session_id, agent.parent_call_id) if agent else result
-
-
-def agent_event(
-    event: events.ToolCalled | events.ToolResult, name: str, session_id: str, parent_call_id: str
-) -> events.ChatEvent:
-    """Return the event that clients receive for an event of an agent's own turn."""
-    kind = events.AgentToolCalled if isinstance(event, events.ToolCalled) else events.AgentToolResult
-    return kind(name, **asdict(event), agent_session_id=session_id, parent_call_id=parent_call_id)

@@ -3,7 +3,7 @@
 import asyncio
 from collections.abc import Awaitable, Callable, Collection
 from contextlib import AsyncExitStack, suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
@@ -41,19 +41,18 @@ class RunRegistry:
     summaries: SummarizationService
     approvals: ApprovalService
     conversations: Conversations
-    prefetch: Callable[[], object] = lambda: None  # called when a turn starts
-    disconnect_grace: float = 0
-    shutdown_grace: float = 5
-    on_starting: Callable[[Run], Awaitable[None]] = lambda _: asyncio.sleep(0)  # awaited before a run stores anything
-    on_ended: Callable[[Run], None] = lambda _: None  # called when a run has ended or was parked
-    cache: RunCache = field(default_factory=RunCache)
-    limiter: TurnLimiter = field(default_factory=TurnLimiter)
-    shutdown: anyio.Event = field(default_factory=anyio.Event)  # after it is set, `start` raises
-    forwarded: "set[asyncio.Future[Any]]" = field(default_factory=set)  # new turns that other servers run
+    prefetch: Callable[[], object]  # called when a turn starts
+    disconnect_grace: float
+    shutdown_grace: float
+    on_starting: Callable[[Run], Awaitable[None]]  # awaited before a run stores anything
+    on_ended: Callable[[Run], None]  # called when a run has ended or was parked
 
     def __post_init__(self) -> None:
         self.store = self.conversations.chats  # store of the sessions whose runs clients can find
-        services = (self.engine.models, self.approvals, self.conversations)
+        self.cache, self.limiter = RunCache(), TurnLimiter()
+        self.shutdown = anyio.Event()  # after it is set, `start` raises
+        self.forwarded = set[asyncio.Future[Any]]()  # new turns that other servers run
+        services = (self.engine.answerers, self.approvals, self.conversations)
         self.parked = ParkedTurns(*services, self.cache, self.shutdown.is_set, self.launch, self.on_ended)
 
     async def start(self, conversation: Conversation, turn_input: TurnInput) -> Run:
@@ -147,7 +146,7 @@ class RunRegistry:
         await stop_run(self.cache.find(session_id))
         self.parked.abandon(session_id)
         self.cache.drop_session(session_id)
-        self.summaries.session_deleting(session_id)
+        self.summaries.forget(session_id)
 
     async def drain(self) -> None:
         """Refuse new turns, wait at most ``shutdown_grace`` seconds for running turns, then cancel the rest."""
@@ -216,7 +215,7 @@ class RunRegistry:
             run.publish([Stopped(run.result.partial_id)])
         run.publish([Done(run.session_id)])
         if run.conversation.kind != "session":
-            self.summaries.session_deleting(run.session_id)
+            self.summaries.forget(run.session_id)
         elif not self.shutdown.is_set():
             answer = run.result.answer
             self.summaries.turn_ended(run.session_id, answer["message_id"] if answer else None)

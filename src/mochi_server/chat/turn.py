@@ -13,7 +13,7 @@ from mochi_server.errors import IdempotencyKeyReused
 from mochi_server.events import ChatEvent, ContentDelta, Publish, ThinkingDelta
 from mochi_server.inference.windows import WindowDecision
 from mochi_server.ollama.payloads import qualified_name
-from mochi_server.sessions.session import ChatSession, key_digest, last_answer
+from mochi_server.sessions.session import ChatSession, ends_turn, key_digest, last_answer
 from mochi_server.sessions.types import Message
 
 
@@ -96,11 +96,7 @@ def resolve_idempotent(session: ChatSession, turn_input: TurnInput) -> tuple[Tur
     change: HistoryChange = "continue" if turn_input.change == "continue" else "regenerate"
     repetition = replace(turn_input, text=None, images=(), results=(), change=change)
     last = last_answer(answers)
-    if (
-        last is not None
-        and not last.get("interrupted")
-        and (last.get("client_tool_calls") or not last.get("tool_calls"))
-    ):
+    if last is not None and ends_turn(last):
         if turn_input.model is not None and qualified_name(turn_input.model) != qualified_name(last.get("model", "")):
             raise IdempotencyKeyReused(turn_input.key, None)
         return repetition, StoredAnswer(answers)

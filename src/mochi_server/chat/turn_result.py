@@ -1,12 +1,20 @@
 """Result of a turn, and the tool calls and texts in the messages that the turn has added."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from mochi_server.constants import AGENT_TOOL
 from mochi_server.errors import MochiError
-from mochi_server.events import MessageComplete, Snapshot, ToolCalled, ToolResult
+from mochi_server.events import (
+    AgentToolCalled,
+    AgentToolResult,
+    ChatEvent,
+    MessageComplete,
+    Snapshot,
+    ToolCalled,
+    ToolResult,
+)
 from mochi_server.inference.windows import WindowDecision
 from mochi_server.sessions.session import last_answer, usage_tokens
 from mochi_server.sessions.types import Message
@@ -110,3 +118,9 @@ def call_events(messages: Sequence[Message], waiting: int | None) -> list[ToolCa
         if outcome.call.name != AGENT_TOOL:  # it has events of its own
             events += [outcome.call.event(), outcome.event()]
     return [*events, *(call.event() for call in open_calls(messages) if call.index == waiting)]
+
+
+def agent_event(event: ToolCalled | ToolResult, name: str, session_id: str, parent_call_id: str) -> ChatEvent:
+    """Return the event that clients receive for an event of an agent's own turn."""
+    kind = AgentToolCalled if isinstance(event, ToolCalled) else AgentToolResult
+    return kind(name, **asdict(event), agent_session_id=session_id, parent_call_id=parent_call_id)

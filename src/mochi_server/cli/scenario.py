@@ -17,6 +17,7 @@ from mochi_server.cli.store_copy import open_stores
 from mochi_server.client import MochiClient
 from mochi_server.client.client import Decision
 from mochi_server.config import MochiServerSettings
+from mochi_server.constants import DENIED
 from mochi_server.events import MessageComplete, ToolConfirmationRequired, ToolResult, TurnError
 from mochi_server.sessions.session import ChatSession
 from mochi_server.sessions.types import ToolSettings
@@ -36,8 +37,7 @@ _FIGURES = {  # by name, where a reply has it
     "seconds": ("durations", "total"),
 }
 RECORDED = ".recorded.yaml"
-_DENIED = "The user denied this call."
-_NOT_RUN = (_DENIED, "The call was not run: ")
+_NOT_RUN = (DENIED, "The call was not run: ")
 _TEST = """\
 from pathlib import Path
 
@@ -153,10 +153,10 @@ def recorded_tool(name: str, results: Iterable[Json]) -> Tool:
 
 def _decide(results: list[Json], call: ToolConfirmationRequired) -> Decision:
     """Decide as the user did about the next recorded call of the tool. Deny a call that was not recorded."""
-    result = next((result for result in results if result["tool"] == call.tool_name), {"content": _DENIED})
+    result = next((result for result in results if result["tool"] == call.tool_name), {"content": DENIED})
     results[:] = [other for other in results if other is not result]
-    reason = result["content"].removeprefix(_DENIED).removeprefix(" Reason: ")
-    return {"approved": False, "reason": reason} if result["content"].startswith(_DENIED) else {"approved": True}
+    reason = result["content"].removeprefix(DENIED).removeprefix(" Reason: ")
+    return {"approved": False, "reason": reason} if result["content"].startswith(DENIED) else {"approved": True}
 
 
 def turns_of(messages: Iterable[Any], mask: Callable[[Any], Any] = lambda value: value) -> list[Json]:

@@ -214,7 +214,7 @@ class ModelGateway:
         refusal: OllamaError | None = None
         await allocation.decide(allocation.estimate.tokens(size))
         for _ in range(_MAX_ATTEMPTS):
-            prompt = await request.prompt.fit(allocation.size, refused)
+            prompt = await request.prompt.fit(refused)
             if prompt is None:
                 raise refusal or ContextOverflow(allocation.size, refused or 0)
             allocation.windows.record_request(allocation.model.name, allocation.size)

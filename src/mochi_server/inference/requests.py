@@ -18,8 +18,8 @@ class PromptSource(Protocol):
     def size(self) -> PromptSize:
         """Size of the prompt before it is shortened."""
 
-    async def fit(self, window: int | None, refused: int | None) -> "FixedPrompt | None":
-        """Return a prompt for ``window`` tokens, or None. It is shorter if one of ``refused`` tokens was refused."""
+    async def fit(self, refused: int | None) -> "FixedPrompt | None":
+        """Return a prompt for the window, or None. It is shorter if one of ``refused`` tokens was refused."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,7 +29,7 @@ class FixedPrompt:
     messages: Sequence[ChatMessage | Encoded]
     size: PromptSize
 
-    async def fit(self, window: int | None, refused: int | None) -> "FixedPrompt | None":  # noqa: ARG002 - a protocol
+    async def fit(self, refused: int | None) -> "FixedPrompt | None":
         return self if refused is None else None
 
     def extended(self, answer: str, request: str) -> "FixedPrompt":

@@ -60,7 +60,7 @@ async def chat(
     """Send a message and get the complete answer, or the run if the turn runs in the background."""
     body = body or ChatRequest.model_validate({})
     turn_input = await body.to_input(key, streaming=False)
-    starting = services.runs.start(services.runs.conversations.stored(session_id), turn_input)
+    starting = services.runs.start(services.conversations.stored(session_id), turn_input)
     run = await until_disconnect(request, starting)
     if body.background:
         return JSONResponse(RunStatus.of(run).model_dump(exclude_defaults=True), status_code=202)
@@ -79,7 +79,7 @@ async def stream_chat(
 ) -> Response:
     """Send a message and get the answer as server-sent events."""
     turn_input = await (body or ChatRequest.model_validate({})).to_input(key, streaming=True)
-    conversation = services.runs.conversations.stored(session_id)
+    conversation = services.conversations.stored(session_id)
     if turn_input.if_busy == "wait":
         services.runs.refuse_at_shutdown()  # before the response starts
         return WaitingResponse(session_id, services.runs.start(conversation, turn_input))

@@ -77,9 +77,9 @@ class SummarizationService:
 
     store: SessionStore
     gateway: ModelGateway
-    models: SummaryModelManager
-    enabled: bool = True
-    interval: float = 3
+    selector: SummaryModelManager
+    enabled: bool
+    interval: float
     idle_seconds: float = 60  # time without a turn after which a summary may load a model that the user has chosen
     _states: dict[str, _SummaryState] = field(default_factory=dict, init=False)
     _requesting: set[str] = field(default_factory=set, init=False)  # sessions whose summary the model is writing
@@ -122,7 +122,7 @@ class SummarizationService:
         self._cancel(session_id)
         state.task = asyncio.get_running_loop().create_task(self._run_in_background(session_id, state))
 
-    def session_deleting(self, session_id: str) -> None:
+    def forget(self, session_id: str) -> None:
         self._turns.discard(session_id)
         self._cancel(session_id)
         self._states.pop(session_id, None)
@@ -137,7 +137,7 @@ class SummarizationService:
             await self.gateway.find_model(model)
             session = await self.store.patch(session_id, {"summary_model": model})
         self._postpone_for(session_id)
-        chosen = model or self.models.choose(session.metadata) or session.model
+        chosen = model or self.selector.choose(session.metadata) or session.model
         state = self._states.setdefault(session_id, _SummaryState())
         return await self._update_summary(session, chosen, state, in_background=False)
 
@@ -154,7 +154,7 @@ class SummarizationService:
                 state.postponements += 1
                 await asyncio.sleep(self.interval)
             session = await self.store.load(session_id)
-            model = self.models.choose(session.metadata)
+            model = self.selector.choose(session.metadata)
             if model is not None and model not in state.failed and _is_due(session, state):
                 await self._summarize_in_background(session, model, state)
         except (SessionConflict, _ModelNotLoaded, OllamaBusy):
@@ -289,7 +289,7 @@ class _SummaryPrompt:
     window: int
     size: PromptSize = field(default_factory=PromptSize)
 
-    async def fit(self, _: int | None, refused: int | None) -> FixedPrompt | None:
+    async def fit(self, refused: int | None) -> FixedPrompt | None:
         """Return a prompt that fits. A refusal has improved the estimate, so the next prompt is shorter."""
         before, messages = self.size, self._messages()
         self.size = PromptSize(self.characters)

@@ -227,6 +227,11 @@ def last_answer(messages: Sequence[Message]) -> Message | None:
     return next((m for m in reversed(messages) if m.get("role") == "assistant"), None)
 
 
+def ends_turn(answer: Message) -> bool:
+    """Return whether an answer is complete and the server runs none of its calls. Calls of the client end a turn."""
+    return not answer.get("interrupted") and bool(answer.get("client_tool_calls") or not answer.get("tool_calls"))
+
+
 def usage_tokens(answer: Message | None) -> int | None:
     """Return the total number of tokens of prompt and answer, or None if Ollama did not report token counts."""
     if answer is None or ("eval_count" not in answer and "prompt_eval_count" not in answer):

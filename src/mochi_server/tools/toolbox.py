@@ -8,7 +8,7 @@ from typing import Any, Literal, Protocol
 
 import orjson
 
-from mochi_server.constants import MAX_ARGUMENT_LEVELS, MAX_ARGUMENT_VALUES
+from mochi_server.constants import DENIED, MAX_ARGUMENT_LEVELS, MAX_ARGUMENT_VALUES
 from mochi_server.errors import ConfirmationTimeout, ToolExecutionDenied, ToolExecutionFailed, ToolNotFound
 from mochi_server.events import Publish, ToolCalled, ToolConfirmationRequired, ToolResult, TurnWarning
 from mochi_server.sessions.serialization import has_more_values, is_nested_deeper
@@ -230,8 +230,7 @@ class FunctionToolbox:
                 return failed(call, _TIMED_OUT, ConfirmationTimeout.code, "timeout")
             decision, approved = decided
             if not decision.approved:
-                reason = f" Reason: {decision.reason}" if decision.reason else ""
-                return failed(call, f"The user denied this call.{reason}", ToolExecutionDenied.code, "user")
+                return denied(call, decision.reason)
             # Settings, files or the tools of an MCP server may have changed while the call was pending.
             tool = await self._find(call.name)
             current = approved if tool is approved.tool else await self._bind(approved.call, tool)
@@ -299,6 +298,11 @@ def failed(
 ) -> ToolOutcome:
     """Return the outcome of a call that failed or did not run."""
     return ToolOutcome(call, content, success=False, error_code=error_code, decided_by=decided_by)
+
+
+def denied(call: ToolInvocation, reason: str | None = None) -> ToolOutcome:
+    """Return the outcome of a call that the user has denied."""
+    return failed(call, f"{DENIED} Reason: {reason}" if reason else DENIED, ToolExecutionDenied.code, "user")
 
 
 _NOT_INTERACTIVE = (

@@ -1,4 +1,4 @@
-"""Requests outside routes: headers, the protocol of a path, its error responses, and disconnects of clients."""
+"""What middleware, error handlers and streams need of a request: headers, the protocol of its path, its disconnect."""
 
 import asyncio
 import re

@@ -114,7 +114,7 @@ async def embed(gateway: ModelGateway, wanted: EmbeddingRequest) -> bytes:
 class _Texts(FixedPrompt):
     """Texts of a request. Their size is the size of the longest text."""
 
-    async def fit(self, window: int | None, refused: int | None) -> FixedPrompt:  # noqa: ARG002 - as in the base class
+    async def fit(self, refused: int | None) -> FixedPrompt:
         if refused is not None:
             raise ValidationFailed.at("input", "a text is longer than the context window of the model; split it")
         return self

@@ -34,7 +34,7 @@ from mochi_server.protocols.schemas import (
     openai_stream_error,
     tool_selection,
 )
-from mochi_server.sessions.session import ChatSession
+from mochi_server.sessions.session import ChatSession, ends_turn
 from mochi_server.sessions.types import Message, Role
 from mochi_server.util.validation import Items
 from mochi_server.web.requests import Protocol
@@ -266,13 +266,11 @@ def _is_latest(session: ChatSession, start: int) -> bool:
     is_answered = is_later = False
     client_tool_calls: set[str] = set()
     for message in session.history[start:]:
-        calls_of_client = message.get("client_tool_calls") or ()
-        if message["role"] == "assistant":  # calls that the client runs end the turn; others do not
-            ends_turn = not message.get("interrupted") and (calls_of_client or not message.get("tool_calls"))
-            if is_later and ends_turn:
+        if message["role"] == "assistant":
+            if is_later and ends_turn(message):
                 return False
             is_answered = True
-            client_tool_calls.update(calls_of_client)
+            client_tool_calls.update(message.get("client_tool_calls") or ())
         elif is_answered and (message["role"] == "user" or message.get("tool_call_id") in client_tool_calls):
             is_later = True
     return True
