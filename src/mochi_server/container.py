@@ -121,10 +121,15 @@ class Services:
             retry=retry,
             callers=self.store,
         )
-        agent_tools = partial(agent_toolbox, agent_execution, self.agents)
         models = ModelAnswererFactory(
-            *(gateway, self.tools, self.execution, self.approvals, agent_tools, limits, self.sessions),
-            self.mcp.checks.check_answer,
+            gateway=gateway,
+            registry=self.tools,
+            execution=self.execution,
+            approvals=self.approvals,
+            agent_tools=partial(agent_toolbox, agent_execution, self.agents),
+            limits=limits,
+            sessions=self.sessions,
+            check_answer=self.mcp.checks.check_answer,
             tools_of_agent=self.agents.tools_of,
         )
         self._record_turn = partial(record_turn, metrics, trace_content=settings.trace_content)

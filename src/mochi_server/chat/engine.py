@@ -105,10 +105,13 @@ class _EventGate:
 
 
 def _result(turn: Turn, writer: TurnWriter, **ending: Any) -> TurnResult:
-    answerer = turn.answerer
     return TurnResult(
-        *(writer.stored, answerer.repeated, writer.first_chunks, writer.outcomes, writer.client_tool_calls),
-        window=answerer.window,
+        stored=writer.stored,
+        repeated=turn.answerer.repeated,
+        first_chunks=writer.first_chunks,
+        outcomes=writer.outcomes,
+        client_tool_calls=writer.client_tool_calls,
+        window=turn.answerer.window,
         **ending,
     )
 

@@ -170,8 +170,11 @@ class RecordWriter:
         await self._store(
             ParkedTurn(
                 confirmation_id,
-                *(bound.call.name, bound.call.arguments, bound.call.index),
-                *(self.run.run_id, list(self.run.earlier)),
+                tool_name=bound.call.name,
+                arguments=bound.call.arguments,
+                call_index=bound.call.index,
+                run_id=self.run.run_id,
+                earlier=list(self.run.earlier),
                 expires_at=expires_at,
                 fingerprint=fingerprint(bound.tool),
                 source=bound.tool.source,

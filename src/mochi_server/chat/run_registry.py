@@ -52,8 +52,15 @@ class RunRegistry:
         self.cache, self.limiter = RunCache(), TurnLimiter()
         self.shutdown = anyio.Event()  # after it is set, `start` raises
         self.forwarded = set[asyncio.Future[Any]]()  # new turns that other servers run
-        services = (self.engine.answerers, self.approvals, self.conversations)
-        self.parked = ParkedTurns(*services, self.cache, self.shutdown.is_set, self.launch, self.on_ended)
+        self.parked = ParkedTurns(
+            answerers=self.engine.answerers,
+            approvals=self.approvals,
+            conversations=self.conversations,
+            cache=self.cache,
+            is_stopping=self.shutdown.is_set,
+            launch=self.launch,
+            on_ended=self.on_ended,
+        )
 
     async def start(self, conversation: Conversation, turn_input: TurnInput) -> Run:
         """Start a turn, or find the run with its idempotency key, and return the run. Raises ``MochiError``."""
@@ -86,12 +93,16 @@ class RunRegistry:
 
         ``turn_input`` is what the client sent, before the turn was prepared.
         """
-        is_session = turn.conversation.kind == "session"
-        grace = self.disconnect_grace if is_session else 0
-        model = turn_input.model or turn.session.metadata.model
-        caller = CALLER.get().inside(turn.session.metadata.owner)
-        fields = (turn.conversation, turn_input.without_data(), run_id, model, turn.position, turn.has_schema)
-        run = Run(*fields, caller, grace)
+        run = Run(
+            turn.conversation,
+            turn_input.without_data(),
+            run_id,
+            model=turn_input.model or turn.session.metadata.model,
+            position=turn.position,
+            holds_text=turn.has_schema,
+            caller=CALLER.get().inside(turn.session.metadata.owner),
+            disconnect_grace=self.disconnect_grace if turn.conversation.kind == "session" else 0,
+        )
         self.summaries.turn_starting(run.session_id)
         self.cache.add(run)
         run.task = asyncio.get_running_loop().create_task(self._execute(run, turn, locks))
