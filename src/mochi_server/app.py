@@ -3,6 +3,7 @@
 import logging
 import os
 import secrets
+import threading
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
@@ -37,6 +38,8 @@ from mochi_server.web.middleware import (
 )
 from mochi_server.web.request_log import HEADER, RequestLogMiddleware
 from mochi_server.web.routes import add_handlers, any_error
+
+_DOCUMENT_LOCK = threading.Lock()
 
 logger = logging.getLogger(__name__)
 
@@ -124,7 +127,8 @@ class _App(FastAPI):
     """FastAPI app with an extended OpenAPI document. The app also logs requests that end with an unexpected error."""
 
     def openapi(self) -> dict[str, Any]:
-        self.openapi_schema = self.openapi_schema or document(self)
+        with _DOCUMENT_LOCK:  # simultaneous first requests make one document
+            self.openapi_schema = self.openapi_schema or document(self)
         return self.openapi_schema
 
     def build_middleware_stack(self) -> ASGIApp:

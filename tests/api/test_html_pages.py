@@ -2,15 +2,16 @@
 
 import re
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from pathlib import Path
-from threading import Event
+from threading import Barrier, BrokenBarrierError, Event
 from typing import Any
 
 import httpx
 import pytest
 from fastapi.routing import APIRoute
 
-from mochi_server import __version__
+from mochi_server import __version__, create_app
 from mochi_stub import StubServer
 from tests.support.api import Api
 from tests.support.cases import cases
@@ -71,6 +72,22 @@ def test_server_answers_while_it_makes_its_openapi_document(tmp_path: Path, stub
         assert httpx.get(f"{server.url}/health/live").status_code == 200
         answered.set()
         assert document.result().json() == {"openapi": "3.1.0", "servers": [{"url": "/chat"}]}
+
+
+def test_simultaneous_requests_make_one_openapi_document(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    together, made = Barrier(2), list[dict[str, Any]]()
+
+    def document(_: Any) -> dict[str, Any]:
+        with suppress(BrokenBarrierError):
+            together.wait(0.2)  # until another thread makes a document, too
+        made.append({"openapi": "3.1.0"})
+        return made[-1]
+
+    monkeypatch.setattr("mochi_server.app.document", document)
+    app = create_app(data_dir=str(tmp_path))
+    with ThreadPoolExecutor() as pool:
+        documents = list(pool.map(lambda _: app.openapi(), range(2)))
+    assert documents == [*made, *made]
 
 
 @pytest.mark.one_process("reads the app's routes")

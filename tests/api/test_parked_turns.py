@@ -10,6 +10,7 @@ from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -18,10 +19,12 @@ import pytest
 
 from mochi_server.chat.approvals import ApprovalService
 from mochi_server.chat.conversation import Conversation
+from mochi_server.chat.model_answerer import ModelAnswererFactory
 from mochi_server.chat.parked_record import ParkedAgent, ParkedTurn, RecordWriter
-from mochi_server.chat.run import Confirmation, Run
+from mochi_server.chat.run import Batch, Confirmation, Run
 from mochi_server.chat.turn_input import TurnInput
-from mochi_server.errors import ConfirmationResolved
+from mochi_server.errors import ConfirmationResolved, StorageFailed
+from mochi_server.events import Done
 from mochi_server.sessions.session import ChatSession
 from mochi_server.sessions.types import SessionCreationOptions
 from mochi_server.storage.memory import MemorySessionStore
@@ -237,6 +240,84 @@ def test_decision_or_stop_after_a_restart_ends_the_wait(private_stub: StubServer
         assert state(server.client, stopped_id) == "stopped"
         server.client.send_message(stopped_id, "Go on")
         assert error_of(decide(server.client, session_id, asked)) == (409, "CONFIRMATION_RESOLVED")
+
+
+def test_turn_that_ends_while_it_is_parked_is_counted_once(private_stub: StubServer, tmp_path: Path) -> None:
+    write_tools(tmp_path, TOOLS)
+    with RunningServer(tmp_path, private_stub.url, park_seconds=0) as server:
+        api = server.client
+        stopped, deleted = (start(api, PLAN, WITH_TOOLS)[0] for _ in range(2))
+        until(lambda: not server.app.state.services.runs.cache.running())
+        api.ok(api.http.post(f"/chat/{stopped}/stop"))
+        for session_id in (stopped, deleted):
+            assert api.http.delete(f"/sessions/{session_id}").status_code == 204
+        assert 'mochi_turns_total{outcome="stopped"} 2.0' in api.http.get("/metrics").text
+
+
+@cases("ends", ["stop", "message"])
+def test_turn_whose_approval_has_just_expired_can_be_stopped(
+    private_stub: StubServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, ends: str
+) -> None:
+    monkeypatch.setattr("mochi_server.chat.parked_turns.SCAN_SECONDS", 3600)  # the turn does not continue alone
+    write_tools(tmp_path, TOOLS)
+    settings: dict[str, Any] = {"park_seconds": 0, "tool_confirmation_timeout_seconds": 1}
+    with RunningServer(tmp_path, private_stub.url, **settings) as server:
+        api = server.client
+        session_id, _ = start(api, PLAN, WITH_TOOLS)
+        until(lambda: not confirmations(api, session_id))
+        if ends == "stop":
+            assert api.ok(api.http.post(f"/chat/{session_id}/stop"))["state"] == "stopped"
+        else:
+            api.send_message(session_id, "Go on", if_waiting="deny")
+        assert results(api, session_id)[0]["decided_by"] == "user"
+
+
+def test_parked_turn_continues_after_a_failed_deletion(
+    private_stub: StubServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def fail(*_: Any) -> None:
+        raise StorageFailed("delete", OSError(5, "I/O"))
+
+    monkeypatch.setattr("mochi_server.chat.parked_turns.SCAN_SECONDS", 0.05)
+    write_tools(tmp_path, TOOLS)
+    settings: dict[str, Any] = {"park_seconds": 0, "tool_confirmation_timeout_seconds": 1}
+    with RunningServer(tmp_path, private_stub.url, **settings) as server:
+        api = server.client
+        session_id, _ = start(api, PLAN, WITH_TOOLS)
+        until(lambda: not server.app.state.services.runs.cache.running())
+        with monkeypatch.context() as patched:
+            patched.setattr(type(server.app.state.services.store), "delete", fail)
+            assert error_of(api.http.delete(f"/sessions/{session_id}")) == (500, "STORAGE_FAILED")
+        until(lambda: len(api.messages(session_id)) == 4)
+
+
+def test_decision_while_the_server_stops_is_kept_for_the_next_one(
+    private_stub: StubServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    preparing, stopping, prepare = threading.Event(), threading.Event(), ModelAnswererFactory.prepare
+
+    async def prepare_slowly(*args: Any) -> Any:
+        preparing.set()
+        await asyncio.to_thread(stopping.wait, 10)
+        return await prepare(*args)
+
+    write_tools(tmp_path, TOOLS)
+    with RunningServer(tmp_path, private_stub.url, park_seconds=0) as server, ThreadPoolExecutor() as pool:
+        session_id, asked = start(server.client, PLAN, WITH_TOOLS)
+        until(lambda: not server.app.state.services.runs.cache.running())
+        with monkeypatch.context() as patched:
+            patched.setattr(ModelAnswererFactory, "prepare", prepare_slowly)
+            deciding = pool.submit(decide, server.client, session_id, asked)
+            assert preparing.wait(10)
+            stopped = pool.submit(server.stop)
+            until(server.app.state.services.runs.shutdown.is_set)
+            stopping.set()
+            stopped.result()
+            assert deciding.result().status_code == 202
+        assert noted(tmp_path) == []
+    with RunningServer(tmp_path, private_stub.url) as server:
+        until(lambda: len(server.client.messages(session_id)) == 4)
+        assert noted(tmp_path) == ["x"]
 
 
 def test_all_calls_of_a_round_run_after_a_restart(restarted: Restarted) -> None:
@@ -657,6 +738,22 @@ async def test_approval_expires_at_the_stored_time() -> None:
     expired = Confirmation("conf_1", bound, unchanged(bound), expires_at=time.time())
     waiting = ApprovalService(timeout=300).wait_for_decision(run_of_session(), expired)
     assert await asyncio.wait_for(waiting, 10) is None
+
+
+async def test_stream_follows_a_turn_that_was_parked_a_thousand_times() -> None:
+    runs, followed = [run_of_session() for _ in range(1200)], list[Run]()
+
+    async def receive(run: Run, _: Batch | None) -> None:
+        followed.append(run)
+
+    for run in runs:
+        run.publish([Done("")])
+        run.state = "waiting_for_approval"
+    for run, later in pairwise(runs):
+        run.unpark(later)
+    runs[-1].state = "completed"
+    await runs[0].forward(receive)
+    assert followed == runs
 
 
 async def test_stopped_turn_is_not_parked_later() -> None:

@@ -10,10 +10,13 @@ from pathlib import Path
 from typing import Any
 
 import aiohttp
+import orjson
 import pytest
 from pydantic import ValidationError
 
 from mochi_server.config import MochiServerSettings
+from mochi_server.errors import StorageUnavailable
+from mochi_server.sessions import FileSessionStore
 from mochi_server.sessions.store import WebhookOutbox
 from mochi_server.storage.files import atomic_files
 from mochi_server.storage.files.webhooks import FileWebhookOutbox
@@ -128,6 +131,37 @@ def test_call_of_a_changed_tool_is_reported_again(tmp_path: Path, own_stub: Stub
         assert [event["type"] for event in receiver.wait(2)] == ["run.waiting_for_approval"] * 2
 
 
+@pytest.mark.one_process("changes the files")
+def test_changed_call_is_reported_although_its_run_is_stored_late(
+    tmp_path: Path, own_stub: StubServer, receiver: Receiver, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The first event of the run, which has the confirmation, waits for the second attempt to store the run."""
+    write_tools(tmp_path, TOOL)
+    settings = {"park_seconds": 0, "summarization_enabled": False}
+    with RunningServer(tmp_path, own_stub.url, **settings) as server:
+        session_id = server.client.create_session("mochi", tool_settings={"tools": ["one"]})["session_id"]
+        body = {"message": instruct(calls("one")), "background": True}
+        server.client.ok(server.client.http.post(f"/chat/{session_id}", json=body), 202)
+        until(lambda: not server.app.state.services.runs.cache.running())
+    file = tmp_path / "chat_sessions" / f"{session_id}.json"
+    session = orjson.loads(file.read_bytes())
+    session["metadata"]["pending_approval"] |= {"decision": {"approved": True}, "due": 0}  # killed after the decision
+    file.write_bytes(orjson.dumps(session))
+    write_tools(tmp_path, TOOL.replace("one()", "one(times: int = 1)"))
+    patch, failed = FileSessionStore.patch, list[str]()
+
+    async def fail_once(store: FileSessionStore, changed_id: str, fields: Any, **options: Any) -> Any:
+        if not failed and isinstance(fields, dict) and "last_run" in fields:
+            failed.append(changed_id)
+            raise StorageUnavailable("patch", OSError(5, "I/O"))
+        return await patch(store, changed_id, fields, **options)
+
+    monkeypatch.setattr(FileSessionStore, "patch", fail_once)
+    with RunningServer(tmp_path, own_stub.url, **receiver.settings, **settings):
+        assert receiver.wait(1)[0]["type"] == "run.waiting_for_approval"
+    assert failed == [session_id]
+
+
 def test_stopped_run_is_not_reported(tmp_path: Path, own_stub: StubServer, receiver: Receiver) -> None:
     with RunningServer(tmp_path, own_stub.url, **receiver.settings, summarization_enabled=False) as server:
         api = server.client
@@ -183,6 +217,17 @@ def test_pauses_double_for_more_than_an_hour(receiver: Receiver) -> None:
     assert pauses == sorted(pauses)
     assert pauses[0] <= 5
     assert sum(pauses) >= 3600
+
+
+async def test_old_webhook_is_kept_if_the_server_stops_before_the_answer(tmp_path: Path, receiver: Receiver) -> None:
+    body = orjson.dumps({"type": "run.completed", "timestamp": as_text(as_datetime(time.time() - 7200)), "data": {}})
+    await FileWebhookOutbox(tmp_path).add("msg_1", body.decode())
+    receiver.answering.clear()
+    service = WebhookService(FileWebhookOutbox(tmp_path), MemorySessionStore(), receiver.url, SECRET)
+    service.open()
+    await asyncio.to_thread(receiver.wait, 1)
+    await service.aclose()
+    assert await FileWebhookOutbox(tmp_path).claim(30) == ("msg_1", body.decode())
 
 
 async def test_webhook_that_is_replaced_is_not_claimed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -49,7 +49,7 @@ class ApprovalService:
 
     timeout: float  # time that a call waits for a decision, or 0 for no timeout
     park_seconds: float = 30  # time after which a turn that waits is parked
-    on_waiting: Callable[[Run], None] = lambda _: None  # called when a call of a run begins to wait
+    on_waiting: Callable[[Run, str], None] = lambda *_: None  # called with the confirmation ID of a call that waits
     _ended: dict[tuple[str, str], type[errors.MochiError]] = field(default_factory=dict)
     """Errors of later decisions on the requests that were decided or timed out, by session and confirmation ID."""
 
@@ -138,7 +138,7 @@ class SessionApprover(Approver):
         try:
             await self.records.request(confirmation.confirmation_id, bound, self.agent, expires_at)
             announce(confirmation.confirmation_id)
-            self.approvals.on_waiting(run)
+            self.approvals.on_waiting(run, confirmation.confirmation_id)
             decision = await self.approvals.wait_for_decision(run, confirmation)
             if decision is not None:
                 await self._store(decision, confirmation)

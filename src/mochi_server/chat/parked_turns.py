@@ -77,8 +77,10 @@ class ParkedTurns:
 
     def find(self, session: ChatSession) -> Run | None:
         """Return the run of a session that is parked, or None."""
-        if (record := ParkedTurn.of(session)) is None:
-            return None
+        record = ParkedTurn.of(session)
+        return None if record is None else self._parked_run(session, record)
+
+    def _parked_run(self, session: ChatSession, record: ParkedTurn) -> Run:
         run = self._parked.get(session.session_id)
         if run is None or run.run_id != record.run_id or not run.is_parked:
             conversation = self.conversations.stored(session.session_id)
@@ -130,11 +132,10 @@ class ParkedTurns:
                 if decision.arguments is not None:
                     await bind_edited(replace(call, arguments=decision.arguments), tool)
             decided = replace(record, decision=decision)
-            run = self.find(session) if self.is_stopping() else None
-            if run is not None:  # the next server continues the turn
+            run = None if self.is_stopping() else await self._continue(session, decided, run_id, locks)
+            if run is None:  # the next server continues the turn
+                run = self._parked_run(session, record)
                 await self.store.patch(session_id, {"pending_approval": decided.to_dict()})
-            else:
-                run = await self._continue(session, decided, run_id, locks)
         self.approvals.end(session.session_id, record.confirmation_id, errors.ConfirmationResolved)
         return run, call
 
@@ -165,10 +166,11 @@ class ParkedTurns:
         async with self.store.hold(session_id):
             session = await self.store.load(session_id)
             run, record = self.find(session), ParkedTurn.of(session)
-            if run is None or record is None or not record.is_waiting:
+            if run is None or record is None or record.decision is not None:
                 return None
             await self._store_denied(session, record, run.stored_state("stopped"))
         self.approvals.end(session.session_id, record.confirmation_id, errors.ConfirmationResolved)
+        self._due.pop(session_id, None)
         self._end_run(run, [_denied_event(record)])
         self.cache.add(run)
         self.cache.retain(run)
@@ -176,11 +178,11 @@ class ParkedTurns:
 
     def abandon(self, session_id: str) -> None:
         """End the streams of a session that is being deleted."""
-        if (run := self._parked.get(session_id)) is not None:
+        if (run := self._parked.get(session_id)) is not None and run.is_parked:
             self._end_run(run)
 
     def _end_run(self, run: Run, results: Sequence[events.ChatEvent] = ()) -> None:
-        self._due.pop(run.session_id, None)
+        self._parked.pop(run.session_id, None)
         run.state, run.stopped, run.result = "stopped", True, replace(run.result, cancelled=True)
         self.on_ended(run)
         run.publish([*results, events.Stopped(None), events.Done(run.session_id)])
@@ -207,16 +209,23 @@ class ParkedTurns:
         await self.store.patch(session.session_id, {"pending_approval": again.to_dict()})
         if run is not None:
             run.publish([changed_warning(record.tool_name), again.announcement()])
-            self.approvals.on_waiting(run)
+            self.approvals.on_waiting(run, again.confirmation_id)
 
-    async def _continue(self, session: ChatSession, record: ParkedTurn, run_id: str, locks: AsyncExitStack) -> Run:
-        """Start a run that continues a parked turn with ``record``, and hand its clients over. Return the run."""
+    async def _continue(
+        self, session: ChatSession, record: ParkedTurn, run_id: str, locks: AsyncExitStack
+    ) -> Run | None:
+        """Start a run that continues a parked turn with ``record``, and hand its clients over. Return the run.
+
+        If the server has begun to stop meanwhile, start no run and return None.
+        """
         conversation = self.conversations.stored(session.session_id)
         record = replace(record, run_id=run_id, earlier=[*record.earlier, record.run_id])
         answerer = await self.answerers.prepare(conversation, session, record.input, record)
         turn = Turn(conversation, session, record.input, answerer)
         earlier = await self._earlier_events(session, record)
         await conversation.patch({"pending_approval": record.to_dict()})
+        if self.is_stopping():
+            return None
         run = self.launch(turn, run_id, turn.input, locks.pop_all())
         run.position, run.earlier = record.position, record.earlier
         run.publish([*earlier, events.Status("continued", 0, continues=run.continues)])

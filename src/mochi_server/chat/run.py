@@ -261,7 +261,7 @@ class Run:
             self.waiting = None
         return self.is_parking
 
-    def leave(self, abort_error: MochiError | None = None) -> None:
+    def park_or_cancel(self, abort_error: MochiError | None = None) -> None:
         """Park the turn if a tool call waits for a decision, else cancel the run."""
         if not self.park():
             self.cancel(abort_error)
@@ -282,25 +282,27 @@ class Run:
             forwarder.notify(batch)
 
     async def forward(self, receive: "ReceiveBatch", after: int = 0, *, idle: float | None = None) -> None:
-        """Call ``receive`` with the events after number ``after``, and with None after ``idle`` seconds without any.
+        """Call ``receive`` with this run and its events after number ``after``. If it is parked, its successors follow.
 
-        If the run is parked, the events of the runs that continue it follow. ``receive`` also gets the run.
+        After ``idle`` seconds without events, ``receive`` gets None in place of events.
         """
-        forwarder = _Forwarder(self, receive, after)
-        self._forwarders.add(forwarder)
-        try:
-            while await forwarder.catch_up():
-                if not await forwarder.wait_for_events(idle):
-                    await receive(self, None)
-        finally:
-            self._forwarders.discard(forwarder)
-            forwarder.close()
-        if self.continued_by is not None:
-            await self.continued_by.forward(receive, self.continued_by.continued_after, idle=idle)
+        run: Run | None = self
+        while run is not None:
+            forwarder = _Forwarder(run, receive, after)
+            run._forwarders.add(forwarder)
+            try:
+                while await forwarder.catch_up():
+                    if not await forwarder.wait_for_events(idle):
+                        await receive(run, None)
+            finally:
+                run._forwarders.discard(forwarder)
+                forwarder.close()
+            run = run.continued_by
+            after = 0 if run is None else run.continued_after
 
     @contextmanager
     def subscribed(self) -> Iterator[None]:
-        """Count a subscriber. Leave the run ``disconnect_grace`` seconds after the last one, unless it may return."""
+        """Count a subscriber. If all stay away for ``disconnect_grace`` seconds, park or cancel the run."""
         self.subscribers += 1
         if self.cancel_timer is not None:
             self.cancel_timer.cancel()
@@ -327,7 +329,7 @@ class Run:
         cancels = self.input.on_disconnect == "cancel" and not self.suspended
         if self.subscribers == 0 and self.state == "running" and cancels:
             loop = asyncio.get_running_loop()
-            self.cancel_timer = loop.call_later(self.disconnect_grace, self.leave)
+            self.cancel_timer = loop.call_later(self.disconnect_grace, self.park_or_cancel)
 
 
 ReceiveBatch = Callable[[Run, Batch | None], Coroutine[Any, Any, None]]

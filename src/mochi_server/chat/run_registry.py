@@ -168,11 +168,11 @@ class RunRegistry:
         await self.end_all()
 
     async def end_all(self) -> None:
-        """Cancel running turns for a shutdown and store their partial answers."""
+        """Park the turns that wait for approval, cancel the others and store their partial answers."""
         self.conversations.retry.close()
         running = self.cache.running()
         for run in running:
-            run.leave(ShuttingDown(was_running=True))
+            run.park_or_cancel(ShuttingDown(was_running=True))
         if running:
             await asyncio.wait([run.task for run in running if run.task])
 

@@ -23,7 +23,7 @@ from mochi_server.tools.toolbox import ToolInvocation, ToolOutcome
 
 @dataclass(frozen=True)
 class TurnResult:
-    """Result of a turn that has completed, failed or been cancelled."""
+    """Result of a turn that has completed, failed, been cancelled or been parked."""
 
     stored: Sequence[Message] = ()  # messages that the turn added, oldest first
     repeated: Sequence[Message] = ()  # messages of an earlier turn that this turn sends to the client again

@@ -19,7 +19,7 @@ class PromptSource(Protocol):
         """Size of the prompt before it is shortened."""
 
     async def fit(self, refused: int | None) -> "FixedPrompt | None":
-        """Return a prompt for the window, or None. It is shorter if one of ``refused`` tokens was refused."""
+        """Return a prompt for the window, or None. If one of ``refused`` tokens was refused, return a shorter one."""
 
 
 @dataclass(frozen=True, slots=True)

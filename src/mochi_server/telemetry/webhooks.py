@@ -59,10 +59,10 @@ class WebhookService:
         if self._reports(run):
             await run_shielded(self._store_event(run, _id(run.run_id), _STARTED))
 
-    def run_waits(self, run: Run) -> None:
+    def run_waits(self, run: Run, confirmation_id: str) -> None:
         """Report a run with a new tool call that waits for approval."""
         if self._reports(run):
-            start_in(self._writes, self._store_event(run, _id(next(reversed(run.log.confirmations))), _WAITS))
+            start_in(self._writes, self._store_event(run, _id(confirmation_id), _WAITS))
 
     def run_ended(self, run: Run) -> None:
         """Report a run that has completed or failed. A run that is parked, or that a client ends, is not reported."""
@@ -128,11 +128,12 @@ class WebhookService:
             if f'"type":"{_STARTED}"' in body:
                 await self._settle(webhook_id, **orjson.loads(body)["data"])
                 return
-            problem: str | None = "the server stopped"
             try:
                 problem = await self._post(http, webhook_id, body)
-            finally:
-                await run_shielded(self._attempt_ended(webhook_id, body, problem))
+            except asyncio.CancelledError:  # the server stops; another one, or its next start, sends the webhook
+                await run_shielded(self._outbox.add(webhook_id, body))
+                raise
+            await run_shielded(self._attempt_ended(webhook_id, body, problem))
         except MochiError as error:  # it is due again after _CLAIM_SECONDS
             logger.warning("webhook is sent again webhook_id=%s: %s", webhook_id, error.message)
 

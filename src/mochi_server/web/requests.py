@@ -1,4 +1,4 @@
-"""What middleware, error handlers and streams need of a request: headers, the protocol of its path, its disconnect."""
+"""Requests and their clients: headers, the protocol of a path and its errors, and disconnects."""
 
 import asyncio
 import re

@@ -53,7 +53,7 @@ class RecentValues:
 
 
 class Responses:
-    """Responses of a running app. Of those without a session, also their output items and their conversations."""
+    """Responses of a running app. A response without a session is stored with its items and its conversation."""
 
     def __init__(self) -> None:
         self.items = RecentValues(32 * 1024 * 1024)
