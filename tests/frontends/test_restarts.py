@@ -128,6 +128,25 @@ def test_ai_sdk_decides_two_calls_of_a_round_after_a_restart(restarts: Restarts)
     assert [role for role in restarts.frontend.roles() if role == "tool"] == ["tool", "tool"]
 
 
+def test_repeated_decision_shows_the_next_call_that_waits(restarts: Restarts) -> None:
+    sent = instruct({"tool_call": [call for text in "ab" for call in calls("note", text=text)["tool_call"]]}, words(2))
+    answer = response_to(of_type(restarts.frontend.ai_sdk(user(sent)), "tool-approval-request"))
+    (interrupt,) = interrupts(restarts.other.ag_ui(message(sent)))
+    resume = [{"interruptId": interrupt["id"], "status": "resolved", "payload": {"approved": True}}]
+    waiting = of_type(restarts.frontend.ai_sdk(user(sent), answer), "tool-approval-request")
+    (next_interrupt,) = interrupts(restarts.other.ag_ui(resume=resume, runId="r2"))
+    for restarts_first in (False, True):
+        if restarts_first:
+            restarts.restart()
+        chunks = restarts.frontend.ai_sdk(user(sent), answer)
+        assert types(chunks)[-4:] == ["tool-input-available", "tool-approval-request", "finish-step", "finish"]
+        assert of_type(chunks, "tool-approval-request") == waiting
+        (again,) = interrupts(restarts.other.ag_ui(resume=resume, runId="r3"))
+        assert [again[name] for name in ("id", "toolCallId")] == [next_interrupt[name] for name in ("id", "toolCallId")]
+    assert types(restarts.frontend.ai_sdk(user(sent), response_to(waiting)))[-1] == "finish"
+    assert restarts.frontend.roles() == ["user", "assistant", "tool", "tool", "assistant"]
+
+
 def test_ai_sdk_decides_the_call_of_an_agent_after_a_restart(restarts: Restarts) -> None:
     approval = of_type(restarts.frontend.ai_sdk(user(IN_AGENT)), "tool-approval-request")
     restarts.restart()

@@ -63,6 +63,7 @@ async def running(services: Services, session_id: str) -> FrontendRun | None:
 async def decide(services: Services, session_id: str, decisions: Mapping[str, Decision]) -> FrontendRun:
     """Apply decisions for tool calls, by confirmation ID. The stream begins after the last of their requests.
 
+    After a restart, the log of a parked turn may lack them. Then the stream begins with the request that waits.
     Decisions about calls that already have one or have timed out are ignored, so a client can repeat the request.
     Raises ``MochiError`` if a decision cannot be applied.
     """
@@ -80,7 +81,8 @@ async def decide(services: Services, session_id: str, decisions: Mapping[str, De
     if run is None:
         raise errors.ConfirmationNotFound(next(iter(decisions)))
     known = [positions[each] for each in decisions if each in run.log.confirmations]
-    after = max(known, default=0 if run.is_stored else run.continued_after or run.log.last)
+    waiting = run.log.confirmations.get(run.pending or "", run.log.last + 1)
+    after = max(known, default=0 if run.is_stored else run.continued_after or waiting - 1)
     return FrontendRun(run, after)
 
 
