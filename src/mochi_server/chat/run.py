@@ -249,9 +249,13 @@ class Run:
     @property
     def pending(self) -> str | None:
         """ID of the request for approval that clients can decide, or None."""
+        if self.waiting is not None:
+            return self.waiting.confirmation_id
+        confirmation_id, number = next(reversed(self.log.confirmations.items()), (None, 0))
         if self.state == "waiting_for_approval":
-            return next(reversed(self.log.confirmations), None)
-        return None if self.waiting is None else self.waiting.confirmation_id
+            return confirmation_id
+        # An event follows each decision. A turn can be parked before its latest request is announced.
+        return confirmation_id if self.is_parking and number == self.log.last else None
 
     def park(self) -> bool:
         """Park the turn if a tool call waits for a decision. Return whether the turn is being parked."""
