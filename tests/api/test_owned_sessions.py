@@ -195,6 +195,7 @@ def test_no_operation_reaches_what_another_key_owns(server: RunningServer, victi
     assert victim.snapshot() == before
 
 
+@pytest.mark.one_process("a server remembers its own responses")
 @cases("kind", ["response", "background"])
 def test_responses_of_another_key_cannot_be_read_or_cancelled(server: RunningServer, victim: Victim, kind: str) -> None:
     bob, response_id = server.api(headers=headers("bob")), getattr(victim, kind)
@@ -227,6 +228,7 @@ def test_turn_that_continues_alone_creates_sessions_of_its_owner(private_stub: S
         assert bob.ok(bob.http.get("/agents/chats"))["sessions"] == []
 
 
+@pytest.mark.one_process("a server remembers its own responses")
 @cases("field", ["previous_response_id", "item_reference"])
 def test_stored_response_of_another_key_is_unknown(server: RunningServer, victim: Victim, field: str) -> None:
     requests = {

@@ -114,6 +114,7 @@ def test_ended_and_waiting_runs_are_reported(tmp_path: Path, own_stub: StubServe
         assert {frozenset(event["data"]) for event in receiver.wait(3)} == {frozenset({"session_id", "run_id"})}
 
 
+@pytest.mark.one_process("looks at the turns of the server")
 def test_call_of_a_changed_tool_is_reported_again(tmp_path: Path, own_stub: StubServer, receiver: Receiver) -> None:
     write_tools(tmp_path, TOOL)
     with RunningServer(tmp_path, own_stub.url, **receiver.settings, park_seconds=0) as server:
