@@ -251,6 +251,7 @@ def test_import_gives_no_access_to_images_of_another_key(server: RunningServer, 
     assert base64_image(PNG) in victim.api.http.get(f"/sessions/{victim.shown}/export").text
 
 
+@pytest.mark.one_process("asks one server for its tool calls")
 def test_attack_would_succeed_for_the_owner(victim: Victim) -> None:
     from tests.support.openapi import routes
 
