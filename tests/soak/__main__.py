@@ -2,7 +2,7 @@
 
 Ended runs stay in memory for a while, up to a bound. A warm-up fills it. From then on every run that ends replaces an
 older one. The same load then runs twice. If memory is higher the second time, the load runs again, because a busy
-machine can need more memory for a while. Lost memory grows in every round, so the median growth is what counts.
+machine can need more memory for a while. Lost memory grows in every round, so the mean growth is what counts.
 """
 
 import argparse
@@ -12,7 +12,7 @@ import subprocess
 import sys
 from collections.abc import Sequence
 from contextlib import ExitStack
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from math import ceil
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -91,6 +91,7 @@ def _soak(arguments: argparse.Namespace) -> tuple[Measured | None, list[str]]:
         warm = _perform(Job(server.port, FAST, words, middle, _AT_ONCE, turns=_warm_up(arguments, tokens)))
         turn = tokens / arguments.rate
         job = Job(server.port, PACED, words, middle, arguments.streams, spread=turn, seconds=arguments.seconds / 2)
+        _perform(replace(job, seconds=turn))  # the first time with all streams, for which the memory grows once
         watch = Watch(server, {"server": server.pid, "stub": ollama.pid})
         with watch:
             rounds = [_round(job, watch), _round(job, watch)]
