@@ -28,8 +28,8 @@ def user(content: Any) -> dict[str, Any]:
     [
         ({"messages": []}, "messages: List should have at least 1 item after validation, not 0"),
         (
-            {"messages": [{"role": "system", "content": "Be brief."}]},
-            "messages.0: Input tag 'system' found using 'role'",
+            {"messages": [{"role": "tool", "content": "Be brief."}]},
+            "messages.0: Input tag 'tool' found using 'role'",
         ),
         (user([]), "messages.0.content: List should have at least 1 item"),
         (user([RESULT]), "messages.0: no earlier message has a tool call with the ID 't1'"),

@@ -35,8 +35,9 @@ def result(call_id: str, text: str = "Sun") -> Message:
     return {"role": "tool", "content": text, "tool_call_id": call_id}
 
 
-def stored_result(call_id: str, text: str = "Sun") -> Message:
-    return {**result(call_id, text), "success": True, "tool_name": "look"}
+def stored_result(call_id: str, *images: Image) -> Message:
+    references = {"images": [image.reference for image in images]} if images else {}
+    return {**result(call_id), "success": True, "tool_name": "look", **references}  # type: ignore[typeddict-item]  # a TypedDict by names
 
 
 ONE_TURN = [user("One?"), answer()]
@@ -144,8 +145,11 @@ CASES = [
         stored=PENDING,
         sent=[result("b")],
         images={0: (IMAGE,)},
-        expected="messages: in a session, the results of tool calls must not contain images; "
-        "send the image in a user message",
+        expected={
+            "change": "continue",
+            "results": (stored_result("b", IMAGE),),
+            "result_images": (IMAGE,),
+        },
     ),
     Case(
         id="unknown tool call",

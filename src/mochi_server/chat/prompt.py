@@ -214,8 +214,8 @@ class Prompt:
         sent = to_ollama_messages(messages, self.turn_start - start)
         if not self.shows_images:
             for message in sent:
-                if message.pop("images", None) and message["role"] == "tool":
-                    message["content"] += HIDDEN_IMAGES
+                if message.pop("images", None):
+                    message["content"] = f"{message['content']}{HIDDEN_IMAGES}".lstrip("\n")
         return sent
 
     @property

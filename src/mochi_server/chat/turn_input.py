@@ -67,6 +67,7 @@ class TurnInput:
     text: str | None = None  # new user message, or the new text of the edited message
     images: tuple[Image, ...] = ()
     results: Sequence[Message] = ()  # results of client tools, stored before the user message
+    result_images: tuple[Image, ...] = ()  # images that the results reference
     change: HistoryChange = "none"
     edit_index: int | None = None  # index of the user message to edit, if `change` is `edit`
     generation: GenerationOptions = field(default_factory=GenerationOptions)  # overrides the session's defaults
@@ -83,6 +84,11 @@ class TurnInput:
     revision: str | None = None  # expected revision; if it differs, the turn fails with `SessionConflict`
 
     @property
+    def new_images(self) -> tuple[Image, ...]:
+        """Images to store with the new messages of the turn."""
+        return (*self.result_images, *self.images)
+
+    @property
     def new_message(self) -> str | None:
         return self.text if self.change == "none" else None
 
@@ -93,8 +99,11 @@ class TurnInput:
         return mine == others
 
     def without_data(self) -> "TurnInput":
+        if not self.new_images:
+            return self
         images = tuple(image.without_data() for image in self.images)
-        return replace(self, images=images) if images else self
+        result_images = tuple(image.without_data() for image in self.result_images)
+        return replace(self, images=images, result_images=result_images)
 
 
 async def read_images(encoded: Mapping[Location, str]) -> tuple[Image, ...]:

@@ -90,7 +90,7 @@ async def _start(services: Services, session_id: str | None, turn: TurnInput, se
     if session_id is not None:
         return await _in_session(services, session_id, turn, sent)
     model = await services.fleet.find_model(turn.model or "")
-    _check_capabilities(turn.tools, sent.images, model)
+    _check_capabilities(turn.tools, sent.user_images, model)
     settings = ToolSettings(tools=list(turn.tools.names or ()), execution_policy=turn.policy or _DEFAULT_POLICY)
     session = ChatSession.create(SessionCreationOptions(turn.model or "", tool_settings=settings))
     session.messages = sent.with_images
@@ -131,7 +131,8 @@ async def _with_agent(
     if session_id is None:
         session = ChatSession.create(SessionCreationOptions(task.model or ""))
         session.metadata.extra[OWNER] = agent.name
-        session.messages = [message for message in sent.messages[:-1] if message["role"] != "system"]
+        earlier = sent.with_images[: sent.last_index]
+        session.messages = [message for message in earlier if message["role"] != "system"]
         return await _in_memory(services, session, task, sent)
     conversation = services.conversations.agent_chat(session_id)
     chat = await conversation.store.load(session_id)
@@ -187,12 +188,12 @@ def _task(turn: TurnInput, sent: SentMessages) -> str:
         "tool_choice": turn.tools.must_call,
         "logprobs": turn.generation.logprobs is not None,
         "response_format": turn.generation.format,
-        "messages": sent.images,
+        "messages": sent.user_images,
     }
     for name in (name for name, is_set in refused.items() if is_set):
         content = "the images" if name == "messages" else "this field"
         raise ValidationFailed.at(name, f"agents use their own tools and answer with plain text; leave out {content}")
-    last = sent.messages[-1]
+    last = sent.messages[sent.last_index]
     if last["role"] != "user" or not last["content"].strip():
         raise ValidationFailed.at("messages", "the last message must be a user message with the task of the agent")
     return last["content"]

@@ -13,19 +13,19 @@ rule that fits applies. Messages are equal if their texts are equal. ``*`` stand
 4   edit         the same, except for the last user message               error: not at this position
 5   both         the last user message has other images than stored       error: images cannot be changed
 6   both         other                                                    edit the user message at that position
-7   ``*``        the result of a tool call contains an image              error: images not allowed
-8   compare      the result of a tool call that is not stored             error: unknown call
-9   ``*``        no user message after the last assistant message, but    store the results, and continue
+7   compare      the result of a tool call that is not stored             error: unknown call
+8   ``*``        no user message after the last assistant message, but    store the results, and continue
                  results of pending calls, or the stored last result
-10  ``*``        no user message after the last assistant message         error: nothing is new
-11  compare_all  the user messages equal the stored ones                  generate the last answer again
-12  ``*``        no key; the last user message equals the stored one,     generate the answer again, or continue after
+9   ``*``        no user message after the last assistant message         error: nothing is new
+10  compare_all  the user messages equal the stored ones                  generate the last answer again
+11  ``*``        no key; the last user message equals the stored one,     generate the answer again, or continue after
                  also in its images, and that has no complete answer      a tool result, with no call required
-13  ``*``        other                                                    store the results, and add the user message
+12  ``*``        other                                                    store the results, and add the user message
 ==  ===========  =======================================================  ============================================
 
-A new message must not be blank. Only results of pending calls are stored. With ``compare_all``, unknown results are
-ignored, because the IDs of calls that the server ran are not stored.
+A new message must not be blank. Only results of pending calls are stored, with their images. With ``compare_all``,
+unknown results are ignored, because the IDs of calls that the server ran are not stored. System messages are not
+compared, wherever they are: they are instructions of this request.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -42,7 +42,7 @@ from mochi_server.constants import MAX_ARGUMENT_LEVELS, MAX_IMAGES, MAX_MESSAGE_
 from mochi_server.errors import ValidationFailed
 from mochi_server.sessions.serialization import is_nested_deeper
 from mochi_server.sessions.session import ChatSession, key_digest
-from mochi_server.sessions.types import Image, Message, Role, ToolCall, images_of
+from mochi_server.sessions.types import Image, Message, Role, ToolCall, images_in, images_of
 from mochi_server.util.clock import new_id, now
 
 Action = Literal["add", "regenerate", "edit", "compare", "compare_all"]
@@ -72,6 +72,20 @@ class SentMessages:
         return messages
 
     @property
+    def last_index(self) -> int:
+        """Index of the last message that is no system message, or -1 if there is none."""
+        index = len(self.messages) - 1
+        while index >= 0 and self.messages[index]["role"] == "system":
+            index -= 1
+        return index
+
+    @property
+    def user_images(self) -> tuple[Image, ...]:
+        """Images of the last user message, unless an assistant message follows it."""
+        index = self.last_user_index
+        return () if index is None else self.images.get(index, ())
+
+    @property
     def last_user_index(self) -> int | None:
         """Index of the last user message, or None if there is none or an assistant message follows it."""
         for index, message in reversed(list(enumerate(self.messages))):
@@ -94,7 +108,7 @@ def to_turn(session: ChatSession, sent: SentMessages, turn: TurnInput) -> TurnIn
     system = [turn.instructions, *(m["content"] for m in sent.messages if m["role"] == "system")]
     turn = replace(turn, instructions="\n\n".join(filter(None, system)) or None)
     if sent.action == "add":
-        return _with_user_message(turn, sent, len(sent.messages) - 1)
+        return _with_user_message(turn, sent, sent.last_index)
     turn = replace(turn, revision=session.revision)
     if sent.action in ("regenerate", "edit"):
         return _answering_again(session, sent, turn)
@@ -111,11 +125,10 @@ def repeats(sent: SentMessages, turn: TurnInput, earlier: TurnInput) -> bool:
 
 
 def _compared(session: ChatSession, sent: SentMessages, turn: TurnInput) -> TurnInput:
-    """Apply rules 7 to 13."""
-    if any(images and sent.messages[index]["role"] == "tool" for index, images in sent.images.items()):
-        problem = "in a session, the results of tool calls must not contain images; send the image in a user message"
-        raise sent.error(problem)
-    turn, history = replace(turn, results=tuple(_results(session, sent, turn.key))), session.history
+    """Apply rules 7 to 12."""
+    results = tuple(_results(session, sent, turn.key))
+    turn = replace(turn, results=results, result_images=_images_of_results(sent, results))
+    history = session.history
     position = sent.last_user_index
     if position is None:
         names = _tool_names(session)
@@ -123,7 +136,7 @@ def _compared(session: ChatSession, sent: SentMessages, turn: TurnInput) -> Turn
         if not turn.results and not (is_known and follows_result(history)):
             raise sent.error("the last message must be a user message or the result of a pending tool call")
         return replace(turn, change="continue")
-    is_last = sent.messages[-1]["role"] == "user"
+    is_last = position == sent.last_index
     if sent.action == "compare_all" and is_last and _user_texts(sent.messages) == _user_texts(history):
         return replace(turn, change="regenerate")
     if turn.key is None and _is_unanswered(session, sent.with_images[position]):
@@ -180,7 +193,7 @@ def _results(session: ChatSession, sent: SentMessages, key: str | None) -> list[
     stored = [session.history[index] for index in keyed_indexes(session, key)]
     pending = _pending_calls(session) | {message.get("tool_call_id", "") for message in stored}
     results: list[Message] = []
-    for message in messages[last_answer + 1 :]:
+    for message in sent.with_images[last_answer + 1 :]:
         if message["role"] != "tool":
             continue
         call_id = message.get("tool_call_id", "")
@@ -191,6 +204,15 @@ def _results(session: ChatSession, sent: SentMessages, key: str | None) -> list[
             result: Message = {"success": True, **message, "tool_name": names[call_id]}
             results.append({**result, "key_digest": digest} if digest else result)
     return results
+
+
+def _images_of_results(sent: SentMessages, results: Sequence[Message]) -> tuple[Image, ...]:
+    """Return the images that the results reference."""
+    names = images_in(results)
+    images: dict[str, Image] = {}
+    for of_message in sent.images.values():
+        images |= {image.sha256: image for image in of_message if image.sha256 in names}
+    return tuple(images.values())
 
 
 def _tool_names(session: ChatSession) -> dict[str, str]:

@@ -85,7 +85,17 @@ class AnthropicAssistantMessage(Body):
     content: _Content[Annotated[schemas.TextPart | ToolUseBlock | ThinkingBlock, Field(discriminator="type")]]
 
 
-_Message = Annotated[AnthropicUserMessage | AnthropicAssistantMessage, Field(discriminator="role")]
+class AnthropicSystemMessage(Body):
+    """Instructions at their position in the conversation. In a session, they apply to this request only."""
+
+    role: Literal["system"]
+    content: schemas.TextOr[Items[schemas.TextPart]]
+
+
+_Message = Annotated[
+    AnthropicUserMessage | AnthropicAssistantMessage | AnthropicSystemMessage,
+    Field(discriminator="role"),
+]
 
 
 class Tool(schemas.FunctionTool):
@@ -170,6 +180,8 @@ class MessageResponse(BaseModel):
 _OPTIONS = {"max_tokens": "num_predict", "stop_sequences": "stop"} | {n: n for n in ("temperature", "top_p", "top_k")}
 """Mapping of fields of the request to Ollama's options."""
 _Blocks = Sequence[tuple[Location, Any]]  # content blocks with their paths in the request
+_BILLING_HEADER = "x-anthropic-billing-header:"
+"""Start of the first line of Claude Code's system prompt. The line differs between conversations."""
 
 
 async def parse(request: CountRequest, headers: MochiHeaders) -> tuple[TurnInput, SentMessages]:
@@ -203,7 +215,7 @@ def _generation(request: CountRequest) -> GenerationOptions:
 async def _messages(request: CountRequest) -> SentMessages:
     """Return the messages of a request. Consecutive messages of one role become one message, as in Anthropic's API."""
     reader = _Reader([], [], {})
-    reader.add("system", _blocks(request.system, ("system",)), 0)
+    reader.add("system", _without_billing_header(_blocks(request.system, ("system",))), 0)
     for _, group in groupby(enumerate(request.messages), lambda each: each[1].role):
         *_, (last, message) = sent = list(group)
         blocks = [block for position, m in sent for block in _blocks(m.content, ("messages", position, "content"))]
@@ -238,6 +250,19 @@ class _Reader:
         text = "\n".join(block.text for _, block in blocks if isinstance(block, TextPart))
         self.messages.append({**new_message(role, text), **fields})  # type: ignore[typeddict-item]  # fields of messages
         self.positions.append(position)
+
+
+def _without_billing_header(blocks: _Blocks) -> _Blocks:
+    """Remove the billing header, because Ollama caches only prompts that begin with the same text."""
+    if not blocks:
+        return blocks
+    path, first = blocks[0]
+    if not first.text.startswith(_BILLING_HEADER):
+        return blocks
+    _, _, text = first.text.partition("\n")
+    if not text.strip():
+        return blocks[1:]
+    return [(path, TextPart(type="text", text=text.lstrip("\n"))), *blocks[1:]]
 
 
 def _blocks(content: str | Sequence[Any] | None, path: Location) -> _Blocks:
