@@ -9,6 +9,7 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 from fastapi import FastAPI
+from pydantic import SecretStr
 from starlette.middleware import Middleware
 from starlette.middleware.cors import CORSMiddleware
 from starlette.types import ASGIApp
@@ -120,7 +121,7 @@ def with_key(settings: MochiServerSettings, *, insecure: bool) -> tuple[MochiSer
     if settings.api_keys or settings.api_keys_file or insecure or is_loopback(settings.host):
         return settings, None
     key = secrets.token_urlsafe(24)
-    return settings.model_copy(update={"api_keys": (key,)}), key
+    return settings.model_copy(update={"api_keys": (SecretStr(key),)}), key
 
 
 class _App(FastAPI):
@@ -141,7 +142,8 @@ class _App(FastAPI):
 def _middleware(settings: MochiServerSettings, insecure: bool) -> list[Middleware]:
     """Return the middleware, outermost first. A web page can read only the errors after ``CORSMiddleware``."""
     origins = settings.allowed_origins
-    ring = KeyRing(settings.api_keys, settings.keys_path)
+    given_keys = [key.get_secret_value() for key in settings.api_keys]
+    ring = KeyRing(given_keys, settings.keys_path)
     keys = key_check(ring, insecure=insecure, exempt=WITHOUT_KEY | PUBLIC_PAGES)
     hosts = [host_check(origins)] if is_loopback(settings.host) else []
     return [

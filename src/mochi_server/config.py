@@ -10,7 +10,15 @@ from pathlib import Path
 from typing import Annotated, Any, Literal, NamedTuple
 from urllib.parse import urlsplit
 
-from pydantic import AfterValidator, BeforeValidator, Field, ValidationInfo, field_validator, model_validator
+from pydantic import (
+    AfterValidator,
+    BeforeValidator,
+    Field,
+    SecretStr,
+    ValidationInfo,
+    field_validator,
+    model_validator,
+)
 from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 from typing_extensions import Self
 
@@ -45,11 +53,14 @@ def _matches(pattern: str, description: str) -> AfterValidator:
 
 
 _DATABASE_URL = "a URL such as postgresql://user:password@host/database"
+_WHSEC_FORMAT = "`whsec_` and 24 to 64 bytes as base64; `openssl rand -base64 32` writes such bytes"
 CommaSeparated = Annotated[tuple[str, ...], NoDecode, BeforeValidator(_split)]
+Secrets = Annotated[tuple[SecretStr, ...], NoDecode, BeforeValidator(_split)]
 LogLevel = Annotated[
     Literal["CRITICAL", "ERROR", "WARNING", "INFO", "DEBUG"], BeforeValidator(lambda value: str(value).upper())
 ]
 Stripped = Annotated[str, BeforeValidator(lambda value: value.strip() if isinstance(value, str) else value)]
+Secret = Annotated[SecretStr, BeforeValidator(lambda value: value.strip() if isinstance(value, str) else value)]
 Port = Annotated[int, Field(ge=0, le=65535)]
 Seconds = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 Timeout = Annotated[float, Field(gt=0, allow_inf_nan=False)]
@@ -107,9 +118,8 @@ class MochiServerSettings(BaseSettings):
         description="Ollama hosts, as URLs or as `name=URL`. They replace `MOCHI_OLLAMA_HOST`. `@path` is a file of "
         "hosts, one a line, which is read again when it changes.",
     )
-    store_url: Annotated[Stripped, _matches(r"(postgres(ql)?://.*)?", _DATABASE_URL)] = Field(
-        "",
-        repr=False,
+    store_url: Secret = Field(
+        SecretStr(""),
         description="`postgresql://…` stores sessions in this database, which several servers can share. "
         "Without it, sessions are files.",
     )
@@ -166,8 +176,8 @@ class MochiServerSettings(BaseSettings):
     )
     max_agent_iterations: int = Field(50, ge=1, description="Limit of tool-call rounds in an agent's execution phase.")
 
-    api_keys: CommaSeparated = Field(
-        (), repr=False, description="API keys. Requests must send one. Without keys, only this machine has access."
+    api_keys: Secrets = Field(
+        (), description="API keys. Requests must send one. Without keys, only this machine has access."
     )
     api_keys_file: Directory = Field(
         "",
@@ -185,12 +195,11 @@ class MochiServerSettings(BaseSettings):
     shutdown_grace_seconds: Seconds = Field(5, description="How long running turns may continue at shutdown.")
 
     trace_content: bool = Field(False, description="Whether OpenTelemetry spans contain the text of conversations.")
-    webhook_url: Annotated[Stripped, AfterValidator(lambda url: url and _http_url(url))] = Field(
-        "", repr=False, description="`http(s)` URL to which the server posts events of runs. Empty: no webhooks."
+    webhook_url: Secret = Field(
+        SecretStr(""), description="`http(s)` URL to which the server posts events of runs. Empty: no webhooks."
     )
-    webhook_secret: Stripped = Field(
-        "",
-        repr=False,
+    webhook_secret: Secret = Field(
+        SecretStr(""),
         validate_default=True,
         description="Secret for the signatures of webhooks: `whsec_` and 24 to 64 bytes as base64.",
     )
@@ -235,14 +244,31 @@ class MochiServerSettings(BaseSettings):
 
     @field_validator("webhook_secret")
     @classmethod
-    def _is_webhook_secret(cls, value: str, info: ValidationInfo) -> str:
+    def _is_webhook_secret(cls, value: SecretStr, info: ValidationInfo) -> SecretStr:
         if not value and not info.data.get("webhook_url"):
             return value
-        encoded = value.removeprefix("whsec_")
+        if not value:
+            raise ValueError(f"MOCHI_WEBHOOK_URL needs MOCHI_WEBHOOK_SECRET: {_WHSEC_FORMAT}")
+        encoded = value.get_secret_value().removeprefix("whsec_")
+        padding = "=" * (-len(encoded) % 4)
         with suppress(ValueError):
-            if 24 <= len(b64decode(encoded + "=" * (-len(encoded) % 4), validate=True)) <= 64:
+            if 24 <= len(b64decode(encoded + padding, validate=True)) <= 64:
                 return value
-        raise ValueError("not `whsec_` and 24 to 64 bytes as base64; `openssl rand -base64 32` writes such bytes")
+        raise ValueError(f"not {_WHSEC_FORMAT}")
+
+    @field_validator("webhook_url")
+    @classmethod
+    def _is_webhook_url(cls, value: SecretStr) -> SecretStr:
+        if value:
+            _http_url(value.get_secret_value())
+        return value
+
+    @field_validator("store_url")
+    @classmethod
+    def _is_store_url(cls, value: SecretStr) -> SecretStr:
+        if value and not re.match(r"postgres(ql)?://", value.get_secret_value()):
+            raise ValueError(f"not {_DATABASE_URL}")
+        return value
 
     @field_validator("data_dir")
     @classmethod
@@ -254,8 +280,8 @@ class MochiServerSettings(BaseSettings):
 
     @field_validator("api_keys")
     @classmethod
-    def _are_keys(cls, value: tuple[str, ...]) -> tuple[str, ...]:
-        if not all(key.strip() for key in value):
+    def _are_keys(cls, value: tuple[SecretStr, ...]) -> tuple[SecretStr, ...]:
+        if not all(key.get_secret_value().strip() for key in value):
             raise ValueError("a blank key would admit requests without a key. Remove it")
         return value
 
@@ -376,6 +402,12 @@ def sample_folders() -> list[Path]:
     package = Path(__file__).parent
     root = next(root for root in (package / "samples", package.parents[1]) if (root / SAMPLE_FOLDERS[0]).is_dir())
     return [root / folder for folder in SAMPLE_FOLDERS]
+
+
+def is_secret(name: str) -> bool:
+    """Return whether no message may contain the value of the setting ``name``."""
+    field = MochiServerSettings.model_fields.get(name)
+    return field is not None and field.annotation in (SecretStr, tuple[SecretStr, ...])
 
 
 def environment_problems(environment: Mapping[str, str]) -> list[str]:

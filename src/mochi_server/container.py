@@ -87,7 +87,12 @@ class Services:
             on_lost=metrics.lost_threads.inc,
             on_refused=metrics.refused_calls.inc,
         )
-        self.webhooks = WebhookService(self.stores.webhooks, self.store, settings.webhook_url, settings.webhook_secret)
+        self.webhooks = WebhookService(
+            self.stores.webhooks,
+            self.store,
+            settings.webhook_url.get_secret_value(),
+            settings.webhook_secret.get_secret_value(),
+        )
         self.approvals = ApprovalService(
             timeout=settings.tool_confirmation_timeout_seconds,
             park_seconds=settings.park_seconds,
@@ -208,7 +213,7 @@ async def prepare_store(settings: MochiServerSettings) -> str:
     """Migrate the database, and return its version as a text for the user. Raises ``StorageFailed``."""
     with _database_driver():
         from mochi_server.storage.postgres.database import prepare  # noqa: PLC0415 - its driver is optional
-    return f"the database schema is up to date (version {await prepare(settings.store_url)})"
+    return f"the database schema is up to date (version {await prepare(settings.store_url.get_secret_value())})"
 
 
 def build_stores(settings: MochiServerSettings, url: str = "") -> Stores:
@@ -220,7 +225,7 @@ def build_stores(settings: MochiServerSettings, url: str = "") -> Stores:
         return FileStores(settings.resolved_sessions_dir, settings.resolved(settings.agent_chats_dir))
     with _database_driver():
         from mochi_server.storage.postgres.store import PostgresStores  # noqa: PLC0415 - its driver is optional
-    return PostgresStores(settings.store_url, url)
+    return PostgresStores(settings.store_url.get_secret_value(), url)
 
 
 @contextmanager

@@ -39,7 +39,7 @@ class ThreadedServer:
         host, port = self._listener.getsockname()[:2]
         self.url = local_url(host, port)
         values = values.model_copy(update={"port": port})
-        self._key = values.api_keys[0] if values.api_keys else None
+        self._key = values.api_keys[0].get_secret_value() if values.api_keys else None
         self.app = create_app(values)
         share_routes(self.app)
         self._server = uvicorn.Server(uvicorn_config(self.app, values))

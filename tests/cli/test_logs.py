@@ -289,6 +289,7 @@ def test_settings_show_no_secret(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delitem(os.environ, "MOCHI_API_KEYS", raising=False)
     settings = MochiServerSettings(api_keys=(KEY,), ollama_host="http://me:word-4@ollama.example")
     assert KEY not in repr(settings)
+    assert KEY not in str(settings.model_dump())
     assert "word-4" not in repr(settings)
     assert "ollama.example" in repr(settings)
     with pytest.raises(ValueError, match="ollama_host") as wrong:

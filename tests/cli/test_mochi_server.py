@@ -74,6 +74,11 @@ def test_version_and_help_import_no_server(tmp_path: Path) -> None:
         ([], {"MOCHI_PORT": "many"}, "MOCHI_PORT"),
         ([], {"OLLAMA_HOST": "ftp://x"}, "mochi-server: OLLAMA_HOST:"),
         ([], {"MOCHI_API_KEYS": "[secret]"}, "(got ***)"),
+        (
+            [],
+            {"MOCHI_WEBHOOK_URL": "https://hooks.example"},
+            "MOCHI_WEBHOOK_URL needs MOCHI_WEBHOOK_SECRET",
+        ),
         ([], {"MOCHI_SUMMARIZATION_ENABLED": "perhaps"}, "MOCHI_SUMMARIZATION_ENABLED"),
         (["--test-mode"], {"MOCHI_MAX_BODY_BYTES": "0"}, "MOCHI_MAX_BODY_BYTES"),
     ],
@@ -87,6 +92,26 @@ def test_wrong_value_is_one_line_that_names_the_setting(
     assert text.startswith("mochi-server: ")
     assert named in text
     assert text.count("\n") == 1
+
+
+@cases(
+    "environment",
+    [
+        {"MOCHI_API_KEYS": '["hush-5", 5]'},
+        {"MOCHI_WEBHOOK_SECRET": "hush-5"},
+        {"MOCHI_WEBHOOK_SECRET": "whsec_hush-5", "MOCHI_WEBHOOK_URL": "https://hooks.example"},
+        {"MOCHI_WEBHOOK_URL": "hooks.example/hush-5"},
+        {"MOCHI_STORE_URL": "mysql://host/hush-5"},
+        {"MOCHI_OLLAMA_HOST": "ftp://me:hush-5@host"},
+        {"MOCHI_OLLAMA_HOSTS": "a=http://me:hush-5@host:99999"},
+    ],
+)
+def test_wrong_secret_is_not_printed(tmp_path: Path, environment: dict[str, str]) -> None:
+    code, text = run("mochi_server", cwd=tmp_path, **environment)
+    name = next(iter(environment))
+    assert code == 2
+    assert name in text
+    assert "hush" not in text
 
 
 @pytest.mark.parametrize(

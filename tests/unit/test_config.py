@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from pydantic import ValidationError
+from pydantic import SecretStr, ValidationError
 
 from mochi_server import MochiServerSettings, create_app
 from tests.support.cases import cases
@@ -48,7 +48,7 @@ def test_arguments_override_environment_and_defaults(monkeypatch: pytest.MonkeyP
     assert MochiServerSettings().port == 9000
     assert MochiServerSettings(port=1).port == 1
     assert MochiServerSettings().log_level == "DEBUG"
-    assert MochiServerSettings().api_keys == ("a", "b")
+    assert MochiServerSettings().api_keys == (SecretStr("a"), SecretStr("b"))
 
 
 @pytest.mark.parametrize("name", ["api_keys", "summary_unsupported_models"])
@@ -60,7 +60,8 @@ def test_lists_are_json_or_separated_by_commas(
     monkeypatch: pytest.MonkeyPatch, name: str, value: str, items: tuple[str, ...]
 ) -> None:
     monkeypatch.setenv(f"MOCHI_{name.upper()}", value)
-    assert getattr(MochiServerSettings(), name) == items
+    read = getattr(MochiServerSettings(), name)
+    assert tuple(item.get_secret_value() if isinstance(item, SecretStr) else item for item in read) == items
 
 
 def test_origins_can_be_a_json_list(monkeypatch: pytest.MonkeyPatch) -> None:

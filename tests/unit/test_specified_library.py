@@ -311,7 +311,8 @@ def test_app_on_open_address_logs_its_generated_key(
 ) -> None:
     app = create_app(ollama_host=stub.url, data_dir=str(tmp_path), host="0.0.0.0")  # noqa: S104 - in process
     with caplog.at_level(logging.WARNING), testclient.TestClient(app, base_url="http://192.168.1.5") as http:
-        (key,) = app.state.settings.api_keys
+        (secret,) = app.state.settings.api_keys
+        key = secret.get_secret_value()
         assert key in caplog.text
         assert http.get("/api/v1/sessions").status_code == 401
         assert http.get("/api/v1/sessions", headers={"Authorization": f"Bearer {key}"}).status_code == 200

@@ -101,7 +101,7 @@ def _outdated(version: str) -> str | None:
 
 def _sessions_row(settings: MochiServerSettings) -> str:
     if settings.store_url:
-        return f"in the database {without_credentials(settings.store_url)}"
+        return f"in the database {without_credentials(settings.store_url.get_secret_value())}"
     return f"files in {settings.resolved_sessions_dir}" + (", deleted at exit" if settings.env == "test" else "")
 
 

@@ -331,7 +331,7 @@ def _copy(source: str, target: str) -> int:
 
 
 def _print_invalid_setting(error: "ValidationError", options: dict[str, Any]) -> int:
-    from mochi_server.config import OLLAMA_HOST, without_credentials
+    from mochi_server.config import OLLAMA_HOST, is_secret, without_credentials
     from mochi_server.util.text import MASK
 
     problem = error.errors(include_url=False)[0]
@@ -342,9 +342,12 @@ def _print_invalid_setting(error: "ValidationError", options: dict[str, Any]) ->
     if name == "ollama_hosts":  # its values may contain credentials, and the message names the host
         setting = _flag("ollama_host") if name in options else setting
         return _print_error(f"{setting}: {problem['msg'].removeprefix('Value error, ')}")
-    value = without_credentials(problem["input"]) if isinstance(problem["input"], str) else repr(problem["input"])
-    value = MASK if name == "api_keys" else value
-    return _print_error(f"{setting}: {problem['msg'].removeprefix('Value error, ')} (got {value})")
+    message = problem["msg"].removeprefix("Value error, ")
+    value = problem["input"]
+    if is_secret(name):
+        return _print_error(f"{setting}: {message}" + (f" (got {MASK})" if value else ""))
+    shown = without_credentials(value) if isinstance(value, str) else repr(value)
+    return _print_error(f"{setting}: {message} (got {shown})")
 
 
 def _print_error(message: str, *, code: int = 2, program: str = "mochi-server") -> int:

@@ -70,7 +70,7 @@ def export(arguments: argparse.Namespace, settings: MochiServerSettings) -> None
 
 
 async def _load(session_id: str, settings: MochiServerSettings) -> ChatSession:
-    async with open_stores(settings.store_url or settings.data_dir, reads_only=True) as stores:
+    async with open_stores(settings.store_url.get_secret_value() or settings.data_dir, reads_only=True) as stores:
         return await stores.chats.load(session_id)
 
 

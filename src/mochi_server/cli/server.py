@@ -127,10 +127,11 @@ def _configure_log(settings: MochiServerSettings) -> None:
 
 
 def _secrets(settings: MochiServerSettings) -> Iterator[str]:
-    yield from settings.api_keys
+    for secret in (*settings.api_keys, settings.webhook_secret):
+        yield secret.get_secret_value()
     yield os.environ.get("OLLAMA_API_KEY", "")
     hosts = [host.url for host in settings.hosts()]
-    for url in (*hosts, settings.store_url):
+    for url in (*hosts, settings.store_url.get_secret_value(), settings.webhook_url.get_secret_value()):
         password = urlsplit(url).password or ""
         yield from (password, unquote(password), *parse_qs(urlsplit(url).query).get("password", ()))
     for host in hosts:
