@@ -1,17 +1,20 @@
 """Pipelined requests: answered in order."""
 
+import gc
 import json
 from collections.abc import Iterator
 from pathlib import Path
 
 import httpx
 import pytest
+from uvicorn.protocols.http.httptools_impl import RequestResponseCycle
 
 from tests.faults.raw_client import RawClient
 from tests.faults.raw_client import request as post
 from tests.support.cases import cases
 from tests.support.holding import GatedStub
 from tests.support.server import RunningServer
+from tests.support.waiting import until
 
 pytestmark = pytest.mark.one_process("checks connections to the server process")
 
@@ -66,15 +69,60 @@ def held_request(request: pytest.FixtureRequest, session_id: str) -> bytes:
 def test_pipelined_requests_are_answered_in_order(
     client: RawClient, held_request: bytes, session_id: str, holding: GatedStub
 ) -> None:
-    client.send(held_request + LIVE * 50 + post(f"/chat/{session_id}", {"message": "Hi."}) + LIVE * 50)
+    client.send(held_request + LIVE * 50 + post(f"/chat/{session_id}", {"message": "Hi."}) + LIVE * 49)
     client.read_until(b"three ")
     holding.gate.open()
-    data = read_count(client, ALIVE, 100)
+    data = read_count(client, ALIVE, 99)
     stream, _, rest = data.partition(b"event: done")
     assert ALIVE not in stream
     before, _, after = rest.partition(b'"Fine."')
-    assert (before.count(ALIVE), after.count(ALIVE)) == (50, 50)
-    assert rest.count(b"HTTP/1.1 200 OK") == 101
+    assert (before.count(ALIVE), after.count(ALIVE)) == (50, 49)
+    assert rest.count(b"HTTP/1.1 200 OK") == 100
+
+
+def test_connection_with_too_many_waiting_requests_is_closed(
+    client: RawClient, held_request: bytes, caplog: pytest.LogCaptureFixture
+) -> None:
+    client.send(held_request + LIVE * 101)
+    while client.read(65536):  # until the server closes the connection
+        pass
+    lines = [record.getMessage() for record in caplog.records if "waiting requests" in record.getMessage()]
+    assert lines == ["closed a connection with more than 100 waiting requests client=127.0.0.1"]
+
+
+def test_requests_of_a_closed_connection_leave_memory(server: RunningServer, held_request: bytes) -> None:
+    gc.collect()
+    gc.disable()
+    try:
+        before = cycles()
+        with RawClient(address(server.url)) as client:
+            client.send(LIVE * 10 + held_request + LIVE * 90)
+            client.read_until(b"three ")
+            assert cycles() > before + 90
+        until(lambda: cycles() <= before)
+    finally:
+        gc.enable()
+
+
+def cycles() -> int:
+    """Return the number of requests in memory, running, waiting or ended."""
+    return sum(isinstance(each, RequestResponseCycle) for each in gc.get_objects())
+
+
+@cases("waiting", [LIVE, b"GET /api/v1/sessions HTTP/1.1\r\nHost: localhost\r\n\r\n"])
+def test_closed_connection_is_no_error(
+    server: RunningServer,
+    session_id: str,
+    held_request: bytes,
+    waiting: bytes,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    with RawClient(address(server.url)) as client:
+        client.send(held_request + waiting * 2)
+        client.read_until(b"three ")
+    api = server.api()
+    until(lambda: api.http.get(f"/chat/{session_id}/run").json()["state"] == "cancelled")
+    assert [record for record in caplog.records if record.exc_info] == []
 
 
 @cases("size", [1, 7, 1000])

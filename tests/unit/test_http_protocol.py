@@ -14,10 +14,10 @@ from tests.support.cases import cases
 CONNECTION_METHODS = (
     *("connection_made", "connection_lost", "data_received", "on_message_begin", "on_header", "on_headers_complete"),
     *("on_body", "on_message_complete", "on_response_complete", "send_400_response", "_should_upgrade"),
-    "_unset_keepalive_if_required",
+    *("_unset_keepalive_if_required", "_start_asgi_task"),
 )
-CONNECTION_ATTRIBUTES = ("client", "cycle", "headers", "loop", "parser", "scope", "transport")
-CYCLE_ATTRIBUTES = ("response_complete", "response_started")
+CONNECTION_ATTRIBUTES = ("client", "cycle", "headers", "loop", "parser", "pipeline", "scope", "transport")
+CYCLE_ATTRIBUTES = ("disconnected", "message_event", "response_complete", "response_started")
 ADVICE = "Adapt src/mochi_server/web/http_protocol.py and the range of versions in pyproject.toml."
 
 

@@ -5,11 +5,13 @@ uvicorn: `tests/unit/test_http_protocol.py` lists them, and `pyproject.toml` has
 """
 
 import asyncio
+import logging
 from http import HTTPStatus
+from typing import Any
 from uuid import uuid4
 
 import httptools
-from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 
 from mochi_server.errors import HeadersTooLarge, MalformedRequest, MochiError, RequestTimedOut
 from mochi_server.telemetry.logging import REQUEST_ID
@@ -18,6 +20,10 @@ from mochi_server.web.request_log import HEADER, report
 
 _MAX_OVERHEAD_BYTES = 4 * MAX_HEADER_BYTES
 _UPGRADE = (b"upgrade", b"http2-settings", b"connection")
+_MAX_WAITING = 100
+"""Limit of pipelined requests that wait for the response to an earlier request of their connection."""
+
+logger = logging.getLogger(__name__)
 
 
 class StrictHttpProtocol(HttpToolsProtocol):
@@ -33,6 +39,7 @@ class StrictHttpProtocol(HttpToolsProtocol):
     _overhead_bytes = 0  # of heads, chunk extensions and trailers since the last body data; heads are checked later
     _in_body = False
     _timer: asyncio.TimerHandle | None = None  # runs until the request is complete
+    _running: RequestResponseCycle | None = None  # the request whose response is next
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # same signature as in uvicorn
         super().connection_made(transport)
@@ -40,7 +47,14 @@ class StrictHttpProtocol(HttpToolsProtocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._stop_timer()
-        super().connection_lost(exc)
+        self._unset_keepalive_if_required()
+        self.pipeline.clear()
+        running = self._running
+        if running is not None and not running.response_complete:
+            running.disconnected = True
+            running.message_event.set()
+        super().connection_lost(exc)  # marks the latest request, which may wait behind the running one
+        self.cycle = self._running = None  # type: ignore[assignment]  # each refers to this connection
 
     def data_received(self, data: bytes) -> None:
         if self._timer is not None:
@@ -61,7 +75,17 @@ class StrictHttpProtocol(HttpToolsProtocol):
 
     def on_headers_complete(self) -> None:
         self._in_body = True
+        if len(self.pipeline) == _MAX_WAITING:
+            client = self.client[0] if self.client else None
+            logger.warning("closed a connection with more than %s waiting requests client=%s", _MAX_WAITING, client)
+            self.pipeline.clear()
+            self.transport.close()
+            raise ConnectionAbortedError  # ends the parser, which has read many more requests
         super().on_headers_complete()
+
+    def _start_asgi_task(self, cycle: RequestResponseCycle, app: Any) -> None:
+        self._running = cycle
+        super()._start_asgi_task(cycle, app)
 
     def on_body(self, body: bytes) -> None:
         self._overhead_bytes = 0
