@@ -4,7 +4,7 @@ import asyncio
 import re
 from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from typing import TypeVar
 
 from fastapi import APIRouter, Request
@@ -105,21 +105,32 @@ async def send_error(error: MochiError, scope: Scope, send: Send) -> None:
     await send(body_message(bytes(response.body), more=False))
 
 
+def drop_tracebacks(error: BaseException) -> None:
+    """Remove the tracebacks of an error and of the errors that caused it.
+
+    A traceback refers to all data of its request, and often to its own error. Python's garbage collection, which runs
+    rarely in this server, would then be needed to free the request.
+    """
+    pending: list[BaseException | None] = [error]
+    seen: set[int] = set()
+    while pending:
+        current = pending.pop()
+        if current is None or id(current) in seen:
+            continue
+        seen.add(id(current))
+        current.__traceback__ = None
+        pending += [current.__cause__, current.__context__]
+
+
 class ClientDisconnected(Exception):
     """Signal that the client closed the connection before it received the response."""
 
 
 async def until_disconnect(request: Request | Receive, work: Awaitable[T]) -> T:
     """Await ``work`` and return its result. On a disconnect, cancel ``work`` and raise ``ClientDisconnected``."""
-
-    def cancel(disconnected: "asyncio.Future[None]") -> None:
-        if not disconnected.cancelled():
-            disconnected.exception()  # prevents a warning: a connection error counts as a disconnect
-            task.cancel()
-
     task = asyncio.ensure_future(work)  # a task resumes fewer frames per event than an await
     disconnected = asyncio.ensure_future(_disconnect(request.receive if isinstance(request, Request) else request))
-    disconnected.add_done_callback(cancel)
+    disconnected.add_done_callback(partial(_cancel_unless_cancelled, task))
     try:
         return await task
     except asyncio.CancelledError:
@@ -128,6 +139,13 @@ async def until_disconnect(request: Request | Receive, work: Awaitable[T]) -> T:
         raise
     finally:
         disconnected.cancel()
+        del task  # an error of the task refers to this frame
+
+
+def _cancel_unless_cancelled(task: "asyncio.Future[T]", disconnected: "asyncio.Future[None]") -> None:
+    if not disconnected.cancelled():
+        disconnected.exception()  # prevents a warning: a connection error counts as a disconnect
+        task.cancel()
 
 
 async def _disconnect(receive: Receive) -> None:

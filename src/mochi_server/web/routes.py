@@ -20,7 +20,14 @@ from mochi_server.constants import API_PREFIX
 from mochi_server.errors import MochiError, ValidationFailed
 from mochi_server.models.common import REFERENCE, reject_unknown
 from mochi_server.util.validation import MAX_REPORTED, describe, field_path, to_entry
-from mochi_server.web.requests import NATIVE_ERRORS, ClientDisconnected, ErrorFormat, error_response, route_path
+from mochi_server.web.requests import (
+    NATIVE_ERRORS,
+    ClientDisconnected,
+    ErrorFormat,
+    drop_tracebacks,
+    error_response,
+    route_path,
+)
 
 Responses = dict[int | str, dict[str, Any]]
 
@@ -121,8 +128,14 @@ def _response(examples: dict[str, Any], form: ErrorFormat) -> dict[str, Any]:
 
 def add_handlers(app: FastAPI) -> None:
     """Register exception handlers, so that all errors of the app have the same envelope."""
-    for kind in (MochiError, RequestValidationError, HTTPException, ClientDisconnected, Exception):
-        app.add_exception_handler(kind, _on_error)
+    for kind in (MochiError, RequestValidationError, HTTPException, ClientDisconnected):
+        app.add_exception_handler(kind, _on_known_error)
+    app.add_exception_handler(Exception, _on_error)
+
+
+async def _on_known_error(request: Request, exception: Exception) -> Response:
+    drop_tracebacks(exception)
+    return await _on_error(request, exception)
 
 
 async def _on_error(request: Request, exception: Exception) -> Response:
