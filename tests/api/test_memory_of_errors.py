@@ -32,13 +32,20 @@ Request = Callable[[Url], None]
 """Function that sends one request to a server and reads its response, if any."""
 
 
-def post(path: str, body: Any = None, *, status: int, content: bytes | None = None, **headers: str) -> Request:
+def post(
+    path: str,
+    body: Any = None,
+    *,
+    status: int,
+    content: bytes | None = None,
+    content_type: str = "application/json",
+) -> Request:
     """Return a request whose response must have the status."""
     data = json.dumps(body).encode() if content is None else content
 
     def send(url: Url) -> None:
-        headers_sent = {"Content-Type": "application/json", **headers}
-        response = HTTP.post(f"{url}{path}", content=data, headers=headers_sent)
+        headers = {"Content-Type": content_type}
+        response = HTTP.post(f"{url}{path}", content=data, headers=headers)
         assert response.status_code == status, response.text
 
     return send
@@ -123,7 +130,7 @@ REFUSALS = {
     "unknown session": get("/api/v1/sessions/0123456789", status=404),
     "unknown route": get("/api/v1/nothing", status=404),
     "wrong method": post("/api/v1/health", {}, status=405),
-    "no JSON": post("/api/v1/sessions", {}, status=422, **{"Content-Type": "text/plain"}),
+    "no JSON": post("/api/v1/sessions", {}, status=422, content_type="text/plain"),
     "foreign origin": get("/api/v1/sessions", status=403, Origin="https://evil.example"),
     "too large": post("/api/v1/sessions", content=b"x" * 3_000_000, status=413),
     "no Ollama model": post("/v1/responses", {"model": "nowhere", "input": "x"}, status=404),

@@ -27,7 +27,7 @@ def greeting(command: Command) -> list[str]:
 
 @pytest.mark.parametrize("level", ["DEBUG", "CRITICAL"])
 def test_greeting_without_problems(tmp_path: Path, level: str) -> None:
-    scaffold(tmp_path)
+    scaffold(tmp_path, with_code_agents=True)
     with (
         StubServer(speed=0) as stub,
         Command(

@@ -68,7 +68,7 @@ def test_code_beside_the_mark_of_init_is_imported(project: Path, stub: StubServe
     with Command("mochi_server", "--port", "0", "--ollama-host", stub.url, cwd=project) as command:
         tools, agents = catalogue(command)
     assert tools == ["add"]
-    assert agents == ["agent_builder", "coder", "helper"]
+    assert agents == ["helper"]
 
 
 def test_test_mode_has_the_samples_in_an_empty_directory(tmp_path: Path) -> None:

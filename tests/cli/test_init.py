@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from mochi_server.agents import AgentDiscoveryService
 from mochi_server.cli.init import scaffold
 from mochi_server.config import SAMPLE_FOLDERS
 from tests.faults.media import small_disk
@@ -35,10 +36,21 @@ def test_initialized_directory_is_served_without_problems(tmp_path: Path) -> Non
         tools = api.ok(api.http.get("/tools"))
         assert {"add_numbers", "write_file"} <= {*tools["tools"]}
         assert tools["problems"] == []
-        agents = api.ok(api.http.get("/agents"))["agents"]
-        assert [(name, agent["valid"]) for name, agent in agents.items()] == [("agent_builder", True), ("coder", True)]
+        assert api.ok(api.http.get("/agents"))["agents"] == {}
         assert api.ok(api.http.get("/system-prompts"))
     assert (tmp_path / "new" / "place" / "chat_sessions").stat().st_mode & 0o077 == 0
+
+
+def test_agents_that_run_code_are_copied_on_request_only(tmp_path: Path) -> None:
+    code, text = run("mochi_server", "init", cwd=tmp_path)
+    assert code == 0
+    assert [path.name for path in (tmp_path / "agents").iterdir()] == ["README.md"]
+    assert "coder and agent_builder run commands and write code. --with-code-agents adds them." in text
+    code, text = run("mochi_server", "init", "--with-code-agents", cwd=tmp_path)
+    assert code == 0
+    assert "--with-code-agents" not in text
+    agents = AgentDiscoveryService(tmp_path / "agents")
+    assert [agents.get(name).valid for name in ("agent_builder", "coder")] == [True, True]
 
 
 def test_init_keeps_existing_files_and_adds_missing_ones(tmp_path: Path) -> None:
@@ -104,7 +116,7 @@ def test_wheel_contains_every_sample_and_no_conversation(tmp_path: Path) -> None
     pyproject = (ROOT / "pyproject.toml").read_text()
     carried = dict(re.findall(r'^"([\w/.]+)" = "mochi_server/samples/([\w/.]+)"$', pyproject, flags=re.MULTILINE))
     assert all(source == target and (ROOT / source).exists() for source, target in carried.items())
-    ours, _ = scaffold(tmp_path)
+    ours, _ = scaffold(tmp_path, with_code_agents=True)
     assert [name for name in ours if not any(name == c or name.startswith(f"{c}/") for c in carried)] == []
     assert "agents" not in carried, "which holds conversations where a server has run"
 

@@ -7,26 +7,32 @@ from pathlib import Path
 from mochi_server.config import DATA_DIR_MARKER, SAMPLE_FOLDERS, sample_folders
 
 _SUFFIXES = (".py", ".md")
+_CODE_AGENTS = ("coder", "agent_builder")
+"""Sample agents that run commands or write code with the rights of the server."""
 _MARKER_TEXT = "The presence of this file allows mochi-server to import the tools and agents beside it.\n"
 
 
-def describe(directory: Path, created: list[str], existing: list[str]) -> str:
-    """Return a text for the user: one line per folder, and the next commands."""
+def describe(directory: Path, created: list[str], existing: list[str], *, with_code_agents: bool) -> str:
+    """Return a text for the user: one line per folder, what is left out, and the next commands."""
     path = directory.resolve()
     lines = [f"In {path}:"]
     for folder in SAMPLE_FOLDERS:
         counts = [sum(name.startswith(f"{folder}/") for name in names) for names in (created, existing)]
         lines.append(f"  {folder + '/':<16} {counts[0]} new, {counts[1]} existing")
+    if not with_code_agents:
+        names = " and ".join(_CODE_AGENTS)
+        lines += ["", f"The agents {names} run commands and write code. --with-code-agents adds them."]
     command = "mochi-server" + ("" if path == Path.cwd() else f" --data-dir {shlex.quote(str(directory))}")
     commands = f"{command}              uses your Ollama\n{command} --test-mode  uses a bundled LLM"
     return "\n".join([*lines, "", commands])
 
 
-def scaffold(directory: Path) -> tuple[list[str], list[str]]:
+def scaffold(directory: Path, *, with_code_agents: bool = False) -> tuple[list[str], list[str]]:
     """Copy the sample files to ``directory``, which is created if it does not exist. Existing files are kept.
 
-    Also create a marker file, which allows the server to import code from the directory. Return the names of the
-    created and of the existing files, relative to the directory. Raises ``OSError`` if a file cannot be created.
+    The agents that run commands or write code are copied only if ``with_code_agents`` is true. A marker file is
+    created too, which allows the server to import code from the directory. Return the names of the created and of the
+    existing files, relative to the directory. Raises ``OSError`` if a file cannot be created.
     """
     created: list[str] = []
     existing: list[str] = []
@@ -35,6 +41,8 @@ def scaffold(directory: Path) -> tuple[list[str], list[str]]:
         private = source.name == "chat_sessions"
         (directory / source.name).mkdir(mode=0o700 if private else 0o777, exist_ok=True)
         for file in sorted(_sample_files(source)):
+            if not with_code_agents and file.relative_to(source).parts[0] in _CODE_AGENTS:
+                continue
             name = f"{source.name}/{file.relative_to(source).as_posix()}"
             (created if _copy_new(file, directory / name) else existing).append(name)
     (directory / DATA_DIR_MARKER).write_text(_MARKER_TEXT, "utf-8")

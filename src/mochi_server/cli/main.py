@@ -48,6 +48,9 @@ The documentation begins at docs/index.md of the project. A running server shows
 """
 
 
+_CODE_AGENTS = "--with-code-agents"
+
+
 class _Parser(argparse.ArgumentParser):
     def error(self, message: str) -> NoReturn:
         """Print the error message in one line, without the usage text, and exit with code 2."""
@@ -58,6 +61,8 @@ class _Parser(argparse.ArgumentParser):
         for name in (argument.partition("=")[0] for argument in argv):
             if name in ("--", "keys"):  # the options after `keys` are its own
                 return
+            if name == _CODE_AGENTS:  # an option of `init`
+                continue
             if name.startswith("-") and not name[1:2].isdigit() and name not in self._option_string_actions:
                 from mochi_server.config import MochiServerSettings
 
@@ -90,7 +95,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     if command is None:
         _exit_on_interrupt()
     if command == "init":
-        return _init(arguments.directory)
+        return _init(arguments.directory, with_code_agents=arguments.with_code_agents)
     from pydantic import ValidationError
 
     from mochi_server.errors import MochiError
@@ -150,6 +155,8 @@ def _parser() -> _Parser:
     text = "create tools, agents, system_prompts and chat_sessions with samples; existing files are not overwritten"
     init = _command(commands, "init", text)
     init.add_argument("directory", metavar="DIR", nargs="?", default=".", help="default: the current directory")
+    text = "also copy the agents that run commands and write code with the rights of the server"
+    init.add_argument(_CODE_AGENTS, action="store_true", help=text)
     _command(commands, "migrate", "migrate the database of MOCHI_STORE_URL; each start of the server does this, too")
     store = _command(commands, "store", "copy sessions between files and a database")
     actions = store.add_subparsers(dest="action", metavar="ACTION", required=True, parser_class=_Parser)
@@ -200,13 +207,14 @@ def _flag(name: str) -> str:
     return f"--{name.replace('_', '-')}"
 
 
-def _init(directory: str) -> int:
+def _init(directory: str, *, with_code_agents: bool) -> int:
     from pathlib import Path
 
     from mochi_server.cli.init import describe, scaffold
 
     try:
-        print_text(describe(Path(directory), *scaffold(Path(directory))))
+        created, existing = scaffold(Path(directory), with_code_agents=with_code_agents)
+        print_text(describe(Path(directory), created, existing, with_code_agents=with_code_agents))
     except OSError as error:
         return _print_error(f"cannot create {error.filename or directory}: {error.strerror}", code=1)
     return 0
@@ -245,7 +253,7 @@ def _test_mode(options: dict[str, Any], arguments: argparse.Namespace) -> int:
         settings = MochiServerSettings(**values)
         missing: list[str] = [name for name in CODE_DIRECTORIES if settings.code_directory(name) is None]
         if missing:
-            scaffold(Path(sessions, "samples"))
+            scaffold(Path(sessions, "samples"), with_code_agents=True)  # the tutorial uses them
             if not settings.resolved(settings.system_prompts_dir).is_dir():
                 missing.append("system_prompts_dir")
         values |= {name: f"{sessions}/samples/{name.removesuffix('_dir')}" for name in missing}
