@@ -21,6 +21,7 @@ from mochi_server.tools.discovery import Tool
 from mochi_server.tools.results import ResultConversion, encodable
 from mochi_server.tools.schema import InvalidArguments
 from mochi_server.util.clock import now
+from mochi_server.util.text import text_of_error
 
 T = TypeVar("T")
 
@@ -218,10 +219,8 @@ async def _run_isolated(work: Awaitable[T]) -> T:
 def _to_tool_raised(failure: BaseException) -> ToolRaised:
     name = type(failure).__name__
     logger.info("Tool failed error=%s", name)
-    try:
-        return ToolRaised(encodable(f"{name}: {failure}"))
-    except BaseException:  # the exception's own __str__ is user code, which may raise anything
-        return ToolRaised(name)
+    text = text_of_error(failure)
+    return ToolRaised(encodable(f"{name}: {text}" if text else name))
 
 
 def _statistics(runs: Collection[ToolExecutionResult]) -> dict[str, Any]:

@@ -16,6 +16,8 @@ from pathlib import Path
 from threading import Lock
 from types import ModuleType
 
+from mochi_server.util.text import text_of_error
+
 LEADS_OUT = "a link that leads out of the directory"
 
 _PREFIX = "_mochi_tools_"
@@ -59,7 +61,8 @@ def parse_file(path: Path) -> ast.Module:
 
 def describe(error: BaseException, line: int | None) -> str:
     """Return the type and the message of an import error, and the line if it is known."""
-    return f"{type(error).__name__}: {getattr(error, 'msg', None) or error}{f' (line {line})' if line else ''}"
+    text = getattr(error, "msg", None) or text_of_error(error)
+    return f"{type(error).__name__}{f': {text}' if text else ''}{f' (line {line})' if line else ''}"
 
 
 def location(function: object) -> str:
