@@ -32,8 +32,8 @@ class Endless(Iterator[int]):
 class Report(BaseModel):
     """Model with a field that may be an iterator."""
 
-    name: str = Field("r", serialization_alias="Name")
-    secret: str = Field("s", exclude=True)
+    name: str = Field(default="r", serialization_alias="Name")
+    secret: str = Field(default="s", exclude=True)
     rows: Iterable[int]
 
 

@@ -1,7 +1,7 @@
 """Conversion of tool results to text, with limits, because a tool may return an endless iterator."""
 
 from collections import deque
-from collections.abc import Iterable, Iterator, MappingView
+from collections.abc import ItemsView, Iterable, Iterator, KeysView, ValuesView
 from dataclasses import fields, is_dataclass
 from typing import Any, TypeVar
 
@@ -11,7 +11,7 @@ MAX_VALUES = 100_000  # also limits how long an encoder, which does not release 
 MAX_CHARACTERS = 10_000_000
 MAX_LEVELS = 200
 
-_LISTS = (list, tuple, set, frozenset, deque, Iterator, MappingView)
+_LISTS = (list, tuple, set, frozenset, deque, Iterator, KeysView, ValuesView, ItemsView)
 _CUT = f"The rest of the result is left out: it has more than {MAX_VALUES:,} values or {MAX_CHARACTERS:,} characters."
 _T = TypeVar("_T")
 
