@@ -200,6 +200,11 @@ class SessionStore(Protocol):
         """
 
 
+def is_webhook_id(text: str) -> bool:
+    """Return whether ``text`` can be the ID of a webhook, which is the value of a header and part of a file name."""
+    return re.fullmatch(r"[A-Za-z0-9_.-]{1,200}", text) is not None
+
+
 class WebhookOutbox(Protocol):
     """Protocol of the stored webhooks, by ID and JSON body, that are not delivered. Methods raise ``StorageFailed``."""
 
