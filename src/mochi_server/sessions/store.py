@@ -11,7 +11,7 @@ from typing import Any, Protocol
 
 from pydantic import BaseModel
 
-from mochi_server.errors import SessionNotFound
+from mochi_server.errors import SessionDamaged, SessionNotFound
 from mochi_server.sessions.caller import CALLER
 from mochi_server.sessions.serialization import decode, normalize, sanitize
 from mochi_server.sessions.session import ChatSession, SessionMetadata, complete_message
@@ -231,8 +231,14 @@ class VisibleSessions:
         return getattr(self._store, name)
 
     async def load(self, session_id: str) -> ChatSession:
-        session = await self._store.load(session_id)
-        if not CALLER.get().sees(session.metadata.owner):
+        caller = CALLER.get()
+        try:
+            session = await self._store.load(session_id)
+        except SessionDamaged as error:
+            if caller.sees_all:
+                raise
+            raise SessionNotFound(session_id) from error  # the owner is unknown
+        if not caller.sees(session.metadata.owner):
             raise SessionNotFound(session_id)
         return session
 
