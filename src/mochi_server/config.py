@@ -23,6 +23,7 @@ from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 from typing_extensions import Self
 
 from mochi_server.constants import SUMMARY_UNSUPPORTED_MODELS, LogFormat
+from mochi_server.util import regular_files
 from mochi_server.util.net import full_url, reachable_host, server_url
 from mochi_server.util.text import MASK, nearest
 
@@ -360,7 +361,7 @@ def read_hosts(entries: Sequence[str], data_dir: str) -> tuple[HostAddress, ...]
     """Return the hosts of the setting ``ollama_hosts``. Raises ``ValueError``, whose message names the entry."""
     if file := hosts_file(entries, data_dir):
         try:
-            text = ",".join(line.partition("#")[0] for line in file.read_text("utf-8").splitlines())
+            text = ",".join(line.partition("#")[0] for line in regular_files.read_text(file).splitlines())
         except (OSError, UnicodeError) as error:
             raise ValueError(f"cannot read {file}: {getattr(error, 'strerror', None) or 'not UTF-8'}") from None
         entries = [part.strip() for part in text.split(",") if part.strip()]

@@ -50,6 +50,15 @@ class SessionNotFound(MochiError):
     template = "Session with ID {session_id!r} not found. GET /api/v1/sessions lists the sessions."
 
 
+class SessionDamaged(SessionNotFound):
+    """The rows of the session in the database are damaged."""
+
+    template = (
+        "The data of session {session_id!r} in the database is damaged. Restore it from a backup, or delete the "
+        "session with DELETE /api/v1/sessions/{session_id}."
+    )
+
+
 class AgentChatNotFound(SessionNotFound):
     """The session does not exist in the directory of agent sessions."""
 

@@ -1,15 +1,17 @@
 """Webhooks about runs: what is sent, repeats, and restarts."""
 
 import asyncio
+import os
 import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import aiohttp
+import anyio
 import orjson
 import pytest
 from pydantic import ValidationError
@@ -264,6 +266,75 @@ def test_damaged_webhook_blocks_no_other(tmp_path: Path, own_stub: StubServer, r
         session_id = server.client.create_session("mochi")["session_id"]
         server.client.send_message(session_id, "Hi")
         assert receiver.wait(1)[0]["type"] == "run.completed"
+
+
+def _fifo(path: Path) -> None:
+    os.mkfifo(path)
+
+
+def _link(path: Path) -> None:
+    path.symlink_to("/dev/zero")
+
+
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="the system has no FIFOs")
+@pytest.mark.parametrize(
+    ("name", "make"),
+    [("a", Path.mkdir), ("a", _fifo), ("a", _link), ("a\nb", Path.touch), ("a b", Path.touch)],
+    ids=["directory", "FIFO", "link", "line end", "space"],
+)
+async def test_other_entries_of_the_outbox_stop_no_webhook(
+    tmp_path: Path, name: str, make: Callable[[Path], None]
+) -> None:
+    make(tmp_path / f"{name}.json")
+    outbox = FileWebhookOutbox(tmp_path)
+    await outbox.add("msg_1", "body")
+    assert await outbox.claim(30) == ("msg_1", "body")
+    assert await outbox.claim(30) is None
+    assert len(list(tmp_path.glob("*.json"))) == 2
+
+
+class ListedOutbox(WebhookOutbox):
+    """Outbox with the webhooks of a list, as a damaged table of the database contains them."""
+
+    def __init__(self, *webhooks: tuple[str, str]) -> None:
+        self.waiting = list(webhooks)
+        self.removed: list[str] = []
+        self.has_removed_two = asyncio.Event()
+
+    async def claim(self, _: float) -> tuple[str, str] | None:
+        return self.waiting.pop(0) if self.waiting else None
+
+    async def add(self, webhook_id: str, body: str, *, seconds: float = 0) -> None:
+        pass
+
+    async def remove(self, webhook_id: str) -> None:
+        self.removed.append(webhook_id)
+        if len(self.removed) == 2:
+            self.has_removed_two.set()
+
+
+@cases(
+    ("webhook_id", "body"),
+    [
+        ("msg_1\r\nhost: x", "{}"),
+        ("", "{}"),
+        ("msg_1", '{"type":"run.started"'),
+        ("msg_1", '{"type":"run.started"}'),
+        ("msg_1", '{"type":"run.started","data":[]}'),
+        ("msg_1", '{"type":"run.started","data":{"session_id":1,"run_id":null}}'),
+        ("msg_1", '{"type":"run.started","data":{"session_id":"0","run_id":"1","other":1}}'),
+    ],
+)
+async def test_damaged_row_of_a_webhook_is_removed(receiver: Receiver, webhook_id: str, body: str) -> None:
+    outbox = ListedOutbox((webhook_id, body), ("msg_2", '{"type":"run.completed"}'))
+    service = WebhookService(outbox, MemorySessionStore(), receiver.url, SECRET)
+    service.open()
+    with anyio.fail_after(60):
+        await outbox.has_removed_two.wait()
+    await service.aclose()
+    assert sorted(outbox.removed) == sorted([webhook_id, "msg_2"])
+    assert [headers["webhook-id"] for headers, _ in receiver.received] == ["msg_2"]
+    receiver.received.clear()
 
 
 @cases("url", ["ftp://example.com", "example.com/hook", "http://", "https:///path"])

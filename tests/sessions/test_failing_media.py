@@ -2,6 +2,7 @@
 
 import os
 import shutil
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -128,3 +129,22 @@ def test_temporary_files_of_a_dead_process_are_removed(
     manager.create_session(SessionCreationOptions(model="m"))
     assert not (sessions_dir / f".{ID}.0f.tmp").exists()
     assert all(path.exists() for path in kept)
+
+
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="the system has no FIFOs")
+@pytest.mark.parametrize("make", [os.mkfifo, os.mkdir])
+def test_index_that_is_no_file_is_not_used(
+    manager: SessionManager, session: ChatSession, sessions_dir: Path, make: Callable[[Path], None]
+) -> None:
+    (sessions_dir / ".index.sqlite").unlink(missing_ok=True)
+    make(sessions_dir / ".index.sqlite")
+    for _ in range(2):
+        assert [entry["session_id"] for entry in manager.list_sessions()] == [session.session_id]
+
+
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="the system has no FIFOs")
+@pytest.mark.parametrize("make", [os.mkfifo, Path.touch])
+def test_file_with_the_name_of_an_import_prevents_no_start(tmp_path: Path, make: Callable[[Path], None]) -> None:
+    make(tmp_path / ".import-mine")
+    with SessionManager(tmp_path) as manager:
+        assert manager.create_session(SessionCreationOptions(model="m"))

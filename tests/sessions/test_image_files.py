@@ -54,6 +54,16 @@ def test_unused_image_is_swept_by_the_next_change(directory: SessionDirectory, s
     assert blobs(sessions_dir) == set()
 
 
+@pytest.mark.parametrize("name", ["0" * 64, "a.tmp"])
+def test_directory_among_the_images_prevents_no_sweep(
+    directory: SessionDirectory, sessions_dir: Path, caplog: pytest.LogCaptureFixture, name: str
+) -> None:
+    (sessions_dir / "blobs" / name).mkdir(parents=True)
+    directory.delete(session_with_image(directory))
+    assert blobs(sessions_dir) == {name}
+    assert not caplog.records
+
+
 def test_session_copied_by_hand_keeps_its_image(directory: SessionDirectory, sessions_dir: Path) -> None:
     session_id = session_with_image(directory)
     text = file_of(sessions_dir, session_id).read_text()

@@ -125,6 +125,9 @@ def test_invalid_tool_does_not_affect_others(tmp_path: Path) -> None:
             "def __getattr__(name: str) -> str:\n    raise (RuntimeError if name == 'bad' else AttributeError)('no')",
             "no",
         ),
+        ("bad = Leaving()", "SystemExit: 3"),
+        ("def bad(a: 'exit(3)') -> str:\n    'Do.'", "annotations cannot be read: 3"),
+        ("def bad(a: Unspeakable) -> str:\n    'Do.'", "Leaving"),
     ],
 )
 def test_tool_that_raises_when_it_is_inspected_does_not_affect_others(
@@ -146,12 +149,41 @@ class Raising:
 
     def __call__(self) -> str:
         return ""
+
+class Leaving(BaseException):
+    @property
+    def destructive(self) -> bool:
+        raise SystemExit(3)
+
+    def __call__(self) -> str:
+        return ""
+
+    def __str__(self) -> str:
+        raise SystemExit(3)
+
+class Unspeakable:
+    @classmethod
+    def __get_pydantic_core_schema__(cls, *_: object) -> object:
+        raise Leaving
 """
     directory = write_tools(tmp_path, f"{dedent(GOOD)}{raising}\n{source}\n__all__ = ['bad', 'good']")
     catalogue = ToolDiscoveryService(directory).discover()
     assert list(catalogue.tools) == ["good"]
     (problem,) = (problem for problem in catalogue.problems if problem.name == "bad")
     assert message in problem.message
+
+
+@cases("failure", ["raise SystemExit(3)", "raise Unspeakable", "raise GeneratorExit", "raise KeyboardInterrupt"])
+def test_file_that_raises_a_base_exception_affects_no_other_file(tmp_path: Path, failure: str) -> None:
+    broken = f"class Unspeakable(BaseException):\n    def __str__(self) -> str:\n        raise SystemExit\n{failure}"
+    source = "from .broken import bad\nfrom .whole import good\n__all__ = ['bad', 'good']"
+    directory = write_tools(tmp_path, source, broken=broken, whole=GOOD)
+    catalogue = ToolDiscoveryService(directory).discover()
+    assert list(catalogue.tools) == ["good"]
+    (problem,) = catalogue.problems
+    assert problem.name == "broken.py"
+    assert failure.split()[1].partition("(")[0] in problem.message
+    assert "(line 4)" in problem.message
 
 
 def test_problems_can_be_encoded(tmp_path: Path) -> None:

@@ -113,6 +113,73 @@ class Unspeakable(Exception):
         raise RuntimeError
 
 
+class Leaving(BaseException):
+    """An error that leaves when it is shown."""
+
+    def __str__(self) -> str:
+        raise SystemExit
+
+
+class Interrupting(Exception):
+    """An error that interrupts when it is shown."""
+
+    def __str__(self) -> str:
+        raise KeyboardInterrupt
+
+
+def leave_when_shown() -> str:
+    """Fail."""
+    raise Leaving
+
+
+async def leave_when_shown_later() -> str:
+    """Fail, on the loop."""
+    raise Leaving
+
+
+async def interrupt_when_shown_later() -> str:
+    """Fail, on the loop."""
+    raise Interrupting
+
+
+def leave_in_argument() -> str:
+    """Fail with an argument that cannot be shown."""
+    raise ValueError(Leaving())
+
+
+def leave_in_generator() -> Any:
+    """Leave after the first item."""
+    yield 1
+    sys.exit(3)
+
+
+def close() -> str:
+    """Raise what ends a generator."""
+    raise GeneratorExit
+
+
+async def close_later() -> str:
+    """Raise what ends a generator, on the loop."""
+    raise GeneratorExit
+
+
+async def interrupt_later() -> str:
+    """Interrupt, on the loop."""
+    raise KeyboardInterrupt
+
+
+class LeavingAwaitable:
+    """An awaitable that leaves when it is awaited."""
+
+    def __await__(self) -> Any:
+        sys.exit(3)
+
+
+def leave_when_awaited() -> Any:
+    """Return an awaitable."""
+    return LeavingAwaitable()
+
+
 def unspeakable() -> str:
     """Fail."""
     raise Unspeakable
@@ -149,10 +216,19 @@ async def time_out_itself() -> str:
         (cancel_itself, "CancelledError"),
         (half, "ValueError: ?"),
         (time_out_itself, "TimeoutError: mine"),
+        (leave_when_shown, "failed: Leaving"),
+        (leave_when_shown_later, "failed: Leaving"),
+        (interrupt_when_shown_later, "failed: Interrupting"),
+        (leave_in_argument, "failed: ValueError"),
+        (leave_in_generator, "SystemExit: 3"),
+        (close, "GeneratorExit"),
+        (close_later, "GeneratorExit"),
+        (interrupt_later, "KeyboardInterrupt"),
+        (leave_when_awaited, "SystemExit: 3"),
     ],
 )
 async def test_any_exception_of_a_tool_is_a_failed_result(function: Callable[..., Any], words: str) -> None:
-    result = await execute(function)
+    result = await execute(function, timeout=10)
     assert not result.success
     assert words in str(result.error_message)
 

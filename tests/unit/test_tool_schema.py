@@ -69,6 +69,16 @@ async def test_exception_of_a_validator_is_an_invalid_argument() -> None:
         await tool.bind({"value": 0})
 
 
+def leave(value: int) -> int:
+    raise SystemExit
+
+
+async def test_validator_cannot_stop_the_event_loop() -> None:
+    tool = make_schema(returns(Annotated[int, AfterValidator(leave)]), "tool")
+    with pytest.raises(InvalidArguments, match="SystemExit"):
+        await tool.bind({"value": 0})
+
+
 def google(a: int, b: str = "x") -> str:
     """Do a thing.
 

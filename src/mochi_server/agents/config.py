@@ -8,6 +8,7 @@ from typing import Any
 from mochi_server.sessions.types import AgentSettings
 from mochi_server.tools.discovery import ToolCatalogue
 from mochi_server.tools.loader import LEADS_OUT, leads_out
+from mochi_server.util import regular_files
 
 __all__ = ["AgentDefinition", "AgentSettings"]
 
@@ -46,7 +47,7 @@ def read_skill(directory: Path) -> AgentDefinition:
     if leads_out(path, directory):
         raise SkillError(f"it is {LEADS_OUT}")
     try:
-        text, modified = path.read_text("utf-8-sig"), int(path.stat().st_mtime)
+        text, modified = regular_files.read_text(path, "utf-8-sig"), int(path.stat().st_mtime)
     except OSError as error:
         raise SkillError(f"it cannot be read ({error.strerror or error})") from error
     except UnicodeDecodeError as error:

@@ -5,6 +5,8 @@ from dataclasses import dataclass
 from importlib.resources import files
 from pathlib import Path
 
+from mochi_server.util import regular_files
+
 PACKAGED = files("mochi_server.agents") / "prompts"
 
 logger = logging.getLogger(__name__)
@@ -27,7 +29,7 @@ class PromptLoader:
 def _text(path: str | Path | None, packaged: str) -> str:
     if path is not None:
         try:
-            if text := Path(path).read_text("utf-8-sig").strip():
+            if text := regular_files.read_text(Path(path), "utf-8-sig").strip():
                 return text
         except FileNotFoundError:
             logger.debug("Prompt file not found path=%s; using the packaged prompt", path)

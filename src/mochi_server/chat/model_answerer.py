@@ -82,7 +82,8 @@ class ModelAnswererFactory:
         toolbox = await self._toolbox(session, turn_input, records)
         model: ModelInfo | errors.MochiError
         try:
-            model = await self.gateway.pinned(session.metadata.ollama_host).find_model(session.model)
+            gateway = await self.gateway.pinned(session.metadata.ollama_host)
+            model = await gateway.find_model(session.model)
         except (errors.OllamaUnreachable, errors.OllamaError, errors.ModelNotFound) as error:
             # A missing model ends a parked turn. If Ollama fails, the turn can continue later.
             if isinstance(error, errors.ModelNotFound) == (record is None):
@@ -158,7 +159,7 @@ class ModelAnswerer(Answerer):
                 publish([outcome.event()])
             raise self.model
         factory, generation, tools = self.factory, self.input.generation, self.input.tools
-        gateway = factory.gateway.pinned(session.metadata.ollama_host)
+        gateway = await factory.gateway.pinned(session.metadata.ollama_host)
         model_call = ModelCall(gateway, writer, publish, self.model, session, generation, self.ticket)
         if warnings := [*self.warnings, *model_call.warnings(self.toolbox.schemas())]:
             publish(warnings)

@@ -123,11 +123,11 @@ class ModelGateway:
         only._only = host
         return only
 
-    def pinned(self, name: str | None) -> "ModelGateway":
+    async def pinned(self, name: str | None) -> "ModelGateway":
         """Return the gateway to the host of this name, or this one for None. Raises ``OllamaUnreachable``."""
         if name is None:
             return self
-        self.fleet.refresh()
+        await self.fleet.refresh()
         if (host := next((host for host in self.fleet.active if host.name == name), None)) is None:
             text = f"The session is pinned to the Ollama host {name}, which is not in MOCHI_OLLAMA_HOSTS."
             raise HostsUnreachable(f"{text} Add it, or set the session's `ollama_host` to null.", ollama_host=name)

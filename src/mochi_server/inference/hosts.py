@@ -16,11 +16,12 @@ from mochi_server.ollama.async_client import AsyncOllamaClient
 from mochi_server.ollama.errors import is_context_refusal, is_out_of_memory
 from mochi_server.ollama.payloads import qualified_name
 from mochi_server.ollama.types import ModelInfo
-from mochi_server.util.tasks import cancel_and_wait, start_in
+from mochi_server.util.tasks import call_in_daemon_thread, cancel_and_wait, start_in
 
 MIN_PAUSE = 1.0
 _MAX_PAUSE = 60.0
 _LOADED_SECONDS = 0.1  # to wait for the loaded models of all hosts before a choice
+_FILE_SECONDS = 1.0  # to wait for the file of hosts
 _LOOKUP_SECONDS = 1.0  # to wait for the lists of all hosts, if a first host has answered
 _SERVER_ERROR = 500
 
@@ -107,6 +108,8 @@ class Fleet:
         """``read`` returns the hosts' addresses, again after ``file`` has changed. It may raise ``ValueError``."""
         self._read, self._connect, self._file = read, connect, file
         self._version = self._file_version()
+        self._reading: asyncio.Future[None] | None = None
+        self._is_slow = False  # whether the file system does not respond
         self._by_address = {address: connect(address) for address in read()}  # includes the removed hosts
         self._tasks: set[asyncio.Future[Any]] = set()
         self._warned: set[str] = set()
@@ -164,7 +167,7 @@ class Fleet:
 
     async def is_reachable(self) -> bool:
         """Return whether a host responds. Leave out the others."""
-        self.refresh()
+        await self.refresh()
 
         async def check(host: Host) -> bool:
             if responds := await host.client.is_reachable():
@@ -187,7 +190,8 @@ class Fleet:
 
     def prefetch_loaded(self) -> None:
         """Request the loaded models of all hosts in the background."""
-        self.refresh()
+        if self._file is not None:
+            start_in(self._tasks, self.refresh())
         for host in self.up:
             host.client.prefetch_loaded()
 
@@ -237,7 +241,7 @@ class Fleet:
 
     async def _ask(self, call: Lookup[_Result]) -> tuple[dict[Host, _Result], dict[Host, MochiError]]:
         """Return the results and the errors of all hosts that respond. With one host, raise its error."""
-        self.refresh()
+        await self.refresh()
         if len(active := self.active) == 1:
             return {active[0]: await call(active[0].client)}, {}
         found: dict[Host, _Result] = {}
@@ -260,16 +264,36 @@ class Fleet:
         failed = {host: errors[host] for host in active if host in errors}
         return {host: found[host] for host in active if host in found}, failed
 
-    def refresh(self) -> None:
-        """Read the file of hosts again if it has changed. An invalid file changes nothing."""
-        if self._file is None or (version := self._file_version()) == self._version:
+    async def refresh(self) -> None:
+        """Read the file of hosts again if it has changed. An invalid file changes nothing.
+
+        A thread reads the file, because a network file system may hang. The known hosts are used meanwhile.
+        """
+        if self._file is None or (self._reading and self._is_slow):
             return
-        self._version = version
+        reading = self._reading = self._reading or start_in(self._tasks, self._read_again())
+        await asyncio.wait({reading}, timeout=_FILE_SECONDS)
+        if not reading.done() and not self._is_slow:
+            self._is_slow = True
+            logger.warning("Ollama hosts cannot be read yet file=%s: the file system does not respond", self._file)
+
+    async def _read_again(self) -> None:
         try:
-            addresses = self._read()
+            addresses = await call_in_daemon_thread(self._read_if_changed)
+            if addresses is not None:
+                self._change(addresses)
         except ValueError as error:
             logger.warning("Ollama hosts not changed: %s", error)
-            return
+        finally:
+            self._reading, self._is_slow = None, False
+
+    def _read_if_changed(self) -> Sequence[HostAddress] | None:
+        if (version := self._file_version()) == self._version:
+            return None
+        self._version = version
+        return self._read()
+
+    def _change(self, addresses: Sequence[HostAddress]) -> None:
         before, was_single = self._by_address, self.is_single
         listed = {address: before.get(address) or self._connect(address) for address in addresses}
         self._by_address = listed | {address: host for address, host in before.items() if address not in listed}

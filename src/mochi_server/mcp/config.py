@@ -18,6 +18,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_valida
 from mochi_server.config import is_http_url
 from mochi_server.tools.loader import LEADS_OUT, Problem, leads_out
 from mochi_server.tools.schema import explain
+from mochi_server.util import regular_files
 from mochi_server.util.text import install_command
 
 FILE = "mcp.json"
@@ -123,7 +124,7 @@ def _entries(path: Path) -> dict[str, Any]:
             return {}
         if leads_out(path, path.parent):
             raise _InvalidEntry(f"it is {LEADS_OUT}")
-        data = json.loads(path.read_text("utf-8-sig"))
+        data = json.loads(regular_files.read_text(path, "utf-8-sig"))
     except OSError as error:
         raise _InvalidEntry(f"it cannot be read: {error.strerror}") from error
     except (ValueError, RecursionError) as error:

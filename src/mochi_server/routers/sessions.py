@@ -1,5 +1,6 @@
 """Routes under `/sessions`."""
 
+from contextlib import suppress
 from typing import Annotated
 
 from fastapi import Query, Request, Response
@@ -108,7 +109,8 @@ async def patch_session(session_id: str, body: schemas.SessionPatch, services: S
 @router.delete("/{session_id}", status_code=204, responses=responses(SessionNotFound, *STORAGE_ERRORS))
 async def delete_session(session_id: str, services: ServicesDep) -> None:
     """Delete a session. If a turn is running, the server stops it first."""
-    await services.runs.find(session_id)  # raises SessionNotFound
+    with suppress(errors.SessionDamaged):  # a damaged session can be deleted, too
+        await services.runs.find(session_id)  # raises SessionNotFound
     await services.runs.abandon(session_id)
     await services.sessions.store.delete(session_id)
     await services.runs.abandon(session_id)  # stops a turn that waited for the end of the stopped turn

@@ -95,20 +95,21 @@ class SessionService:
             raise errors.ValidationFailed("model cannot be null. Send a model name, or omit the field.", field="model")
         pin = fields.get("ollama_host", session.metadata.ollama_host)
         if is_pinned := (fields.get("ollama_host") is not None):
-            self._check_host(fields["ollama_host"])
+            await self._check_host(fields["ollama_host"])
         if fields.get("summary_model") is not None:
             await self.gateway.find_model(fields["summary_model"])
         if not is_pinned and not fields.keys() & {"model", "context_window"}:
             return await self.store.patch(session_id, fields)
-        model = await self.gateway.pinned(pin).find_model(fields.get("model") or session.model)
+        gateway = await self.gateway.pinned(pin)
+        model = await gateway.find_model(fields.get("model") or session.model)
         has_window = "context_window" in fields
         chosen = (fields.pop("context_window", None) or {}).get("current_window")
         if has_window or qualified_name(model.name) != qualified_name(session.model):
             fields["context_window_config"] = await self._window_config(session, model, chosen, has_window=has_window)
         return await self.store.patch(session_id, fields)
 
-    def _check_host(self, name: str) -> None:
-        self.gateway.fleet.refresh()
+    async def _check_host(self, name: str) -> None:
+        await self.gateway.fleet.refresh()
         if name not in (names := [host.name for host in self.gateway.fleet.active]):
             raise errors.ValidationFailed.at("ollama_host", f"no host {name!r}; the hosts are: {join_names(names)}")
 
@@ -195,7 +196,8 @@ class SessionService:
         model, config = None, session.metadata.context_window_config
         manual = config["current_window"] if config["manual_override"] else None
         with suppress(errors.ModelNotFound, errors.OllamaUnreachable, errors.OllamaError):
-            model = await self.gateway.pinned(session.metadata.ollama_host).find_model(session.model)
+            gateway = await self.gateway.pinned(session.metadata.ollama_host)
+            model = await gateway.find_model(session.model)
             manual = manual_window(model, config)
         return SessionState(session, model, manual, selection, self.gateway.turns.get(session_id))
 

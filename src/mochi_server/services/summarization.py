@@ -197,7 +197,8 @@ class SummarizationService:
         In the background, raise ``_ModelNotLoaded`` instead of loading or unloading a model.
         If ``may_load`` is true, a model that is not loaded may be loaded.
         """
-        gateway = self.gateway.pinned(session.metadata.ollama_host).of_session(session.session_id, name)
+        pinned = await self.gateway.pinned(session.metadata.ollama_host)
+        gateway = pinned.of_session(session.session_id, name)
         loaded = (await gateway.host.client.loaded_windows() or {}).get(qualified_name(name))
         if in_background and (_unloads_model(session.metadata.keep_alive) if loaded else not may_load):
             raise _ModelNotLoaded(name)

@@ -10,6 +10,7 @@ from mochi_server.constants import MAX_PROMPT_CHARS
 from mochi_server.errors import PromptExists, PromptNotFound, ValidationFailed
 from mochi_server.sessions.session import shorten
 from mochi_server.storage.files import atomic_files
+from mochi_server.util import regular_files
 
 SUFFIXES = (".md", ".txt")
 _MAX_NAME_BYTES = 200
@@ -77,7 +78,7 @@ class SystemPromptService:
         try:
             if not path.resolve().is_relative_to(self._directory.resolve()) or not path.is_file():
                 return None
-            return SystemPrompt(filename, path.read_bytes().decode("utf-8-sig", "replace"))
+            return SystemPrompt(filename, regular_files.read_bytes(path).decode("utf-8-sig", "replace"))
         except (OSError, RuntimeError):  # before Python 3.13, a loop of symlinks is a RuntimeError
             return None
 

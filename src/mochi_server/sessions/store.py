@@ -11,7 +11,7 @@ from typing import Any, Protocol
 
 from pydantic import BaseModel
 
-from mochi_server.errors import SessionNotFound
+from mochi_server.errors import SessionDamaged, SessionNotFound
 from mochi_server.sessions.caller import CALLER
 from mochi_server.sessions.serialization import decode, normalize, sanitize
 from mochi_server.sessions.session import ChatSession, SessionMetadata, complete_message
@@ -200,6 +200,11 @@ class SessionStore(Protocol):
         """
 
 
+def is_webhook_id(text: str) -> bool:
+    """Return whether ``text`` can be the ID of a webhook, which is the value of a header and part of a file name."""
+    return re.fullmatch(r"[A-Za-z0-9_.-]{1,200}", text) is not None
+
+
 class WebhookOutbox(Protocol):
     """Protocol of the stored webhooks, by ID and JSON body, that are not delivered. Methods raise ``StorageFailed``."""
 
@@ -226,8 +231,14 @@ class VisibleSessions:
         return getattr(self._store, name)
 
     async def load(self, session_id: str) -> ChatSession:
-        session = await self._store.load(session_id)
-        if not CALLER.get().sees(session.metadata.owner):
+        caller = CALLER.get()
+        try:
+            session = await self._store.load(session_id)
+        except SessionDamaged as error:
+            if caller.sees_all:
+                raise
+            raise SessionNotFound(session_id) from error  # the owner is unknown
+        if not caller.sees(session.metadata.owner):
             raise SessionNotFound(session_id)
         return session
 

@@ -16,7 +16,7 @@ from standardwebhooks import Webhook
 from mochi_server.chat.parked_record import ParkedTurn
 from mochi_server.chat.run import Run
 from mochi_server.errors import MochiError, SessionBusy, SessionNotFound
-from mochi_server.sessions.store import SessionStore, WebhookOutbox
+from mochi_server.sessions.store import SessionStore, WebhookOutbox, is_webhook_id
 from mochi_server.util.clock import now, timestamp
 from mochi_server.util.tasks import cancel_and_wait, run_shielded, start_in
 
@@ -125,8 +125,14 @@ class WebhookService:
     async def _send(self, http: aiohttp.ClientSession, webhook_id: str, body: str) -> None:
         """Make one attempt to send a webhook, and then remove it or store its next time."""
         try:
-            if f'"type":"{_STARTED}"' in body:
-                await self._settle(webhook_id, **orjson.loads(body)["data"])
+            is_started = f'"type":"{_STARTED}"' in body
+            run = _run_of(body) if is_started else None
+            if not is_webhook_id(webhook_id) or (is_started and run is None):
+                logger.error("webhook not sent because it is damaged webhook_id=%r", webhook_id)
+                await self._outbox.remove(webhook_id)
+                return
+            if run is not None:
+                await self._settle(webhook_id, *run)
                 return
             try:
                 problem = await self._post(http, webhook_id, body)
@@ -182,6 +188,17 @@ class WebhookService:
                 return None if 200 <= response.status < 300 else f"status {response.status}"
         except (aiohttp.ClientError, OSError, asyncio.TimeoutError) as error:
             return type(error).__name__
+
+
+def _run_of(body: str) -> tuple[str, str] | None:
+    """Return the IDs of the session and of the run in the body of a webhook, or None if the body is damaged."""
+    try:
+        data = orjson.loads(body)["data"]
+        session_id, run_id = data["session_id"], data["run_id"]
+    except (ValueError, TypeError, KeyError):
+        return None
+    is_valid = isinstance(session_id, str) and isinstance(run_id, str)
+    return (session_id, run_id) if is_valid else None
 
 
 def _id(run_or_confirmation_id: str) -> str:

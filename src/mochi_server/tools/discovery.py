@@ -164,7 +164,7 @@ def _read_package(package: ModuleType, problems: list[Problem]) -> ToolCatalogue
             tools[name] = _make_tool(name, function, {mark for mark, names in marks.items() if name in names})
         except InvalidTool as error:
             problems.append(Problem(name, str(error)))
-        except Exception as error:  # the types and attributes of a function are user code
+        except BaseException as error:  # the types and attributes of a function are user code
             problems.append(Problem(name, describe(error, None)))
     members = {group.strip("_"): [name for name in names if name in tools] for group, names in groups.items()}
     return ToolCatalogue(tools, members, tuple(problems))

@@ -14,13 +14,14 @@ from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar
 
 import anyio
-from pydantic_core import to_json
 
 from mochi_server.sessions.caller import CALLER, current_owner
 from mochi_server.sessions.types import Image
 from mochi_server.tools.discovery import Tool
+from mochi_server.tools.results import ResultConversion, encodable
 from mochi_server.tools.schema import InvalidArguments
 from mochi_server.util.clock import now
+from mochi_server.util.text import text_of_error
 
 T = TypeVar("T")
 
@@ -100,22 +101,30 @@ class ToolExecutionService:
         return {**_statistics(history), "by_tool": by_tool}
 
     async def _run(self, tool: Tool, bound: inspect.BoundArguments) -> ToolContent:
+        conversion = ResultConversion()
+
         def finish(value: object) -> ToolContent:
-            content = value if isinstance(value, ToolContent) else ToolContent(as_text(value))
+            content = value if isinstance(value, ToolContent) else ToolContent(conversion.text(value))
             return replace(content, text=shorten(content.text, self.output_limit, "MOCHI_TOOL_OUTPUT_LIMIT_CHARS"))
 
         def call() -> ToolContent | Awaitable[object]:
             value = tool.function(*bound.args, **bound.kwargs)
             return value if inspect.isawaitable(value) else finish(value)
 
-        # A decorator may hide that a function is `async`. The thread then only creates the awaitable.
-        is_async = inspect.iscoroutinefunction(tool.function)
-        result = call() if is_async else await self._in_thread(call, "it did not start")
-        if isinstance(result, ToolContent):
-            return result
-        with self._time_limit():
-            value = await _run_isolated(result)
-        return await self._in_thread(lambda: finish(value), "it ran, but its result could not be read")
+        async def call_async() -> object:
+            return await tool.function(*bound.args, **bound.kwargs)
+
+        try:
+            # A decorator may hide that a function is `async`. The thread then only creates the awaitable.
+            is_async = inspect.iscoroutinefunction(tool.function)
+            result = call_async() if is_async else await self._in_thread(call, "it did not start")
+            if isinstance(result, ToolContent):
+                return result
+            with self._time_limit():
+                value = await _run_isolated(result)
+            return await self._in_thread(lambda: finish(value), "it ran, but its result could not be read")
+        finally:
+            conversion.end()
 
     async def _in_thread(self, work: Callable[[], T], consequence: str) -> T:
         async with self._call_slots:
@@ -172,17 +181,6 @@ async def run_in_thread(
         raise
 
 
-def as_text(value: object) -> str:
-    """Return a tool's result as text for a model. Structures become JSON. "?" replaces lone surrogates."""
-    if isinstance(value, str):
-        return value.encode("utf-8", "replace").decode()
-    if value is None:
-        return "Done; there is no result."
-    if isinstance(value, bytes | bytearray):
-        return bytes(value).decode("utf-8", "replace")
-    return to_json(value, fallback=str, inf_nan_mode="strings").decode()
-
-
 def shorten(text: str, limit: int, limit_name: str = "") -> str:
     """Return ``text`` with at most ``limit`` characters. A note, which names the limit, replaces the middle."""
     if len(text) <= limit:
@@ -219,11 +217,10 @@ async def _run_isolated(work: Awaitable[T]) -> T:
 
 
 def _to_tool_raised(failure: BaseException) -> ToolRaised:
-    logger.info("Tool failed error=%s", type(failure).__name__)
-    try:
-        return ToolRaised(as_text(f"{type(failure).__name__}: {failure}"))
-    except Exception:  # the exception's own __str__ may fail
-        return ToolRaised(type(failure).__name__)
+    name = type(failure).__name__
+    logger.info("Tool failed error=%s", name)
+    text = text_of_error(failure)
+    return ToolRaised(encodable(f"{name}: {text}" if text else name))
 
 
 def _statistics(runs: Collection[ToolExecutionResult]) -> dict[str, Any]:

@@ -16,9 +16,13 @@ from pathlib import Path
 from threading import Lock
 from types import ModuleType
 
+from mochi_server.util import regular_files
+from mochi_server.util.text import text_of_error
+
 LEADS_OUT = "a link that leads out of the directory"
 
 _PREFIX = "_mochi_tools_"
+_MAX_BYTES = 32 * 1024 * 1024  # of a Python file
 _generations = count(1)  # each import uses a new package name, so that a reload imports every file again
 _PARSER = Lock()  # CPython 3.11 may fail if two threads create syntax trees at once
 
@@ -53,13 +57,15 @@ def leads_out(path: Path, directory: Path) -> bool:
 
 def parse_file(path: Path) -> ast.Module:
     """Return the syntax tree of a Python file. Raises ``OSError``, ``SyntaxError`` or ``ValueError``."""
+    data = regular_files.read_bytes(path, _MAX_BYTES)
     with _PARSER:
-        return ast.parse(path.read_bytes(), path)
+        return ast.parse(data, path)
 
 
 def describe(error: BaseException, line: int | None) -> str:
     """Return the type and the message of an import error, and the line if it is known."""
-    return f"{type(error).__name__}: {getattr(error, 'msg', None) or error}{f' (line {line})' if line else ''}"
+    text = getattr(error, "msg", None) or text_of_error(error)
+    return f"{type(error).__name__}{f': {text}' if text else ''}{f' (line {line})' if line else ''}"
 
 
 def location(function: object) -> str:

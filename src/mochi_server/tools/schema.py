@@ -13,6 +13,7 @@ from pydantic import PydanticSchemaGenerationError, PydanticUserError, TypeAdapt
 from pydantic_core import ArgsKwargs
 
 from mochi_server.constants import MAX_ARGUMENT_LEVELS, MAX_ARGUMENT_VALUES
+from mochi_server.util.text import text_of_error
 
 _KEYWORDS = ("type", "description", "enum", "required")
 """JSON schema keywords that Ollama supports, besides ``items``, ``properties`` and ``anyOf``."""
@@ -74,8 +75,8 @@ def make_schema(function: Callable[..., Any], name: str) -> ToolSchema:
     documentation = inspect.getdoc(function) or ""
     try:
         signature = inspect.signature(function, eval_str=True)
-    except Exception as error:  # annotations are user code
-        raise InvalidTool(f"its annotations cannot be read: {error}") from error
+    except BaseException as error:  # annotations are user code
+        raise InvalidTool(f"its annotations cannot be read: {text_of_error(error)}") from error
     hints = {each.name: each.annotation for each in signature.parameters.values() if each.annotation is not each.empty}
     if faults := [*_faults(documentation, signature, hints)]:
         raise InvalidTool("; ".join(faults))
@@ -104,7 +105,7 @@ async def _bind(
         values = adapter.validate_python(ArgsKwargs((), dict(arguments)))
     except ValidationError as error:
         raise InvalidArguments(explain(error)) from error
-    except Exception as error:  # validators of types are user code
+    except BaseException as error:  # validators of types are user code, which may raise SystemExit
         raise InvalidArguments(type(error).__name__) from error
     bound = signature.bind_partial()
     bound.arguments = {name: values[name] for name in signature.parameters}

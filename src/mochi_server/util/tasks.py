@@ -4,7 +4,7 @@ import asyncio
 import threading
 import weakref
 from collections.abc import Awaitable, Callable, Coroutine, Generator, Sequence
-from concurrent.futures import wait
+from concurrent.futures import Future, wait
 from contextlib import suppress
 from functools import cache, wraps
 from typing import Any, Concatenate, Generic, Protocol, TypeVar
@@ -46,6 +46,21 @@ def start_in(tasks: "set[asyncio.Future[Any]]", work: Coroutine[Any, Any, _Resul
     tasks.add(task)
     task.add_done_callback(tasks.discard)
     return task
+
+
+def call_in_daemon_thread(function: Callable[[], _Result]) -> "asyncio.Future[_Result]":
+    """Call a function that may hang in a daemon thread, so that it never delays the exit. Return its future result."""
+    outcome: Future[_Result] = Future()
+    outcome.set_running_or_notify_cancel()  # so that the future cannot be cancelled before the thread ends
+
+    def work() -> None:
+        try:
+            outcome.set_result(function())
+        except Exception as error:
+            outcome.set_exception(error)
+
+    threading.Thread(target=work, name="file", daemon=True).start()
+    return asyncio.wrap_future(outcome)
 
 
 async def cancel_and_wait(tasks: Sequence["asyncio.Future[Any]"]) -> None:

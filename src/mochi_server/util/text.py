@@ -67,3 +67,11 @@ def install_command(extra: str) -> str:
     elif "url" in origin:
         target += f" @ {origin['url']}"
     return f"{installer} {options}{shlex.quote(target)}"
+
+
+def text_of_error(error: BaseException) -> str:
+    """Return the text of an exception, or "" if its ``__str__``, which may be user code, raises anything."""
+    try:
+        return str(error)
+    except BaseException:
+        return ""

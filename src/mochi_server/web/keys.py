@@ -13,6 +13,7 @@ import yaml
 
 from mochi_server.errors import MochiError
 from mochi_server.sessions.caller import Caller
+from mochi_server.util import regular_files
 from mochi_server.util.text import nearest
 
 NAME = r"[A-Za-z0-9][A-Za-z0-9._@-]{0,63}"
@@ -49,7 +50,7 @@ def read_keys(path: Path) -> list[Key]:
     keys: list[Key] = []
     line = 1
     try:
-        root = yaml.compose(path.read_text("utf-8"), yaml.SafeLoader)
+        root = yaml.compose(regular_files.read_text(path), yaml.SafeLoader)
         for entry in _parts(root, yaml.SequenceNode) if root else ():
             line, key = entry.start_mark.line + 1, Key()
             for name, value in _parts(entry, yaml.MappingNode):

@@ -107,7 +107,8 @@ def _recover(directory: Path) -> None:
     for path in directory.glob(f".*{atomic_files.TEMPORARY}"):
         shutil.rmtree(path) if path.is_dir() else path.unlink()
     for path in directory.glob(f"{_IMPORT_PREFIX}*"):
-        _publish(path)
+        if path.is_dir():
+            _publish(path)
 
 
 def _stage(

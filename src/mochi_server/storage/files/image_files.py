@@ -69,7 +69,8 @@ class ImageFiles:
 
     def _stored_files(self) -> list[Path]:
         files = self._path.iterdir() if self._path.is_dir() else ()
-        return [path for path in files if is_sha256(path.name) or path.suffix == atomic_files.TEMPORARY]
+        own = [path for path in files if is_sha256(path.name) or path.suffix == atomic_files.TEMPORARY]
+        return [path for path in own if atomic_files.signature(path) is not None]  # not a directory
 
     def _read_references(self) -> set[bytes]:
         references = {}

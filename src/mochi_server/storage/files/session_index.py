@@ -97,6 +97,8 @@ class SessionIndex:
                     with suppress(OSError):
                         if self._path.is_symlink():
                             self._path.unlink()
+                        if self._path.exists() and not self._path.is_file():
+                            break  # the open would wait for a FIFO
                         os.close(os.open(self._path, os.O_CREAT | os.O_WRONLY, 0o600))
                     with closing(sqlite3.connect(self._path, timeout=_BUSY_SECONDS)) as database:
                         result = query(_prepared(database))

@@ -4,7 +4,7 @@ import asyncio
 import time
 from pathlib import Path
 
-from mochi_server.sessions.store import WebhookOutbox
+from mochi_server.sessions.store import WebhookOutbox, is_webhook_id
 from mochi_server.storage.files import atomic_files
 
 
@@ -34,11 +34,14 @@ class FileWebhookOutbox(WebhookOutbox):
 
     def _claim(self, seconds: float) -> tuple[str, str] | None:
         now = time.time()
-        due, path = min(((self._due.get(each.stem, 0), each) for each in self._path.glob("*.json")), default=(0, None))
-        if path is None or due > now:
-            return None
-        self._due[path.stem] = now + seconds
-        return path.stem, path.read_text(errors="replace")
+        paths = [path for path in self._path.glob("*.json") if is_webhook_id(path.stem)]
+        for due, path in sorted((self._due.get(path.stem, 0), path) for path in paths):
+            if due > now:
+                break
+            self._due[path.stem] = now + seconds
+            if file := atomic_files.read(path):  # the entry may be a directory, a FIFO or a link
+                return path.stem, file[0].decode(errors="replace")
+        return None
 
     def _file(self, webhook_id: str) -> Path:
         return self._path / f"{webhook_id}.json"

@@ -1,13 +1,15 @@
 """Conversion between sessions and database rows, and the SQL statements that change messages and images."""
 
+import logging
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, NamedTuple
 
-from mochi_server.sessions.history import History
+from mochi_server.errors import SessionDamaged
+from mochi_server.sessions.history import History, close_partial
 from mochi_server.sessions.serialization import decode, encode
-from mochi_server.sessions.session import ChatSession, SessionMetadata, automatic_title
+from mochi_server.sessions.session import ChatSession, SessionMetadata, automatic_title, complete_message
 from mochi_server.sessions.store import normalized_text
 from mochi_server.sessions.types import Image, Message, images_of
 from mochi_server.storage.postgres.database import Connection, fetch_all
@@ -15,6 +17,7 @@ from mochi_server.util.clock import as_text
 
 _MESSAGE_BYTES = 700
 _OPENING_CHARS = 2000
+_MESSAGE_KEYS = {"role", "content", "message_id", "timestamp"}
 _INSERT = """
 INSERT INTO messages (session, position, change, body, searched)
 SELECT %(key)s, %(start)s + number - 1, %(change)s, body, searched
@@ -31,10 +34,18 @@ AND NOT EXISTS (SELECT 1 FROM named_images n WHERE n.sha256 = i.sha256)"""
 _IMAGES_LOCK = "SELECT pg_advisory_xact_lock(470020221034)"  # prevents new references to images that are being removed
 
 
+logger = logging.getLogger(__name__)
+_logged: set[tuple[str, str]] = set()  # damaged parts of sessions that were logged
+
+
 class SessionRow(NamedTuple):
-    """Row of the table ``sessions``. ``opening`` is a JSON list of user messages (see ``opening_of``)."""
+    """Row of the table ``sessions``. ``opening`` is a JSON list of user messages (see ``opening_of``).
+
+    All methods raise ``SessionDamaged`` if the row is damaged, and ``SessionTooNew``.
+    """
 
     key: int
+    session_id: str
     stored_metadata: str
     extra: str
     updated_at: datetime
@@ -44,13 +55,41 @@ class SessionRow(NamedTuple):
     fence: int
 
     def metadata(self) -> SessionMetadata:
-        updated_at = as_text(self.updated_at)
-        return SessionMetadata.from_dict({**decode(self.stored_metadata.encode()), "updated_at": updated_at})
+        own = {"session_id": self.session_id, "updated_at": as_text(self.updated_at)}
+        stored = self._object(self.stored_metadata, "metadata")
+        self._object(self.extra, "extra")
+        try:
+            return SessionMetadata.from_dict({**stored, **own})
+        except ValueError as error:
+            raise self.damaged("metadata", error) from error
 
     def session(self, messages: History) -> ChatSession:
         metadata = self.metadata()
         metadata.message_count = self.message_count
-        return ChatSession(metadata, messages, decode(self.extra.encode()))
+        return ChatSession(metadata, messages, self._object(self.extra, "extra"))
+
+    def message(self, body: str, position: int) -> Message:
+        """Return the message in the column ``body`` of a row of the table ``messages``."""
+        message: Message = self._object(body, f"message {position}")  # type: ignore[assignment]
+        if message.keys() >= _MESSAGE_KEYS and isinstance(message["content"], str):
+            return message
+        return complete_message(message, position, as_text(self.updated_at))
+
+    def damaged(self, part: str, error: ValueError) -> SessionDamaged:
+        """Return the error of a damaged part of the session. Log each damaged part once."""
+        if (self.session_id, part) not in _logged:
+            _logged.add((self.session_id, part))
+            logger.warning("session is damaged session_id=%s part=%s: %s", self.session_id, part, error)
+        return SessionDamaged(self.session_id)
+
+    def _object(self, text: str, part: str) -> dict[str, Any]:
+        try:
+            value = decode(text.encode())
+            if not isinstance(value, dict):
+                raise ValueError("it is not a JSON object")
+        except ValueError as error:
+            raise self.damaged(part, error) from error
+        return value
 
     def entry(self) -> dict[str, Any]:
         return _entry(self.metadata(), self.opening, self.message_count)
@@ -78,7 +117,7 @@ def like_pattern(word: str) -> str:
 
 def opening_of(opening: str, start: int, messages: Sequence[Message]) -> str:
     """Return the column ``opening``: the first user message, and the first one that is not blank, for the title."""
-    items = [item for item in decode(opening.encode()) if item["at"] < start]
+    items = [item for item in _opening_items(opening) if item["at"] < start]
     for at, message in enumerate(messages, start):
         if items and automatic_title(_user_messages(items[-1:]), None):
             break
@@ -88,8 +127,22 @@ def opening_of(opening: str, start: int, messages: Sequence[Message]) -> str:
 
 
 def _entry(metadata: SessionMetadata, opening: str, message_count: int) -> dict[str, Any]:
-    session = ChatSession(metadata, _user_messages(decode(opening.encode())))
+    session = ChatSession(metadata, _user_messages(_opening_items(opening)))
     return {**session.summary_object(), "message_count": message_count}
+
+
+def _opening_items(opening: str) -> list[dict[str, Any]]:
+    """Return the items of the column ``opening``. A damaged column counts as empty: it only copies messages."""
+    try:
+        items = decode(opening.encode())
+    except ValueError:
+        return []
+    is_valid = isinstance(items, list) and all(map(_is_opening_item, items))
+    return items if is_valid else []
+
+
+def _is_opening_item(item: object) -> bool:
+    return isinstance(item, dict) and isinstance(item.get("at"), int) and isinstance(item.get("content"), str)
 
 
 def _user_messages(opening: Sequence[dict[str, Any]]) -> list[Message]:
@@ -113,7 +166,8 @@ class CachedHistory:
         if list(positions) != list(range(len(prefix), head.message_count)):
             return None
         memory = self.memory + sum(2 * len(body) + _MESSAGE_BYTES for body in bodies)
-        return CachedHistory(head.key, head.change, prefix.extended(decode(body.encode()) for body in bodies), memory)
+        new = [head.message(body, position) for body, position in zip(bodies, positions, strict=True)]
+        return CachedHistory(head.key, head.change, prefix.extended(new), memory)
 
 
 async def replace_tail(
@@ -158,6 +212,19 @@ async def replace_tail(
     await connection.execute(_UPDATE_SESSION, values)
     await connection.execute("DELETE FROM partials WHERE session = %(key)s", values)
     return head._replace(message_count=values["count"], opening=opening, change=values["change"])
+
+
+async def recover_partial(connection: Connection, head: SessionRow, position: int, partial: str) -> SessionRow:
+    """Store the partial answer of a dead server as messages, or discard a damaged one. Return the session row."""
+    try:
+        recovered = close_partial(decode(partial.encode()))
+        updated_at = as_text(head.updated_at)
+        messages = [complete_message(message, at, updated_at) for at, message in enumerate(recovered, position)]
+    except (ValueError, TypeError, KeyError, AttributeError) as error:
+        logger.warning("partial answer discarded because it is damaged session_id=%s: %r", head.session_id, error)
+        await connection.execute("DELETE FROM partials WHERE session = %s", [head.key])
+        return head
+    return await replace_tail(connection, head, position, messages, touch=False)
 
 
 async def images_from(connection: Connection, session: int, start: int) -> list[str]:

@@ -12,8 +12,8 @@ from psycopg.errors import ReadOnlySqlTransaction
 
 from mochi_server import errors
 from mochi_server.sessions import store as rules
-from mochi_server.sessions.history import History, close_partial, with_missing_results
-from mochi_server.sessions.serialization import decode, encode
+from mochi_server.sessions.history import History, with_missing_results
+from mochi_server.sessions.serialization import encode
 from mochi_server.sessions.session import ChatSession, SessionMetadata, complete_message, is_session_id, revision_at
 from mochi_server.sessions.types import Image, Message, SessionQuery, is_sha256
 from mochi_server.storage.postgres import row_mapping
@@ -28,7 +28,7 @@ from mochi_server.util.tasks import cancel_and_wait, run_shielded
 _POLL_SECONDS = 0.25
 _CHECK_SECONDS = 3
 _CLEAN_UP_SECONDS = 2.0
-_COLUMNS = "s.key, s.metadata, s.extra, s.updated_at, s.message_count, s.opening, s.change, s.fence"
+_COLUMNS = "s.key, s.session_id, s.metadata, s.extra, s.updated_at, s.message_count, s.opening, s.change, s.fence"
 _BY_ID = "s.collection = %(collection)s AND s.session_id = %(session_id)s"
 _READ = f"""
 SELECT {_COLUMNS}, p.body, new.positions, new.bodies
@@ -220,6 +220,8 @@ class PostgresSessionStore(rules.SessionStore):
         for row in rows:
             try:
                 entries.append(encode(SessionRow(*row).entry()))
+            except errors.SessionDamaged:
+                continue  # it was logged
             except errors.SessionTooNew as error:
                 logger.warning("session omitted from the list: %s", error.message)
         return rules.SessionPage.of(entries, count[0] if count else 0)
@@ -253,7 +255,7 @@ class PostgresSessionStore(rules.SessionStore):
                 row = await fetch_one(connection, _READ, self._parameters(session_id, change=0))
                 if row is None or row[-3] is not None or head.metadata().pending_approval is not None:
                     return
-                history = History.of(decode(body.encode()) for body in row[-1] or [])
+                history = History.of(head.message(body, position) for position, body in enumerate(row[-1] or []))
                 if (complete := with_missing_results(history)) is history:
                     return
                 await row_mapping.replace_tail(connection, head, 0, complete, touch=False)
@@ -303,7 +305,8 @@ class PostgresSessionStore(rules.SessionStore):
         if row is None:
             return None
         head = SessionRow(*row[:-2])
-        head.metadata()  # raises SessionTooNew
+        with suppress(errors.SessionDamaged):
+            head.metadata()  # raises SessionTooNew
         images = await row_mapping.images_from(connection, head.key, 0)
         await connection.execute("DELETE FROM sessions WHERE key = %s", [head.key])
         return images
@@ -337,8 +340,7 @@ class PostgresSessionStore(rules.SessionStore):
             if partial is not None and head.metadata().pending_approval is not None:
                 partial = None  # the parked turn continues
             if partial is not None and (is_new_lock or await self._is_abandoned(connection, session_id)):
-                recovered = close_partial(decode(partial.encode()))
-                head = await row_mapping.replace_tail(connection, head, position, recovered, touch=False)
+                head = await row_mapping.recover_partial(connection, head, position, partial)
             yield connection, head
 
     async def _read(self, session_id: str) -> tuple[SessionRow, CachedHistory, bool]:
@@ -477,5 +479,6 @@ async def _require_revision(
         return
     statement = "SELECT body FROM messages WHERE session = %(key)s AND position = %(last)s"
     row = await fetch_one(connection, statement, {"key": head.key, "last": head.message_count - 1})
-    if revision_at(head.message_count, decode(row[0].encode()) if row else None) not in (expected, written):
-        raise errors.SessionConflict(head.metadata().session_id)
+    last = head.message(row[0], head.message_count - 1) if row else None
+    if revision_at(head.message_count, last) not in (expected, written):
+        raise errors.SessionConflict(head.session_id)
