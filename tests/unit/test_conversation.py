@@ -31,6 +31,10 @@ def calls(*ids: str) -> Message:
     return answer("", tool_calls=[{"id": call_id, "function": function} for call_id in ids])
 
 
+def system(text: str) -> Message:
+    return {"role": "system", "content": text}
+
+
 def result(call_id: str, text: str = "Sun") -> Message:
     return {"role": "tool", "content": text, "tool_call_id": call_id}
 
@@ -144,8 +148,18 @@ CASES = [
         stored=PENDING,
         sent=[result("b")],
         images={0: (IMAGE,)},
-        expected="messages: in a session, the results of tool calls must not contain images; "
-        "send the image in a user message",
+        expected={
+            "change": "continue",
+            "results": ({**stored_result("b"), "images": [IMAGE.reference]},),
+            "result_images": (IMAGE,),
+        },
+    ),
+    Case(
+        id="image of a stored tool result",
+        stored=PENDING,
+        sent=[result("a"), result("b")],
+        images={0: (IMAGE,)},
+        expected={"change": "continue", "results": (stored_result("b"),)},
     ),
     Case(
         id="unknown tool call",
@@ -247,6 +261,19 @@ CASES = [
         stored=PENDING,
         sent=[result("b"), user("Two?")],
         expected={"text": "Two?", "results": (stored_result("b"),)},
+    ),
+    Case(
+        id="instructions at the end",
+        stored=ONE_TURN,
+        sent=[user("Two?"), system("Be brief.")],
+        expected={"text": "Two?", "instructions": "Be brief."},
+    ),
+    Case(
+        id="compare all with instructions at the end",
+        stored=ONE_TURN,
+        sent=[user("One?"), system("Be brief.")],
+        action="compare_all",
+        expected={"change": "regenerate", "instructions": "Be brief."},
     ),
     Case(id="blank message", stored=[], sent=[user(" ")], expected="messages: the user's message must not be blank"),
 ]

@@ -50,7 +50,7 @@ class ChatEngine:
         except errors.MochiError as error:
             return TurnResult(failure=error)
         writer = TurnWriter(turn.conversation, session, turn.input, run)
-        write = writer.begin(turn.input.images)
+        write = writer.begin(turn.input.new_images)
         gate = _EventGate(run, buffered=None if write is None else [])
         if write is not None:
             write.add_done_callback(gate.on_write_end)

@@ -162,7 +162,7 @@ class ModelAnswerer(Answerer):
         model_call = ModelCall(gateway, writer, publish, self.model, session, generation, self.ticket)
         if warnings := [*self.warnings, *model_call.warnings(self.toolbox.schemas())]:
             publish(warnings)
-        if self.input.images:
+        if self.input.new_images:
             await writer.wait_until_stored()  # the prompt is built from the stored images
         kind = ForcedCallLoop if tools.must_call else ToolLoop
         loop = kind(model_call, writer, self.toolbox, factory.limits, publish, parallel_calls=tools.parallel)

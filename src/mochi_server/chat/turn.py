@@ -94,7 +94,7 @@ def resolve_idempotent(session: ChatSession, turn_input: TurnInput) -> tuple[Tur
         raise IdempotencyKeyReused(turn_input.key, None)
     answers = session.history[indexes[-1] + 1 :]
     change: HistoryChange = "continue" if turn_input.change == "continue" else "regenerate"
-    repetition = replace(turn_input, text=None, images=(), results=(), change=change)
+    repetition = replace(turn_input, text=None, images=(), results=(), result_images=(), change=change)
     last = last_answer(answers)
     if last is not None and ends_turn(last):
         if turn_input.model is not None and qualified_name(turn_input.model) != qualified_name(last.get("model", "")):

@@ -67,6 +67,7 @@ class TurnInput:
     text: str | None = None  # new user message, or the new text of the edited message
     images: tuple[Image, ...] = ()
     results: Sequence[Message] = ()  # results of client tools, stored before the user message
+    result_images: tuple[Image, ...] = ()  # images to which the results refer
     change: HistoryChange = "none"
     edit_index: int | None = None  # index of the user message to edit, if `change` is `edit`
     generation: GenerationOptions = field(default_factory=GenerationOptions)  # overrides the session's defaults
@@ -92,9 +93,17 @@ class TurnInput:
         )
         return mine == others
 
+    @property
+    def new_images(self) -> tuple[Image, ...]:
+        """Images of the new messages, which are stored with them."""
+        return self.images + self.result_images
+
     def without_data(self) -> "TurnInput":
+        if not self.new_images:
+            return self
         images = tuple(image.without_data() for image in self.images)
-        return replace(self, images=images) if images else self
+        result_images = tuple(image.without_data() for image in self.result_images)
+        return replace(self, images=images, result_images=result_images)
 
 
 async def read_images(encoded: Mapping[Location, str]) -> tuple[Image, ...]:

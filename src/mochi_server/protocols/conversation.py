@@ -13,19 +13,19 @@ rule that fits applies. Messages are equal if their texts are equal. ``*`` stand
 4   edit         the same, except for the last user message               error: not at this position
 5   both         the last user message has other images than stored       error: images cannot be changed
 6   both         other                                                    edit the user message at that position
-7   ``*``        the result of a tool call contains an image              error: images not allowed
-8   compare      the result of a tool call that is not stored             error: unknown call
-9   ``*``        no user message after the last assistant message, but    store the results, and continue
+7   compare      the result of a tool call that is not stored             error: unknown call
+8   ``*``        no user message after the last assistant message, but    store the results, and continue
                  results of pending calls, or the stored last result
-10  ``*``        no user message after the last assistant message         error: nothing is new
-11  compare_all  the user messages equal the stored ones                  generate the last answer again
-12  ``*``        no key; the last user message equals the stored one,     generate the answer again, or continue after
+9   ``*``        no user message after the last assistant message         error: nothing is new
+10  compare_all  the user messages equal the stored ones                  generate the last answer again
+11  ``*``        no key; the last user message equals the stored one,     generate the answer again, or continue after
                  also in its images, and that has no complete answer      a tool result, with no call required
-13  ``*``        other                                                    store the results, and add the user message
+12  ``*``        other                                                    store the results, and add the user message
 ==  ===========  =======================================================  ============================================
 
 A new message must not be blank. Only results of pending calls are stored. With ``compare_all``, unknown results are
-ignored, because the IDs of calls that the server ran are not stored.
+ignored, because the IDs of calls that the server ran are not stored. The rules skip system messages, which the turn
+adds to the system prompt.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -42,7 +42,7 @@ from mochi_server.constants import MAX_ARGUMENT_LEVELS, MAX_IMAGES, MAX_MESSAGE_
 from mochi_server.errors import ValidationFailed
 from mochi_server.sessions.serialization import is_nested_deeper
 from mochi_server.sessions.session import ChatSession, key_digest
-from mochi_server.sessions.types import Image, Message, Role, ToolCall, images_of
+from mochi_server.sessions.types import Image, Message, Role, ToolCall, images_in, images_of
 from mochi_server.util.clock import new_id, now
 
 Action = Literal["add", "regenerate", "edit", "compare", "compare_all"]
@@ -72,12 +72,26 @@ class SentMessages:
         return messages
 
     @property
+    def last_index(self) -> int:
+        """Index of the last message, except system messages at the end. A client may send instructions there."""
+        for index in range(len(self.messages) - 1, 0, -1):
+            if self.messages[index]["role"] != "system":
+                return index
+        return 0
+
+    @property
     def last_user_index(self) -> int | None:
         """Index of the last user message, or None if there is none or an assistant message follows it."""
         for index, message in reversed(list(enumerate(self.messages))):
             if message["role"] in ("user", "assistant"):
                 return index if message["role"] == "user" else None
         return None
+
+    @property
+    def new_images(self) -> tuple[Image, ...]:
+        """Images of the new user message, if there is one."""
+        position = self.last_user_index
+        return () if position is None else self.images.get(position, ())
 
     def error(self, problem: str, index: int = -1) -> ValidationFailed:
         """Return the error for the message at ``index``."""
@@ -94,7 +108,7 @@ def to_turn(session: ChatSession, sent: SentMessages, turn: TurnInput) -> TurnIn
     system = [turn.instructions, *(m["content"] for m in sent.messages if m["role"] == "system")]
     turn = replace(turn, instructions="\n\n".join(filter(None, system)) or None)
     if sent.action == "add":
-        return _with_user_message(turn, sent, len(sent.messages) - 1)
+        return _with_user_message(turn, sent, sent.last_index)
     turn = replace(turn, revision=session.revision)
     if sent.action in ("regenerate", "edit"):
         return _answering_again(session, sent, turn)
@@ -111,11 +125,8 @@ def repeats(sent: SentMessages, turn: TurnInput, earlier: TurnInput) -> bool:
 
 
 def _compared(session: ChatSession, sent: SentMessages, turn: TurnInput) -> TurnInput:
-    """Apply rules 7 to 13."""
-    if any(images and sent.messages[index]["role"] == "tool" for index, images in sent.images.items()):
-        problem = "in a session, the results of tool calls must not contain images; send the image in a user message"
-        raise sent.error(problem)
-    turn, history = replace(turn, results=tuple(_results(session, sent, turn.key))), session.history
+    """Apply rules 7 to 12."""
+    turn, history = _with_results(session, sent, turn), session.history
     position = sent.last_user_index
     if position is None:
         names = _tool_names(session)
@@ -123,7 +134,7 @@ def _compared(session: ChatSession, sent: SentMessages, turn: TurnInput) -> Turn
         if not turn.results and not (is_known and follows_result(history)):
             raise sent.error("the last message must be a user message or the result of a pending tool call")
         return replace(turn, change="continue")
-    is_last = sent.messages[-1]["role"] == "user"
+    is_last = sent.last_index == position
     if sent.action == "compare_all" and is_last and _user_texts(sent.messages) == _user_texts(history):
         return replace(turn, change="regenerate")
     if turn.key is None and _is_unanswered(session, sent.with_images[position]):
@@ -172,9 +183,17 @@ def _is_unanswered(session: ChatSession, message: Message) -> bool:
     return is_equal and (last["role"] in ("user", "tool") or bool(last.get("interrupted")))
 
 
+def _with_results(session: ChatSession, sent: SentMessages, turn: TurnInput) -> TurnInput:
+    results = _results(session, sent, turn.key)
+    names = images_in(results)
+    images = (image for of_message in sent.images.values() for image in of_message)
+    stored = {image.sha256: image for image in images if image.sha256 in names}
+    return replace(turn, results=tuple(results), result_images=tuple(stored.values()))
+
+
 def _results(session: ChatSession, sent: SentMessages, key: str | None) -> list[Message]:
     """Return the results of pending tool calls, with the tools' names, and results that were stored with the key."""
-    messages, digest = sent.messages, key and key_digest(session.session_id, key)
+    messages, digest = sent.with_images, key and key_digest(session.session_id, key)
     last_answer = max((index for index, m in enumerate(messages) if m["role"] == "assistant"), default=-1)
     names = _tool_names(session)
     stored = [session.history[index] for index in keyed_indexes(session, key)]
