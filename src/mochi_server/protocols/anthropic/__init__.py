@@ -258,11 +258,13 @@ async def _messages(request: CountRequest) -> SentMessages:
         reader.add(message.role, [each for each in blocks if not isinstance(each[1], ToolResultBlock)], last)
     add_tool_names(reader.messages)
     images = {index: await decode_images(urls, next(iter(urls))[:3]) for index, urls in reader.urls.items()}
-    sent = SentMessages(reader.messages, images, positions=reader.positions)
-    if sent.last_user_index is not None and (path := reader.documents.get(sent.last_user_index)):
+    messages = SentMessages(reader.messages, images, positions=reader.positions)
+    newest = messages.last_user_index
+    if newest is not None and newest in reader.documents:
         # Claude Code removes its documents from the conversation if an error contains these words.
-        raise ValidationFailed.at(path, "this server does not support PDF input, only text and images")
-    return sent
+        problem = "this server does not support PDF input, only text and images"
+        raise ValidationFailed.at(reader.documents[newest], problem)
+    return messages
 
 
 @dataclass
