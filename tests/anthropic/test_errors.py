@@ -64,6 +64,12 @@ def test_error_names_the_field(conversation: Conversation, asks: Any, message: s
     assert error.body["error"]["message"].startswith(message)
 
 
+def test_overflow_has_the_words_that_clients_look_for(conversation: Conversation) -> None:
+    error: Any = conversation.rejected(messages=user("word " * 150_000)["messages"])
+    assert (error.status_code, error.type) == (400, "invalid_request_error")
+    assert error.body["error"]["message"].startswith("prompt is too long: ")
+
+
 @cases(
     ("body", "message"),
     [
