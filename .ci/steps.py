@@ -26,7 +26,7 @@ COVERAGE_FLOOR = 92.0
 PYTEST = "uv run pytest -q"
 IGNORED = (
     "--ignore tests/benchmarks --ignore tests/soak --ignore tests/browser --ignore tests/docs/test_site.py "
-    "--ignore tests/mcp/test_everything.py --ignore tests/mcp/test_fuzzed_servers.py"
+    "--ignore tests/mcp/test_everything.py --ignore tests/mcp/test_fuzzed_servers.py --ignore tests/coding_agents"
 )
 """Second-tier tests with a step of their own."""
 
@@ -109,6 +109,11 @@ SIDE_BY_SIDE = [
     Step("tutorial from the wheel", "uv run python -m tests.docs_tooling.first_hour"),
     Step("JavaScript clients", "cd tests/stub/js && uv run node --test", NODE),
     Step("AI SDK and AG-UI clients", "cd tests/frontends/js && uv run node --test", NODE),
+    Step(
+        "coding agents",
+        f"(cd tests/coding_agents/js && {NPM_CI}) && {PYTEST} -n 0 -m slow tests/coding_agents",
+        NODE,
+    ),
     Step("TypeScript types", "cd tests/contract/ts && uv run npm run --silent check", NODE),
     Step("MCP reference server", f"{PYTEST} -n 0 -m slow tests/mcp/test_everything.py", NODE),
     Step("example page in Chromium", f"{PYTEST} -n 0 -m slow tests/browser", ("chromium",)),

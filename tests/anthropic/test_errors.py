@@ -11,7 +11,7 @@ import httpx
 import pytest
 
 from tests.anthropic.conversation import Conversation, client_of
-from tests.anthropic.test_messages import image
+from tests.anthropic.test_messages import PDF, image
 from tests.support.cases import cases
 from tests.support.raw_ollama import RawOllama, line, stream_head, whole
 from tests.support.server import RunningServer
@@ -28,8 +28,8 @@ def user(content: Any) -> dict[str, Any]:
     [
         ({"messages": []}, "messages: List should have at least 1 item after validation, not 0"),
         (
-            {"messages": [{"role": "tool", "content": "Be brief."}]},
-            "messages.0: Input tag 'tool' found using 'role'",
+            {"messages": [{"role": "developer", "content": "Be brief."}]},
+            "messages.0: Input tag 'developer' found using 'role'",
         ),
         (user([]), "messages.0.content: List should have at least 1 item"),
         (user([RESULT]), "messages.0: no earlier message has a tool call with the ID 't1'"),
@@ -39,7 +39,12 @@ def user(content: Any) -> dict[str, Any]:
             user([{"type": "image", "source": {"type": "url", "url": "https://example.org/a.png"}}]),
             "messages.0.content.0.source.url: must be a base64 data URL of an image",
         ),
-        (user([{"type": "document", "source": {}}]), "messages.0.content.0: Input tag 'document' found using 'type'"),
+        (user([{"type": "video", "source": {}}]), "messages.0.content.0: Input tag 'video' found using 'type'"),
+        (user([PDF]), "messages.0.content.0: this server does not support PDF input, only text and images"),
+        (
+            user([{"type": "text", "text": "See."}, image()]),
+            "messages: Could not process image: model 'mochi:latest' does not",
+        ),
         ({"max_tokens": 0}, "max_tokens: must be at least 1, or -1 for no limit"),
         ({"tool_choice": {"type": "tool"}}, "tool_choice.name: Field required"),
         ({"tool_choice": {"type": "any"}}, "tool_choice: the request has no tools; add one to `tools`"),
@@ -57,6 +62,12 @@ def test_error_names_the_field(conversation: Conversation, asks: Any, message: s
     error: Any = conversation.rejected(**asks)
     assert (error.status_code, error.type) == (400, "invalid_request_error")
     assert error.body["error"]["message"].startswith(message)
+
+
+def test_overflow_has_the_words_that_clients_look_for(conversation: Conversation) -> None:
+    error: Any = conversation.rejected(messages=user("word " * 150_000)["messages"])
+    assert (error.status_code, error.type) == (400, "invalid_request_error")
+    assert error.body["error"]["message"].startswith("prompt is too long: ")
 
 
 @cases(

@@ -8,6 +8,8 @@ from typing import Any
 
 import pytest
 
+from mochi_server.chat.prompt import HIDDEN_IMAGES
+from mochi_server.protocols.anthropic import HIDDEN_DOCUMENT
 from mochi_stub import StubServer
 from tests.anthropic.conversation import LOOK, Conversation, call_of, client_of, text_of
 from tests.openai.conversation import stored
@@ -17,11 +19,22 @@ from tests.support.instructions import calls, instruct, words
 from tests.support.server import RunningServer
 
 PIXEL = base64_image(PNG)
+PDF: Any = {"type": "document", "source": {"type": "base64", "media_type": "application/pdf", "data": "JVBERi0="}}
+BILLING = "x-anthropic-billing-header: cc_version=2.1.0; cch=1a2b3;"
 OTHER: Any = {"name": "other", "input_schema": {"type": "object"}, "cache_control": {"type": "ephemeral"}}
 
 
 def image(data: str = PIXEL) -> Any:
     return {"type": "image", "source": {"type": "base64", "media_type": "image/png", "data": data}}
+
+
+def text(content: str) -> Any:
+    return {"type": "text", "text": content}
+
+
+USER: Any = {"role": "user", "content": "Hello!"}
+SYSTEM: Any = {"role": "system", "content": [{"type": "text", "text": "Be."}]}
+ANSWER: Any = {"role": "assistant", "content": "Yes."}
 
 
 def offered(body: Any) -> list[str]:
@@ -191,6 +204,94 @@ def test_consecutive_messages_of_a_role_are_merged(conversation: Conversation) -
     ]
 
 
+@cases(
+    ("messages", "roles"),
+    [
+        ([USER, SYSTEM], ["user", "system"]),
+        ([SYSTEM, USER], ["system", "user"]),
+        ([USER, SYSTEM, ANSWER, USER, SYSTEM], ["user", "system", "assistant", "user", "system"]),
+        ([USER, SYSTEM, SYSTEM, USER], ["user", "system", "user"]),
+    ],
+)
+def test_system_messages_keep_their_position(conversation: Conversation, messages: Any, roles: list[str]) -> None:
+    answer = conversation.create(messages=messages)
+    assert (answer.stop_reason, text_of(answer).endswith("Hello!")) == ("end_turn", True)
+    assert [message["role"] for message in conversation.sent[-1]["messages"]] == roles
+    assert {m["content"] for m in conversation.sent[-1]["messages"] if m["role"] == "system"} <= {"Be.", "Be.\nBe."}
+
+
+def test_system_message_can_be_a_text(conversation: Conversation) -> None:
+    conversation.create(messages=[USER, {"role": "system", "content": "Be brief."}])
+    assert conversation.sent[-1]["messages"][-1] == {"role": "system", "content": "Be brief."}
+
+
+def test_agent_gets_the_user_message_before_instructions(conversation: Conversation) -> None:
+    task = {"role": "user", "content": instruct(words(2), calls("look"), words(3), label="A")}
+    assert "A lorem" in text_of(conversation.create(model="agent:helper", messages=[task, SYSTEM]))
+
+
+@cases(
+    ("system", "sent"),
+    [
+        ([text(BILLING), text("Be kind."), text("Be brief.")], ["Be kind.\nBe brief."]),
+        ([text(f"{BILLING}\nBe kind."), text("Be brief.")], ["Be kind.\nBe brief."]),
+        (f"{BILLING}\nBe kind.\nBe brief.", ["Be kind.\nBe brief."]),
+        ([text(BILLING)], []),
+        (f"{BILLING}\n", []),
+        ([text("Be kind."), text(BILLING)], [f"Be kind.\n{BILLING}"]),
+        (f"Be kind.\n{BILLING}", [f"Be kind.\n{BILLING}"]),
+    ],
+)
+def test_billing_line_is_not_sent_to_the_model(conversation: Conversation, system: Any, sent: list[str]) -> None:
+    conversation.send_message("Hello!", system=system)
+    messages = conversation.sent[-1]["messages"]
+    assert [message["content"] for message in messages if message["role"] == "system"] == sent
+
+
+def test_images_of_the_past_become_notes_for_a_blind_model(conversation: Conversation) -> None:
+    conversation.messages = [
+        {"role": "user", "content": [text("Look."), image()]},
+        {"role": "assistant", "content": [{"type": "tool_use", "id": "t1", "name": "look", "input": {}}]},
+        {"role": "user", "content": [{"type": "tool_result", "tool_use_id": "t1", "content": [image()]}]},
+    ]
+    answer: Any = conversation.create()
+    if not conversation.stream:
+        assert [notice["code"] for notice in answer.mochi["notices"]] == ["IMAGES_NOT_SUPPORTED"]
+    asked, _, seen = conversation.sent[-1]["messages"]
+    assert (asked["content"], seen["content"]) == (f"Look.\n{HIDDEN_IMAGES}", HIDDEN_IMAGES)
+    assert "images" not in asked | seen
+    conversation.messages.append({"role": "assistant", "content": "Yes."})
+    conversation.send_message("And now?")
+
+
+def test_documents_of_the_past_become_notes(conversation: Conversation) -> None:
+    plain = {"type": "document", "source": {"type": "text", "media_type": "text/plain", "data": "Plain."}}
+    conversation.messages = [
+        {"role": "user", "content": [text("Read."), PDF]},
+        {"role": "assistant", "content": [{"type": "tool_use", "id": "t1", "name": "look", "input": {}}]},
+        {"role": "user", "content": [{"type": "tool_result", "tool_use_id": "t1", "content": [text("See."), PDF]}]},
+        {"role": "assistant", "content": "Yes."},
+    ]
+    answer: Any = conversation.send_message([text("And this?"), plain])
+    asked, _, seen, _, last = conversation.sent[-1]["messages"]
+    assert (asked["content"], seen["content"]) == (f"Read.\n{HIDDEN_DOCUMENT}", f"See.\n{HIDDEN_DOCUMENT}")
+    assert last["content"] == "And this?\nPlain."
+    if not conversation.stream:
+        assert [notice["code"] for notice in answer.mochi["notices"]] == ["DOCUMENT_LEFT_OUT"]
+
+
+def test_tool_reference_names_a_tool_that_was_found(conversation: Conversation) -> None:
+    found = {"type": "tool_reference", "tool_name": "look"}
+    conversation.messages = [
+        {"role": "user", "content": "Search."},
+        {"role": "assistant", "content": [{"type": "tool_use", "id": "t1", "name": "other", "input": {}}]},
+        {"role": "user", "content": [{"type": "tool_result", "tool_use_id": "t1", "content": [found]}]},
+    ]
+    conversation.create(tools=[LOOK | {"defer_loading": True}, OTHER])
+    assert conversation.sent[-1]["messages"][-1]["content"] == "The tool 'look' is available."
+    assert offered(conversation.sent[-1]) == ["look", "other"]
+
+
 def test_images_are_sent_to_the_model(conversation: Conversation) -> None:
     url = {"type": "image", "source": {"type": "url", "url": f"data:image/png;base64,{PIXEL}"}}
     conversation.messages = [
@@ -236,6 +337,15 @@ def test_count_tokens_estimates_the_prompt(client: Any) -> None:
     assert 0 < short < 100 < long
     assert count("Hello!", tools=[LOOK]) > short
     assert count("Hello!", system="Be brief." * 20) > short
+    assert count("Hello!", system=f"{BILLING}\n" + "Be brief." * 20) == count("Hello!", system="Be brief." * 20)
+    messages: Any = [USER, SYSTEM]
+    assert client.messages.count_tokens(model="mochi", messages=messages).input_tokens > short
+
+
+def test_count_tokens_counts_images_only_if_the_model_sees_them(client: Any) -> None:
+    messages: Any = [{"role": "user", "content": [image()]}]
+    blind, seeing = (client.messages.count_tokens(model=model, messages=messages) for model in ("mochi", "echo"))
+    assert blind.input_tokens < 100 < seeing.input_tokens
 
 
 def test_count_tokens_rejects_an_unknown_model(client: Any) -> None:

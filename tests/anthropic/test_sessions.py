@@ -6,7 +6,9 @@ from typing import Any
 
 import pytest
 
+from mochi_server.chat.prompt import HIDDEN_IMAGES
 from tests.anthropic.conversation import LOOK, Conversation, call_of, text_of
+from tests.anthropic.test_messages import image
 from tests.support.api import Api
 from tests.support.cases import cases
 from tests.support.instructions import calls, instruct, words
@@ -50,6 +52,26 @@ def test_client_can_send_only_what_is_new(conversation: Conversation, api: Api, 
     conversation.send_message([result, {"type": "text", "text": "And now?"}])
     assert [role for role, _ in contents(api, session)][-3:] == ["tool", "user", "assistant"]
     assert len(conversation.sent[-1]["messages"]) == 6, "the instructions are not stored"
+
+
+def test_system_message_counts_for_one_request(conversation: Conversation, api: Api, session: str) -> None:
+    system: Any = {"role": "system", "content": [{"type": "text", "text": "Be brief."}]}
+    conversation.create(messages=[{"role": "user", "content": "One."}, system])
+    assert [m["role"] for m in conversation.sent[-1]["messages"]] == ["system", "user"]
+    conversation.create(messages=[{"role": "user", "content": "Two."}])
+    assert [m["role"] for m in conversation.sent[-1]["messages"]] == ["user", "assistant", "user"]
+    assert [role for role, _ in contents(api, session)] == ["user", "assistant"] * 2
+
+
+def test_image_of_a_tool_result_is_stored(conversation: Conversation, api: Api, session: str) -> None:
+    conversation.asks["tools"] = [LOOK]
+    call = call_of(conversation.send_message(instruct(calls("look"), words(2))))
+    conversation.send_message([{"type": "tool_result", "tool_use_id": call.id, "content": [image()]}])
+    conversation.send_message("And now?")
+    (result,) = [message for message in api.messages(session) if message["role"] == "tool"]
+    assert (result["content"], len(result["images"])) == ("", 1)
+    (sent,) = [message for message in conversation.sent[-1]["messages"] if message["role"] == "tool"]
+    assert (sent["content"], sent.get("images")) == (HIDDEN_IMAGES, None)
 
 
 def test_repeated_key_returns_the_stored_answer(conversation: Conversation, api: Api, session: str) -> None:

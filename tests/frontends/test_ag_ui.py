@@ -149,6 +149,13 @@ def test_context_and_system_messages_are_instructions(frontend: Frontend, stub: 
     assert frontend.roles() == ["user", "assistant"]
 
 
+def test_system_message_may_follow_the_user_message(frontend: Frontend, stub: StubServer) -> None:
+    for _ in range(2):
+        frontend.ag_ui(message("Hello"), message("Be brief.", "system"))
+    assert sent_messages(stub)[0] == {"role": "system", "content": "Be brief."}
+    assert frontend.roles() == ["user", "assistant"]
+
+
 def test_image_is_stored_with_its_message(frontend: Frontend) -> None:
     frontend.api.ok(frontend.api.http.patch(f"/sessions/{frontend.session}", json={"model": VISION_MODEL}))
     source = {"type": "data", "value": base64_image(PNG), "mimeType": "image/png"}

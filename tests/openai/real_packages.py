@@ -1,16 +1,15 @@
 """Real packages as clients of `mochi-server --test-mode`. They are too large for CI.
 
-Run this script with the packages, and with Codex if `npm install --prefix DIR @openai/codex` has installed it:
+Run this script with the packages:
 
     uv run --with agent-framework-openai --with openai-agents --with instructor --with dspy \
-        python -m tests.openai.real_packages [DIR/node_modules/.bin/codex]
+        python -m tests.openai.real_packages
 """
 
 from __future__ import annotations
 
 import asyncio
 import os
-import shutil
 import subprocess
 import sys
 import time
@@ -18,7 +17,6 @@ import traceback
 from collections.abc import Iterator
 from contextlib import contextmanager
 from importlib.metadata import version
-from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
@@ -27,14 +25,6 @@ import httpx
 from tests.support.ports import free_port
 
 MODEL = "mochi-demo"
-CONFIG = """
-model = "{model}"
-model_provider = "mochi"
-[model_providers.mochi]
-name = "mochi-server"
-base_url = "{url}"
-wire_api = "responses"
-"""
 
 
 @contextmanager
@@ -122,34 +112,11 @@ def dspy(url: str) -> str:
     return repr(answer.toDict())
 
 
-def codex(url: str) -> str:
-    """Codex runs one of its own tools and reports the result."""
-    command = sys.argv[1] if len(sys.argv) > 1 else shutil.which("codex")
-    if command is None:
-        return "not installed"
-    with TemporaryDirectory() as folder:
-        Path(folder, "config.toml").write_text(CONFIG.format(model=MODEL, url=url))
-        done = subprocess.run(
-            [command, "exec", "--skip-git-repo-check", "Use get_goal, then answer."],
-            cwd=folder,
-            env={**os.environ, "CODEX_HOME": folder},
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            text=True,
-            timeout=120,
-            check=False,
-        )
-        name = subprocess.run([command, "--version"], capture_output=True, text=True, check=True).stdout.strip()
-    assert done.returncode == 0, done.stdout + done.stderr
-    return f"{name}: {done.stdout.strip()}"
-
-
 PACKAGES = {
     agent_framework: "agent-framework-openai",
     openai_agents: "openai-agents",
     instructor: "instructor",
     dspy: "dspy",
-    codex: "",
 }
 
 
@@ -157,7 +124,7 @@ def main() -> int:
     failures = 0
     with test_mode() as url:
         for client, package in PACKAGES.items():
-            name = f"{package} {version(package)}" if package else "codex"
+            name = f"{package} {version(package)}"
             try:
                 print(f"ok      {name}: {client(url)}", flush=True)
             except Exception:

@@ -31,13 +31,16 @@ def calls(*ids: str) -> Message:
     return answer("", tool_calls=[{"id": call_id, "function": function} for call_id in ids])
 
 
+def system(text: str) -> Message:
+    return {"role": "system", "content": text}
+
+
 def result(call_id: str, text: str = "Sun") -> Message:
     return {"role": "tool", "content": text, "tool_call_id": call_id}
 
 
-def stored_result(call_id: str, *images: Image) -> Message:
-    references = {"images": [image.reference for image in images]} if images else {}
-    return {**result(call_id), "success": True, "tool_name": "look", **references}  # type: ignore[typeddict-item]  # a TypedDict by names
+def stored_result(call_id: str, text: str = "Sun") -> Message:
+    return {**result(call_id, text), "success": True, "tool_name": "look"}
 
 
 ONE_TURN = [user("One?"), answer()]
@@ -147,9 +150,16 @@ CASES = [
         images={0: (IMAGE,)},
         expected={
             "change": "continue",
-            "results": (stored_result("b", IMAGE),),
+            "results": ({**stored_result("b"), "images": [IMAGE.reference]},),
             "result_images": (IMAGE,),
         },
+    ),
+    Case(
+        id="image of a stored tool result",
+        stored=PENDING,
+        sent=[result("a"), result("b")],
+        images={0: (IMAGE,)},
+        expected={"change": "continue", "results": (stored_result("b"),)},
     ),
     Case(
         id="unknown tool call",
@@ -251,6 +261,19 @@ CASES = [
         stored=PENDING,
         sent=[result("b"), user("Two?")],
         expected={"text": "Two?", "results": (stored_result("b"),)},
+    ),
+    Case(
+        id="instructions at the end",
+        stored=ONE_TURN,
+        sent=[user("Two?"), system("Be brief.")],
+        expected={"text": "Two?", "instructions": "Be brief."},
+    ),
+    Case(
+        id="compare all with instructions at the end",
+        stored=ONE_TURN,
+        sent=[user("One?"), system("Be brief.")],
+        action="compare_all",
+        expected={"change": "regenerate", "instructions": "Be brief."},
     ),
     Case(id="blank message", stored=[], sent=[user(" ")], expected="messages: the user's message must not be blank"),
 ]

@@ -6,7 +6,7 @@ from typing import Any
 
 import orjson
 
-from mochi_server.chat.prompt import TRIMMED_CHARS, Checkpoint, Prompt, shows_images, to_ollama_messages
+from mochi_server.chat.prompt import HIDDEN_IMAGES, TRIMMED_CHARS, Checkpoint, Prompt, shows_images, to_ollama_messages
 from mochi_server.inference.windows import PromptSize
 from mochi_server.ollama.payloads import chat_payload
 from mochi_server.ollama.types import Encoded
@@ -79,7 +79,8 @@ def test_model_without_vision_gets_no_images(seed: int) -> None:
     blind = Prompt(History.of(messages), last_user_index(messages), shows_images=False)
     plain = to_ollama_messages(messages, last_user_index(messages))
     for message in plain:
-        message.pop("images", None)
+        if message.pop("images", None):
+            message["content"] = f"{message['content']}\n{HIDDEN_IMAGES}".strip()
     assert sent(blind) == plain
     assert blind.size_with([]) == PromptSize.of(plain)
 

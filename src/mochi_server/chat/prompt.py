@@ -107,7 +107,7 @@ BEGIN_RATIO = 0.85  # share of the context window; longer prompts are compacted
 TARGET_RATIO = 0.5  # share that a compacted prompt may use; a low share makes compaction rare
 CHECKPOINT_TOKENS = 1500
 TRIMMED_CHARS = 400  # of a trimmed tool result: half from its start, half from its end
-HIDDEN_IMAGES = "\n[The images are not shown, because this model cannot see images.]"
+HIDDEN_IMAGES = "[The images are not shown, because this model cannot see images.]"
 HEADING = "Summary of the earlier conversation, which is no longer shown in full:\n"
 
 
@@ -215,7 +215,8 @@ class Prompt:
         if not self.shows_images:
             for message in sent:
                 if message.pop("images", None):
-                    message["content"] = f"{message['content']}{HIDDEN_IMAGES}".lstrip("\n")
+                    texts = (message["content"], HIDDEN_IMAGES)
+                    message["content"] = "\n".join(filter(None, texts))
         return sent
 
     @property

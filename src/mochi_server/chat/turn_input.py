@@ -67,7 +67,7 @@ class TurnInput:
     text: str | None = None  # new user message, or the new text of the edited message
     images: tuple[Image, ...] = ()
     results: Sequence[Message] = ()  # results of client tools, stored before the user message
-    result_images: tuple[Image, ...] = ()  # images that the results reference
+    result_images: tuple[Image, ...] = ()  # images to which the results refer
     change: HistoryChange = "none"
     edit_index: int | None = None  # index of the user message to edit, if `change` is `edit`
     generation: GenerationOptions = field(default_factory=GenerationOptions)  # overrides the session's defaults
@@ -84,11 +84,6 @@ class TurnInput:
     revision: str | None = None  # expected revision; if it differs, the turn fails with `SessionConflict`
 
     @property
-    def new_images(self) -> tuple[Image, ...]:
-        """Images to store with the new messages of the turn."""
-        return (*self.result_images, *self.images)
-
-    @property
     def new_message(self) -> str | None:
         return self.text if self.change == "none" else None
 
@@ -97,6 +92,11 @@ class TurnInput:
             (qualified_name(each.model or ""), each.text, each.images, each.generation) for each in (self, other)
         )
         return mine == others
+
+    @property
+    def new_images(self) -> tuple[Image, ...]:
+        """Images of the new messages, which are stored with them."""
+        return self.images + self.result_images
 
     def without_data(self) -> "TurnInput":
         if not self.new_images:

@@ -10,15 +10,15 @@ from mochi_server import errors
 from mochi_server.agents.config import AgentDefinition
 from mochi_server.agents.execution import check_owner
 from mochi_server.chat.parked_record import refuse_if_caller_waits
-from mochi_server.chat.prompt import to_ollama_messages
+from mochi_server.chat.prompt import Prompt
 from mochi_server.chat.run import Run
 from mochi_server.chat.turn import keyed_indexes
 from mochi_server.chat.turn_input import ToolSelection, TurnInput
 from mochi_server.container import Services
 from mochi_server.errors import ValidationFailed
-from mochi_server.inference.windows import PromptSize
 from mochi_server.ollama.types import ModelInfo
 from mochi_server.protocols.conversation import SentMessages, repeats, to_turn
+from mochi_server.sessions.history import History
 from mochi_server.sessions.session import OWNER, ChatSession
 from mochi_server.sessions.types import SessionCreationOptions, ToolExecutionPolicy, ToolSettings
 from mochi_server.web.requests import ErrorFormat, until_disconnect
@@ -56,8 +56,9 @@ async def modified(services: Services, name: str) -> int:
 async def estimate(services: Services, turn: TurnInput, sent: SentMessages) -> int:
     """Return the estimated number of tokens of the messages and the client's tools. Raises ``MochiError``."""
     model = await services.gateway.find_model(turn.model or "")
-    messages = to_ollama_messages(sent.with_images, sent.last_user_index or 0)
-    size = PromptSize.of(messages, turn.tools.client_tools if turn.tools.may_call else ())
+    history = History.of(sent.with_images)
+    prompt = Prompt(history, sent.last_user_index or 0, shows_images=model.has_capability("vision"))
+    size = prompt.size_with(turn.tools.client_tools if turn.tools.may_call else ())
     return services.gateway.windows.estimate(model.name).tokens(size)
 
 
@@ -90,7 +91,7 @@ async def _start(services: Services, session_id: str | None, turn: TurnInput, se
     if session_id is not None:
         return await _in_session(services, session_id, turn, sent)
     model = await services.fleet.find_model(turn.model or "")
-    _check_capabilities(turn.tools, sent.user_images, model)
+    _check_capabilities(turn.tools, sent.new_images, model)
     settings = ToolSettings(tools=list(turn.tools.names or ()), execution_policy=turn.policy or _DEFAULT_POLICY)
     session = ChatSession.create(SessionCreationOptions(turn.model or "", tool_settings=settings))
     session.messages = sent.with_images
@@ -174,7 +175,9 @@ def _check_capabilities(tools: ToolSelection, images: Collection[object], model:
         problem = f"model {model.name!r} does not support tools; use another model"
         raise ValidationFailed.at(_tools_parameter(tools), problem)
     if images and not model.has_capability("vision"):
-        raise ValidationFailed.at("messages", f"model {model.name!r} does not support images; use another model")
+        # Claude Code removes the image and repeats its request if the error contains the first four words.
+        problem = f"Could not process image: model {model.name!r} does not support images; use another model"
+        raise ValidationFailed.at("messages", problem)
 
 
 def _tools_parameter(tools: ToolSelection) -> str:
@@ -188,7 +191,7 @@ def _task(turn: TurnInput, sent: SentMessages) -> str:
         "tool_choice": turn.tools.must_call,
         "logprobs": turn.generation.logprobs is not None,
         "response_format": turn.generation.format,
-        "messages": sent.user_images,
+        "messages": sent.images.get(sent.last_index),
     }
     for name in (name for name, is_set in refused.items() if is_set):
         content = "the images" if name == "messages" else "this field"

@@ -23,9 +23,9 @@ rule that fits applies. Messages are equal if their texts are equal. ``*`` stand
 12  ``*``        other                                                    store the results, and add the user message
 ==  ===========  =======================================================  ============================================
 
-A new message must not be blank. Only results of pending calls are stored, with their images. With ``compare_all``,
-unknown results are ignored, because the IDs of calls that the server ran are not stored. System messages are not
-compared, wherever they are: they are instructions of this request.
+A new message must not be blank. Only results of pending calls are stored. With ``compare_all``, unknown results are
+ignored, because the IDs of calls that the server ran are not stored. The rules skip system messages, which the turn
+adds to the system prompt.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -73,17 +73,11 @@ class SentMessages:
 
     @property
     def last_index(self) -> int:
-        """Index of the last message that is no system message, or -1 if there is none."""
-        index = len(self.messages) - 1
-        while index >= 0 and self.messages[index]["role"] == "system":
-            index -= 1
-        return index
-
-    @property
-    def user_images(self) -> tuple[Image, ...]:
-        """Images of the last user message, unless an assistant message follows it."""
-        index = self.last_user_index
-        return () if index is None else self.images.get(index, ())
+        """Index of the last message, except system messages at the end. A client may send instructions there."""
+        for index in range(len(self.messages) - 1, 0, -1):
+            if self.messages[index]["role"] != "system":
+                return index
+        return 0
 
     @property
     def last_user_index(self) -> int | None:
@@ -92,6 +86,12 @@ class SentMessages:
             if message["role"] in ("user", "assistant"):
                 return index if message["role"] == "user" else None
         return None
+
+    @property
+    def new_images(self) -> tuple[Image, ...]:
+        """Images of the new user message, if there is one."""
+        position = self.last_user_index
+        return () if position is None else self.images.get(position, ())
 
     def error(self, problem: str, index: int = -1) -> ValidationFailed:
         """Return the error for the message at ``index``."""
@@ -126,9 +126,7 @@ def repeats(sent: SentMessages, turn: TurnInput, earlier: TurnInput) -> bool:
 
 def _compared(session: ChatSession, sent: SentMessages, turn: TurnInput) -> TurnInput:
     """Apply rules 7 to 12."""
-    results = tuple(_results(session, sent, turn.key))
-    turn = replace(turn, results=results, result_images=_images_of_results(sent, results))
-    history = session.history
+    turn, history = _with_results(session, sent, turn), session.history
     position = sent.last_user_index
     if position is None:
         names = _tool_names(session)
@@ -136,7 +134,7 @@ def _compared(session: ChatSession, sent: SentMessages, turn: TurnInput) -> Turn
         if not turn.results and not (is_known and follows_result(history)):
             raise sent.error("the last message must be a user message or the result of a pending tool call")
         return replace(turn, change="continue")
-    is_last = position == sent.last_index
+    is_last = sent.last_index == position
     if sent.action == "compare_all" and is_last and _user_texts(sent.messages) == _user_texts(history):
         return replace(turn, change="regenerate")
     if turn.key is None and _is_unanswered(session, sent.with_images[position]):
@@ -185,15 +183,23 @@ def _is_unanswered(session: ChatSession, message: Message) -> bool:
     return is_equal and (last["role"] in ("user", "tool") or bool(last.get("interrupted")))
 
 
+def _with_results(session: ChatSession, sent: SentMessages, turn: TurnInput) -> TurnInput:
+    results = _results(session, sent, turn.key)
+    names = images_in(results)
+    images = (image for of_message in sent.images.values() for image in of_message)
+    stored = {image.sha256: image for image in images if image.sha256 in names}
+    return replace(turn, results=tuple(results), result_images=tuple(stored.values()))
+
+
 def _results(session: ChatSession, sent: SentMessages, key: str | None) -> list[Message]:
     """Return the results of pending tool calls, with the tools' names, and results that were stored with the key."""
-    messages, digest = sent.messages, key and key_digest(session.session_id, key)
+    messages, digest = sent.with_images, key and key_digest(session.session_id, key)
     last_answer = max((index for index, m in enumerate(messages) if m["role"] == "assistant"), default=-1)
     names = _tool_names(session)
     stored = [session.history[index] for index in keyed_indexes(session, key)]
     pending = _pending_calls(session) | {message.get("tool_call_id", "") for message in stored}
     results: list[Message] = []
-    for message in sent.with_images[last_answer + 1 :]:
+    for message in messages[last_answer + 1 :]:
         if message["role"] != "tool":
             continue
         call_id = message.get("tool_call_id", "")
@@ -204,15 +210,6 @@ def _results(session: ChatSession, sent: SentMessages, key: str | None) -> list[
             result: Message = {"success": True, **message, "tool_name": names[call_id]}
             results.append({**result, "key_digest": digest} if digest else result)
     return results
-
-
-def _images_of_results(sent: SentMessages, results: Sequence[Message]) -> tuple[Image, ...]:
-    """Return the images that the results reference."""
-    names = images_in(results)
-    images: dict[str, Image] = {}
-    for of_message in sent.images.values():
-        images |= {image.sha256: image for image in of_message if image.sha256 in names}
-    return tuple(images.values())
 
 
 def _tool_names(session: ChatSession) -> dict[str, str]:

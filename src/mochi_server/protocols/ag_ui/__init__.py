@@ -97,16 +97,17 @@ async def parse(run: "RunAgentInput") -> tuple[TurnInput, SentMessages]:
     if isinstance(run.forwarded_props, dict):
         options = validated(FrontendOptions, run.forwarded_props, "forwardedProps")
     positions = [n for n, m in enumerate(run.messages) if m.role not in ("activity", "reasoning")]
-    last = positions[-1] if positions else 0
-    if not positions or run.messages[last].role not in ("user", "tool"):
+    asked = [n for n in positions if run.messages[n].role not in ("system", "developer")]
+    last = asked[-1] if asked else 0
+    if not asked or run.messages[last].role not in ("user", "tool"):
         problem = "the last message must be a user message or the result of a pending tool call"
         raise ValidationFailed.at(("messages", last), problem)
     messages = [_stored(run.messages[position]) for position in positions]
-    images = {}
-    if messages[-1]["role"] == "user":
+    images, index = {}, positions.index(last)
+    if messages[index]["role"] == "user":
         urls = _image_urls(run.messages[last].content, last)
-        images = {len(messages) - 1: await decode_images(urls, ("messages", last))}
-        check_text(messages[-1]["content"], last)
+        images = {index: await decode_images(urls, ("messages", last))}
+        check_text(messages[index]["content"], last)
     tools = [validated(FunctionTool, dict(tool), "tools", number) for number, tool in enumerate(run.tools or ())]
     turn = TurnInput(
         generation=options.generation,

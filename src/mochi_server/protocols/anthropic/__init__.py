@@ -1,7 +1,7 @@
 """Anthropic's Messages API: routes under `/v1/messages`, their schemas, and the conversion of requests to turns."""
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
 from itertools import groupby
 from typing import Annotated, Any, Literal, TypeVar
 
@@ -18,7 +18,7 @@ from mochi_server.protocols.anthropic.encoder import ANTHROPIC_ERRORS, MessageEn
 from mochi_server.protocols.completions import answer_responses, estimate, start
 from mochi_server.protocols.conversation import SentMessages, add_tool_names, decode_images, new_message, tool_call
 from mochi_server.protocols.encoder import respond
-from mochi_server.protocols.parts import omitted_tools
+from mochi_server.protocols.parts import Notice, omitted_tools
 from mochi_server.protocols.schemas import THINK, HeadersParam, MochiHeaders, NamedFunction, TextPart, tool_selection
 from mochi_server.sessions.types import FiniteObject, Message, Role
 from mochi_server.util.validation import Items
@@ -46,12 +46,40 @@ class ImageBlock(Body):
     source: ImageSource
 
 
+class DocumentSource(Body):
+    """Data of a document: plain text in ``data`` if the type is `text`. The server reads no other documents."""
+
+    type: str
+    data: Text | None = None
+
+    @property
+    def text(self) -> str | None:
+        return self.data if self.type == "text" else None
+
+
+class DocumentBlock(Body):
+    """A document. The model receives plain text, and a note in place of any other document."""
+
+    type: Literal["document"]
+    source: DocumentSource
+
+
+class ToolReferenceBlock(Body):
+    """Name of a tool that the client has found. The request also defines the tool."""
+
+    type: Literal["tool_reference"]
+    tool_name: str
+
+
+_ResultBlock = TextPart | ImageBlock | DocumentBlock | ToolReferenceBlock
+
+
 class ToolResultBlock(Body):
     """The result of a tool call."""
 
     type: Literal["tool_result"]
     tool_use_id: str
-    content: schemas.TextOr[Items[Annotated[schemas.TextPart | ImageBlock, Field(discriminator="type")]]] | None = None
+    content: schemas.TextOr[Items[Annotated[_ResultBlock, Field(discriminator="type")]]] | None = None
     is_error: bool | None = None
 
 
@@ -71,30 +99,32 @@ class ThinkingBlock(Body):
     thinking: Text = ""
 
 
+_UserBlock = TextPart | ImageBlock | DocumentBlock | ToolResultBlock
+
+
 class AnthropicUserMessage(Body):
     """A message of the user, or results of tool calls."""
 
     role: Literal["user"]
-    content: _Content[Annotated[schemas.TextPart | ImageBlock | ToolResultBlock, Field(discriminator="type")]]
+    content: _Content[Annotated[_UserBlock, Field(discriminator="type")]]
 
 
 class AnthropicAssistantMessage(Body):
     """A message of the model."""
 
     role: Literal["assistant"]
-    content: _Content[Annotated[schemas.TextPart | ToolUseBlock | ThinkingBlock, Field(discriminator="type")]]
+    content: _Content[Annotated[TextPart | ToolUseBlock | ThinkingBlock, Field(discriminator="type")]]
 
 
 class AnthropicSystemMessage(Body):
-    """Instructions at their position in the conversation. In a session, they apply to this request only."""
+    """Instructions for the model. In a session, they count for this request only."""
 
     role: Literal["system"]
-    content: schemas.TextOr[Items[schemas.TextPart]]
+    content: _Content[TextPart]
 
 
 _Message = Annotated[
-    AnthropicUserMessage | AnthropicAssistantMessage | AnthropicSystemMessage,
-    Field(discriminator="role"),
+    AnthropicUserMessage | AnthropicAssistantMessage | AnthropicSystemMessage, Field(discriminator="role")
 ]
 
 
@@ -137,7 +167,7 @@ class CountRequest(UnstoredBody):
 
     model: str = Field(min_length=1, description="Model of Ollama, or `agent:NAME`.")
     messages: Items[_Message] = Field(min_length=1, description="The conversation; in a session, its new messages.")
-    system: schemas.TextOr[Items[schemas.TextPart]] | None = Field(None, description="Instructions for the model.")
+    system: schemas.TextOr[Items[TextPart]] | None = Field(None, description="Instructions for the model.")
     tools: Items[Tool] | None = Field(None, description="Tools that the client runs.")
     tool_choice: ToolChoice | None = Field(None, description="It is enforced for the first answer of the turn.")
     thinking: Thinking | None = Field(None, description="Without this field, the session's default applies.")
@@ -179,9 +209,11 @@ class MessageResponse(BaseModel):
 
 _OPTIONS = {"max_tokens": "num_predict", "stop_sequences": "stop"} | {n: n for n in ("temperature", "top_p", "top_k")}
 """Mapping of fields of the request to Ollama's options."""
+HIDDEN_DOCUMENT = "[A document is not shown, because this server cannot read it.]"
+_DOCUMENT_LEFT_OUT = "This server cannot read documents such as PDF files. The model receives a note instead."
+_BILLING = "x-anthropic-billing-header:"
+"""Beginning of the line that Claude Code puts before its system prompt."""
 _Blocks = Sequence[tuple[Location, Any]]  # content blocks with their paths in the request
-_BILLING_HEADER = "x-anthropic-billing-header:"
-"""Start of the first line of Claude Code's system prompt. The line differs between conversations."""
 
 
 async def parse(request: CountRequest, headers: MochiHeaders) -> tuple[TurnInput, SentMessages]:
@@ -214,8 +246,8 @@ def _generation(request: CountRequest) -> GenerationOptions:
 
 async def _messages(request: CountRequest) -> SentMessages:
     """Return the messages of a request. Consecutive messages of one role become one message, as in Anthropic's API."""
-    reader = _Reader([], [], {})
-    reader.add("system", _without_billing_header(_blocks(request.system, ("system",))), 0)
+    reader = _Reader()
+    reader.add("system", _system_blocks(request.system), 0)
     for _, group in groupby(enumerate(request.messages), lambda each: each[1].role):
         *_, (last, message) = sent = list(group)
         blocks = [block for position, m in sent for block in _blocks(m.content, ("messages", position, "content"))]
@@ -226,16 +258,25 @@ async def _messages(request: CountRequest) -> SentMessages:
         reader.add(message.role, [each for each in blocks if not isinstance(each[1], ToolResultBlock)], last)
     add_tool_names(reader.messages)
     images = {index: await decode_images(urls, next(iter(urls))[:3]) for index, urls in reader.urls.items()}
-    return SentMessages(reader.messages, images, positions=reader.positions)
+    messages = SentMessages(reader.messages, images, positions=reader.positions)
+    newest = messages.last_user_index
+    if newest is not None and newest in reader.documents:
+        # Claude Code removes its documents from the conversation if an error contains these words.
+        problem = "this server does not support PDF input, only text and images"
+        raise ValidationFailed.at(reader.documents[newest], problem)
+    return messages
 
 
 @dataclass
 class _Reader:
-    """Converter of content blocks to messages. ``urls`` has the encoded images of each message by their paths."""
+    """Converter of content blocks to messages."""
 
-    messages: list[Message]
-    positions: list[int]
-    urls: dict[int, dict[Location, str]]
+    messages: list[Message] = field(default_factory=list)
+    positions: list[int] = field(default_factory=list)
+    urls: dict[int, dict[Location, str]] = field(default_factory=dict)
+    """Encoded images of each message by their paths."""
+    documents: dict[int, Location] = field(default_factory=dict)
+    """Path of a document of each message that has any that cannot be read."""
 
     def add(self, role: Role, blocks: _Blocks, position: int, **fields: Any) -> None:
         """Add the message with the content ``blocks``. ``position`` is its position in the request."""
@@ -247,22 +288,55 @@ class _Reader:
             fields["tool_calls"] = [tool_call(n, call.id, call.name, call.input) for n, call in enumerate(calls)]
         if images := [(path, block.source) for path, block in blocks if isinstance(block, ImageBlock)]:
             self.urls[len(self.messages)] = {(*path, "source"): source.url or source.data for path, source in images}
-        text = "\n".join(block.text for _, block in blocks if isinstance(block, TextPart))
+        if unread := [path for path, block in blocks if _is_unread(block)]:
+            self.documents[len(self.messages)] = unread[0]
+        text = "\n".join(text for _, block in blocks if (text := _text(block)) is not None)
         self.messages.append({**new_message(role, text), **fields})  # type: ignore[typeddict-item]  # fields of messages
         self.positions.append(position)
 
 
-def _without_billing_header(blocks: _Blocks) -> _Blocks:
-    """Remove the billing header, because Ollama caches only prompts that begin with the same text."""
-    if not blocks:
+def _notices(request: CountRequest) -> list[Notice]:
+    """Return a notice for each tool and one for all documents that the model does not receive."""
+    notices = omitted_tools("Anthropic", (tool.name for tool in request.tools or () if tool.type not in CUSTOM))
+    if any(_is_unread(block) for message in request.messages for block in _nested_blocks(message.content)):
+        notices.append(Notice("warning", {"code": "DOCUMENT_LEFT_OUT", "message": _DOCUMENT_LEFT_OUT}))
+    return notices
+
+
+def _nested_blocks(content: str | Sequence[Any] | None) -> Iterator[Any]:
+    for _, block in _blocks(content, ()):
+        yield block
+        if isinstance(block, ToolResultBlock):
+            yield from _nested_blocks(block.content)
+
+
+def _is_unread(block: object) -> bool:
+    return isinstance(block, DocumentBlock) and block.source.text is None
+
+
+def _text(block: object) -> str | None:
+    """Return the text that the model receives for a block, or None if it receives the block in another form."""
+    match block:
+        case TextPart():
+            return block.text
+        case DocumentBlock():
+            return HIDDEN_DOCUMENT if block.source.text is None else block.source.text
+        case ToolReferenceBlock():
+            return f"The tool {block.tool_name!r} is available."
+    return None
+
+
+def _system_blocks(system: str | Sequence[TextPart] | None) -> _Blocks:
+    """Return the blocks of the system prompt without the line that changes with each conversation.
+
+    The prompt must begin with the same text each time. Otherwise, Ollama cannot use its cache.
+    """
+    blocks = _blocks(system, ("system",))
+    if not blocks or not blocks[0][1].text.startswith(_BILLING):
         return blocks
-    path, first = blocks[0]
-    if not first.text.startswith(_BILLING_HEADER):
-        return blocks
-    _, _, text = first.text.partition("\n")
-    if not text.strip():
-        return blocks[1:]
-    return [(path, TextPart(type="text", text=text.lstrip("\n"))), *blocks[1:]]
+    (path, first), *others = blocks
+    _, _, rest = first.text.partition("\n")
+    return [(path, TextPart(type="text", text=rest)), *others] if rest.strip() else others
 
 
 def _blocks(content: str | Sequence[Any] | None, path: Location) -> _Blocks:
@@ -292,8 +366,7 @@ PROTOCOL = Protocol(
 async def create_message(request: Request, body: MessageRequest, headers: HeadersParam) -> Response:
     """Answer a conversation with one JSON response or a stream. If the request names no session, nothing is stored."""
     run = await start(request, headers.session, parse(body, headers), response_format="output_config.format")
-    notices = omitted_tools("Anthropic", (tool.name for tool in body.tools or () if tool.type not in CUSTOM))
-    return await respond(request, MessageEncoder(run, body.model, notices), stream=body.stream)
+    return await respond(request, MessageEncoder(run, body.model, _notices(body)), stream=body.stream)
 
 
 @router.post("/count_tokens", responses=responses(errors.ValidationFailed, *MODEL_ERRORS, form=ANTHROPIC_ERRORS))

@@ -9,7 +9,7 @@ import orjson
 from pydantic import BaseModel
 
 from mochi_server.chat.run import Run
-from mochi_server.errors import MochiError
+from mochi_server.errors import ContextOverflow, MochiError
 from mochi_server.protocols.encoder import BlockEncoder, named_frame
 from mochi_server.protocols.parts import End, Json, Notice, Part, Reasoning, Text, TextEnd, extra_fields, is_cut, usage
 from mochi_server.protocols.schemas import http_status
@@ -39,7 +39,10 @@ def encode(error: MochiError) -> tuple[int, bytes]:
     """Return the HTTP status and the JSON body of an error."""
     status = 529 if http_status(error) == 503 else http_status(error)
     fields = {"type": _TYPES_BY_STATUS.get(status, "api_error" if status >= 500 else "invalid_request_error")}
-    body = {"type": "error", "error": fields | {"message": error.message}, "request_id": REQUEST_ID.get()}
+    message = error.message
+    if isinstance(error, ContextOverflow):  # clients shorten the conversation if they find these words
+        message = f"prompt is too long: {message}"
+    body = {"type": "error", "error": fields | {"message": message}, "request_id": REQUEST_ID.get()}
     return status, json.dumps(body).encode()
 
 

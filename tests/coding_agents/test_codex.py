@@ -1,0 +1,42 @@
+"""Codex from npm, with the documented configuration. It needs ``npm ci`` in ``js``."""
+
+import pytest
+
+from mochi_server.chat.prompt import HIDDEN_IMAGES
+from mochi_stub import ToolCall
+from tests.coding_agents.conftest import CodingStub
+from tests.coding_agents.programs import MISSING, Computer, is_installed
+from tests.support.images import PNG
+
+pytestmark = [pytest.mark.slow, pytest.mark.skipif(not is_installed("codex"), reason=MISSING)]
+
+
+def test_answer_is_printed(computer: Computer, stub: CodingStub) -> None:
+    stub.replies = ["Paris."]
+    assert computer.codex("What is the capital of France?") == "Paris."
+
+
+def test_tool_reads_a_file(computer: Computer, stub: CodingStub) -> None:
+    (computer.project / "notes.txt").write_text("The word is periwinkle.\n")
+    stub.replies = [ToolCall("exec_command", {"cmd": "cat notes.txt"}), "It is periwinkle."]
+    assert computer.codex("Which word is in notes.txt?") == "It is periwinkle."
+    result = stub.prompt()[-1]
+    assert (result["role"], result["tool_name"]) == ("tool", "exec_command")
+    assert "The word is periwinkle." in result["content"]
+
+
+def test_second_turn_continues_the_conversation(computer: Computer, stub: CodingStub) -> None:
+    stub.replies = ["Paris.", "Rome."]
+    computer.codex("What is the capital of France?")
+    assert computer.codex("resume", "--last", "And of Italy?") == "Rome."
+    contents = [message["content"] for message in stub.prompt()[-3:]]
+    assert contents == ["What is the capital of France?", "Paris.", "And of Italy?"]
+
+
+def test_image_of_a_tool_does_not_end_the_conversation(computer: Computer, stub: CodingStub) -> None:
+    path = computer.project / "dot.png"
+    path.write_bytes(PNG)
+    stub.replies = [ToolCall("view_image", {"path": str(path)}), "I cannot see it.", "It is a file."]
+    assert computer.codex("What is in dot.png?") == "I cannot see it."
+    assert stub.prompt()[-1]["content"] == HIDDEN_IMAGES
+    assert computer.codex("resume", "--last", "What is it then?") == "It is a file."
