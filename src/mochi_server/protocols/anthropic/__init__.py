@@ -336,7 +336,8 @@ def _system_blocks(system: str | Sequence[TextPart] | None) -> _Blocks:
         return blocks
     (path, first), *others = blocks
     _, _, rest = first.text.partition("\n")
-    return [(path, TextPart(type="text", text=rest)), *others] if rest.strip() else others
+    prompt = rest.lstrip("\n")
+    return [(path, TextPart(type="text", text=prompt)), *others] if prompt else others
 
 
 def _blocks(content: str | Sequence[Any] | None, path: Location) -> _Blocks:
