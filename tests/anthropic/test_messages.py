@@ -34,6 +34,8 @@ def text(content: str) -> Any:
 
 USER: Any = {"role": "user", "content": "Hello!"}
 SYSTEM: Any = {"role": "system", "content": [{"type": "text", "text": "Be."}]}
+CALL: Any = {"role": "assistant", "content": [{"type": "tool_use", "id": "t1", "name": "look", "input": {}}]}
+RESULT: Any = {"role": "user", "content": [{"type": "tool_result", "tool_use_id": "t1", "content": "Sun."}]}
 ANSWER: Any = {"role": "assistant", "content": "Yes."}
 
 
@@ -211,6 +213,7 @@ def test_consecutive_messages_of_a_role_are_merged(conversation: Conversation) -
         ([SYSTEM, USER], ["system", "user"]),
         ([USER, SYSTEM, ANSWER, USER, SYSTEM], ["user", "system", "assistant", "user", "system"]),
         ([USER, SYSTEM, SYSTEM, USER], ["user", "system", "user"]),
+        ([USER, CALL, SYSTEM, RESULT, USER], ["user", "assistant", "system", "tool", "user"]),
     ],
 )
 def test_system_messages_keep_their_position(conversation: Conversation, messages: Any, roles: list[str]) -> None:

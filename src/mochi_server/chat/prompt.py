@@ -28,7 +28,7 @@ def to_ollama_messages(messages: Sequence[Message], turn_start: int) -> list[Cha
     for index, message in enumerate(messages):
         if message["role"] == "tool":
             missing.pop(message.get("tool_call_id", ""), None)
-        else:
+        elif message["role"] != "system":  # results may follow instructions
             sent.extend(_missing_results(missing))
             calls = message.get("tool_calls") or ()
             missing = {call["id"]: call["function"]["name"] for call in calls if call.get("id")}
