@@ -22,7 +22,6 @@ MIN_PAUSE = 1.0
 _MAX_PAUSE = 60.0
 _LOADED_SECONDS = 0.1  # to wait for the loaded models of all hosts before a choice
 _LOOKUP_SECONDS = 1.0  # to wait for the lists of all hosts, if a first host has answered
-_SERVER_ERROR = 500
 
 _Result = TypeVar("_Result")
 Lookup = Callable[[AsyncOllamaClient], Awaitable[_Result]]
@@ -80,8 +79,7 @@ def is_host_failure(error: MochiError) -> bool:
     """Return whether an error shows that a host does not work, and not that it refused one request."""
     if not isinstance(error, OllamaError):
         return isinstance(error, OllamaUnreachable)
-    is_refusal = is_context_refusal(error) or is_out_of_memory(error)
-    return not is_refusal and int(error.details.get("upstream_status", _SERVER_ERROR)) >= _SERVER_ERROR
+    return not (error.is_about_request or is_context_refusal(error) or is_out_of_memory(error))
 
 
 def may_succeed_elsewhere(error: MochiError) -> bool:
@@ -91,8 +89,10 @@ def may_succeed_elsewhere(error: MochiError) -> bool:
 
 
 def _is_reported(error: MochiError) -> bool:
-    """Return whether an error is a text of Ollama, which shows that the host responds."""
-    return isinstance(error, OllamaError) and bool(error.upstream_text)
+    """Return whether an error is a response, which shows that the host responds."""
+    if not isinstance(error, OllamaError):
+        return False
+    return bool(error.upstream_text) or "upstream_status" in error.details
 
 
 class Fleet:

@@ -20,6 +20,7 @@ _CONNECT_ERRORS = (aiohttp.ClientConnectorError, aiohttp.ConnectionTimeoutError,
 _TIMEOUTS = (TimeoutError, asyncio.TimeoutError)  # two classes before Python 3.11
 _OUT_OF_MEMORY = ("out of memory", "more system memory", "unable to allocate", "not enough memory")
 _BUSY = (HTTPStatus.TOO_MANY_REQUESTS, HTTPStatus.SERVICE_UNAVAILABLE)
+_REFUSALS = (HTTPStatus.BAD_REQUEST, HTTPStatus.NOT_FOUND)  # with which Ollama refuses a request
 _RETRY_SECONDS = 2  # if Ollama is busy and sends no `Retry-After` in seconds
 _EXCERPT_LENGTH = 300
 _CHECK_ADDRESS = "Check that MOCHI_OLLAMA_HOST is the address of Ollama, without a path such as /api."
@@ -90,6 +91,7 @@ def refusal_error(status: int, body: bytes, model: str | None = None, retry_afte
         text = f"Ollama failed ({status}): {reason}"
     error = OllamaError(text, upstream_status=status)
     error.upstream_text = received
+    error.is_about_request = status in _REFUSALS and _has_error(body)
     return error
 
 
@@ -158,6 +160,15 @@ def _message_in(json: str | bytes) -> str:
     while isinstance(value, dict):
         value = value.get("error") or value.get("message") or value.get("detail")
     return value if isinstance(value, str) else ""
+
+
+def _has_error(body: bytes) -> bool:
+    """Return whether a body is a JSON error in Ollama's format. Proxies and login pages use other formats."""
+    try:
+        value = orjson.loads(body)
+    except orjson.JSONDecodeError:
+        return False
+    return isinstance(value, dict) and bool(value.get("error"))
 
 
 def _excerpt(body: bytes) -> str:
