@@ -4,6 +4,7 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from http import HTTPStatus
 from pathlib import Path
 from typing import Any, Literal, TypeVar
 
@@ -22,6 +23,8 @@ MIN_PAUSE = 1.0
 _MAX_PAUSE = 60.0
 _LOADED_SECONDS = 0.1  # to wait for the loaded models of all hosts before a choice
 _LOOKUP_SECONDS = 1.0  # to wait for the lists of all hosts, if a first host has answered
+
+_REFUSALS = (HTTPStatus.BAD_REQUEST, HTTPStatus.NOT_FOUND)  # with which Ollama refuses one request
 
 _Result = TypeVar("_Result")
 Lookup = Callable[[AsyncOllamaClient], Awaitable[_Result]]
@@ -79,7 +82,8 @@ def is_host_failure(error: MochiError) -> bool:
     """Return whether an error shows that a host does not work, and not that it refused one request."""
     if not isinstance(error, OllamaError):
         return isinstance(error, OllamaUnreachable)
-    return not (error.is_about_request or is_context_refusal(error) or is_out_of_memory(error))
+    is_about_request = error.is_reported and error.details.get("upstream_status") in _REFUSALS
+    return not (is_about_request or is_context_refusal(error) or is_out_of_memory(error))
 
 
 def may_succeed_elsewhere(error: MochiError) -> bool:
@@ -88,7 +92,7 @@ def may_succeed_elsewhere(error: MochiError) -> bool:
     return is_host_failure(error) or isinstance(error, ModelNotFound) or lacks_memory
 
 
-def _is_reported(error: MochiError) -> bool:
+def _has_responded(error: MochiError) -> bool:
     """Return whether an error is a response, which shows that the host responds."""
     if not isinstance(error, OllamaError):
         return False
@@ -135,15 +139,18 @@ class Fleet:
         for host in self._by_address.values():
             await host.client.aclose()
 
-    def failed(self, host: Host, error: MochiError, *, is_answering: bool = False) -> None:
+    def failed(self, host: Host, error: MochiError, *, is_answering: bool = False, is_cloud: bool = False) -> None:
         """Record the error of a request. After a failure, leave out the host for a growing pause, unless it is alone.
 
         Requests that wait for the host get the error. If ``is_answering`` is true, Ollama may have reported the failure
-        of one answer, which does not concern the host.
+        of one answer, which does not concern the host. If ``is_cloud`` is true, Ollama may have reported an error of
+        the provider, which does not concern other models.
         """
         if host.failure is not None or host.is_draining or not is_host_failure(error):
             return
-        if is_answering and _is_reported(error):
+        if is_answering and _has_responded(error):
+            return
+        if is_cloud and isinstance(error, OllamaError) and error.is_reported:
             return
         host.failure = error
         if not self.is_single:
@@ -179,7 +186,7 @@ class Fleet:
 
     async def revived(self, failures: Mapping[Host, MochiError]) -> list[Host]:
         """Return the hosts that were unreachable and respond again. An only host is not tried again."""
-        lost = [host for host, error in failures.items() if not _is_reported(error)]
+        lost = [host for host, error in failures.items() if not _has_responded(error)]
         if self.is_single:
             return []
         responses = await asyncio.gather(*(host.client.is_reachable() for host in lost))

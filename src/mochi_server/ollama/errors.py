@@ -20,7 +20,6 @@ _CONNECT_ERRORS = (aiohttp.ClientConnectorError, aiohttp.ConnectionTimeoutError,
 _TIMEOUTS = (TimeoutError, asyncio.TimeoutError)  # two classes before Python 3.11
 _OUT_OF_MEMORY = ("out of memory", "more system memory", "unable to allocate", "not enough memory")
 _BUSY = (HTTPStatus.TOO_MANY_REQUESTS, HTTPStatus.SERVICE_UNAVAILABLE)
-_REFUSALS = (HTTPStatus.BAD_REQUEST, HTTPStatus.NOT_FOUND)  # with which Ollama refuses a request
 _RETRY_SECONDS = 2  # if Ollama is busy and sends no `Retry-After` in seconds
 _EXCERPT_LENGTH = 300
 _CHECK_ADDRESS = "Check that MOCHI_OLLAMA_HOST is the address of Ollama, without a path such as /api."
@@ -78,7 +77,10 @@ def refusal_error(status: int, body: bytes, model: str | None = None, retry_afte
     reason = "" if is_foreign else _cut(_readable(received))
     text = reason or f"Ollama answered with status {status} and no message."
     if status in _BUSY:
-        return OllamaBusy(text, status, int(retry_after) if retry_after and retry_after.isdecimal() else _RETRY_SECONDS)
+        delay = int(retry_after) if retry_after and retry_after.isdecimal() else _RETRY_SECONDS
+        busy = OllamaBusy(text, status, delay)
+        busy.is_reported = _has_error(body)
+        return busy
     is_unknown = (status == HTTPStatus.NOT_FOUND and "not found" in text) or text == "invalid model name"
     if is_unknown and model is not None:
         return ModelNotFound(model)
@@ -91,7 +93,7 @@ def refusal_error(status: int, body: bytes, model: str | None = None, retry_afte
         text = f"Ollama failed ({status}): {reason}"
     error = OllamaError(text, upstream_status=status)
     error.upstream_text = received
-    error.is_about_request = status in _REFUSALS and _has_error(body)
+    error.is_reported = _has_error(body)
     return error
 
 
@@ -101,6 +103,7 @@ def reported_error(line: bytes) -> OllamaError:
     reason = _cut(_readable(received))
     error = OllamaError(f"Ollama failed: {reason or 'it reported an error without a message. See its log.'}")
     error.upstream_text = received
+    error.is_reported = True
     return error
 
 
