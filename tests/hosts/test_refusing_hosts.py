@@ -94,7 +94,8 @@ def test_turn_leaves_a_host_that_refuses_it(
 @pytest.mark.parametrize("protocol", ["/v1/chat/completions", "/v1/messages"])
 def test_v1_request_leaves_a_host_that_refuses_it(start: Start, hosts: list[RawOllama], protocol: str) -> None:
     server = start(f"a={hosts[0].url}", f"b={hosts[1].url}")
-    hosts[0].chat = hosts[1].chat = refuse_first(refused := [])
+    refused: list[socket.socket] = []
+    hosts[0].chat = hosts[1].chat = refuse_first(refused)
     body = {"model": "raw", "max_tokens": 9, "messages": [{"role": "user", "content": "Hi"}]}
     api = server.api()
     response = api.http.post(f"{server.url}{protocol}", json=body)
