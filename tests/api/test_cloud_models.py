@@ -59,6 +59,14 @@ def warnings(events: list[Event]) -> list[str]:
     return [event.data["code"] for event in events if event.type == "warning"]
 
 
+def fill(api: Api, session_id: str) -> list[Event]:
+    """Send messages that together exceed 6000 tokens, and return the events of their turns."""
+    events: list[Event] = []
+    for number in range(12):
+        events += api.stream_message(session_id, f"Turn {number}. " + "x" * 600)
+    return events
+
+
 def window_of(api: Api, session_id: str) -> dict[str, Any]:
     window: dict[str, Any] = api.ok(api.http.get(f"/sessions/{session_id}/status"))["context_window"]
     return window
@@ -118,7 +126,7 @@ def test_change_between_cloud_and_local_models_sets_the_window(api: Api, stub: M
 
 def test_long_prompts_are_compacted_at_the_context_length(api: Api, stub: ModelStub) -> None:
     session_id = api.create_session(cloud_model(stub, context_length=6000))["session_id"]
-    events = [event for n in range(12) for event in api.stream_message(session_id, f"Turn {n}. " + "x" * 600)]
+    events = fill(api, session_id)
     assert "context_compacted" in [event.type for event in events]
     assert "error" not in [event.type for event in events]
     assert warnings(events) == []
@@ -130,7 +138,7 @@ def test_manual_window_only_shortens_prompts(api: Api, stub: ModelStub) -> None:
     body = {"context_window": {"current_window": 6000}}
     assert api.ok(api.http.patch(f"/sessions/{session_id}", json=body))["warnings"] == []
     assert window_of(api, session_id)["current_window"] == 6000
-    events = [event for n in range(12) for event in api.stream_message(session_id, f"Turn {n}. " + "x" * 600)]
+    events = fill(api, session_id)
     assert "context_compacted" in [event.type for event in events]
     assert warnings(events) == []
     assert options(stub) == [{}] * len(chats(stub))
@@ -210,7 +218,10 @@ def test_name_of_a_cloud_model_is_enough(tmp_path: Path, name: str) -> None:
         assert options(stub) == [{}]
 
 
-TAGS = b'{"models":[{"name":"raw:latest","remote_model":"r","remote_host":"https://r","size":1,"digest":"d","capabilities":["completion"],"details":{}}]}'
+TAGS = (
+    b'{"models":[{"name":"raw:latest","remote_model":"r","remote_host":"https://r","size":1,'
+    b'"digest":"d","capabilities":["completion"],"details":{}}]}'
+)
 
 
 @pytest.mark.parametrize(
@@ -221,7 +232,7 @@ TAGS = b'{"models":[{"name":"raw:latest","remote_model":"r","remote_host":"https
     ],
 )
 def test_context_length_is_that_of_the_model_details(tmp_path: Path, show: bytes, window: int | None) -> None:
-    """Old versions of Ollama list neither the capabilities nor the context length of cloud models."""
+    """Old versions of Ollama do not list the context length of a model."""
     ollama = RawOllama(lambda it: it.sendall(stream_head() + line("Fine.", done=True)), tags=TAGS, show=show)
     with ollama, RunningServer(tmp_path, ollama.url, summarization_enabled=False) as server:
         api = server.api()
