@@ -205,6 +205,8 @@ class OllamaError(MochiError):
     code, status, cause = "OLLAMA_ERROR", 502, "Ollama returned an error or an invalid response."
     upstream_text: str = ""
     """Error text as Ollama sent it. No response contains it, because it may be internal text of a model runner."""
+    is_reported: bool = False
+    """Whether Ollama itself reported the error, in its JSON format, and no proxy in front of it."""
 
 
 class OllamaBusy(OllamaError):

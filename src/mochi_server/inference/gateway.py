@@ -197,7 +197,8 @@ class ModelGateway:
                     best.pause, best.failure = MIN_PAUSE, None
                     return result
                 except (OllamaUnreachable, OllamaError, ModelNotFound) as error:
-                    fleet.failed(best, error, is_answering=tracked.answering)
+                    is_cloud = request.allocation.model.is_cloud
+                    fleet.failed(best, error, is_answering=tracked.answering, is_cloud=is_cloud)
                     if tracked.answering or not may_succeed_elsewhere(error):
                         raise
                     failures[best] = error.with_traceback(None)
@@ -217,7 +218,7 @@ class ModelGateway:
             prompt = await request.prompt.fit(refused)
             if prompt is None:
                 raise refusal or ContextOverflow(allocation.size, refused or 0)
-            allocation.windows.record_request(allocation.model.name, allocation.size)
+            allocation.windows.record_request(allocation.model.name, allocation.num_ctx)
             size = prompt.size
             try:
                 return await post(prompt)
@@ -250,7 +251,7 @@ class ModelGateway:
 
             async with host.queue.slot(request.session_id, lambda: self._tickets.discard(request.ticket)):
                 tracked.sent = time.monotonic()
-                held = slots.begin(request.session_id, allocation.size)
+                held = slots.begin(request.session_id, allocation.num_ctx)
                 with scope:
                     await host.client.post_chat(body, receive)
             if scope.cancelled_caught:
@@ -263,7 +264,7 @@ class ModelGateway:
     async def _post_embed(
         self, request: ModelRequest, host: Host, tracked: TrackedRequest, _: FixedPrompt
     ) -> Mapping[str, Any]:
-        window = request.allocation.size
+        window = request.allocation.num_ctx
         options = {"options": {"num_ctx": window}} if window else {}
         async with host.queue.slot(request.session_id):
             tracked.sent = time.monotonic()

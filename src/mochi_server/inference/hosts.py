@@ -4,6 +4,7 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from http import HTTPStatus
 from pathlib import Path
 from typing import Any, Literal, TypeVar
 
@@ -23,7 +24,8 @@ _MAX_PAUSE = 60.0
 _LOADED_SECONDS = 0.1  # to wait for the loaded models of all hosts before a choice
 _FILE_SECONDS = 1.0  # to wait for the file of hosts
 _LOOKUP_SECONDS = 1.0  # to wait for the lists of all hosts, if a first host has answered
-_SERVER_ERROR = 500
+
+_REFUSALS = (HTTPStatus.BAD_REQUEST, HTTPStatus.NOT_FOUND)  # with which Ollama refuses one request
 
 _Result = TypeVar("_Result")
 Lookup = Callable[[AsyncOllamaClient], Awaitable[_Result]]
@@ -81,8 +83,8 @@ def is_host_failure(error: MochiError) -> bool:
     """Return whether an error shows that a host does not work, and not that it refused one request."""
     if not isinstance(error, OllamaError):
         return isinstance(error, OllamaUnreachable)
-    is_refusal = is_context_refusal(error) or is_out_of_memory(error)
-    return not is_refusal and int(error.details.get("upstream_status", _SERVER_ERROR)) >= _SERVER_ERROR
+    is_about_request = error.is_reported and error.details.get("upstream_status") in _REFUSALS
+    return not (is_about_request or is_context_refusal(error) or is_out_of_memory(error))
 
 
 def may_succeed_elsewhere(error: MochiError) -> bool:
@@ -91,9 +93,11 @@ def may_succeed_elsewhere(error: MochiError) -> bool:
     return is_host_failure(error) or isinstance(error, ModelNotFound) or lacks_memory
 
 
-def _is_reported(error: MochiError) -> bool:
-    """Return whether an error is a text of Ollama, which shows that the host responds."""
-    return isinstance(error, OllamaError) and bool(error.upstream_text)
+def _has_responded(error: MochiError) -> bool:
+    """Return whether an error is a response, which shows that the host responds."""
+    if not isinstance(error, OllamaError):
+        return False
+    return bool(error.upstream_text) or "upstream_status" in error.details
 
 
 class Fleet:
@@ -138,15 +142,18 @@ class Fleet:
         for host in self._by_address.values():
             await host.client.aclose()
 
-    def failed(self, host: Host, error: MochiError, *, is_answering: bool = False) -> None:
+    def failed(self, host: Host, error: MochiError, *, is_answering: bool = False, is_cloud: bool = False) -> None:
         """Record the error of a request. After a failure, leave out the host for a growing pause, unless it is alone.
 
         Requests that wait for the host get the error. If ``is_answering`` is true, Ollama may have reported the failure
-        of one answer, which does not concern the host.
+        of one answer, which does not concern the host. If ``is_cloud`` is true, Ollama may have reported an error of
+        the provider, which does not concern other models.
         """
         if host.failure is not None or host.is_draining or not is_host_failure(error):
             return
-        if is_answering and _is_reported(error):
+        if is_answering and _has_responded(error):
+            return
+        if is_cloud and isinstance(error, OllamaError) and error.is_reported:
             return
         host.failure = error
         if not self.is_single:
@@ -182,7 +189,7 @@ class Fleet:
 
     async def revived(self, failures: Mapping[Host, MochiError]) -> list[Host]:
         """Return the hosts that were unreachable and respond again. An only host is not tried again."""
-        lost = [host for host, error in failures.items() if not _is_reported(error)]
+        lost = [host for host, error in failures.items() if not _has_responded(error)]
         if self.is_single:
             return []
         responses = await asyncio.gather(*(host.client.is_reachable() for host in lost))

@@ -31,7 +31,8 @@ def predict(host: Host, hosts: Sequence[Host], request: ModelRequest) -> Predict
         values = [value for value in others if value is not None] or [default]
         return float(own or sum(values) / len(values))
 
-    window = host.loaded_window(request.model)
+    is_cloud = request.allocation.model.is_cloud  # such a model needs no memory of the host
+    window = 0 if is_cloud else host.loaded_window(request.model)
     is_reload = window is not None and not request.allocation.fits(window, request.tokens)
     loads = is_reload or window is None
 

@@ -63,9 +63,11 @@ class ModelRequest:
 
     def body(self, prompt: FixedPrompt) -> tuple[dict[str, Any], int | None]:
         """Return the body for ``/api/chat``, and the limit of the answer in tokens if the window sets one."""
-        options, limit, window = dict(self.payload.get("options") or {}), None, self.allocation.size
-        # If Ollama chooses the window, an answer must end where it ends. Ollama would drop the oldest messages.
-        more: dict[str, Any] = {"shift": False} if window is None else {}
+        options, limit, window = dict(self.payload.get("options") or {}), None, self.allocation.num_ctx
+        more: dict[str, Any] = {}
+        if window is None and not self.allocation.model.is_cloud:
+            # If Ollama chooses the window, an answer must end where it ends. Ollama would drop the oldest messages.
+            more = {"shift": False}
         if window is not None:
             options["num_ctx"] = window
             if self.limits_answer:
@@ -89,7 +91,10 @@ class AnswerReport:
 def payload_without_thinking(
     model: ModelInfo, name: str, max_tokens: int, keep_alive: str | float | None, format: Any = None
 ) -> dict[str, Any]:
-    """Return the body of a request to ``model``, called ``name``, for an answer of at most ``max_tokens`` tokens."""
+    """Return the body of a request to ``model``, called ``name``, for an answer of at most ``max_tokens`` tokens.
+
+    For a cloud model, the answer has no limit, because the provider may refuse it.
+    """
     think = False if model.has_capability("thinking") else None
-    options = {"num_predict": max_tokens}
+    options = None if model.is_cloud else {"num_predict": max_tokens}
     return chat_payload(name, (), think=think, options=options, format=format, keep_alive=keep_alive)

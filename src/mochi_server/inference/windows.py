@@ -3,7 +3,7 @@
 Sessions share a model's window, because Ollama reloads a model to change its window. A window grows when prompts need
 more room. It shrinks only when Ollama runs out of memory, or when a new session starts while the model is not loaded. A
 manual window applies only to its own session. The first window of a model depends on the windows that Ollama has chosen
-for models that other programs loaded.
+for models that other programs loaded. The window of a cloud model is its context length, which requests do not contain.
 """
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
@@ -126,6 +126,8 @@ class WindowRegistry:
         self, model: ModelInfo, config: Mapping[str, Any], *, previous_model: str | None, required_tokens: int = 0
     ) -> WindowDecision:
         """Choose the window for a prompt in a session with the ``context_window_config`` ``config``."""
+        if model.is_cloud:
+            return _cloud_window(model, config, previous_model)
         self.record_request(model.name, config.get("current_window"))  # that of an earlier process of this server
         windows, entry = await self._loaded_windows(), self._entry(model.name)
         loaded = None if windows is None else windows.get(qualified_name(model.name))
@@ -157,6 +159,8 @@ class WindowRegistry:
 
     async def decide_without_session(self, model: ModelInfo, required_tokens: int) -> WindowDecision:
         """Choose the window for a request without a session: the loaded one if it is large enough."""
+        if model.is_cloud:
+            return _cloud_window(model, {}, model.name)
         loaded = (await self._loaded_windows() or {}).get(qualified_name(model.name))
         if self.dynamic and (loaded or 0) < required_tokens * _BUFFER:
             return await self.decide(model, {}, previous_model=model.name, required_tokens=required_tokens)
@@ -199,9 +203,13 @@ class WindowRegistry:
 
     def initial_config(self, model: ModelInfo) -> dict[str, Any]:
         """Return the ``context_window_config`` of a new session."""
+        if model.is_cloud:
+            window = model.context_length
+        else:
+            window = self._initial_window(self._entry(model.name), model) if self.dynamic else None
         return default_window_config() | {
             "dynamic_enabled": self.dynamic,
-            "current_window": self._initial_window(self._entry(model.name), model) if self.dynamic else None,
+            "current_window": window,
             "last_adjustment": "initial_setup",
         }
 
@@ -276,8 +284,13 @@ class Allocation:
 
     @property
     def size(self) -> int | None:
-        """Window in tokens, or None if the requests do not set ``num_ctx``."""
+        """Window in tokens, or None if it is unknown."""
         return self.decision.window if self.decision else None
+
+    @property
+    def num_ctx(self) -> int | None:
+        """Window that the requests set, or None if they set none."""
+        return None if self.model.is_cloud else self.size
 
     @property
     def estimate(self) -> TokenEstimate:
@@ -285,8 +298,8 @@ class Allocation:
 
     @property
     def context_length(self) -> int | None:
-        """Context length of the model, or None if it is unknown or the server does not choose windows."""
-        return self.model.context_length if self.windows.dynamic else None
+        """Context length of the model, or None if it is unknown or Ollama chooses the window."""
+        return self.model.context_length if self.windows.dynamic or self.model.is_cloud else None
 
     @property
     def manual(self) -> int | None:
@@ -294,7 +307,7 @@ class Allocation:
 
     @property
     def _can_change(self) -> bool:
-        return not self.is_fixed and self.manual is None
+        return not self.is_fixed and not self.model.is_cloud and self.manual is None
 
     def fixed(self, window: int | None) -> "Allocation":
         """Return an allocation of the same model whose window is always ``window``."""
@@ -343,7 +356,7 @@ class Allocation:
         manual, reason = self.manual, "load_failed_step_down"
         if self._has_stepped_down and self._can_change:
             self.windows.undo_step_down(self.model)
-        if self._has_stepped_down or self.is_fixed:
+        if self._has_stepped_down or self.is_fixed or self.model.is_cloud:
             return False
         if manual is not None and manual >= 2 * _MIN_WINDOW:
             self.config = {**(self.config or {}), "current_window": manual // 2}
@@ -376,6 +389,8 @@ class Allocation:
 
     def _is_truncated(self, prompt_tokens: int, characters: int) -> bool:
         """Return whether a count fills the window, or is too small for the text and not for cached tokens."""
+        if self.model.is_cloud:  # Ollama does not truncate its prompts
+            return False
         if self.size is not None and prompt_tokens >= self.size:
             return True
         is_too_small = characters > _LONG_CHARS and prompt_tokens * _MAX_CHARS_PER_TOKEN < characters
@@ -386,6 +401,22 @@ def manual_window(model: ModelInfo, config: Mapping[str, Any]) -> int | None:
     """Return the manual window in a session's ``config``, capped at the model's maximum, or None."""
     window = config.get("current_window") if config.get("manual_override") else None
     return None if window is None else _cap(window, model.context_length)
+
+
+def _cloud_window(model: ModelInfo, config: Mapping[str, Any], previous_model: str | None) -> WindowDecision:
+    """Return the context length of a cloud model, or the manual window. Ollama need not load the model."""
+    manual = manual_window(model, config)
+    window = model.context_length if manual is None else manual
+    is_change = previous_model is not None and qualified_name(previous_model) != qualified_name(model.name)
+    if manual is not None:
+        reason = "manual_override"
+    elif is_change:
+        reason = "model_change"
+    elif previous_model is None or config.get("current_window") not in (None, window):
+        reason = "initial_setup"
+    else:
+        reason = "no_adjustment"
+    return WindowDecision(window, reason, loaded=window)
 
 
 def _max_window(model: ModelInfo) -> int:

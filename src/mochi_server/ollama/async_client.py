@@ -86,6 +86,11 @@ class AsyncOllamaClient:
     async def list_installed(self) -> list[ModelInfo]:
         """List all installed models, in Ollama's order."""
         models = await self._fetch_models()
+        await self._fetch_missing_details(models)
+        return [payloads.with_details(model, self._details.get(key)) for key, model in models.items()]
+
+    async def _fetch_missing_details(self, models: Mapping[ModelKey, ModelInfo]) -> None:
+        """Request the details that the list of models lacks. Errors are logged."""
         limit = asyncio.Semaphore(_MAX_PARALLEL_SHOWS)
 
         async def fetch_details(key: ModelKey) -> None:
@@ -97,7 +102,6 @@ class AsyncOllamaClient:
 
         missing = [key for key, model in models.items() if key not in self._details and payloads.lacks_details(model)]
         await asyncio.gather(*map(fetch_details, missing))
-        return [payloads.with_details(model, self._details.get(key)) for key, model in models.items()]
 
     async def find_model(self, name: str) -> ModelInfo:
         """Return the installed chat model ``name``. Raises ``ModelNotFound`` and the errors of ``post_chat``."""
@@ -116,9 +120,15 @@ class AsyncOllamaClient:
         if found is None:
             raise await self._not_found(name)
         key, model = found
-        if key not in self._details and not model.remote_host:
+        if model.is_cloud:
+            await self._fetch_missing_details({key: model})
+        elif key not in self._details:
             self._details[key] = await self.show_model_details(model.name)
         return payloads.with_details(model, self._details.get(key))
+
+    def _is_cloud(self, name: str) -> bool:
+        found = _find(self._models, name)
+        return found is not None and found[1].is_cloud
 
     def size_of(self, name: str) -> float | None:
         """Return the size of a model in the latest list of models, in MiB, or None if the list does not contain it."""
@@ -160,8 +170,8 @@ class AsyncOllamaClient:
         If the calling task is cancelled, Ollama stops generating the answer. Raises ``ModelNotFound``,
         ``OllamaUnreachable``, or ``OllamaError`` if the request fails or brings no content for ``stall_timeout``.
         """
-        name = qualified_name(payload["model"])
-        if not self._is_loaded_for(payload):
+        name, is_cloud = qualified_name(payload["model"]), self._is_cloud(payload["model"])
+        if not is_cloud and not self._is_loaded_for(payload):
             self._windows = None  # the request may load a model
         self._answers[name] += 1
         try:
@@ -175,6 +185,8 @@ class AsyncOllamaClient:
             self._answers[name] -= 1
             if not self._answers[name]:
                 self._windows = None  # from now on, another program may reload the model
+        if is_cloud:
+            return
         known = self.last_windows or {}
         self.last_windows = {**known, name: (payload.get("options") or {}).get("num_ctx") or known.get(name, 0)}
 

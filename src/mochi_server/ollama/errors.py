@@ -77,7 +77,10 @@ def refusal_error(status: int, body: bytes, model: str | None = None, retry_afte
     reason = "" if is_foreign else _cut(_readable(received))
     text = reason or f"Ollama answered with status {status} and no message."
     if status in _BUSY:
-        return OllamaBusy(text, status, int(retry_after) if retry_after and retry_after.isdecimal() else _RETRY_SECONDS)
+        delay = int(retry_after) if retry_after and retry_after.isdecimal() else _RETRY_SECONDS
+        busy = OllamaBusy(text, status, delay)
+        busy.is_reported = _has_error(body)
+        return busy
     is_unknown = (status == HTTPStatus.NOT_FOUND and "not found" in text) or text == "invalid model name"
     if is_unknown and model is not None:
         return ModelNotFound(model)
@@ -90,6 +93,7 @@ def refusal_error(status: int, body: bytes, model: str | None = None, retry_afte
         text = f"Ollama failed ({status}): {reason}"
     error = OllamaError(text, upstream_status=status)
     error.upstream_text = received
+    error.is_reported = _has_error(body)
     return error
 
 
@@ -99,6 +103,7 @@ def reported_error(line: bytes) -> OllamaError:
     reason = _cut(_readable(received))
     error = OllamaError(f"Ollama failed: {reason or 'it reported an error without a message. See its log.'}")
     error.upstream_text = received
+    error.is_reported = True
     return error
 
 
@@ -158,6 +163,15 @@ def _message_in(json: str | bytes) -> str:
     while isinstance(value, dict):
         value = value.get("error") or value.get("message") or value.get("detail")
     return value if isinstance(value, str) else ""
+
+
+def _has_error(body: bytes) -> bool:
+    """Return whether a body is a JSON error in Ollama's format. Proxies and login pages use other formats."""
+    try:
+        value = orjson.loads(body)
+    except orjson.JSONDecodeError:
+        return False
+    return isinstance(value, dict) and bool(value.get("error"))
 
 
 def _excerpt(body: bytes) -> str:

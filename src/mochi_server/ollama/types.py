@@ -1,10 +1,13 @@
 """Types of messages, models and responses of Ollama."""
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypedDict
 
 import orjson
+
+_CLOUD_NAME = re.compile(r":([^:/]*-)?cloud$", re.IGNORECASE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,6 +30,11 @@ class ModelInfo:
     def has_capability(self, capability: str) -> bool:
         """Return whether the model has a capability, such as "tools", "thinking" or "vision"."""
         return capability in self.capabilities
+
+    @property
+    def is_cloud(self) -> bool:
+        """Whether Ollama forwards the requests to another host, and never loads the model into its own memory."""
+        return self.remote_host is not None or _CLOUD_NAME.search(self.name) is not None
 
 
 Encoded = orjson.Fragment

@@ -136,7 +136,7 @@ class SessionService:
         model, windows = await self.gateway.find_model(session.model), self.gateway.windows
         own = manual_window(model, session.metadata.context_window_config)
         others = windows.size(model.name) or windows.initial_config(model)["current_window"]
-        if own in (None, others):
+        if model.is_cloud or own in (None, others):
             return None
         text = (
             f"This session uses a context window of {own} tokens. Other sessions with model {session.model!r} use "

@@ -199,10 +199,11 @@ class SummarizationService:
         """
         pinned = await self.gateway.pinned(session.metadata.ollama_host)
         gateway = pinned.of_session(session.session_id, name)
-        loaded = (await gateway.host.client.loaded_windows() or {}).get(qualified_name(name))
-        if in_background and (_unloads_model(session.metadata.keep_alive) if loaded else not may_load):
-            raise _ModelNotLoaded(name)
         model = await gateway.find_model(name)
+        loaded = (await gateway.host.client.loaded_windows() or {}).get(qualified_name(name))
+        would_load = _unloads_model(session.metadata.keep_alive) if loaded else not may_load
+        if in_background and would_load and not model.is_cloud:
+            raise _ModelNotLoaded(name)
         is_own = qualified_name(session.model) == qualified_name(model.name)
         manual = manual_window(model, session.metadata.context_window_config) if is_own else None
         if in_background and loaded and (manual or gateway.windows.size(name)) not in (None, loaded):

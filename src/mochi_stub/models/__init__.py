@@ -31,10 +31,17 @@ _TEMPLATES = {  # clients such as LiteLLM search the template for these names
 
 @dataclass(frozen=True)
 class Remote:
-    """Name and host of the remote model behind a cloud model, which `/api/tags` shows."""
+    """Remote model behind a cloud model. The stub answers for it, and never loads the cloud model into memory.
+
+    Attributes:
+        model: Name of the remote model.
+        host: URL of the host that has the remote model.
+        max_num_predict: Largest `num_predict` that the host accepts. Requests with a larger one are refused.
+    """
 
     model: str
     host: str = "https://ollama.com:443"
+    max_num_predict: int | None = None
 
 
 @dataclass(frozen=True)
@@ -64,6 +71,7 @@ class Model:
         parent: Name of the model from which a client created this model.
         least_context: Minimum context in tokens. The default is 4, or 2048 for a model with vision.
         load_time: Seconds to load the model. If 0, there is no delay, but responses report 100 ms for a reload.
+        remote: Remote model, if this is a cloud model.
         out_of_memory_above: Largest context in tokens that fits into memory. A load with a larger context fails.
     """
 

@@ -138,6 +138,12 @@ class Lease(NamedTuple):
     release: Callable[[], None]
 
 
+def _remote_lease(request: LoadRequest) -> Lease:
+    """Return a lease of a cloud model, which occupies no memory and ignores `num_ctx`."""
+    context = request.model.context_length or sys.maxsize
+    return Lease(request, context, context, False, 0, PromptSlots(), lambda: None)
+
+
 class Scheduler:
     """Simulated scheduler. `now` returns seconds since 1970. `wait` waits for the duration of a load, in seconds."""
 
@@ -163,6 +169,8 @@ class Scheduler:
 
     async def acquire(self, request: LoadRequest) -> Lease:
         """Wait for the model and a free slot, then return a lease. Raises HttpError if the load fails."""
+        if request.model.remote:
+            return _remote_lease(request)
         settings = self._settings(request)
         while (loaded := self._find_usable(request.model, settings)) and not loaded.ready.is_set():
             await loaded.ready.wait()

@@ -60,6 +60,7 @@ async def generate(
         return json_response({**loaded, "done_reason": "unload"})
     _check_capabilities(body, model, operation)
     options = effective_options(model, body.get("options", {}))
+    _check_remote_limit(model, options)
     load = LoadRequest(model, options, body.get("keep_alive"), body.get("shift", model.shifts_context))
     lease = await stub.load(load)
     if is_empty:
@@ -86,6 +87,12 @@ def _check_capabilities(body: Mapping[str, Any], model: Model, operation: Operat
     for field, capability in (("tools", "tools"), ("suffix", "insert")):
         if body.get(field) and not model.has_capability(capability):
             raise HttpError(400, f"{full_name(model.name)} does not support {capability}")
+
+
+def _check_remote_limit(model: Model, options: Mapping[str, Any]) -> None:
+    largest = model.remote.max_num_predict if model.remote else None
+    if largest is not None and options.get("num_predict", -1) > largest:
+        raise HttpError(400, f"num_predict must be at most {largest}")
 
 
 def _evaluate(stub: Stub, lease: Lease, body: Mapping[str, Any], prompt: Prompt) -> pipeline.EvaluatedPrompt:
@@ -163,7 +170,8 @@ class ReplyLines:
         self.top_logprobs = self.body.get("top_logprobs", 0) if self.body.get("logprobs") else None
         self.is_chat = self.prompt.operation == "chat"
         content = '"message":{"role":"assistant","content":' if self.is_chat else '"response":'
-        self.head = f'{{"model":{go_text(self.prompt.model)},"created_at":"'
+        remote = "".join(f'"{name}":{go_text(value)},' for name, value in models.remote_fields(self.model).items())
+        self.head = f'{{"model":{go_text(self.prompt.model)},{remote}"created_at":"'
         self.before_content = f'",{content}'
         self.native = self.model.template_style == "native"
         self.calls = 0

@@ -92,6 +92,11 @@ def tags(stub: Stub, _request: Request) -> Result:
     return json_response({"models": list(map(_list_entry, ordered))})
 
 
+def remote_fields(model: Model) -> dict[str, str]:
+    """Return the fields that a cloud model has in lists, in `/api/show` and in its replies."""
+    return {"remote_model": model.remote.model, "remote_host": model.remote.host} if model.remote else {}
+
+
 def ps(stub: Stub, _request: Request) -> Result:
     """List the loaded models (`GET /api/ps`), latest expiry first."""
     now = stub.scheduler.now()
@@ -114,13 +119,12 @@ def ps(stub: Stub, _request: Request) -> Result:
 def _list_entry(model: Model) -> dict[str, Any]:
     # Ollama lists models without their pooling and chat template, so it reports embedding models as chat models.
     name = short_name(model.name)
-    remote = {"remote_model": model.remote.model, "remote_host": model.remote.host} if model.remote else {}
     lengths = {"context_length": model.context_length, "embedding_length": model.embedding_length}
     has_listed_capabilities = model.has_capability("completion") and model.template_style != "native"
     return {
         "name": name,
         "model": name,
-        **remote,
+        **remote_fields(model),
         "modified_at": model.modified_at,
         "size": model.size,
         "digest": model.digest,
@@ -163,6 +167,7 @@ def _model_object(model: Model, *, verbose: bool) -> dict[str, Any]:
         "template": model.rendered_template,
         "system": model.system,
         "details": _details(model, model.quantization),
+        **remote_fields(model),
         "model_info": info,
         "tensors": model.tensors,
         "capabilities": model.capabilities,

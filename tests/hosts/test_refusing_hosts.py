@@ -1,0 +1,162 @@
+"""Hosts that refuse chat requests with an answer that is not from Ollama, while another host is healthy."""
+
+import socket
+from collections.abc import Callable, Iterator
+
+import pytest
+
+from tests.hosts.conftest import Start
+from tests.hosts.test_failover import state_of
+from tests.support.api import Api, error_of, text_of
+from tests.support.raw_ollama import RawOllama, line, stream_head, whole
+from tests.support.waiting import until
+
+pytestmark = pytest.mark.one_process("looks at what one server knows of its hosts")
+
+LOGIN = b"<!DOCTYPE html>\n<html><title>Log in</title></html>"
+REFUSALS = {
+    "login page": whole(LOGIN, content_type="text/html"),
+    "login page in one line": whole(LOGIN.replace(b"\n", b""), content_type="text/html"),
+    "redirect": whole(b"", status="302 Found\r\nLocation: https://login.example/"),
+    "permanent redirect": whole(b"", status="308 Permanent Redirect\r\nLocation: /login"),
+    "bad request of a proxy": whole(LOGIN, status="400 Bad Request", content_type="text/html"),
+    "expired key": whole(b'{"error":"invalid key"}', status="401 Unauthorized"),
+    "forbidden": whole(b'{"error":"forbidden"}', status="403 Forbidden"),
+    "wrong path": whole(b"404 page not found", status="404 Not Found", content_type="text/plain"),
+    "wrong path of a proxy": whole(b'{"detail":"Not Found"}', status="404 Not Found"),
+    "wrong method": whole(b"", status="405 Method Not Allowed"),
+    "key of a proxy": whole(LOGIN, status="407 Proxy Authentication Required", content_type="text/html"),
+    "timeout of a proxy": whole(b"", status="408 Request Timeout"),
+    "gone": whole(b"", status="410 Gone"),
+    "body too large for a proxy": whole(LOGIN, status="413 Content Too Large", content_type="text/html"),
+    "too many requests": whole(b'{"error":"too many requests"}', status="429 Too Many Requests"),
+}
+VERSION = b'{"version":"0.33.3"}'
+
+
+def answer(connection: socket.socket) -> None:
+    connection.sendall(stream_head() + line("Fine.", done=True))
+
+
+def refuse(response: bytes) -> Callable[[socket.socket], None]:
+    return lambda connection: connection.sendall(response)
+
+
+def refuse_first(refused: list[socket.socket]) -> Callable[[socket.socket], None]:
+    """Return a handler that refuses the first request, appends it to ``refused``, and answers the following ones."""
+
+    def handle(connection: socket.socket) -> None:
+        if refused:
+            answer(connection)
+        else:
+            refused.append(connection)
+            connection.sendall(REFUSALS["expired key"])
+
+    return handle
+
+
+@pytest.fixture
+def hosts() -> Iterator[list[RawOllama]]:
+    """Two hosts that answer."""
+    with RawOllama(answer) as first, RawOllama(answer) as second:
+        first.answers["/api/version"] = second.answers["/api/version"] = VERSION
+        yield [first, second]
+
+
+def session_on(api: Api, name: str) -> str:
+    """Return the ID of a session whose latest turn ran on the host, but which is not pinned any more."""
+    session_id = str(api.create_session("raw")["session_id"])
+    api.ok(api.http.patch(f"/sessions/{session_id}", json={"ollama_host": name}))
+    api.send_message(session_id, "Hello!")
+    api.ok(api.http.patch(f"/sessions/{session_id}", json={"ollama_host": None}))
+    return session_id
+
+
+@pytest.mark.parametrize("refusal", REFUSALS.values(), ids=REFUSALS.keys())
+def test_turn_leaves_a_host_that_refuses_it(
+    start: Start, hosts: list[RawOllama], refusal: bytes, caplog: pytest.LogCaptureFixture
+) -> None:
+    api = start(f"a={hosts[0].url}", f"b={hosts[1].url}").api()
+    session_id = session_on(api, "a")
+    hosts[0].chat = refuse(refusal)
+    del hosts[0].answers["/api/version"]  # so that the host does not return before the end of the test
+    events = api.stream_message(session_id, "And now?")
+    assert text_of(events) == "Fine."
+    status = api.ok(api.http.get(f"/sessions/{session_id}/status"))
+    assert status["last_host"] == {"name": "b", "reason": "failover"}
+    assert "Ollama host left host=a" in caplog.text
+    assert state_of(api, "a") == "down"
+    hosts[0].chat = answer
+    hosts[0].answers["/api/version"] = VERSION
+    until(lambda: state_of(api, "a") == "up")
+
+
+@pytest.mark.parametrize("protocol", ["/v1/chat/completions", "/v1/messages"])
+def test_v1_request_leaves_a_host_that_refuses_it(start: Start, hosts: list[RawOllama], protocol: str) -> None:
+    server = start(f"a={hosts[0].url}", f"b={hosts[1].url}")
+    refused: list[socket.socket] = []
+    hosts[0].chat = hosts[1].chat = refuse_first(refused)
+    body = {"model": "raw", "max_tokens": 9, "messages": [{"role": "user", "content": "Hi"}]}
+    api = server.api()
+    response = api.http.post(f"{server.url}{protocol}", json=body)
+    assert (response.status_code, len(refused)) == (200, 1)
+
+
+def test_host_that_refuses_only_chats_returns_after_a_pause(
+    start: Start, hosts: list[RawOllama], caplog: pytest.LogCaptureFixture
+) -> None:
+    """The refusing host answers all other routes, so that it returns between the turns."""
+    caplog.set_level("INFO")
+    api = start(f"a={hosts[0].url}", f"b={hosts[1].url}").api()
+    session_id = session_on(api, "a")
+    hosts[0].chat = refuse(REFUSALS["forbidden"])
+    assert text_of(api.stream_message(session_id, "Hi")) == "Fine."
+    until(lambda: "Ollama host returned host=a" in caplog.text)
+    hosts[1].chat = refuse(REFUSALS["forbidden"])
+    hosts[0].chat = answer
+    assert text_of(api.stream_message(session_id, "Hi")) == "Fine."
+
+
+def test_host_with_a_login_page_on_all_routes_is_left(start: Start, hosts: list[RawOllama]) -> None:
+    hosts[0].answers = dict.fromkeys(("/api/tags", "/api/show", "/api/version"), LOGIN)
+    hosts[0].chat = refuse(REFUSALS["login page"])
+    api = start(f"a={hosts[0].url}", f"b={hosts[1].url}").api()
+    assert text_of(api.stream_message(api.create_session("raw")["session_id"], "Hi")) == "Fine."
+    assert state_of(api, "a") == "down"
+
+
+@pytest.mark.parametrize(
+    ("status", "error"),
+    [("400 Bad Request", "invalid options"), ("404 Not Found", "model 'raw' not found")],
+)
+def test_host_that_refuses_one_request_stays_up(
+    start: Start, hosts: list[RawOllama], status: str, error: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    api = start(f"a={hosts[0].url}", f"b={hosts[1].url}").api()
+    session_id = session_on(api, "a")
+    hosts[0].chat = refuse(whole(b'{"error":"%s"}' % error.encode(), status=status))
+    api.http.post(f"/chat/{session_id}", json={"message": "And now?"})
+    assert "Ollama host left" not in caplog.text
+    assert state_of(api, "a") == "up"
+
+
+def test_error_of_hosts_that_all_refuse_names_each(start: Start, hosts: list[RawOllama]) -> None:
+    api = start(f"a={hosts[0].url}", f"b={hosts[1].url}").api()
+    session_id = session_on(api, "a")
+    hosts[0].chat = refuse(REFUSALS["expired key"])
+    hosts[1].chat = refuse(REFUSALS["redirect"])
+    response = api.http.post(f"/chat/{session_id}", json={"message": "And now?"})
+    assert error_of(response) == (502, "OLLAMA_ERROR")
+    assert {*response.json()["error"]["details"]["hosts"]} == {"a", "b"}
+
+
+@pytest.mark.parametrize("refusal", REFUSALS.values(), ids=REFUSALS.keys())
+def test_only_host_that_refuses_is_tried_again(start: Start, hosts: list[RawOllama], refusal: bytes) -> None:
+    api = start(hosts[0]).api()
+    session_id = api.create_session("raw")["session_id"]
+    hosts[0].chat = refuse(refusal)
+    response = api.http.post(f"/chat/{session_id}", json={"message": "Hello!"})
+    is_busy = b" 429 " in refusal
+    assert error_of(response) == ((503, "OLLAMA_BUSY") if is_busy else (502, "OLLAMA_ERROR"))
+    hosts[0].chat = answer
+    assert text_of(api.stream_message(session_id, "And now?")) == "Fine."
