@@ -1,7 +1,8 @@
 """The steps of CI: build each environment once, run independent steps side by side, and report the duration of each.
 
-Steps that measure time or use all cores run alone; the others share the cores. The output of a step is printed when the
-step has ended. The run ends with the durations, slowest first, and the test runner's own summary.
+``steps.py`` runs what must hold of every commit. ``steps.py nightly`` runs what measures, and what needs hours: it is
+``poe nightly``. Steps that measure time or use all cores run alone; the others share the cores. The output of a step is
+printed when the step has ended. The run ends with the durations, slowest first, and the test runner's own summary.
 """
 
 import os
@@ -13,14 +14,9 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
-SCALE = {
-    "MOCHI_FAULT_ROUNDS": os.environ.get("MOCHI_FAULT_ROUNDS", "20"),
-    "MOCHI_FUZZ_EXAMPLES": os.environ.get("MOCHI_FUZZ_EXAMPLES", "12"),
-}
-"""Repetitions of the fault tests and requests for each operation of the API, suited to a run of 15 minutes.
-
-A nightly run sets 200 and 100.
-"""
+COMMIT_SCALE = {"MOCHI_FAULT_ROUNDS": "4", "MOCHI_FUZZ_EXAMPLES": "3"}
+"""Repetitions of the fault tests, and requests for each operation of the API: each kind of fault a few times."""
+NIGHTLY_SCALE = {"MOCHI_FAULT_ROUNDS": "200", "MOCHI_FUZZ_EXAMPLES": "100"}
 COVERAGE_FLOOR = 92.0
 """Coverage of `src` with branches, in percent, below which the run fails."""
 PYTEST = "uv run pytest -q"
@@ -29,6 +25,7 @@ IGNORED = (
     "--ignore tests/mcp/test_everything.py --ignore tests/mcp/test_fuzzed_servers.py --ignore tests/coding_agents"
 )
 """Second-tier tests with a step of their own."""
+SECOND_TIER = "'slow and not nightly'"
 
 FRAMEWORKS = "-W ignore -p no:benchmark -p no:codspeed -p no:recording -p no:socket -p no:syrupy"
 """Options of the framework tests: the pytest plugins that LangChain's tests install are not loaded."""
@@ -61,6 +58,8 @@ def oldest_python() -> str:
 
 
 OLDEST = oldest_python()
+ON_OLDEST = f"env -u UV_NO_SYNC UV_PROJECT_ENVIRONMENT=.venv-3.10 uv run --locked --quiet --python {OLDEST}"
+"""Command prefix that runs a command of the project on the oldest Python."""
 NODE = ("node", "npm")
 NPM_CI = "npm ci --no-audit --no-fund --silent"
 DEBIAN_PACKAGES = r"""
@@ -86,12 +85,10 @@ PREPARE = [
 ]
 """What the other steps need. The first must end before the others begin."""
 
-SIDE_BY_SIDE = [
-    Step("benchmarks and a small soak", f"{PYTEST} -n 0 -m slow tests/benchmarks tests/soak"),
+SHARED = [
     Step(
-        "tests on Python 3.10",
-        f"env -u UV_NO_SYNC UV_PROJECT_ENVIRONMENT=.venv-3.10 uv run --locked --quiet --python {OLDEST} "
-        "pytest -q -n 0 tests/unit tests/sessions tests/stub",
+        "unit tests on Python 3.10",
+        f"{ON_OLDEST} pytest -q -n 0 tests/unit tests/sessions",
         (OLDEST,),
     ),
     Step(
@@ -118,22 +115,33 @@ SIDE_BY_SIDE = [
     Step("MCP reference server", f"{PYTEST} -n 0 -m slow tests/mcp/test_everything.py", NODE),
     Step("example page in Chromium", f"{PYTEST} -n 0 -m slow tests/browser", ("chromium",)),
 ]
+"""Steps of every commit that share the cores."""
 
 ALONE = [
-    Step("hostile MCP servers", f"{PYTEST} -n 0 -m slow tests/mcp/test_fuzzed_servers.py"),
-    Step("second tier", f"{PYTEST} -m slow {IGNORED}"),
+    Step("second tier, in its short form", f"{PYTEST} -m {SECOND_TIER} {IGNORED}"),
     Step("API tests, two servers over one PostgreSQL", f"MOCHI_TEST_SERVERS=2 {PYTEST} tests/api"),
+    Step("first tier, with coverage", f"{PYTEST} --cov --cov-report=term --cov-fail-under={COVERAGE_FLOOR}"),
+]
+"""Steps of every commit that use all cores. The last is the README's test command, whose summary ends the run."""
+
+NIGHTLY = [
+    Step("benchmarks and a small soak", f"{PYTEST} -n 0 -m slow tests/benchmarks tests/soak"),
+    Step("hostile MCP servers", f"{PYTEST} -n 0 -m slow tests/mcp/test_fuzzed_servers.py"),
     Step("soak: a thousand streams", "uv run python -m tests.soak --seconds 30 --turn 10 --cache 8"),
+    Step("second tier, in its long form", f"{PYTEST} -m slow {IGNORED}"),
+    Step("all tests on Python 3.10", f"{ON_OLDEST} pytest -q -m 'not nightly' {IGNORED}", (OLDEST,)),
     Step(
-        "first tier in random order, with coverage",
-        f"{PYTEST} -p randomly --cov --cov-report=term --cov-fail-under={COVERAGE_FLOOR}",
+        "both tiers in random order, with coverage",
+        f"{PYTEST} -m 'not nightly' -p randomly --cov --cov-report=term {IGNORED}",
     ),
 ]
-"""Steps that use all cores. The last is the README's test command, with its summary at the end of the run."""
+"""Steps that measure, repeat for long, or test again in another way. None of them decides about a commit."""
 
 
-def main() -> int:
-    """Run all steps and return the exit code."""
+def main(arguments: list[str]) -> int:
+    """Run the steps of a commit, or those of a night, and return the exit code."""
+    is_nightly = arguments == ["nightly"]
+    os.environ.update({**(NIGHTLY_SCALE if is_nightly else COMMIT_SCALE), **os.environ})
     environment, *others = PREPARE
     results = [run(environment)]
     if results[0].status:
@@ -141,8 +149,8 @@ def main() -> int:
     os.environ["UV_NO_SYNC"] = "1"
     with ThreadPoolExecutor(os.cpu_count() or 1) as cores:
         results += cores.map(run, others)
-        results += cores.map(run, SIDE_BY_SIDE)
-    results += map(run, ALONE)
+        results += cores.map(run, [] if is_nightly else SHARED)
+    results += map(run, NIGHTLY if is_nightly else ALONE)
     failed = [result.step.name for result in results if result.status]
     print("\n== durations, slowest first")
     for result in sorted(results, key=lambda result: -result.seconds):
@@ -164,7 +172,6 @@ def run(step: Step) -> Result:
         done = subprocess.run(
             ["bash", "-euo", "pipefail", "-c", step.command],
             check=False,
-            env={**os.environ, **SCALE},
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
@@ -178,4 +185,4 @@ def run(step: Step) -> Result:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(main(sys.argv[1:]))

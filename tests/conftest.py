@@ -27,6 +27,8 @@ if TYPE_CHECKING:  # imported by the fixtures: the process that only distributes
     from tests.support.server import RunningServer
 
 SERVERS = "MOCHI_TEST_SERVERS"
+FIRST_TIER = "not slow"
+"""Expression of marks that selects the first tier, as in `pyproject.toml`."""
 
 END = "-----END CERTIFICATE-----\n"
 
@@ -39,7 +41,7 @@ MEMORY_FOLDER = "/dev/shm"  # noqa: S108 - pytest makes a folder of its own in i
 def one_certificate(tmp_path_factory: pytest.TempPathFactory, pytestconfig: pytest.Config) -> Iterator[None]:
     """Let HTTP clients of the first tier trust one certificate authority. Reading all takes 30 ms for each client."""
     with pytest.MonkeyPatch.context() as patch:
-        if pytestconfig.option.markexpr == "not slow":  # the second tier also connects to real servers
+        if pytestconfig.option.markexpr == FIRST_TIER:  # the second tier also connects to real servers
             file = tmp_path_factory.mktemp("certificates") / "one.pem"
             file.write_text(Path(certifi.where()).read_text().partition(END)[0] + END)
             patch.setenv("SSL_CERT_FILE", str(file))
@@ -149,7 +151,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
     """Leave the files out of the first tier whose tests are all `slow`: importing and deselecting them takes long."""
-    if config.option.markexpr != "not slow" or not collection_path.match("test_*.py"):
+    if config.option.markexpr != FIRST_TIER or not collection_path.match("test_*.py"):
         return None
     return ALL_SLOW.search(collection_path.read_text("utf-8")) is not None or None
 
@@ -185,12 +187,12 @@ def pytest_xdist_auto_num_workers(config: pytest.Config) -> int:
     if len(config.args) == 1 and config.args[0].partition("::")[0].endswith(".py"):
         return 0  # without the start of a second interpreter and its imports
     cores = os.cpu_count() or 1
-    return cores * 3 // 2 if config.option.markexpr == "slow" else cores + 1
+    return cores * 3 // 2 if config.option.markexpr.startswith("slow") else cores + 1
 
 
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
     """Return a scheduler for the first tier that gives all files that need an expensive library to one worker."""
-    if config.option.dist != "loadfile" or config.option.markexpr != "not slow":
+    if config.option.dist != "loadfile" or config.option.markexpr != FIRST_TIER:
         return None
     from tests.support.scheduling import LibraryScheduling
 

@@ -13,6 +13,7 @@ from tests.benchmarks.measures import hosts, prompts
 
 pytestmark = [
     pytest.mark.slow,
+    pytest.mark.nightly,
     pytest.mark.skipif(not sys.platform.startswith("linux"), reason="reads the CPU clocks of other processes"),
 ]
 

@@ -24,7 +24,7 @@ from tests.support.mcp import by_hand, hostile, write_mcp
 from tests.support.process import Command
 from tests.support.waiting import until
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.nightly]
 
 HTTP_SEEDS, STDIO_SEEDS = range(1, 5), range(5, 9)
 ANSWERS = int(os.environ.get("MOCHI_MCP_FUZZ_ANSWERS", "20"))

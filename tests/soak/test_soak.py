@@ -53,6 +53,7 @@ def test_each_missed_aim_is_reported_in_one_line(line: str) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.nightly
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="reads the memory of other processes")
 def test_small_soak_succeeds() -> None:
     short = ["--streams=50", "--seconds=5", "--turn=1", "--warm-up=50"]
