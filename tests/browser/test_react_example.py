@@ -16,6 +16,7 @@ from playwright.sync_api import BrowserContext, Dialog, Locator, Page, expect
 
 from mochi_stub import StubServer
 from tests.browser.conftest import EXAMPLES, serving_files
+from tests.browser.long_content import ARGUMENTS, NOTE, TOOL, WIDTHS, WORD, add_session, check_width
 from tests.browser.steps import IMAGES
 from tests.support.api import Api
 from tests.support.cluster import Member
@@ -41,6 +42,8 @@ def api(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Api]:
     """A client of the server in test mode."""
     data = tmp_path_factory.mktemp("data")
     shutil.copytree(SAMPLES, data / "tools", ignore=shutil.ignore_patterns("__pycache__"))
+    with (data / "tools" / "__init__.py").open("a") as module:
+        module.write(f"{NOTE}\n__all__ += ['{TOOL}']\n")
     options = ("--test-mode", "--port", "0", "--stub-speed", "1", "--stub-all-models", "--data-dir", str(data))
     with Command("mochi_server", *options, cwd=data) as command, command.api() as api:
         yield api
@@ -160,6 +163,29 @@ def test_new_message_asks_before_it_withdraws_a_call(page: Page) -> None:
     expect(page.get_by_role("button", name="Approve")).to_have_count(0)
     page.reload()
     expect(call).to_contain_text("roll_dice not run")
+
+
+@pytest.mark.parametrize("width", WIDTHS)
+def test_page_shows_long_content(page: Page, api: Api, site: str, width: int) -> None:
+    session_id = add_session(api, "mochi-chat")
+    page.set_viewport_size({"width": width, "height": 760})
+    page.goto(f"{site}/#{session_id}")
+    expect(page.get_by_role("article")).to_have_count(2)
+    page.get_by_text("Reasoning").click()
+    check_width(page, page.get_by_role("button", name="Send"), page.get_by_role("button", name="New chat"))
+    send(page, instruct(calls(TOOL, **ARGUMENTS)))
+    approve = page.get_by_role("button", name="Approve")
+    approve.scroll_into_view_if_needed()
+    check_width(page, approve)
+    page.get_by_role("button", name="Stop").click()
+
+
+@pytest.mark.parametrize("width", WIDTHS)
+def test_page_shows_a_long_error(page: Page, site: str, width: int) -> None:
+    page.set_viewport_size({"width": width, "height": 760})
+    page.goto(f"{site}/#{WORD}")
+    expect(page.get_by_role("alert")).to_contain_text(WORD)
+    check_width(page, page.get_by_role("button", name="New chat"))
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])

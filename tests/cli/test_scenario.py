@@ -224,6 +224,81 @@ def test_mask_replaces_personal_data_in_every_file(recorder: Recorder, tmp_path:
     assert check(scenario) == ""
 
 
+SECRET_SCHEMA = {
+    "type": "object",
+    "title": "About Ana Lund",
+    "properties": {
+        "ana": {"type": "string", "description": "What Ana says.", "enum": ["Ana", "no"], "maxLength": 5551234},
+        "phones": {"type": "array", "items": {"anyOf": [{"const": 5551234}, {"pattern": "^Lund$"}]}},
+        "home": {"$ref": "#/$defs/Lund", "default": {"ana": ["Lund"]}, "x-ana": "Lund"},
+    },
+    "required": ["ana"],
+    "dependentRequired": {"ana": ["home"]},
+    "patternProperties": {"^ana": True},
+    "$defs": {"Lund": {"type": "string", "format": "email", "examples": ["ana@lund"]}},
+    "additionalProperties": False,
+}
+
+
+def test_mask_replaces_personal_data_in_the_settings(recorder: Recorder) -> None:
+    answer = {"ana": "Ana", "phones": [5551234, "Lund"], "home": "ana@lund"}
+    session_id = recorder.record(
+        [("Hello!", [json.dumps(answer)])],
+        options={"stop": ["Ana Lund:"], "seed": 5551234, "top_k": None},
+        format=SECRET_SCHEMA,
+        agent_settings={"enabled_agents": [], "selection_metadata": {"ana": {"chosen by": "Lund", "phone": 5551234}}},
+        keep_alive="5m",
+    )
+    scenario = recorder.export(session_id, "--mask", "(?i)ana|lund|5551234")
+    recorded = load_recording(scenario)
+    session, (reply,) = recorded["session"], recorded["turns"][0]["replies"]
+    assert json.loads(reply["content"]) == {"***": "***", "phones": [0, "***"], "home": "***@***"}
+    assert session["options"] == {"stop": ["*** ***:"], "seed": 5551234, "top_k": None}
+    assert session["agent_settings"]["selection_metadata"] == {"***": {"chosen by": "***", "phone": 0}}
+    assert session["format"] == {
+        "type": "object",
+        "title": "About *** ***",
+        "properties": {
+            "***": {"type": "string", "description": "What *** says.", "enum": ["***", "no"], "maxLength": 5551234},
+            "phones": {"type": "array", "items": {"anyOf": [{"const": 0}, {"pattern": r"^\*\*\*$"}]}},
+            "home": {"$ref": "#/$defs/***", "default": {"***": ["***"]}, "x-***": "***"},
+        },
+        "required": ["***"],
+        "dependentRequired": {"***": ["home"]},
+        "patternProperties": {r"^\*\*\*": True},
+        "$defs": {"***": {"type": "string", "format": "email", "examples": ["***@***"]}},
+        "additionalProperties": False,
+    }
+    assert check(scenario) == ""
+
+
+def test_mask_of_all_text_keeps_names_and_structure(recorder: Recorder) -> None:
+    call, answer = ToolCall("find_person", {"name": "Ana"}), json.dumps({"ana": "Ana"})
+    denial, approval = {"approved": False, "reason": "Not Ana."}, {"approved": True}
+    schema = {"type": "object", "properties": {"ana": {"type": "string", "enum": ["Ana"]}}, "required": ["ana"]}
+    session_id = recorder.record(
+        [("One", [call, answer], [denial]), ("Two", [call, answer], [approval])],
+        "always_confirm",
+        options={"stop": None, "num_keep": 4, "temperature": 0.5},
+        format=schema,
+    )
+    scenario = recorder.export(session_id, "--mask", "(?s).+")
+    recorded = load_recording(scenario)
+    session, results = recorded["session"], [turn["tools"][0] for turn in recorded["turns"]]
+    assert (session["model"], session["tool_settings"]["tools"]) == ("mochi", ["next_number", "find_person"])
+    assert session["options"] == {"stop": None, "num_keep": 4, "temperature": 0.5}
+    assert list(session["format"]) == list(schema)
+    assert [result["tool"] for result in results] == ["find_person", "find_person"]
+    assert [result["content"] for result in results] == ["The user denied this call. Reason: ***", "***"]
+    assert "Ana" not in scenario.read_text() + scenario.with_suffix(".recorded.yaml").read_text()
+    assert check(scenario) == ""
+
+
+def test_help_says_what_a_mask_does_not_replace(tmp_path: Path) -> None:
+    _, text = run("mochi_server", "export-scenario", "--help", cwd=tmp_path)
+    assert "the names of models, tools and agents stay, because" in " ".join(text.split())
+
+
 def test_failure_of_a_replayed_turn_is_shown(ten: Path, tmp_path: Path) -> None:
     (tmp_path / "other.yaml").write_text("models: {other: [{_default: {type: error, message: out of order}}]}")
     with StubServer(config=tmp_path / "other.yaml", speed=0) as stub:

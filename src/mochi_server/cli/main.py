@@ -177,7 +177,12 @@ def _parser() -> _Parser:
     export = _command(commands, "export-scenario", text)
     export.add_argument("session", metavar="SESSION_ID")
     export.add_argument("-o", "--output", metavar="FILE", default="scenario.yaml", help="default: scenario.yaml")
-    text = "regular expression; *** replaces what matches it in texts and in arguments of tools"
+    text = (
+        "regular expression; *** replaces what matches it in all free text: messages, reasoning, arguments and results "
+        "of tools, the system prompt, stop texts, the JSON schema of answers and the metadata of agents; numbers among "
+        "them become 0; the names of models, tools and agents stay, because the test finds the answers and the results "
+        "by these names; also options, types and limits stay, because the test creates a session with them"
+    )
     export.add_argument("--mask", metavar="REGEX", default="(?!)", help=text)
     text = "send the user's messages of a scenario to a model, and print how its answers differ"
     replay = _command(commands, "replay", text)

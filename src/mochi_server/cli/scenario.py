@@ -2,8 +2,7 @@
 
 import argparse
 import asyncio
-import re
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from difflib import unified_diff
 from functools import partial
 from inspect import Signature
@@ -13,6 +12,7 @@ from typing import Any
 import yaml
 
 from mochi_server.cli import print_text
+from mochi_server.cli.masking import Json, Mask, mask_for, masked_json_text, masked_setting
 from mochi_server.cli.store_copy import open_stores
 from mochi_server.client import MochiClient
 from mochi_server.client.client import Decision
@@ -24,9 +24,7 @@ from mochi_server.sessions.types import ToolSettings
 from mochi_server.tools.discovery import Tool
 from mochi_server.tools.execution import ToolRaised
 from mochi_server.tools.schema import ToolSchema
-from mochi_server.util.text import MASK
 
-Json = dict[str, Any]
 _SETTINGS = ("agent_settings", "options", "keep_alive", "think", "format")
 _TEXTS = {"reasoning": "thinking", "content": "content"}
 _USAGE = {"input": "prompt_eval_count", "cache_read": "prompt_eval_cached_count", "output": "eval_count"}
@@ -37,7 +35,8 @@ _FIGURES = {  # by name, where a reply has it
     "seconds": ("durations", "total"),
 }
 RECORDED = ".recorded.yaml"
-_NOT_RUN = (DENIED, "The call was not run: ")
+_REASON = " Reason: "
+_NOT_RUN = (DENIED + _REASON, DENIED, "The call was not run: ")
 _TEST = """\
 from pathlib import Path
 
@@ -53,9 +52,10 @@ def test_session_is_answered_as_recorded(tmp_path):
 
 def export(arguments: argparse.Namespace, settings: MochiServerSettings) -> None:
     """Write a configuration of the stub, the recorded turns and a test. Raises ``OSError`` or ``SessionNotFound``."""
-    mask, path = partial(_masked, re.compile(arguments.mask)), Path(arguments.output)
+    mask, path = mask_for(arguments.mask), Path(arguments.output)
     session = asyncio.run(_load(arguments.session, settings))
-    turns = [turn for turn in turns_of(session.history, mask) if _has_results(turn)]
+    answer_mask = partial(masked_json_text, mask=mask) if session.metadata.format else mask
+    turns = [turn for turn in turns_of(session.history, mask, answer_mask) if _has_results(turn)]
     test, test_text = path.with_name(f"test_{path.stem.replace('.', '_')}.py"), _TEST.format(name=path.name)
     if test.exists() and test.read_text("utf-8") != test_text:
         raise FileExistsError(f"{test} exists and is another test; choose another name with -o")
@@ -86,10 +86,11 @@ def _stub_config(model: str, turns: Iterable[Json]) -> Json:
     return {"models": {model: [{"_model": {"chars_per_token": 10}}, {"_turns": scripted}]}}
 
 
-def _session_fields(session: ChatSession, mask: Callable[[Any], Any]) -> Json:
+def _session_fields(session: ChatSession, mask: Mask) -> Json:
     """Return the body of a request that creates a session with the same settings."""
     stored = session.metadata.to_dict()
-    fields = {"model": session.model} | {name: stored[name] for name in _SETTINGS if stored.get(name)}
+    settings = {name: masked_setting(name, stored[name], mask) for name in _SETTINGS if stored.get(name)}
+    fields = {"model": session.model} | settings
     fields["tool_settings"] = {name: stored["tool_settings"][name] for name in ToolSettings.model_fields}
     if prompt := session.system_prompt:
         fields["system_prompt"] = mask(prompt["content"])
@@ -155,20 +156,24 @@ def _decide(results: list[Json], call: ToolConfirmationRequired) -> Decision:
     """Decide as the user did about the next recorded call of the tool. Deny a call that was not recorded."""
     result = next((result for result in results if result["tool"] == call.tool_name), {"content": DENIED})
     results[:] = [other for other in results if other is not result]
-    reason = result["content"].removeprefix(DENIED).removeprefix(" Reason: ")
+    reason = result["content"].removeprefix(DENIED).removeprefix(_REASON)
     return {"approved": False, "reason": reason} if result["content"].startswith(DENIED) else {"approved": True}
 
 
-def turns_of(messages: Iterable[Any], mask: Callable[[Any], Any] = lambda value: value) -> list[Json]:
+def _unmasked(value: Any) -> Any:
+    return value
+
+
+def turns_of(messages: Iterable[Any], mask: Mask = _unmasked, answer_mask: Mask = _unmasked) -> list[Json]:
     """Return the turns of a session, each with the text of the user, the replies and the results of tools."""
     turns: list[Json] = []
     for message in messages:
         if message["role"] == "user":
             turns.append({"user": mask(message["content"]), "replies": [], "tools": []})
         elif turns and message["role"] == "assistant":
-            turns[-1]["replies"].append(_reply(message, mask))
+            turns[-1]["replies"].append(_reply(message, mask, answer_mask))
         elif turns and (name := message.get("tool_name")):
-            content = mask(message["content"].removeprefix(f"{name} failed: "))
+            content = _masked_result(message["content"].removeprefix(f"{name} failed: "), mask)
             turns[-1]["tools"].append({"tool": name, "success": message.get("success", True), "content": content})
     for turn in turns:
         if not turn["replies"] or "tool_calls" in turn["replies"][-1]:
@@ -176,9 +181,17 @@ def turns_of(messages: Iterable[Any], mask: Callable[[Any], Any] = lambda value:
     return turns
 
 
-def _reply(message: Json, mask: Callable[[Any], Any]) -> Json:
+def _masked_result(content: str, mask: Mask) -> str:
+    """Return a masked result of a tool call. The server's beginning stays: it says whether the user denied the call."""
+    beginning = next((text for text in _NOT_RUN if content.startswith(text)), "")
+    return beginning + str(mask(content.removeprefix(beginning)))
+
+
+def _reply(message: Json, mask: Mask, answer_mask: Mask) -> Json:
     """Return an answer as a reply of the stub."""
-    reply: Json = {"type": "message"} | {key: mask(message[name]) for key, name in _TEXTS.items() if message.get(name)}
+    masks = {"reasoning": mask, "content": answer_mask}
+    texts = {key: masks[key](message[name]) for key, name in _TEXTS.items() if message.get(name)}
+    reply: Json = {"type": "message"} | texts
     if message.get("interrupted"):  # the stream ends after the texts, of which each is one chunk
         return reply | {key: [reply[key]] for key in _TEXTS if key in reply} | {"cut_after": len(reply) - 1}
     if calls := [call["function"] for call in message.get("tool_calls") or ()]:
@@ -189,16 +202,6 @@ def _reply(message: Json, mask: Callable[[Any], Any]) -> Json:
     times = {name: message.get(f"{name}_duration") for name in ("total", "load", "prompt_eval", "eval")}
     reply["durations"] = {name: time / 1e9 for name, time in times.items() if time is not None}
     return reply
-
-
-def _masked(mask: re.Pattern[str], value: Any) -> Any:
-    """Return a JSON value in which ``***`` replaces what matches ``mask``."""
-    if isinstance(value, dict):
-        return {_masked(mask, key): _masked(mask, item) for key, item in value.items()}
-    if isinstance(value, list):
-        return [_masked(mask, item) for item in value]
-    text = mask.sub(MASK, str(value))
-    return value if text == str(value) else text
 
 
 def _compared(turn: Json) -> Json:

@@ -1,0 +1,141 @@
+"""Masks of exported sessions: ``***`` replaces what a regular expression matches in free text, and 0 replaces numbers.
+
+Structure is not masked, because the exported test creates a session with it: the names of models, tools and agents, the
+names and numbers of options, and the keywords, types and limits of a JSON schema.
+"""
+
+import json
+import re
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+from mochi_server.sessions.types import OPTION_PROPERTIES
+from mochi_server.util.text import MASK
+
+Json = dict[str, Any]
+Mask = Callable[[Any], Any]
+
+_SCHEMAS_BY_NAME = ("$defs", "definitions", "dependentSchemas", "properties")
+_SCHEMAS = (
+    *("additionalProperties", "allOf", "anyOf", "contains", "else", "if", "items", "not", "oneOf", "prefixItems"),
+    *("propertyNames", "then", "unevaluatedItems", "unevaluatedProperties"),
+)
+_TEXTS = (
+    *("$anchor", "$comment", "$id", "const", "default", "dependentRequired", "description", "enum", "examples"),
+    *("required", "title"),
+)
+_STRUCTURE = (
+    *("$schema", "format", "type"),
+    *("exclusiveMaximum", "exclusiveMinimum", "maxContains", "maxItems", "maxLength", "maxProperties", "maximum"),
+    *("minContains", "minItems", "minLength", "minProperties", "minimum", "multipleOf", "uniqueItems"),
+)
+
+
+def mask_for(pattern: str) -> Mask:
+    """Return a function that masks a JSON value. Raises ``re.error``."""
+    return partial(_masked, re.compile(pattern))
+
+
+def _masked(pattern: re.Pattern[str], value: Any) -> Any:
+    """Return a JSON value with masked keys, strings and numbers. Types stay, so that it remains valid for a schema."""
+    if isinstance(value, dict):
+        return {_masked(pattern, key): _masked(pattern, item) for key, item in value.items()}
+    if isinstance(value, list):
+        return [_masked(pattern, item) for item in value]
+    if isinstance(value, str):
+        return pattern.sub(MASK, value)
+    is_number = isinstance(value, int | float) and not isinstance(value, bool)
+    return 0 if is_number and pattern.search(str(value)) else value
+
+
+def masked_json_text(text: str, mask: Mask) -> str:
+    """Return a masked text. If the text is JSON, the masked text is JSON, too."""
+    try:
+        value = json.loads(text)
+    except ValueError:
+        return str(mask(text))
+    masked = mask(value)
+    return text if masked == value else json.dumps(masked, ensure_ascii=False)
+
+
+def masked_setting(name: str, value: Any, mask: Mask) -> Any:
+    """Return a setting of a session with masked free text."""
+    masks = {"options": _masked_options, "format": _masked_format, "agent_settings": _masked_agents}
+    return masks[name](value, mask) if name in masks else value
+
+
+def _masked_options(options: Json, mask: Mask) -> Json:
+    masked: Json = {}
+    for name, value in options.items():
+        is_text = name == "stop" or name not in OPTION_PROPERTIES
+        key = name if name in OPTION_PROPERTIES else mask(name)
+        masked[key] = mask(value) if is_text else value
+    return masked
+
+
+def _masked_agents(settings: Json, mask: Mask) -> Json:
+    return {name: value if name == "enabled_agents" else mask(value) for name, value in settings.items()}
+
+
+def _masked_format(schema: Any, mask: Mask) -> Any:
+    return schema if isinstance(schema, str) else _masked_schema(schema, mask)
+
+
+def _masked_schema(schema: Any, mask: Mask) -> Any:
+    """Return a JSON schema, or a list of schemas, with masked names of properties, texts and values."""
+    if isinstance(schema, list):
+        return [_masked_schema(item, mask) for item in schema]
+    if not isinstance(schema, dict):
+        return schema
+    masked: Json = {}
+    for keyword, value in schema.items():
+        key = keyword if keyword in _KEYWORDS else mask(keyword)
+        masked[key] = _VALUES.get(keyword, _masked_data)(value, mask)
+    return masked
+
+
+def _masked_data(value: Any, mask: Mask) -> Any:
+    return mask(value)
+
+
+def _unmasked(value: Any, _: Mask) -> Any:
+    return value
+
+
+def _masked_schemas(schemas: Any, mask: Mask) -> Any:
+    """Return schemas by name, with masked names."""
+    if not isinstance(schemas, dict):
+        return mask(schemas)
+    return {mask(name): _masked_schema(schema, mask) for name, schema in schemas.items()}
+
+
+def _masked_regex(regex: Any, mask: Mask) -> str:
+    """Return a regular expression that matches the masked text, which the mask alone would not."""
+    return str(mask(regex)).replace(MASK, re.escape(MASK))
+
+
+def _masked_patterns(schemas: Any, mask: Mask) -> Any:
+    """Return schemas by the regular expression of a name, with masked expressions."""
+    if not isinstance(schemas, dict):
+        return mask(schemas)
+    return {_masked_regex(regex, mask): _masked_schema(schema, mask) for regex, schema in schemas.items()}
+
+
+def _masked_reference(reference: Any, mask: Mask) -> str:
+    """Return a reference with each name masked as in the schema, so that it still refers to a definition."""
+    kept = ("", "#", *_SCHEMAS_BY_NAME, *_SCHEMAS)
+    names = str(reference).split("/")
+    return "/".join(name if name in kept else mask(name) for name in names)
+
+
+_VALUES: dict[str, Callable[[Any, Mask], Any]] = {
+    **dict.fromkeys(_SCHEMAS_BY_NAME, _masked_schemas),
+    **dict.fromkeys(_SCHEMAS, _masked_schema),
+    **dict.fromkeys(_STRUCTURE, _unmasked),
+    "$ref": _masked_reference,
+    "pattern": _masked_regex,
+    "patternProperties": _masked_patterns,
+}
+"""Functions that mask the values of keywords. Values of other keywords are data."""
+_KEYWORDS = frozenset((*_VALUES, *_TEXTS))
