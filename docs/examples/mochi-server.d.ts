@@ -1627,6 +1627,19 @@ export interface components {
             request_id: string;
         };
         /**
+         * AnthropicSystemMessage
+         * @description Instructions for the model. In a session, they count for this request only.
+         */
+        AnthropicSystemMessage: {
+            /**
+             * @description discriminator enum property added by openapi-typescript
+             * @enum {string}
+             */
+            role: "system";
+            /** Content */
+            content: string | components["schemas"]["TextPart"][];
+        };
+        /**
          * AnthropicUserMessage
          * @description A message of the user, or results of tool calls.
          */
@@ -1637,7 +1650,7 @@ export interface components {
              */
             role: "user";
             /** Content */
-            content: string | (components["schemas"]["TextPart"] | components["schemas"]["ImageBlock"] | components["schemas"]["ToolResultBlock"])[];
+            content: string | (components["schemas"]["TextPart"] | components["schemas"]["ImageBlock"] | components["schemas"]["DocumentBlock"] | components["schemas"]["ToolResultBlock"])[];
         };
         /**
          * AssistantMessage
@@ -2323,7 +2336,7 @@ export interface components {
              * Messages
              * @description The conversation; in a session, its new messages.
              */
-            messages: (components["schemas"]["AnthropicUserMessage"] | components["schemas"]["AnthropicAssistantMessage"])[];
+            messages: (components["schemas"]["AnthropicUserMessage"] | components["schemas"]["AnthropicAssistantMessage"] | components["schemas"]["AnthropicSystemMessage"])[];
             /**
              * System
              * @description Instructions for the model.
@@ -2340,6 +2353,28 @@ export interface components {
             thinking?: components["schemas"]["Thinking"] | null;
             /** @description Level of thinking, and format of the answer. */
             output_config?: components["schemas"]["OutputConfig"] | null;
+        };
+        /**
+         * DocumentBlock
+         * @description A document. The model receives plain text, and a note in place of any other document.
+         */
+        DocumentBlock: {
+            /**
+             * @description discriminator enum property added by openapi-typescript
+             * @enum {string}
+             */
+            type: "document";
+            source: components["schemas"]["DocumentSource"];
+        };
+        /**
+         * DocumentSource
+         * @description Data of a document: plain text in ``data`` if the type is `text`. The server reads no other documents.
+         */
+        DocumentSource: {
+            /** Type */
+            type: string;
+            /** Data */
+            data?: string | null;
         };
         /** @description The stream ended. No event follows. */
         Done: {
@@ -2910,7 +2945,7 @@ export interface components {
              * Messages
              * @description The conversation; in a session, its new messages.
              */
-            messages: (components["schemas"]["AnthropicUserMessage"] | components["schemas"]["AnthropicAssistantMessage"])[];
+            messages: (components["schemas"]["AnthropicUserMessage"] | components["schemas"]["AnthropicAssistantMessage"] | components["schemas"]["AnthropicSystemMessage"])[];
             /**
              * System
              * @description Instructions for the model.
@@ -5107,6 +5142,19 @@ export interface components {
             /** Message */
             message: string;
         };
+        /**
+         * ToolReferenceBlock
+         * @description Name of a tool that the client has found. The request also defines the tool.
+         */
+        ToolReferenceBlock: {
+            /**
+             * @description discriminator enum property added by openapi-typescript
+             * @enum {string}
+             */
+            type: "tool_reference";
+            /** Tool Name */
+            tool_name: string;
+        };
         /** @description The result of a tool call. */
         ToolResult: {
             tool_name: string;
@@ -5129,7 +5177,7 @@ export interface components {
             /** Tool Use Id */
             tool_use_id: string;
             /** Content */
-            content?: (string | (components["schemas"]["TextPart"] | components["schemas"]["ImageBlock"])[]) | null;
+            content?: (string | (components["schemas"]["TextPart"] | components["schemas"]["ImageBlock"] | components["schemas"]["DocumentBlock"] | components["schemas"]["ToolReferenceBlock"])[]) | null;
             /** Is Error */
             is_error?: boolean | null;
         };

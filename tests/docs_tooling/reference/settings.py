@@ -2,6 +2,8 @@
 
 from collections.abc import Iterator
 
+from pydantic import SecretStr
+
 from mochi_server import MochiServerSettings
 from mochi_server.cli.main import _FLAGS
 from tests.docs_tooling.reference.markdown import page, table
@@ -63,6 +65,8 @@ def _rows() -> Iterator[tuple[str, str, str, str]]:
 
 
 def _default(value: object) -> str:
+    if isinstance(value, SecretStr):
+        value = value.get_secret_value()
     if isinstance(value, tuple):
         value = ",".join(value)
     if isinstance(value, bool):
