@@ -1,6 +1,7 @@
 """Memory of requests that end with an error: it is released without a garbage collection."""
 
 import gc
+import io
 import json
 import logging
 import socket
@@ -67,15 +68,29 @@ class EndedRequests(logging.Handler):
 ENDED = EndedRequests()
 
 
+UVICORN_LOG = io.StringIO()
+
+
 @pytest.fixture(scope="module", autouse=True)
-def _ended_requests() -> Iterator[None]:
-    logger = logging.getLogger("mochi_server.web.request_log")
-    before = logger.level
-    logger.addHandler(ENDED)
-    logger.setLevel(logging.INFO)
+def _logs() -> Iterator[None]:
+    """Collect log lines as text. Pytest's own handlers would store the records, which refer to tracebacks."""
+    handlers = {
+        "mochi_server.web.request_log": ENDED,
+        "uvicorn.error": logging.StreamHandler(UVICORN_LOG),
+        "mochi_server": logging.NullHandler(),
+        "mochi_stub": logging.NullHandler(),
+    }
+    for name, handler in handlers.items():
+        logging.getLogger(name).addHandler(handler)
+        logging.getLogger(name).propagate = False
+    request_log = logging.getLogger("mochi_server.web.request_log")
+    before = request_log.level
+    request_log.setLevel(logging.INFO)
     yield
-    logger.removeHandler(ENDED)
-    logger.setLevel(before)
+    request_log.setLevel(before)
+    for name, handler in handlers.items():
+        logging.getLogger(name).removeHandler(handler)
+        logging.getLogger(name).propagate = True
     gc.unfreeze()
 
 
@@ -259,7 +274,7 @@ def test_request_without_a_right_leaves_no_traceback(tmp_path: Path, replies: St
     with RunningServer(tmp_path, replies.url, api_keys_file="keys.yaml", summarization_enabled=False) as server:
         post("/v1/chat/completions", MODEL | HELLO, status=200, **key)(server.url)
         for path in ("/v1/chat/completions", "/v1/messages"):
-            body = {**MODEL, **HELLO, "max_tokens": 9}
+            body = {**MODEL, **HELLO, "max_tokens": 99}
             assert_released(server.url, post(path, body, status=401))
             assert_released(server.url, post(path, body, status=429, **key))
         session = HTTP.post(f"{server.url}/api/v1/sessions", json=MODEL, headers=key).json()["session_id"]
@@ -284,8 +299,8 @@ def turn_request(url: Url, kind: str, text: str, **session: Any) -> tuple[str, A
         "text completion": ("/v1/completions", {**MODEL, "prompt": text, "stream": True}),
         "response": ("/v1/responses", {**MODEL, "input": text}),
         "streamed response": ("/v1/responses", {**MODEL, "input": text, "stream": True}),
-        "message": ("/v1/messages", {**asked, "max_tokens": 9}),
-        "streamed message": ("/v1/messages", {**asked, "max_tokens": 9, "stream": True}),
+        "message": ("/v1/messages", {**asked, "max_tokens": 99}),
+        "streamed message": ("/v1/messages", {**asked, "max_tokens": 99, "stream": True}),
     }
     return requests[kind]
 
@@ -317,13 +332,14 @@ def test_failed_turn_leaves_no_traceback(server: RunningServer, kind: str) -> No
 
 def test_failed_tool_leaves_no_traceback(server: RunningServer) -> None:
     text = instruct(calls("broken"), words(3))
-    settings = {"tool_settings": {"tools": ["broken"]}}
+    settings = {"tool_settings": {"tools": ["broken"], "execution_policy": "never_confirm"}}
     assert_released(server.url, partial(turn, kind="streamed", text=text, expected="out of paper", **settings))
 
 
 def test_failed_agent_leaves_no_traceback(server: RunningServer) -> None:
     text = instruct(delegate(), words(3))
-    settings = {"agent_settings": {"agents": ["helper"]}}
+    policy = {"execution_policy": "never_confirm"}
+    settings = {"agent_settings": {"enabled_agents": ["helper"]}, "tool_settings": {"tools": [], **policy}}
     assert_released(server.url, partial(turn, kind="streamed", text=text, expected="out of order", **settings))
 
 
@@ -357,21 +373,24 @@ def wait_until_cancelled(stub: StubServer, path: str) -> None:
     stub.wait_for(lambda exchanges: any(e.path == path and e.outcome == "cancelled" for e in exchanges))
 
 
+def logged_defects() -> int:
+    return UVICORN_LOG.getvalue().count("RuntimeError: a defect")
+
+
 @cases("name", ["thread", "stream", "body"])
-def test_unexpected_error_leaves_no_traceback(
-    server: RunningServer, name: str, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_unexpected_error_leaves_no_traceback(server: RunningServer, name: str) -> None:
+    close = {"Connection": "close"}  # uvicorn closes it after such an error
     requests = {
-        "thread": get("/defects/thread", status=500),
-        "stream": get("/defects/stream", status=200),
-        "body": post("/defects/body", {"text": "x" * 1000}, status=500),
+        "thread": get("/defects/thread", status=500, **close),
+        "stream": get("/defects/stream", status=200, **close),
+        "body": post("/defects/body", {"text": "x" * 1000}, status=500, **close),
     }
 
     def send(url: Url) -> None:
+        lines = logged_defects()
         with suppress(httpx.RemoteProtocolError):  # the end of the stream
             requests[name](url)
-        until(lambda: "a defect" in caplog.text)
-        caplog.clear()  # the records refer to the errors
+        until(lambda: logged_defects() > lines)
 
     assert_released(server.url, send)
 
@@ -392,7 +411,7 @@ def test_refused_request_to_the_stub_leaves_no_traceback(replies: StubServer, na
 
 @cases("path", ["/api/chat", "/v1/chat/completions", "/v1/messages"])
 def test_left_stream_of_the_stub_leaves_no_traceback(replies: StubServer, path: str) -> None:
-    body = {**MODEL, "messages": [{"role": "user", "content": "hold"}], "max_tokens": 9, "stream": True}
+    body = {**MODEL, "messages": [{"role": "user", "content": "hold"}], "max_tokens": 99, "stream": True}
 
     def send(url: Url) -> None:
         replies.clear_exchanges()
