@@ -87,6 +87,8 @@ class HttpConnection(asyncio.Protocol):
         self.connections.discard(self)
         if self.writers:
             self.writers[0].task.cancel()
+        self.writers.clear()
+        del self.parser  # like the writers, it refers to this connection
 
     def data_received(self, data: bytes) -> None:
         try:
@@ -217,6 +219,8 @@ class ResponseWriter:
     async def _run(self) -> None:
         try:
             await self.connection.app(self)
+        except asyncio.CancelledError:
+            return  # the connection is lost; the task would store this error, whose traceback refers to the task
         except Exception:
             logger.exception("request failed: method=%s path=%s", self.request.method, self.request.path)
         if not self.complete:

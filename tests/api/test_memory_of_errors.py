@@ -1,35 +1,97 @@
 """Memory of requests that end with an error: it is released without a garbage collection."""
 
 import gc
+import io
 import json
+import logging
 import socket
 import struct
 from collections import Counter
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import contextmanager, suppress
 from functools import partial
+from pathlib import Path
 from types import TracebackType
 from typing import Any
 
 import httpx
 import pytest
+from fastapi import FastAPI
+from fastapi import Request as HttpRequest
+from fastapi.responses import StreamingResponse
 
 from mochi_stub import StubServer
+from mochi_stub.http import HttpConnection
 from mochi_stub.prompt import Prompt
-from mochi_stub.reply import Cut, Failure, Reply, Text
+from mochi_stub.reply import Cut, Failure, Gate, Reply, Text
+from tests.support.agents import delegate, write_agent
 from tests.support.api import UNUSED_TLS
 from tests.support.cases import cases
+from tests.support.instructions import calls, instruct, words
+from tests.support.keys import headers, write_keys
 from tests.support.raw_http import connect
 from tests.support.server import RunningServer
+from tests.support.tools import write_tools
 from tests.support.waiting import until
 
-ROUNDS = 6
+pytestmark = pytest.mark.one_process("counts objects of the server process")
+
+ROUNDS = 5
 HTTP = httpx.Client(trust_env=False, verify=UNUSED_TLS)
 MALFORMED = b'{"message": "' + b"x" * 100_000
+RESET = struct.pack("ii", 1, 0)
+TOOLS = '''
+    def broken() -> str:
+        """Print a page."""
+        raise RuntimeError("out of paper")
+
+    __all__ = ["broken"]
+    __read_only__ = ["broken"]
+'''
 
 Url = str
 Request = Callable[[Url], None]
-"""Function that sends one request to a server and reads its response, if any."""
+"""Function that sends one request to a server and waits for its end."""
+
+
+class EndedRequests(logging.Handler):
+    """Log handler that counts the ended requests of each path."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.count = Counter[str]()
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self.count[vars(record)["fields"]["path"]] += 1
+
+
+ENDED = EndedRequests()
+
+
+UVICORN_LOG = io.StringIO()
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _logs() -> Iterator[None]:
+    """Collect log lines as text. Pytest's own handlers would store the records, which refer to tracebacks."""
+    handlers = {
+        "mochi_server.web.request_log": ENDED,
+        "uvicorn.error": logging.StreamHandler(UVICORN_LOG),
+        "mochi_server": logging.NullHandler(),
+        "mochi_stub": logging.NullHandler(),
+    }
+    for name, handler in handlers.items():
+        logging.getLogger(name).addHandler(handler)
+        logging.getLogger(name).propagate = False
+    request_log = logging.getLogger("mochi_server.web.request_log")
+    before = request_log.level
+    request_log.setLevel(logging.INFO)
+    yield
+    request_log.setLevel(before)
+    for name, handler in handlers.items():
+        logging.getLogger(name).removeHandler(handler)
+        logging.getLogger(name).propagate = True
+    gc.unfreeze()
 
 
 def post(
@@ -39,13 +101,13 @@ def post(
     status: int,
     content: bytes | None = None,
     content_type: str = "application/json",
+    **others: str,
 ) -> Request:
     """Return a request whose response must have the status."""
     data = json.dumps(body).encode() if content is None else content
 
     def send(url: Url) -> None:
-        headers = {"Content-Type": content_type}
-        response = HTTP.post(f"{url}{path}", content=data, headers=headers)
+        response = HTTP.post(f"{url}{path}", content=data, headers={"Content-Type": content_type, **others})
         assert response.status_code == status, response.text
 
     return send
@@ -59,16 +121,34 @@ def get(path: str, *, status: int, **headers: str) -> Request:
     return send
 
 
+def head(path: str, *fields: str) -> bytes:
+    lines = (f"POST {path} HTTP/1.1", "Host: localhost", "Content-Type: application/json", *fields, "", "")
+    return "\r\n".join(lines).encode()
+
+
 def abort_upload(path: str) -> Request:
     """Return a request whose client resets the connection in the middle of the body."""
-    head = (
-        f"POST {path} HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: 1000000\r\n\r\n"
-    )
+
+    def send(url: Url) -> None:
+        before = ENDED.count[path]
+        with connect(url) as connection:
+            connection.sendall(head(path, "Content-Length: 1000000") + MALFORMED)
+            connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, RESET)
+        until(lambda: ENDED.count[path] > before)
+
+    return send
+
+
+def send_chunks(path: str, *, status: int) -> Request:
+    """Return a request with a chunked body of 2.2 MB."""
+    chunk = b"%x\r\n%s\r\n" % (len(MALFORMED), MALFORMED)
 
     def send(url: Url) -> None:
         with connect(url) as connection:
-            connection.sendall(head.encode() + MALFORMED)
-            connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+            connection.sendall(head(path, "Transfer-Encoding: chunked", "Connection: close"))
+            with suppress(ConnectionError):  # the server need not read the whole body
+                connection.sendall(chunk * 22 + b"0\r\n\r\n")
+            assert connection.recv(20).split()[1] == str(status).encode()
 
     return send
 
@@ -80,8 +160,7 @@ def tracebacks() -> int:
 
 @contextmanager
 def without_collector() -> Iterator[None]:
-    gc.collect()
-    gc.freeze()  # so that later collections and counts skip all objects so far
+    gc.freeze()  # so that counts skip all objects so far
     gc.disable()
     try:
         yield
@@ -93,20 +172,9 @@ def assert_released(url: str, request: Request) -> None:
     """Fail if the memory of requests is only released by a garbage collection."""
     request(url)  # fills caches
     with without_collector():
-        before = tracebacks()
         for _ in range(ROUNDS):
             request(url)
-        until(lambda: tracebacks() < before + ROUNDS // 2, 3)
-
-
-def cut(url: Url, path: str, body: Any) -> None:
-    """Send a request and reset the connection after the first bytes of the response."""
-    data = json.dumps(body).encode()
-    head = f"POST {path} HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
-    with connect(url) as connection:
-        connection.sendall(f"{head}Content-Length: {len(data)}\r\n\r\n".encode() + data)
-        connection.recv(100)
-        connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+        until(lambda: tracebacks() <= 1, 3)
 
 
 MODEL = {"model": "mochi"}
@@ -118,43 +186,81 @@ NATIVE_BODIES = (
     "/api/v1/chat/0123456789/ai-sdk",
     "/api/v1/chat/0123456789/ag-ui",
 )
-OPENAI_BODIES = ("/v1/chat/completions", "/v1/completions", "/v1/responses", "/v1/embeddings", "/v1/messages")
+CLIENT_BODIES = (
+    "/v1/chat/completions",
+    "/v1/completions",
+    "/v1/responses",
+    "/v1/embeddings",
+    "/v1/messages",
+    "/v1/messages/count_tokens",
+)
 REFUSALS = {
-    **{f"malformed {path}": post(path, content=MALFORMED, status=422) for path in NATIVE_BODIES[:3]},
-    **{f"malformed {path}": post(path, content=MALFORMED, status=400) for path in OPENAI_BODIES},
-    **{f"aborted {path}": abort_upload(path) for path in (*NATIVE_BODIES, *OPENAI_BODIES)},
+    **{f"malformed {path}": post(path, content=MALFORMED, status=422) for path in NATIVE_BODIES},
+    **{f"malformed {path}": post(path, content=MALFORMED, status=400) for path in CLIENT_BODIES},
+    **{f"aborted {path}": abort_upload(path) for path in (*NATIVE_BODIES, *CLIENT_BODIES)},
+    **{f"chunked {path}": send_chunks(path, status=413) for path in (*NATIVE_BODIES, *CLIENT_BODIES)},
     "unknown field": post("/api/v1/sessions", {"modle": "x" * 1000}, status=422),
     "unknown query": get("/api/v1/sessions?limits=5", status=422),
     "unknown model": post("/api/v1/sessions", {"model": "nowhere"}, status=404),
     "unknown model of a client": post("/v1/chat/completions", {"model": "nowhere", **HELLO}, status=404),
+    "unknown model to count for": post("/v1/messages/count_tokens", {"model": "nowhere", **HELLO}, status=404),
     "unknown session": get("/api/v1/sessions/0123456789", status=404),
     "unknown route": get("/api/v1/nothing", status=404),
     "wrong method": post("/api/v1/health", {}, status=405),
     "no JSON": post("/api/v1/sessions", {}, status=422, content_type="text/plain"),
     "foreign origin": get("/api/v1/sessions", status=403, Origin="https://evil.example"),
-    "too large": post("/api/v1/sessions", content=b"x" * 3_000_000, status=413),
+    "too large": post("/api/v1/sessions", content=b"x" * 2_100_000, status=413),
     "no Ollama model": post("/v1/responses", {"model": "nowhere", "input": "x"}, status=404),
 }
 
 
+def reply_to(prompt: Prompt) -> Reply | None:
+    """Return a reply that fails, ends early or never ends if the user asks for it."""
+    text = prompt.user_text
+    if "instruction_start" in text:
+        return None
+    if "fail" in text or "help" in text:
+        return Reply([Failure("out of order", 500)])
+    if "cut" in text:
+        return Reply([Text(["Hi "]), Cut()])
+    return Reply([Text(["one ", "two ", "three "]), Gate()]) if "hold" in text else Reply([Text(["Hi there."])])
+
+
 @pytest.fixture(scope="module")
 def replies() -> Iterator[StubServer]:
-    """A stub whose answers fail or end early if the user asks for it."""
-
-    def reply(prompt: Prompt) -> Reply:
-        if "fail" in prompt.user_text:
-            return Reply([Failure("out of order", 500)])
-        return Reply([Text(["Hi "]), Cut()]) if "cut" in prompt.user_text else Reply([Text(["Hi there."])])
-
-    with StubServer(speed=0, resolve=reply) as stub:
+    with StubServer(speed=0, resolve=reply_to) as stub:
         yield stub
 
 
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory, replies: StubServer) -> Iterator[RunningServer]:
     data_dir = tmp_path_factory.mktemp("errors")
+    write_tools(data_dir, TOOLS)
+    write_agent(data_dir)
     with RunningServer(data_dir, replies.url, max_body_bytes=2_000_000, summarization_enabled=False) as server:
+        add_defects(server.app)
         yield server
+
+
+def add_defects(app: FastAPI) -> None:
+    """Add routes that raise unexpected errors."""
+
+    @app.get("/defects/thread")
+    def fail_in_thread() -> None:
+        raise RuntimeError("a defect")
+
+    @app.get("/defects/stream")
+    def fail_in_stream() -> StreamingResponse:
+        async def parts() -> AsyncIterator[bytes]:
+            yield b"one"
+            raise RuntimeError("a defect")
+
+        return StreamingResponse(parts())
+
+    @app.post("/defects/body")
+    async def fail_with_body(request: HttpRequest) -> None:
+        await request.json()
+        raise RuntimeError("a defect")
 
 
 @cases("name", list(REFUSALS))
@@ -162,44 +268,136 @@ def test_refused_request_leaves_no_traceback(server: RunningServer, name: str) -
     assert_released(server.url, REFUSALS[name])
 
 
-def turn(url: Url, kind: str, text: str) -> None:
-    """Answer a message and read the response to its end, whatever its status."""
-    message = {"role": "user", "content": text}
-    session = HTTP.post(f"{url}/api/v1/sessions", json=MODEL).json()["session_id"]
-    path, body = {
-        "collected": (f"/api/v1/chat/{session}", {"message": text}),
-        "streamed": (f"/api/v1/chat/{session}/stream", {"message": text}),
-        "completion": ("/v1/chat/completions", {**MODEL, "messages": [message]}),
-        "streamed completion": ("/v1/chat/completions", {**MODEL, "messages": [message], "stream": True}),
+def test_request_without_a_right_leaves_no_traceback(tmp_path: Path, replies: StubServer) -> None:
+    write_keys(tmp_path / "keys.yaml", few={"turns_per_minute": 1})
+    key = headers("few")
+    with RunningServer(tmp_path, replies.url, api_keys_file="keys.yaml", summarization_enabled=False) as server:
+        post("/v1/chat/completions", MODEL | HELLO, status=200, **key)(server.url)
+        for path in ("/v1/chat/completions", "/v1/messages"):
+            body = {**MODEL, **HELLO, "max_tokens": 99}
+            assert_released(server.url, post(path, body, status=401))
+            assert_released(server.url, post(path, body, status=429, **key))
+        session = HTTP.post(f"{server.url}/api/v1/sessions", json=MODEL, headers=key).json()["session_id"]
+        assert_released(server.url, post(f"/api/v1/chat/{session}", {"message": "x"}, status=429, **key))
+
+
+def turn_request(url: Url, kind: str, text: str, **session: Any) -> tuple[str, Any]:
+    """Return the path and the body of a request for a turn in a new session."""
+    message = {"id": "m", "role": "user", "content": text}
+    asked = {**MODEL, "messages": [{"role": "user", "content": text}]}
+    chat = ""
+    if kind in ("collected", "streamed", "ai-sdk", "ag-ui"):
+        created = HTTP.post(f"{url}/api/v1/sessions", json={**MODEL, **session})
+        chat = f"/api/v1/chat/{created.json()['session_id']}"
+    requests: dict[str, tuple[str, Any]] = {
+        "collected": (chat, {"message": text}),
+        "streamed": (f"{chat}/stream", {"message": text}),
+        "ai-sdk": (f"{chat}/ai-sdk", {"messages": [{**message, "parts": [{"type": "text", "text": text}]}]}),
+        "ag-ui": (f"{chat}/ag-ui", {"threadId": "t", "runId": "r", "messages": [message]}),
+        "completion": ("/v1/chat/completions", asked),
+        "streamed completion": ("/v1/chat/completions", {**asked, "stream": True}),
+        "text completion": ("/v1/completions", {**MODEL, "prompt": text, "stream": True}),
         "response": ("/v1/responses", {**MODEL, "input": text}),
-        "message": ("/v1/messages", {**MODEL, "max_tokens": 9, "messages": [message]}),
-    }[kind]
-    HTTP.post(f"{url}{path}", json=body)
+        "streamed response": ("/v1/responses", {**MODEL, "input": text, "stream": True}),
+        "message": ("/v1/messages", {**asked, "max_tokens": 99}),
+        "streamed message": ("/v1/messages", {**asked, "max_tokens": 99, "stream": True}),
+    }
+    return requests[kind]
 
 
-KINDS = ("collected", "streamed", "completion", "streamed completion", "response", "message")
+STREAMS = (
+    "streamed",
+    "ai-sdk",
+    "ag-ui",
+    "streamed completion",
+    "text completion",
+    "streamed response",
+    "streamed message",
+)
+KINDS = (*STREAMS, "collected", "completion", "response", "message")
 
 
-@cases("text", ["fail", "cut"])
-def test_failed_turn_leaves_no_traceback(server: RunningServer, text: str) -> None:
-    for kind in KINDS:
+def turn(url: Url, kind: str, text: str, expected: str = "", **session: Any) -> None:
+    """Answer a message and read the response to its end, whatever its status."""
+    path, body = turn_request(url, kind, text, **session)
+    response = HTTP.post(f"{url}{path}", json=body)
+    assert expected in response.text, response.text
+
+
+@cases("kind", KINDS)
+def test_failed_turn_leaves_no_traceback(server: RunningServer, kind: str) -> None:
+    for text in ("fail", "cut"):
         assert_released(server.url, partial(turn, kind=kind, text=text))
 
 
-def left_stream(url: Url) -> None:
-    """Close the connection while the answer is streamed."""
-    session = HTTP.post(f"{url}/api/v1/sessions", json=MODEL).json()["session_id"]
-    cut(url, f"/api/v1/chat/{session}/stream", {"message": "Hello!"})
+def test_failed_tool_leaves_no_traceback(server: RunningServer) -> None:
+    text = instruct(calls("broken"), words(3))
+    settings = {"tool_settings": {"tools": ["broken"], "execution_policy": "never_confirm"}}
+    assert_released(server.url, partial(turn, kind="streamed", text=text, expected="out of paper", **settings))
 
 
-def test_left_stream_leaves_no_traceback(server: RunningServer) -> None:
-    assert_released(server.url, left_stream)
+def test_failed_agent_leaves_no_traceback(server: RunningServer) -> None:
+    text = instruct(delegate(), words(3))
+    policy = {"execution_policy": "never_confirm"}
+    settings = {"agent_settings": {"enabled_agents": ["helper"]}, "tool_settings": {"tools": [], **policy}}
+    assert_released(server.url, partial(turn, kind="streamed", text=text, expected="out of order", **settings))
+
+
+def leave(url: Url, path: str, body: Any) -> None:
+    """Send a request and reset the connection after the first bytes of the response."""
+    data = json.dumps(body).encode()
+    with connect(url) as connection:
+        connection.sendall(head(path, f"Content-Length: {len(data)}") + data)
+        received = b""
+        while b"two" not in received:
+            more = connection.recv(65536)
+            assert more, received
+            received += more
+        connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, RESET)
+
+
+@cases("kind", STREAMS)
+def test_left_stream_leaves_no_traceback(server: RunningServer, replies: StubServer, kind: str) -> None:
+    def send(url: Url) -> None:
+        replies.clear_exchanges()
+        path, body = turn_request(url, kind, "hold")
+        before = ENDED.count[path]
+        leave(url, path, body)
+        until(lambda: ENDED.count[path] > before)
+        wait_until_cancelled(replies, "/api/chat")
+
+    assert_released(server.url, send)
+
+
+def wait_until_cancelled(stub: StubServer, path: str) -> None:
+    stub.wait_for(lambda exchanges: any(e.path == path and e.outcome == "cancelled" for e in exchanges))
+
+
+def logged_defects() -> int:
+    return UVICORN_LOG.getvalue().count("RuntimeError: a defect")
+
+
+@cases("name", ["thread", "stream", "body"])
+def test_unexpected_error_leaves_no_traceback(server: RunningServer, name: str) -> None:
+    close = {"Connection": "close"}  # uvicorn closes it after such an error
+    requests = {
+        "thread": get("/defects/thread", status=500, **close),
+        "stream": get("/defects/stream", status=200, **close),
+        "body": post("/defects/body", {"text": "x" * 1000}, status=500, **close),
+    }
+
+    def send(url: Url) -> None:
+        lines = logged_defects()
+        with suppress(httpx.RemoteProtocolError):  # the end of the stream
+            requests[name](url)
+        until(lambda: logged_defects() > lines)
+
+    assert_released(server.url, send)
 
 
 STUB_BODIES = ("/api/chat", "/api/generate", "/api/embed", "/v1/chat/completions", "/v1/messages", "/v1/responses")
 STUB_REFUSALS = {
     **{f"malformed {path}": post(path, content=MALFORMED, status=400) for path in STUB_BODIES},
-    **{f"aborted {path}": abort_upload(path) for path in STUB_BODIES},
     "unknown model": post("/api/chat", {"model": "nowhere", **HELLO}, status=404),
     "unknown route": get("/api/nothing", status=404),
     "failure": post("/api/chat", {**MODEL, "messages": [{"role": "user", "content": "fail"}]}, status=500),
@@ -209,3 +407,31 @@ STUB_REFUSALS = {
 @cases("name", list(STUB_REFUSALS))
 def test_refused_request_to_the_stub_leaves_no_traceback(replies: StubServer, name: str) -> None:
     assert_released(replies.url, STUB_REFUSALS[name])
+
+
+@cases("path", ["/api/chat", "/v1/chat/completions", "/v1/messages"])
+def test_left_stream_of_the_stub_leaves_no_traceback(replies: StubServer, path: str) -> None:
+    body = {**MODEL, "messages": [{"role": "user", "content": "hold"}], "max_tokens": 99, "stream": True}
+
+    def send(url: Url) -> None:
+        replies.clear_exchanges()
+        leave(url, path, body)
+        wait_until_cancelled(replies, path)
+
+    assert_released(replies.url, send)
+
+
+def connections() -> int:
+    """Return the number of new connections of the stub in memory."""
+    return Counter(map(type, gc.get_objects()))[HttpConnection]
+
+
+def test_closed_connection_to_the_stub_leaves_memory(replies: StubServer) -> None:
+    with without_collector():
+        with connect(replies.url) as connection:
+            connection.sendall(b"GET /api/version HTTP/1.1\r\nHost: localhost\r\n\r\n")
+            assert connection.recv(1000)
+            assert connections() == 1
+            connection.sendall(head("/api/chat", "Content-Length: 1000000") + MALFORMED)
+            connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, RESET)
+        until(lambda: connections() == 0, 3)

@@ -219,10 +219,10 @@ class AgentExecutionService:
                             agent, turn_input, model, session=session, writer=writer, publisher=publisher, caller=caller
                         )
                 except MochiError as error:
-                    failure = error
+                    failure = error.with_traceback(None)  # the traceback refers to this frame
                 await self._unmark(session.session_id)
         except MochiError as error:
-            failure = error
+            failure = error.with_traceback(None)  # the traceback refers to this frame
         self.on_tool_calls(messages)
         if publisher.session_id is None:
             publisher.start()
@@ -378,7 +378,7 @@ class AgentAnswerer(Answerer):
                 agent, self.input, model, session=session, writer=writer, publisher=publisher, caller=self.caller
             )
         except MochiError as error:
-            failure = error
+            failure = error.with_traceback(None)  # the traceback refers to this frame
         publisher.complete_with(writer.stored, failure)
         if failure is not None:
             raise failure

@@ -159,7 +159,7 @@ async def run_in_thread(
     outcome: Future[T] = Future()
     outcome.set_running_or_notify_cancel()
 
-    def work() -> None:
+    def work(outcome: Future[T]) -> None:
         try:
             outcome.set_result(function())
         except BaseException as failure:  # user code may raise anything, including SystemExit
@@ -167,7 +167,7 @@ async def run_in_thread(
         with suppress(RuntimeError):  # the event loop is closed: the server ended before the tool
             loop.call_soon_threadsafe(slots.release)
 
-    thread = threading.Thread(target=contextvars.copy_context().run, args=(work,), name="tool", daemon=True)
+    thread = threading.Thread(target=contextvars.copy_context().run, args=(work, outcome), name="tool", daemon=True)
     try:
         thread.start()
     except RuntimeError as error:  # the system limits the number of threads
@@ -179,6 +179,8 @@ async def run_in_thread(
         if not outcome.done():
             on_lost()
         raise
+    finally:
+        del outcome  # an error of the tool refers to this frame
 
 
 def shorten(text: str, limit: int, limit_name: str = "") -> str:
@@ -213,7 +215,10 @@ async def _run_isolated(work: Awaitable[T]) -> T:
         raise
     if task.cancelled():
         raise ToolRaised("CancelledError: it was cancelled")
-    return task.result()
+    try:
+        return task.result()
+    finally:
+        del task  # an error of the tool refers to this frame
 
 
 def _to_tool_raised(failure: BaseException) -> ToolRaised:

@@ -6,17 +6,20 @@ uvicorn: `tests/unit/test_http_protocol.py` lists them, and `pyproject.toml` has
 
 import asyncio
 import logging
+from functools import partial
 from http import HTTPStatus
 from typing import Any
 from uuid import uuid4
 
 import httptools
+from starlette.types import ASGIApp, Receive, Scope, Send
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 
 from mochi_server.errors import HeadersTooLarge, MalformedRequest, MochiError, RequestTimedOut
 from mochi_server.telemetry.logging import REQUEST_ID
 from mochi_server.web.middleware import MAX_HEADER_BYTES, WRONG_ENCODING
 from mochi_server.web.request_log import HEADER, report
+from mochi_server.web.requests import drop_tracebacks
 
 _MAX_OVERHEAD_BYTES = 4 * MAX_HEADER_BYTES
 _UPGRADE = (b"upgrade", b"http2-settings", b"connection")
@@ -85,7 +88,7 @@ class StrictHttpProtocol(HttpToolsProtocol):
 
     def _start_asgi_task(self, cycle: RequestResponseCycle, app: Any) -> None:
         self._running = cycle
-        super()._start_asgi_task(cycle, app)
+        super()._start_asgi_task(cycle, partial(_call, app))
 
     def on_body(self, body: bytes) -> None:
         self._overhead_bytes = 0
@@ -154,3 +157,12 @@ class StrictHttpProtocol(HttpToolsProtocol):
         client = self.client[0] if self.client else None
         report(method="-", path="-", status=error.status, duration_ms=0, client=client, ended=None, error=None)
         REQUEST_ID.reset(token)
+
+
+async def _call(app: ASGIApp, scope: Scope, receive: Receive, send: Send) -> None:
+    """Call the app. After uvicorn has logged an unexpected error, free the data of its request."""
+    try:
+        await app(scope, receive, send)
+    except Exception as error:
+        asyncio.get_running_loop().call_soon(drop_tracebacks, error)  # runs after the log call of this step
+        raise
