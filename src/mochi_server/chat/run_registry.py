@@ -58,6 +58,7 @@ class RunRegistry:
         self.shutdown = anyio.Event()  # after it is set, `start` raises
         self.ending = anyio.Event()  # set when the grace period of a shutdown has ended
         self.forwarded = set[asyncio.Future[Any]]()  # requests that other servers answer
+        self.turns_ended = False  # whether a shutdown has waited for all turns of this process
         self._waiting = set["asyncio.Task[Any]"]()  # starts of turns that wait for the end of another turn
         self.parked = ParkedTurns(
             answerers=self.engine.answerers,
@@ -72,7 +73,10 @@ class RunRegistry:
     async def start(self, conversation: Conversation, turn_input: TurnInput) -> Run:
         """Start a turn, or find the run with its idempotency key, and return the run. Raises ``MochiError``."""
         start = partial(self._start, conversation, turn_input)
-        return await self.cache.get_or_start(conversation.session_id, turn_input, start)
+        run = await self.cache.get_or_start(conversation.session_id, turn_input, start)
+        if self.ending.is_set() and run.state == "cancelled":  # another server generates the answer again
+            raise ShuttingDown
+        return run
 
     async def _start(self, conversation: Conversation, turn_input: TurnInput) -> Run:
         self.prefetch()  # in the background, so that the turn need not wait for it
@@ -174,8 +178,11 @@ class RunRegistry:
         """
         self._close()
         with anyio.move_on_after(self.shutdown_grace):
-            while running := [*self.forwarded, *(run.task for run in self.cache.running() if run.task)]:
+            while running := [run.task for run in self.cache.running() if run.task]:
                 await asyncio.wait(running)
+            self.turns_ended = True  # from now on, no further request is forwarded that could delay the end
+            while self.forwarded:
+                await asyncio.wait(self.forwarded)
         await self.end_all()
 
     async def end_all(self) -> None:

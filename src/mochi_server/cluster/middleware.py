@@ -46,6 +46,8 @@ _COMPLETIONS = {protocol.prefix + path for protocol in _PROTOCOLS for path in pr
 """Paths of the routes that start a turn in the session of the header `X-Mochi-Session`."""
 _RESPONSE = re.compile(r"/v1/responses/resp_([0-9a-f]{10})_[0-9]+_([0-9a-f]{10})(/cancel)?/?")
 _SESSION = re.compile(rf"{API_PREFIX}/sessions/([0-9a-f]{{10}})/?")
+_SHORT = ("/run", "/stop", "/cancel")
+"""Ends of the paths whose requests do not wait for the end of a turn."""
 _RELOADS = {f"{API_PREFIX}/tools/reload", f"{API_PREFIX}/agents/reload"}
 _DENIES = re.compile(rb'"if_waiting"\s*:\s*"deny"')  # denies the calls of a turn that may wait at another server
 _CONFIRMATION = re.compile(rb'"(conf_\w+)"')
@@ -276,6 +278,8 @@ class ClusterMiddleware:
         # A completion may be collected, too. Only its body states whether it is.
         is_collected = path.endswith(session_id) or path in _COMPLETIONS
         runs = scope["app"].state.services.runs
+        if runs.turns_ended and not path.endswith(_SHORT):
+            raise ShuttingDown
         request = self._peer_request(session_id, scope, send)
         request.shutdown, request.may_start_turn = runs.ending, not runs.shutdown.is_set()
         running = start_in(runs.forwarded, request.run(peer, content, None if is_collected else IDLE_SECONDS))
