@@ -1,6 +1,7 @@
 """A server that shuts down refuses new sessions and turns, and still serves requests about turns of other servers."""
 
 import signal
+import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
@@ -26,7 +27,7 @@ from tests.support.waiting import until
 
 pytestmark = pytest.mark.slow
 
-GRACE_SECONDS = "600"
+GRACE_SECONDS = 120
 """Grace period that no test waits for: a server must end before, as soon as its turns have ended."""
 HI = [{"role": "user", "content": "Hi"}]
 USER = {"id": "m", "role": "user", "content": "Hi"}
@@ -76,15 +77,21 @@ class Server:
         return str(self.api.http.base_url).removesuffix("/api/v1/")
 
     def begin_draining(self) -> None:
+        self._began = time.monotonic()
         self.command.process.send_signal(signal.SIGTERM)
         ready = f"{self.root}/api/v1/health/ready"
         until(lambda: httpx.get(ready).status_code == 503)
+
+    def wait(self) -> None:
+        """Wait for the end of the server, which must not use the whole grace period."""
+        assert self.command.wait() == 0
+        assert time.monotonic() - self._began < GRACE_SECONDS
 
 
 @contextmanager
 def serving(ollama: StubServer, database: str, directory: Path) -> Iterator[Server]:
     arguments = ("--port", "0", "--ollama-host", ollama.url)
-    settings = {"MOCHI_STORE_URL": database, "MOCHI_SHUTDOWN_GRACE_SECONDS": GRACE_SECONDS}
+    settings = {"MOCHI_STORE_URL": database, "MOCHI_SHUTDOWN_GRACE_SECONDS": str(GRACE_SECONDS)}
     with Command("mochi_server", *arguments, cwd=directory, **settings) as command:
         yield Server(command)
 
@@ -101,7 +108,7 @@ def draining(holding: GatedStub, database: str, directory: Path) -> Iterator[Ser
         holding.gate.open()
         assert list(events)[-1].type == "done"
         stack.close()
-        assert server.command.wait() == 0
+        server.wait()
 
 
 def test_draining_server_refuses_new_sessions_and_turns(
@@ -151,7 +158,7 @@ def test_all_servers_are_draining(holding: GatedStub, database: str, tmp_path: P
 
 
 def test_draining_server_forwards_requests_about_turns(start: Start, database: str, tmp_path: Path) -> None:
-    """Its own turn has ended before, so that it runs only for the streams that it forwards."""
+    """After the end of its own turns, it completes the streams that it forwards, and accepts no further ones."""
     write_tools(tmp_path, TOOLS)
     texts = GatedTexts("own", "other", "stopped")
     ask = instruct(calls("note", text="x"), words(2))
@@ -172,22 +179,28 @@ def test_draining_server_forwards_requests_about_turns(start: Start, database: s
         running = stack.enter_context(server.command.api().open_stream(own, "own"))
         next(running)
         server.begin_draining()
-        texts.gates["own"].open()
-        assert list(running)[-1].type == "done"
-
         attached = stack.enter_context(a.http.stream("GET", f"/chat/{other}/stream"))
         repeated = stack.enter_context(a.http.stream("POST", f"/chat/{other}/stream", json=body, headers=key))
         assert a.ok(a.http.get(f"/chat/{other}/run"))["state"] == "running"
         assert a.ok(a.http.post(f"/chat/{stopped}/stop"))["state"] == "stopped"
         decision = {"confirmation_id": asked["confirmation_id"], "approved": True}
         a.ok(a.http.post(f"/chat/{decided}/confirm-tool", json=decision))
-        assert server.command.process.poll() is None
+
+        texts.gates["own"].open()
+        assert list(running)[-1].type == "done"
+        until(lambda: _refuses_stream(server.root, other))
+        assert a.ok(a.http.get(f"/chat/{other}/run"))["state"] == "running"
         texts.gates["other"].open()
         expected = list(direct)
         assert expected[-1].type == "done"
         for stream in (before, attached, repeated):
             assert list(read_events(stream)) == expected
-        assert server.command.wait() == 0
+        server.wait()
+
+
+def _refuses_stream(root: str, session_id: str) -> bool:
+    with httpx.stream("GET", f"{root}/api/v1/chat/{session_id}/stream") as response:
+        return response.status_code == 503
 
 
 def test_peer_starts_no_turn_for_a_draining_server(
@@ -255,7 +268,7 @@ def test_waiting_messages_are_refused_when_draining_begins(
         for session_id in sessions:
             assert [each["content"] for each in b.messages(session_id)][::2] == ["hold", "Hi"]
         stack.close()
-        assert server.command.wait() == 0
+        server.wait()
 
 
 def test_repeated_request_gets_the_turn_of_a_draining_server(
@@ -282,4 +295,4 @@ def test_repeated_request_gets_the_turn_of_a_draining_server(
         for response in repeated:
             assert list(read_events(response)) == seen
         stack.close()
-        assert server.command.wait() == 0
+        server.wait()
