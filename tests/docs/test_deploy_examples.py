@@ -1,18 +1,13 @@
-"""The files of `docs/examples/deploy`: systemd unit, alerts, dashboard, backup and restore, nginx with two servers."""
+"""The files of `docs/examples/deploy`: systemd unit, alerts, dashboard, backup and restore."""
 
 import json
 import os
 import re
 import shutil
-import ssl
 import subprocess
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack
 from pathlib import Path
-from threading import Event
 from typing import Any
 
-import httpx
 import pytest
 import yaml
 from prometheus_client.parser import text_string_to_metric_families
@@ -20,13 +15,11 @@ from prometheus_client.parser import text_string_to_metric_families
 from mochi_server.errors import all_errors
 from mochi_stub import StubServer
 from mochi_stub.models import Model
-from tests.docs_tooling import proxies
 from tests.docs_tooling.pages import ROOT
 from tests.docs_tooling.proxies import needed, replaced
 from tests.support import postgres
 from tests.support.cases import cases
 from tests.support.instructions import instruct, words
-from tests.support.ports import free_port
 from tests.support.process import Command
 
 DEPLOY = ROOT / "docs" / "examples" / "deploy"
@@ -175,53 +168,3 @@ def test_restored_backup_has_every_session(tmp_path: Path, has_database: bool) -
         check=False,
     )
     assert b"is not empty" in refused.stderr
-
-
-@pytest.mark.slow
-def test_rolling_restart_behind_nginx_loses_no_message(tmp_path: Path, database: str) -> None:
-    ports = free_port(), free_port()
-    site = replaced((DEPLOY / "nginx.conf").read_text(), "10.0.0.5:8000", f"127.0.0.1:{ports[0]}")
-    site = replaced(site, "10.0.0.6:8000", "127.0.0.1:8000")  # which the next line replaces
-    started, stopped = Event(), Event()
-
-    def run(stub: StubServer, port: int) -> Command:
-        settings = {"MOCHI_STORE_URL": database, "MOCHI_ALLOWED_ORIGINS": "https://chat.example"}
-        # The test reads no more output, and a full pipe would stop the server.
-        arguments = ("--port", str(port), "--ollama-host", stub.url, "--log-level", "WARNING")
-        command = Command("mochi_server", *arguments, cwd=tmp_path, MOCHI_SHUTDOWN_GRACE_SECONDS="10", **settings)
-        command.read_until("curl -N")
-        return command
-
-    def talk(number: int, url: str) -> list[int]:
-        """Send messages until the restarts have ended. Return the statuses of the responses."""
-        statuses: list[int] = []
-        trusted = ssl.create_default_context(cafile=tmp_path / "site.crt")
-        trusted.check_hostname = False
-        with httpx.Client(
-            base_url=f"{url}/api/v1", headers={"Host": "chat.example"}, verify=trusted, timeout=60
-        ) as http:
-            session_id = http.post("/sessions", json={"model": "mochi"}).json()["session_id"]
-            while not stopped.is_set():
-                key = {"Idempotency-Key": f"{number}-{len(statuses)}"}
-                body = {"message": instruct(words(20))}
-                statuses.append(http.post(f"/chat/{session_id}", json=body, headers=key).status_code)
-                started.set()
-            messages = http.get(f"/sessions/{session_id}").json()["messages"]
-            assert [m["role"] for m in messages] == ["user", "assistant"] * len(statuses)
-            assert not any(message.get("interrupted") for message in messages)
-        return statuses
-
-    with StubServer(speed=2) as stub, ThreadPoolExecutor(4) as threads, ExitStack() as stack:
-        servers = [stack.enter_context(run(stub, port)) for port in ports]
-        proxy = stack.enter_context(proxies.nginx(site, tmp_path, f"127.0.0.1:{ports[1]}"))
-        clients = [threads.submit(talk, number, f"https://127.0.0.1:{proxy.port}") for number in range(4)]
-        stack.callback(stopped.set)
-        assert started.wait(30)
-        for server, port in zip(servers, ports, strict=True):
-            assert server.end() == 0
-            with stack.enter_context(run(stub, port)).api() as api:
-                assert api.http.get("/health/ready").status_code == 200
-        stopped.set()
-        statuses = [status for client in clients for status in client.result(60)]
-    assert len(statuses) > 8
-    assert set(statuses) == {200}

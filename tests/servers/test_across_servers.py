@@ -205,9 +205,11 @@ def test_repeated_whole_completion_is_answered_once(a: Api, servers: tuple[Membe
 
 
 @pytest.mark.parametrize("ended", [0, 1], ids=["owner", "forwarder"])
-def test_forwarded_openai_stream_ends_with_an_error(a: Api, servers: tuple[Member, Member], ended: int) -> None:
+def test_forwarded_openai_stream_ends_with_an_error(start: Start, ended: int) -> None:
     """A stream that just ends would be a complete answer for an OpenAI client."""
-    session_id = a.create_session("mochi")["session_id"]
+    servers = start(), start(shutdown_grace_seconds=0)
+    with Api(servers[0].url) as a:
+        session_id = a.create_session("mochi")["session_id"]
     route = "chat/completions"
     with open_completion(servers[0], session_id, route), open_completion(servers[1], session_id, route) as response:
         assert response.status_code == 200
@@ -271,13 +273,16 @@ def test_subscriber_gets_server_lost_when_the_server_is_killed(a: Api, b: Api, s
         assert b.ok(status) == {"run_id": run_id, "state": "failed", "answer_id": None}
 
 
-def test_stream_of_a_stopping_server_resumes_at_another(
-    start: Start, a: Api, b: Api, servers: tuple[Member, Member], holding: GatedStub
-) -> None:
+def test_stream_of_a_stopped_server_resumes_at_another(start: Start, a: Api, holding: GatedStub) -> None:
+    stopped = start(shutdown_grace_seconds=0)
     session_id = a.create_session("mochi")["session_id"]
-    with a.open_stream(session_id, "hold") as mine, open_subscription(b, session_id) as events:
+    with (
+        Api(stopped.url) as other,
+        a.open_stream(session_id, "hold") as mine,
+        open_subscription(other, session_id) as events,
+    ):
         seen = [next(events) for _ in range(3)]
-        servers[1].stop()
+        stopped.stop()
         assert list(events) == []
         with Api(start().url) as c, open_subscription(c, session_id, **{"Last-Event-ID": seen[-1].id}) as rest:
             holding.gate.open()

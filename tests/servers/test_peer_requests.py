@@ -141,23 +141,20 @@ def test_requests_take_the_advertised_address(start: Start, holding: GatedStub) 
     assert [int(event.id.partition(":")[2]) for event in seen] == [1, 2, 3, 4, 5]
 
 
-def test_stopping_server_refuses_the_requests_that_it_forwards(
-    a: Api, b: Api, servers: tuple[Member, Member], holding: GatedStub
-) -> None:
-    session_id = a.create_session("mochi")["session_id"]
+def test_stopped_server_refuses_the_requests_that_it_forwards(start: Start, holding: GatedStub) -> None:
+    running, stopped = start(), start(shutdown_grace_seconds=0)
     body, key = {"message": "hold"}, {"Idempotency-Key": "k1"}
-    with (
-        ThreadPoolExecutor(1) as pool,
-        a.http.stream("POST", f"/chat/{session_id}/stream", json=body, headers=key) as response,
-    ):
-        events = read_events(response)
-        next(events)
-        forwarded = pool.submit(b.http.post, f"/chat/{session_id}", json=body, headers=key)
-        until(lambda: "mochi_open_streams 2.0" in httpx.get(f"{servers[0].url}/metrics").text, 5)
-        servers[1].stop()
-        assert error_of(forwarded.result()) == (503, "SHUTTING_DOWN")
-        holding.gate.open()
-        assert list(events)[-1].type == "done"
+    with ThreadPoolExecutor(1) as pool, Api(running.url) as a, Api(stopped.url) as b:
+        session_id = a.create_session("mochi")["session_id"]
+        with a.http.stream("POST", f"/chat/{session_id}/stream", json=body, headers=key) as response:
+            events = read_events(response)
+            next(events)
+            forwarded = pool.submit(b.http.post, f"/chat/{session_id}", json=body, headers=key)
+            until(lambda: "mochi_open_streams 2.0" in httpx.get(f"{running.url}/metrics").text, 5)
+            stopped.stop()
+            assert error_of(forwarded.result()) == (503, "SHUTTING_DOWN")
+            holding.gate.open()
+            assert list(events)[-1].type == "done"
 
 
 def test_each_worker_is_reached_at_the_advertised_host(holding: GatedStub, database: str, tmp_path: Path) -> None:

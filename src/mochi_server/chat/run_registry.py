@@ -1,8 +1,9 @@
 """Registry of runs, which starts, finds and stops the runs of turns."""
 
 import asyncio
-from collections.abc import Awaitable, Callable, Collection
-from contextlib import AsyncExitStack, suppress
+from collections.abc import Awaitable, Callable, Collection, Iterator
+from contextlib import AsyncExitStack, contextmanager, suppress
+from contextvars import ContextVar
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
@@ -33,6 +34,10 @@ from mochi_server.util.clock import new_id
 _LOST_EVENTS = 1 << 30  # number of the snapshot of a run whose events are lost; later than that of any event
 
 
+MAY_START_TURN: ContextVar[bool] = ContextVar("may_start_turn", default=True)
+"""Whether the current request may start a turn. It may not if a server that shuts down has forwarded it."""
+
+
 @dataclass(eq=False)
 class RunRegistry:
     """Registry of this process's runs. A session has at most one running turn. All times are in seconds."""
@@ -51,7 +56,10 @@ class RunRegistry:
         self.store = self.conversations.chats  # store of the sessions whose runs clients can find
         self.cache, self.limiter = RunCache(), TurnLimiter()
         self.shutdown = anyio.Event()  # after it is set, `start` raises
-        self.forwarded = set[asyncio.Future[Any]]()  # new turns that other servers run
+        self.ending = anyio.Event()  # set when the grace period of a shutdown has ended
+        self.forwarded = set[asyncio.Future[Any]]()  # requests that other servers answer
+        self.turns_ended = False  # whether a shutdown has waited for all turns of this process
+        self._waiting = set["asyncio.Task[Any]"]()  # starts of turns that wait for the end of another turn
         self.parked = ParkedTurns(
             answerers=self.engine.answerers,
             approvals=self.approvals,
@@ -65,7 +73,10 @@ class RunRegistry:
     async def start(self, conversation: Conversation, turn_input: TurnInput) -> Run:
         """Start a turn, or find the run with its idempotency key, and return the run. Raises ``MochiError``."""
         start = partial(self._start, conversation, turn_input)
-        return await self.cache.get_or_start(conversation.session_id, turn_input, start)
+        run = await self.cache.get_or_start(conversation.session_id, turn_input, start)
+        if self.ending.is_set() and run.state == "cancelled":  # another server generates the answer again
+            raise ShuttingDown
+        return run
 
     async def _start(self, conversation: Conversation, turn_input: TurnInput) -> Run:
         self.prefetch()  # in the background, so that the turn need not wait for it
@@ -79,7 +90,8 @@ class RunRegistry:
             locks.enter_context(self.limiter.turn(CALLER.get()))
             hold = conversation.store.hold(session_id, run_id=run_id, wait=turn_input.if_busy == "wait")
             try:
-                await locks.enter_async_context(hold)
+                with self._cancelled_at_shutdown():
+                    await locks.enter_async_context(hold)
             except errors.SessionBusy as error:
                 if conversation.kind == "session" and (waiting := await self.confirmations(session_id)):
                     raise errors.SessionBusy.waiting(session_id, error.details["run_id"], waiting) from None
@@ -160,15 +172,25 @@ class RunRegistry:
         self.summaries.forget(session_id)
 
     async def drain(self) -> None:
-        """Refuse new turns, wait at most ``shutdown_grace`` seconds for running turns, then cancel the rest."""
+        """Refuse new turns, and wait for running turns and forwarded requests. Then end the rest.
+
+        The wait takes at most ``shutdown_grace`` seconds.
+        """
         self._close()
         with anyio.move_on_after(self.shutdown_grace):
-            while running := [*self.forwarded, *(run.task for run in self.cache.running() if run.task)]:
+            while running := [run.task for run in self.cache.running() if run.task]:
                 await asyncio.wait(running)
+            self.turns_ended = True  # from now on, no further request is forwarded that could delay the end
+            while self.forwarded:
+                await asyncio.wait(self.forwarded)
         await self.end_all()
 
     async def end_all(self) -> None:
-        """Park the turns that wait for approval, cancel the others and store their partial answers."""
+        """Park the turns that wait for approval, cancel the others and store their partial answers.
+
+        Forwarded requests are aborted.
+        """
+        self.ending.set()
         self.conversations.retry.close()
         running = self.cache.running()
         for run in running:
@@ -185,6 +207,8 @@ class RunRegistry:
     def _close(self) -> None:
         """Refuse new turns, park those that wait for approval now or later, and end the streams of parked turns."""
         self.shutdown.set()
+        for task in self._waiting:
+            task.cancel()
         self.approvals.park_seconds = 0
         for run in self.cache.running():
             run.park()
@@ -233,9 +257,23 @@ class RunRegistry:
         self.cache.retain(run)
 
     def refuse_at_shutdown(self) -> None:
-        """Raise ``ShuttingDown`` if this server is shutting down."""
-        if self.shutdown.is_set():
+        """Raise ``ShuttingDown`` if this server, or the server that forwarded the request, is shutting down."""
+        if self.shutdown.is_set() or not MAY_START_TURN.get():
             raise ShuttingDown
+
+    @contextmanager
+    def _cancelled_at_shutdown(self) -> Iterator[None]:
+        """Cancel the work of the block when a shutdown begins, and raise ``ShuttingDown`` in its place."""
+        task = asyncio.current_task()
+        assert task is not None  # noqa: S101 - in a coroutine
+        self._waiting.add(task)
+        try:
+            yield
+        except asyncio.CancelledError:
+            self.refuse_at_shutdown()
+            raise
+        finally:
+            self._waiting.discard(task)
 
 
 def _stored_run(conversation: Conversation, session: ChatSession) -> Run:

@@ -18,6 +18,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from mochi_server import errors
 from mochi_server.chat.approvals import requesting_run
+from mochi_server.chat.run_registry import MAY_START_TURN
 from mochi_server.constants import API_PREFIX, KEY_PATTERN
 from mochi_server.errors import MochiError, ServerLost, ShuttingDown, Unauthorized
 from mochi_server.protocols import closing_body, load_protocols
@@ -45,6 +46,8 @@ _COMPLETIONS = {protocol.prefix + path for protocol in _PROTOCOLS for path in pr
 """Paths of the routes that start a turn in the session of the header `X-Mochi-Session`."""
 _RESPONSE = re.compile(r"/v1/responses/resp_([0-9a-f]{10})_[0-9]+_([0-9a-f]{10})(/cancel)?/?")
 _SESSION = re.compile(rf"{API_PREFIX}/sessions/([0-9a-f]{{10}})/?")
+_SHORT = ("/run", "/stop", "/cancel")
+"""Ends of the paths whose requests do not wait for the end of a turn."""
 _RELOADS = {f"{API_PREFIX}/tools/reload", f"{API_PREFIX}/agents/reload"}
 _DENIES = re.compile(rb'"if_waiting"\s*:\s*"deny"')  # denies the calls of a turn that may wait at another server
 _CONFIRMATION = re.compile(rb'"(conf_\w+)"')
@@ -53,6 +56,8 @@ PEER_HEADER = "x-mochi-peer"
 """Header between servers: in a request the token of the sender, in a response the name of the process that responds."""
 CALLER_HEADER = "x-mochi-caller"
 """Header between servers: the caller of a request as JSON, which the sender has identified."""
+NO_NEW_TURN_HEADER = "x-mochi-no-new-turn"
+"""Header between servers: in a request of a server that shuts down, which must not start a turn."""
 CONNECT_SECONDS = 5.0
 IDLE_SECONDS = 30.0  # default timeout for each chunk of a peer's response
 _CHECK_SECONDS = 1.0
@@ -64,7 +69,7 @@ _ID_HEADERS = {"x-request-id", *(each.request_id_header for each in _PROTOCOLS i
 _CHECKED_HEADERS = {"authorization", "x-api-key", "cookie", "origin"}
 _CHECKED_HEADERS |= {"sec-fetch-site", "sec-fetch-mode", "sec-fetch-dest"}
 _NOT_FORWARDED = _CONNECTION_HEADERS | _CHECKED_HEADERS | _ID_HEADERS | {"host", "content-length", "accept-encoding"}
-_NOT_FORWARDED |= {CALLER_HEADER, "x-mochi-user"}
+_NOT_FORWARDED |= {CALLER_HEADER, NO_NEW_TURN_HEADER, "x-mochi-user"}
 _NOT_RETURNED = _CONNECTION_HEADERS | _ID_HEADERS | {"server", PEER_HEADER}
 _T = TypeVar("_T")
 
@@ -82,9 +87,11 @@ class PeerRequest:
     scope: Scope
     send: Send
     shutdown: asyncio.Event = field(default_factory=asyncio.Event)
-    """Event that aborts the request when this server shuts down. Clients resume streams at another server."""
+    """Event that aborts the request at the end of a shutdown. Clients resume streams at another server."""
+    may_start_turn: bool = True
+    """Whether the peer may start a turn. Otherwise, it refuses a new turn as if the peer itself were shutting down."""
     is_refused: bool = field(default=False, init=False)
-    """Whether the peer refused the request, because it is shutting down."""
+    """Whether the peer refused to start a turn, because one of the two servers is shutting down."""
     _has_begun: bool = field(default=False, init=False)
     _last_id: bytes = field(default=b"", init=False)
     _missed: int = field(default=0, init=False)
@@ -123,6 +130,7 @@ class PeerRequest:
         sent = [(name.decode("latin-1"), value.decode("latin-1")) for name, value in self.scope["headers"]]
         own = [(PEER_HEADER, self.peers.token(peer.name)), ("x-request-id", REQUEST_ID.get())]
         own.append((CALLER_HEADER, json.dumps(asdict(CALLER.get()))))
+        own += [] if self.may_start_turn else [(NO_NEW_TURN_HEADER, "1")]
         opening = self.http.request(
             self.scope["method"],
             peer.url + target.decode("latin-1"),
@@ -223,6 +231,7 @@ class ClusterMiddleware:
             await self._guarded(scope, receive, send)
         elif self._peers().accepts(token):
             CALLER.set(Caller(**json.loads(header(scope, CALLER_HEADER.encode()) or "{}")))
+            MAY_START_TURN.set(not header(scope, NO_NEW_TURN_HEADER.encode()))
             await self._app(scope, receive, self._signed(scope, send))
         else:
             await send_error(Unauthorized(), scope, send)
@@ -243,7 +252,7 @@ class ClusterMiddleware:
             elif method == "POST" and path.rstrip("/") in _COMPLETIONS and is_session_id(named_session):
                 await self._forward(named_session, scope, receive, send)
             else:
-                await self._call_app(scope, receive, send)
+                await self._app(scope, receive, send)
         except MochiError as error:
             await send_error(error, scope, send)
         except ClientDisconnected:
@@ -263,55 +272,33 @@ class ClusterMiddleware:
         except errors.SessionNotFound:
             peer = None  # the app responds, as to a request about any unknown session
         if peer is None:
-            return await self._call_app(scope, receive, send, session_id)
+            return await self._app(scope, receive, send)
         content = await read_body(Request(scope, receive))
         path = scope["path"].rstrip("/")
         # A completion may be collected, too. Only its body states whether it is.
         is_collected = path.endswith(session_id) or path in _COMPLETIONS
+        runs = scope["app"].state.services.runs
+        if runs.turns_ended and not path.endswith(_SHORT):
+            raise ShuttingDown
         request = self._peer_request(session_id, scope, send)
-        shutdown = scope["app"].state.services.runs.shutdown
-        request.shutdown = asyncio.Event() if shutdown.is_set() else shutdown  # a draining server still forwards
-        running = request.run(peer, content, None if is_collected else IDLE_SECONDS)
+        request.shutdown, request.may_start_turn = runs.ending, not runs.shutdown.is_set()
+        running = start_in(runs.forwarded, request.run(peer, content, None if is_collected else IDLE_SECONDS))
         if not await until_disconnect(receive, running):
-            again = self._call_app if request.is_refused else self._dispatch  # a dead peer is not found again
+            again = self._app if request.is_refused else self._dispatch  # a dead peer is not found again
             await again(scope, _replaying(content, receive), send)
         return None
-
-    async def _call_app(self, scope: Scope, receive: Receive, send: Send, session_id: str = "") -> None:
-        """Call the app. If the app refuses the request because of a shutdown, forward it to another server."""
-        runs = scope["app"].state.services.runs
-        if scope["method"] != "POST" or not runs.shutdown.is_set():
-            return await self._app(scope, receive, send)
-        content = await read_body(Request(scope, receive))
-        refusal: list[Message] = []
-
-        async def send_unless_refused(message: Message) -> None:
-            await (_into(refusal) if refusal or _is_refusal(scope, message) else send)(message)
-
-        await self._app(scope, _replaying(content, receive), send_unless_refused)
-        if not refusal:
-            return None
-        forwarding = start_in(runs.forwarded, self._forward_refused(session_id, scope, send, content, refusal))
-        return await until_disconnect(receive, forwarding)
-
-    async def _forward_refused(
-        self, session_id: str, scope: Scope, send: Send, content: bytes, refusal: list[Message]
-    ) -> None:
-        """Forward a request to the first server that does not refuse it. If there is none, send ``refusal``."""
-        code = scope.pop(ERROR)
-        for peer in await self._peers().live_peers():
-            if not peer.is_silent and await self._peer_request(session_id, scope, send).run(peer, content, None):
-                return
-        scope[ERROR] = code
-        for message in refusal:
-            await send(message)
 
     async def _responsible_peer(self, session_id: str, scope: Scope) -> Peer | None:
         """Return the server for a request, or None for this one."""
         method, path = scope["method"], scope["path"].rstrip("/")
         if method == "POST" and (path.endswith((session_id, "/stream")) or path in _COMPLETIONS):
             key = header(scope, b"idempotency-key")
-            return await self._peers().claim_key(session_id, key) if re.search(KEY_PATTERN, key) else None
+            if not re.search(KEY_PATTERN, key):
+                return None
+            # A server that shuts down claims no key, because another server will run the turn.
+            is_draining = scope["app"].state.services.runs.shutdown.is_set()
+            find = self._peers().key_owner if is_draining else self._peers().claim_key
+            return await find(session_id, key)
         query = unquote(scope["query_string"].decode("latin-1"))
         position = _RUN_ID.search(header(scope, b"last-event-id")) or _RUN_ID.search(query)
         response = _RESPONSE.fullmatch(path)

@@ -45,6 +45,7 @@ async def start(
     if withdraws:
         run = await services.runs.find(session_id)
         if run is not None and (run.is_parked or (run.suspended and run.pending)):
+            services.runs.refuse_at_shutdown()  # a refused message must not stop a turn
             await services.runs.stop(session_id)
     conversation = services.conversations.stored(session_id)
     turn = to_turn(await conversation.store.load(session_id), sent, turn)

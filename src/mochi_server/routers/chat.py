@@ -81,7 +81,6 @@ async def stream_chat(
     turn_input = await (body or ChatRequest.model_validate({})).to_input(key, streaming=True)
     conversation = services.conversations.stored(session_id)
     if turn_input.if_busy == "wait":
-        services.runs.refuse_at_shutdown()  # before the response starts
         return WaitingResponse(session_id, services.runs.start(conversation, turn_input))
     return RunResponse(await until_disconnect(request, services.runs.start(conversation, turn_input)))
 

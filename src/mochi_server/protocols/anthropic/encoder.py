@@ -9,7 +9,7 @@ import orjson
 from pydantic import BaseModel
 
 from mochi_server.chat.run import Run
-from mochi_server.errors import ContextOverflow, MochiError
+from mochi_server.errors import ContextOverflow, MochiError, ShuttingDown
 from mochi_server.protocols.encoder import BlockEncoder, named_frame
 from mochi_server.protocols.parts import End, Json, Notice, Part, Reasoning, Text, TextEnd, extra_fields, is_cut, usage
 from mochi_server.protocols.schemas import http_status
@@ -22,6 +22,7 @@ _TYPES_BY_STATUS = {
     404: "not_found_error",
     413: "request_too_large",
     429: "rate_limit_error",
+    503: "overloaded_error",
     504: "timeout_error",
     529: "overloaded_error",
 }
@@ -37,7 +38,9 @@ class AnthropicErrorEnvelope(BaseModel):
 
 def encode(error: MochiError) -> tuple[int, bytes]:
     """Return the HTTP status and the JSON body of an error."""
-    status = 529 if http_status(error) == 503 else http_status(error)
+    status = http_status(error)
+    if status == 503 and not isinstance(error, ShuttingDown):  # proxies repeat only a 503 at another server
+        status = 529
     fields = {"type": _TYPES_BY_STATUS.get(status, "api_error" if status >= 500 else "invalid_request_error")}
     message = error.message
     if isinstance(error, ContextOverflow):  # clients shorten the conversation if they find these words

@@ -51,6 +51,7 @@ ORDER BY run_id = %(run_id)s DESC, began DESC LIMIT 1"""
 _CLAIM = """
 INSERT INTO idempotency_keys (session_id, key, process) VALUES (%(session_id)s, %(key)s, %(own)s)
 ON CONFLICT (session_id, key) DO UPDATE SET process = idempotency_keys.process RETURNING process"""
+_SELECT_KEY = "SELECT process FROM idempotency_keys WHERE session_id = %(session_id)s AND key = %(key)s"
 _TAKE_OVER = """
 UPDATE idempotency_keys SET process = %(own)s
 WHERE session_id = %(session_id)s AND key = %(key)s AND process = %(dead)s RETURNING process"""
@@ -245,6 +246,11 @@ class PeerDirectory:
             # Several servers may try this at the same time. The SQL condition lets only one of them take over the key.
             await self._fetch(_TAKE_OVER, **values, dead=process)
         return None
+
+    async def key_owner(self, session_id: str, key: str) -> Peer | None:
+        """Return the other live process that has claimed an idempotency key, or None."""
+        rows = await self._fetch(_SELECT_KEY, session_id=session_id, key=key)
+        return await self.find(rows[0][0]) if rows else None
 
     async def peers_with_runs(self, session_id: str) -> list[Peer]:
         """Return the other live processes that execute, or have executed, runs of a session."""
