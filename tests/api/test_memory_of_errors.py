@@ -1,7 +1,6 @@
 """Memory of requests that end with an error: it is released without a garbage collection."""
 
 import gc
-import io
 import json
 import logging
 import socket
@@ -68,29 +67,26 @@ class EndedRequests(logging.Handler):
 ENDED = EndedRequests()
 
 
-UVICORN_LOG = io.StringIO()
+UVICORN_LINES: list[str] = []
+
+
+def keep_text(record: logging.LogRecord) -> bool:
+    """Store the text of a line of uvicorn. Pytest would store the record, which refers to a traceback."""
+    UVICORN_LINES.append(logging.Formatter().format(record))
+    return False
 
 
 @pytest.fixture(scope="module", autouse=True)
 def _logs() -> Iterator[None]:
-    """Collect log lines as text. Pytest's own handlers would store the records, which refer to tracebacks."""
-    handlers = {
-        "mochi_server.web.request_log": ENDED,
-        "uvicorn.error": logging.StreamHandler(UVICORN_LOG),
-        "mochi_server": logging.NullHandler(),
-        "mochi_stub": logging.NullHandler(),
-    }
-    for name, handler in handlers.items():
-        logging.getLogger(name).addHandler(handler)
-        logging.getLogger(name).propagate = False
-    request_log = logging.getLogger("mochi_server.web.request_log")
+    request_log, uvicorn_log = logging.getLogger("mochi_server.web.request_log"), logging.getLogger("uvicorn.error")
     before = request_log.level
+    request_log.addHandler(ENDED)
     request_log.setLevel(logging.INFO)
+    uvicorn_log.addFilter(keep_text)
     yield
+    uvicorn_log.removeFilter(keep_text)
     request_log.setLevel(before)
-    for name, handler in handlers.items():
-        logging.getLogger(name).removeHandler(handler)
-        logging.getLogger(name).propagate = True
+    request_log.removeHandler(ENDED)
     gc.unfreeze()
 
 
@@ -374,7 +370,7 @@ def wait_until_cancelled(stub: StubServer, path: str) -> None:
 
 
 def logged_defects() -> int:
-    return UVICORN_LOG.getvalue().count("RuntimeError: a defect")
+    return sum("RuntimeError: a defect" in line for line in UVICORN_LINES)
 
 
 @cases("name", ["thread", "stream", "body"])
