@@ -31,7 +31,7 @@ def main() -> None:
         _run("uv", "pip", "install", "--quiet", "--python", place / "env", wheel, environment=environment)
         print(f"{time.monotonic() - begun:5.1f} s  installed")
         data = place / "data"
-        _run("mochi-server", "init", data, environment=environment)
+        _run("mochi-server", "init", "--with-code-agents", data, environment=environment)
         with _test_mode(data, environment) as address, closing(Shell(place, data, environment)) as shell:
             print(f"{time.monotonic() - begun:5.1f} s  at {address}")
             for block in blocks(TUTORIAL):
