@@ -86,6 +86,12 @@ PREPARE = [
 """What the other steps need. The first must end before the others begin."""
 
 SHARED = [
+    Step("example page in Chromium", f"{PYTEST} -n 0 -m slow tests/browser", ("chromium",)),
+    Step(
+        "types, also for Windows and macOS",
+        "uv run mypy --strict && uv run mypy --strict --platform win32 src "
+        "&& uv run mypy --strict --platform darwin src",
+    ),
     Step(
         "unit tests on Python 3.10",
         f"{ON_OLDEST} pytest -q -n 0 tests/unit tests/sessions",
@@ -95,11 +101,6 @@ SHARED = [
         "client frameworks",
         "env -u UV_NO_SYNC UV_PROJECT_ENVIRONMENT=.venv-frameworks uv run --locked --quiet --no-dev --group frameworks "
         f"pytest -q -n 0 -m slow {FRAMEWORKS} tests/stub/frameworks tests/openai/frameworks",
-    ),
-    Step(
-        "types, also for Windows and macOS",
-        "uv run mypy --strict && uv run mypy --strict --platform win32 src "
-        "&& uv run mypy --strict --platform darwin src",
     ),
     Step("format, lint, lock", "uv run ruff format --check && uv run ruff check && uv lock --check"),
     Step("documentation site", "uv run zensical build --strict && " + f"{PYTEST} -n 0 -m slow tests/docs/test_site.py"),
@@ -113,9 +114,8 @@ SHARED = [
     ),
     Step("TypeScript types", "cd tests/contract/ts && uv run npm run --silent check", NODE),
     Step("MCP reference server", f"{PYTEST} -n 0 -m slow tests/mcp/test_everything.py", NODE),
-    Step("example page in Chromium", f"{PYTEST} -n 0 -m slow tests/browser", ("chromium",)),
 ]
-"""Steps of every commit that share the cores."""
+"""Steps of every commit that share the cores, longest first."""
 
 ALONE = [
     Step("second tier, in its short form", f"{PYTEST} -m {SECOND_TIER} {IGNORED}"),

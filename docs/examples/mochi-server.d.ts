@@ -11472,7 +11472,7 @@ export interface operations {
                 };
             };
             /** @description `overloaded_error` */
-            529: {
+            503: {
                 headers: {
                     [name: string]: unknown;
                 };
@@ -11483,6 +11483,25 @@ export interface operations {
                      *       "error": {
                      *         "type": "overloaded_error",
                      *         "message": "The server is shutting down and accepts no new sessions or turns. Try again later."
+                     *       },
+                     *       "request_id": ""
+                     *     }
+                     */
+                    "application/json": components["schemas"]["AnthropicErrorEnvelope"];
+                };
+            };
+            /** @description `overloaded_error` */
+            529: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "type": "error",
+                     *       "error": {
+                     *         "type": "overloaded_error",
+                     *         "message": "<reason>"
                      *       },
                      *       "request_id": ""
                      *     }
