@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from threading import Event
 from typing import Any
@@ -176,7 +177,7 @@ def test_rolling_restart_fails_no_message_and_cuts_no_stream(tmp_path: Path, dat
             assert time.monotonic() - began < GRACE_SECONDS
             site.start(port)
             done = max(client.turns for client in running)
-            until(lambda done=done: all_have_answers(done + 1), 120)
+            until(partial(all_have_answers, done + 1), 120)
         stopped.set()
         for kind, ended in zip(kinds, talks, strict=True):
             turns, messages = ended.result(120)
