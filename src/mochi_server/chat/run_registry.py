@@ -32,6 +32,7 @@ from mochi_server.tools.toolbox import Decision, ToolInvocation
 from mochi_server.util.clock import new_id
 
 _LOST_EVENTS = 1 << 30  # number of the snapshot of a run whose events are lost; later than that of any event
+_CANCEL_AGAIN_SECONDS = 0.5
 
 
 MAY_START_TURN: ContextVar[bool] = ContextVar("may_start_turn", default=True)
@@ -178,6 +179,7 @@ class RunRegistry:
         """
         self._close()
         with anyio.move_on_after(self.shutdown_grace):
+            await self._refuse_waiting()
             while running := [run.task for run in self.cache.running() if run.task]:
                 await asyncio.wait(running)
             self.turns_ended = True  # from now on, no further request is forwarded that could delay the end
@@ -207,8 +209,6 @@ class RunRegistry:
     def _close(self) -> None:
         """Refuse new turns, park those that wait for approval now or later, and end the streams of parked turns."""
         self.shutdown.set()
-        for task in self._waiting:
-            task.cancel()
         self.approvals.park_seconds = 0
         for run in self.cache.running():
             run.park()
@@ -260,6 +260,13 @@ class RunRegistry:
         """Raise ``ShuttingDown`` if this server, or the server that forwarded the request, is shutting down."""
         if self.shutdown.is_set() or not MAY_START_TURN.get():
             raise ShuttingDown
+
+    async def _refuse_waiting(self) -> None:
+        """Cancel the starts of turns that wait. Cancel them again if a library has swallowed the cancellation."""
+        while self._waiting:
+            for task in self._waiting:
+                task.cancel()
+            await asyncio.sleep(_CANCEL_AGAIN_SECONDS)
 
     @contextmanager
     def _cancelled_at_shutdown(self) -> Iterator[None]:
