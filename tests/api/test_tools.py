@@ -18,6 +18,8 @@ from tests.support.stub import chats
 from tests.support.tools import SAMPLES, write_tools
 from tests.support.waiting import until
 
+pytestmark = pytest.mark.two_servers
+
 TOOLS = '''
     import sys, threading
     from pathlib import Path
@@ -137,19 +139,6 @@ def test_tool_details_have_the_schema_sent_to_models(api: Api) -> None:
     assert error_of(api.http.get("/tools/none")) == (404, "TOOL_NOT_FOUND")
 
 
-@pytest.mark.one_process("each server reads the files at its first request")
-def test_reload_applies_changes_and_reports_problems(private_api: Api, tmp_path: Path) -> None:
-    write_tools(tmp_path, TOOLS)
-    assert "add" in private_api.ok(private_api.http.get("/tools"))["tools"]
-    write_tools(tmp_path, "def broken(:")
-    assert private_api.ok(private_api.http.get("/tools"))["problems"] == []
-    reloaded = private_api.ok(private_api.http.post("/tools/reload"))
-    assert reloaded["tools"] == {}
-    assert reloaded["problems"][0]["name"] == "__init__.py"
-    write_tools(tmp_path, TOOLS)
-    assert list(private_api.ok(private_api.http.post("/tools/reload"))["tools"]) == ALL
-
-
 def test_event_sequence_without_confirmation(api: Api, stub: StubServer) -> None:
     session_id = session_with(api)
 
@@ -210,32 +199,6 @@ def test_group_enables_its_tools(api: Api) -> None:
     status = api.ok(api.http.get(f"/sessions/{session_id}/status"))
     assert status["tools_enabled"]
     assert "add" in status["active_tools"]
-
-
-@pytest.mark.usefixtures("data_dir")
-def test_tool_outcomes_are_sent_to_model_and_turn_continues(api: Api) -> None:
-    outcomes: list[tuple[str, dict[str, Any], bool, str]] = [
-        ("boom", {}, False, "RuntimeError: boom"),
-        ("leave", {}, False, "SystemExit"),
-        ("hang", {}, False, "0.5 seconds"),
-        ("nothing", {}, True, "no result"),
-        ("vanish", {}, True, "Gone."),
-        ("later", {"a": "5"}, True, "5"),
-        ("add", {"a": 1}, False, "b: Missing"),
-        ("add", {"a": 1, "bee": 2}, False, "bee"),
-        ("add", {"a": "one", "b": 2}, False, "a: Input should be a valid number"),
-    ]
-    session_id = session_with(api)
-    events = api.stream_message(
-        session_id, instruct(*[calls(name, **given) for name, given, _, _ in outcomes], words(3))
-    )
-    assert event_types(events)[-3:] == ["content_delta", "message_complete", "done"]
-    results = [event.data for event in events if event.type == "tool_result"]
-    stored = [message for message in api.messages(session_id) if message["role"] == "tool"]
-    for (name, _, success, told), result, message in zip(outcomes, results, stored, strict=True):
-        assert result["success"] is message["success"] is success, name
-        assert told in message["content"]
-    assert api.send_message(session_id, "Go on")["message"]
 
 
 def test_large_tool_output_is_cut_to_head_and_tail(stub: StubServer, tmp_path: Path) -> None:
@@ -527,16 +490,6 @@ def test_stopped_turn_lists_interrupted_calls(api: Api, server: RunningServer) -
         (executed,) = collecting.result()["tool_calls_executed"]
     assert (executed["tool_name"], executed["success"]) == ("note", False)
     assert "interrupted" in executed["error_message"]
-
-
-@pytest.mark.one_process("each server has its own counters")
-def test_tool_executions_are_listed_with_statistics(private_api: Api, tmp_path: Path) -> None:
-    write_tools(tmp_path, TOOLS)
-    session_id = session_with(private_api)
-    private_api.send_message(session_id, instruct(calls("add", a=1, b=2), calls("boom")))
-    body = private_api.ok(private_api.http.get("/tools/executions"))
-    assert [(run["tool_name"], run["success"]) for run in body["executions"]] == [("add", True), ("boom", False)]
-    assert (body["statistics"]["total"], body["statistics"]["failed"]) == (2, 1)
 
 
 @pytest.mark.slow

@@ -1,0 +1,58 @@
+"""Tools that one server has read, and the calls that it has counted."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from mochi_stub import StubServer
+from tests.api.test_tools import ALL, TOOLS, session_with
+from tests.support.api import Api
+from tests.support.instructions import calls, instruct
+from tests.support.server import RunningServer
+from tests.support.tools import write_tools
+
+
+@pytest.fixture(scope="module")
+def shared_stub() -> Iterator[StubServer]:
+    with StubServer(speed=0) as stub:
+        yield stub
+
+
+@pytest.fixture(scope="module")
+def shared_server(shared_stub: StubServer, tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningServer]:
+    """A server with the tools of these tests."""
+    data_dir = tmp_path_factory.mktemp("tools")
+    write_tools(data_dir, TOOLS)
+    with RunningServer(data_dir, shared_stub.url, tool_timeout_seconds=0.5, summarization_enabled=False) as server:
+        yield server
+
+
+@pytest.fixture
+def data_dir(server: RunningServer) -> Iterator[Path]:
+    """The data directory of the server, without notes of tools."""
+    data_dir = Path(server.settings.data_dir)
+    (data_dir / "tools" / "notes.txt").unlink(missing_ok=True)
+    yield data_dir
+    write_tools(data_dir, TOOLS)  # one of the tools deletes itself
+
+
+def test_reload_applies_changes_and_reports_problems(private_api: Api, tmp_path: Path) -> None:
+    write_tools(tmp_path, TOOLS)
+    assert "add" in private_api.ok(private_api.http.get("/tools"))["tools"]
+    write_tools(tmp_path, "def broken(:")
+    assert private_api.ok(private_api.http.get("/tools"))["problems"] == []
+    reloaded = private_api.ok(private_api.http.post("/tools/reload"))
+    assert reloaded["tools"] == {}
+    assert reloaded["problems"][0]["name"] == "__init__.py"
+    write_tools(tmp_path, TOOLS)
+    assert list(private_api.ok(private_api.http.post("/tools/reload"))["tools"]) == ALL
+
+
+def test_tool_executions_are_listed_with_statistics(private_api: Api, tmp_path: Path) -> None:
+    write_tools(tmp_path, TOOLS)
+    session_id = session_with(private_api)
+    private_api.send_message(session_id, instruct(calls("add", a=1, b=2), calls("boom")))
+    body = private_api.ok(private_api.http.get("/tools/executions"))
+    assert [(run["tool_name"], run["success"]) for run in body["executions"]] == [("add", True), ("boom", False)]
+    assert (body["statistics"]["total"], body["statistics"]["failed"]) == (2, 1)
