@@ -64,6 +64,13 @@ def private_outside(tmp_path: Path) -> FilesOutside:
     return FilesOutside(tmp_path)
 
 
+@pytest.fixture
+def private_server(private_stub: StubServer, private_outside: FilesOutside) -> Iterator[RunningServer]:
+    """A server for one test."""
+    with RunningServer(private_outside.data, private_stub.url) as server:
+        yield server
+
+
 @pytest.fixture(scope="module")
 def session_id(shared_server: RunningServer) -> str:
     """A session that the tests do not change."""

@@ -201,6 +201,32 @@ def test_group_enables_its_tools(api: Api) -> None:
     assert "add" in status["active_tools"]
 
 
+@pytest.mark.usefixtures("data_dir")
+def test_tool_outcomes_are_sent_to_model_and_turn_continues(api: Api) -> None:
+    outcomes: list[tuple[str, dict[str, Any], bool, str]] = [
+        ("boom", {}, False, "RuntimeError: boom"),
+        ("leave", {}, False, "SystemExit"),
+        ("hang", {}, False, "0.5 seconds"),
+        ("nothing", {}, True, "no result"),
+        ("vanish", {}, True, "Gone."),
+        ("later", {"a": "5"}, True, "5"),
+        ("add", {"a": 1}, False, "b: Missing"),
+        ("add", {"a": 1, "bee": 2}, False, "bee"),
+        ("add", {"a": "one", "b": 2}, False, "a: Input should be a valid number"),
+    ]
+    session_id = session_with(api)
+    events = api.stream_message(
+        session_id, instruct(*[calls(name, **given) for name, given, _, _ in outcomes], words(3))
+    )
+    assert event_types(events)[-3:] == ["content_delta", "message_complete", "done"]
+    results = [event.data for event in events if event.type == "tool_result"]
+    stored = [message for message in api.messages(session_id) if message["role"] == "tool"]
+    for (name, _, success, told), result, message in zip(outcomes, results, stored, strict=True):
+        assert result["success"] is message["success"] is success, name
+        assert told in message["content"]
+    assert api.send_message(session_id, "Go on")["message"]
+
+
 def test_large_tool_output_is_cut_to_head_and_tail(stub: StubServer, tmp_path: Path) -> None:
     write_tools(tmp_path, TOOLS)
     with RunningServer(tmp_path, stub.url, tool_output_limit_chars=2000) as server:

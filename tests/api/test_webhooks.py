@@ -21,6 +21,7 @@ from mochi_server.sessions.store import WebhookOutbox
 from mochi_server.storage.files import atomic_files
 from mochi_server.storage.files.webhooks import FileWebhookOutbox
 from mochi_server.storage.memory import MemorySessionStore
+from mochi_server.telemetry import webhooks
 from mochi_server.telemetry.webhooks import WebhookService
 from mochi_server.util.clock import as_datetime, as_text
 from mochi_stub import Cut, Gate, Prompt, Reply, StubServer, Text
@@ -46,6 +47,13 @@ def receiver() -> Iterator[Receiver]:
     receiver = Receiver()
     yield receiver
     receiver.close()
+
+
+@pytest.fixture
+def short_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Repeat webhooks after a tenth of the usual pause."""
+    monkeypatch.setattr(webhooks, "_FIRST_PAUSE_SECONDS", 0.2)
+    monkeypatch.setattr(webhooks, "_POLL_SECONDS", 0.1)
 
 
 class TimedOutbox(WebhookOutbox):
@@ -117,6 +125,18 @@ def test_stopped_run_is_not_reported(tmp_path: Path, own_stub: StubServer, recei
         assert [event["type"] for event in receiver.wait(1)] == ["run.completed"]
         run_id = api.ok(api.http.get(f"/chat/{session_id}/run"))["run_id"]
         assert receiver.wait(1)[0]["data"]["run_id"] == run_id
+
+
+@pytest.mark.usefixtures("short_pauses")
+def test_refused_webhook_is_repeated_with_its_id(tmp_path: Path, own_stub: StubServer, receiver: Receiver) -> None:
+    receiver.statuses = [500, 302]
+    with RunningServer(tmp_path, own_stub.url, **receiver.settings, summarization_enabled=False) as server:
+        session_id = server.client.create_session("mochi")["session_id"]
+        server.client.send_message(session_id, "Hi")
+        first, second, third = receiver.wait(3)
+    assert first == second == third
+    assert len({headers["webhook-id"] for headers, _ in receiver.received}) == 1
+    assert len(receiver.received) == 3  # the redirect was not followed
 
 
 def test_webhook_is_sent_after_a_restart(tmp_path: Path, own_stub: StubServer, receiver: Receiver) -> None:
