@@ -50,10 +50,11 @@ def private_outside(tmp_path: Path) -> FilesOutside:
     return FilesOutside(tmp_path)
 
 
-@pytest.fixture(scope="module")
-def session_id(shared_server: RunningServer) -> str:
-    """A session that the tests do not change."""
-    return str(shared_server.client.create_session("mochi")["session_id"])
+@pytest.fixture
+def private_server(private_stub: StubServer, private_outside: FilesOutside) -> Iterator[RunningServer]:
+    """A server for one test."""
+    with RunningServer(private_outside.data, private_stub.url) as server:
+        yield server
 
 
 def test_symlinks_to_other_sessions_are_not_followed(private_api: Api, private_outside: FilesOutside) -> None:

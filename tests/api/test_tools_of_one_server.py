@@ -1,40 +1,11 @@
 """Tools that one server has read, and the calls that it has counted."""
 
-from collections.abc import Iterator
 from pathlib import Path
 
-import pytest
-
-from mochi_stub import StubServer
 from tests.api.test_tools import ALL, TOOLS, session_with
 from tests.support.api import Api
 from tests.support.instructions import calls, instruct
-from tests.support.server import RunningServer
 from tests.support.tools import write_tools
-
-
-@pytest.fixture(scope="module")
-def shared_stub() -> Iterator[StubServer]:
-    with StubServer(speed=0) as stub:
-        yield stub
-
-
-@pytest.fixture(scope="module")
-def shared_server(shared_stub: StubServer, tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningServer]:
-    """A server with the tools of these tests."""
-    data_dir = tmp_path_factory.mktemp("tools")
-    write_tools(data_dir, TOOLS)
-    with RunningServer(data_dir, shared_stub.url, tool_timeout_seconds=0.5, summarization_enabled=False) as server:
-        yield server
-
-
-@pytest.fixture
-def data_dir(server: RunningServer) -> Iterator[Path]:
-    """The data directory of the server, without notes of tools."""
-    data_dir = Path(server.settings.data_dir)
-    (data_dir / "tools" / "notes.txt").unlink(missing_ok=True)
-    yield data_dir
-    write_tools(data_dir, TOOLS)  # one of the tools deletes itself
 
 
 def test_reload_applies_changes_and_reports_problems(private_api: Api, tmp_path: Path) -> None:
