@@ -119,7 +119,7 @@ SHARED = [
 
 ALONE = [
     Step("second tier, in its short form", f"{PYTEST} -m {SECOND_TIER} {IGNORED}"),
-    Step("API tests, two servers over one PostgreSQL", f"MOCHI_TEST_SERVERS=2 {PYTEST} tests/api"),
+    Step("two servers over one PostgreSQL", f"MOCHI_TEST_SERVERS=2 {PYTEST} -m 'two_servers and not slow' tests"),
     Step("first tier, with coverage", f"{PYTEST} --cov --cov-report=term --cov-fail-under={COVERAGE_FLOOR}"),
 ]
 """Steps of every commit that use all cores. The last is the README's test command, whose summary ends the run."""

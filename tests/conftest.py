@@ -27,6 +27,9 @@ if TYPE_CHECKING:  # imported by the fixtures: the process that only distributes
     from tests.support.server import RunningServer
 
 SERVERS = "MOCHI_TEST_SERVERS"
+FOR_SERVERS = "two_servers"
+"""The mark of the tests that run if `SERVERS` is set."""
+
 FIRST_TIER = "not slow"
 """Expression of marks that selects the first tier, as in `pyproject.toml`."""
 
@@ -150,8 +153,16 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
-    """Leave the files out of the first tier whose tests are all `slow`: importing and deselecting them takes long."""
-    if config.option.markexpr != FIRST_TIER or not collection_path.match("test_*.py"):
+    """Leave out the files whose tests would all be deselected: importing them takes long.
+
+    These are the files without the mark if there are several servers, and in the first tier those whose tests are all
+    `slow`.
+    """
+    if not collection_path.match("test_*.py"):
+        return None
+    if SERVERS in os.environ and f"mark.{FOR_SERVERS}" not in collection_path.read_text("utf-8"):
+        return True
+    if config.option.markexpr != FIRST_TIER:
         return None
     return ALL_SLOW.search(collection_path.read_text("utf-8")) is not None or None
 
@@ -206,12 +217,12 @@ def pytest_unconfigure(config: pytest.Config) -> None:
 
 
 @pytest.hookimpl(tryfirst=True)
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Move tests that need PostgreSQL to the second tier; skip those of one process if there are several servers."""
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Move tests that need PostgreSQL to the second tier. With several servers, keep only the tests marked for them."""
     for item in items:
         if isinstance(item, pytest.Function) and "database" in item.fixturenames:
             item.add_marker(pytest.mark.slow)
     if SERVERS in os.environ:
-        for item in items:
-            if reason := next((mark.args[0] for mark in item.iter_markers("one_process")), None):
-                item.add_marker(pytest.mark.skip(f"several servers: {reason}"))
+        others = [item for item in items if item.get_closest_marker(FOR_SERVERS) is None]
+        items[:] = [item for item in items if item.get_closest_marker(FOR_SERVERS) is not None]
+        config.hook.pytest_deselected(items=others)

@@ -6,7 +6,6 @@ from itertools import groupby
 from pathlib import Path
 from typing import Any
 
-import orjson
 import pytest
 
 from mochi_stub import StubServer
@@ -17,6 +16,8 @@ from tests.support.instructions import calls, instruct, words
 from tests.support.server import RunningServer
 from tests.support.stub import chats
 from tests.support.waiting import until
+
+pytestmark = pytest.mark.two_servers
 
 ACTING = [
     "agent_start",
@@ -348,21 +349,3 @@ def test_both_sessions_continue_after_stop(api: Api, server: RunningServer, data
     assert answer["tool_calls_executed"][0]["success"] is True
     assert notes(data_dir) == []
     assert agent_session_ids(api, session_id) == {chat_id}
-
-
-@pytest.mark.one_process("checks the server's files")
-def test_agent_chats_are_ordinary_session_files(api: Api, data_dir: Path) -> None:
-    session_id = session_with(api)
-    api.send_message(session_id, nested(delegate(words(2)), words(2)))
-    (chat_id,) = agent_session_ids(api, session_id)
-    entry = api.ok(api.http.get("/agents/chats"))["sessions"][0]
-    assert (entry["session_id"], entry["agent_name"], entry["preview"][:6]) == (chat_id, "helper", "Please")
-    # An agent without tool calls gets one more request.
-    assert roles(agent_chat(api, chat_id)) == ["system", "user", "assistant", "assistant", "assistant"]
-    file = orjson.loads((data_dir / "agents" / "agent_chats" / f"{chat_id}.json").read_bytes())
-    assert set(file) == {"metadata", "messages"}
-    assert file["metadata"]["format_version"] == "1.3"
-    assert file["metadata"]["agent_name"] == "helper"
-    listed = [session["session_id"] for session in api.ok(api.http.get("/sessions"))["sessions"]]
-    assert session_id in listed
-    assert chat_id not in listed

@@ -16,6 +16,8 @@ from tests.support.cases import cases
 from tests.support.raw_ollama import RawOllama, line, stream_head, whole
 from tests.support.server import RunningServer
 
+pytestmark = pytest.mark.two_servers
+
 INTERNAL = re.compile(r"[{}<>]|\w+Error\b|aiohttp|payload|map\[|llama-server", re.IGNORECASE)
 """Text of an HTTP library or of a model runner. Error messages do not contain it."""
 PIECES = [f"piece {n} " for n in range(10)]
@@ -186,38 +188,6 @@ def test_early_failure_has_message_of_ollama(failing_api: Api) -> None:
     assert error_of(response) == (502, "OLLAMA_ERROR")
     assert response.json()["error"]["message"] == "Ollama failed (500): out of memory"
     assert response.json()["error"]["details"] == {"upstream_status": 500}
-
-
-@pytest.mark.one_process("reads the log of the server")
-@cases(
-    ("answer", "logged"),
-    [
-        (
-            whole(b'{"error":"requires more memory"}', status="500 Oh"),
-            "Ollama failed model=raw status=500: requires more memory",
-        ),
-        (
-            stream_head() + line("My answer") + b'{"error":"parsing tool call: raw=\'My answer\', err=EOF"}\n',
-            "Ollama failed model=raw status=-: parsing tool call: raw='***', err=EOF",
-        ),
-        (
-            stream_head() + line("My answer")[:40],
-            "Ollama failed model=raw status=-: Ollama sent a line that is not JSON.",
-        ),
-    ],
-    ids=["before the answer", "in the answer", "in a line"],
-)
-def test_log_names_model_status_and_reason_but_no_conversation(
-    raw_server: RunningServer, raw_ollama: RawOllama, caplog: pytest.LogCaptureFixture, answer: bytes, logged: str
-) -> None:
-    caplog.clear()
-    raw_ollama.chat = sends(answer)
-    api = raw_server.client
-    session_id = api.create_session("raw")["session_id"]
-    api.http.post(f"/chat/{session_id}", json={"message": "My prompt"})
-    assert [message for message in caplog.messages if message.startswith(logged)]
-    assert "My prompt" not in caplog.text
-    assert "My answer" not in caplog.text
 
 
 def imported(api: Api, model: str) -> str:

@@ -16,8 +16,6 @@ from tests.support.server import RunningServer
 from tests.support.stub import chats
 from tests.support.tools import write_tools
 
-pytestmark = pytest.mark.one_process("checks the server's files")
-
 ADD = """
     def add(a: float, b: float) -> float:
         return a + b

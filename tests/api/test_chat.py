@@ -14,6 +14,8 @@ from tests.support.instructions import calls, instruct, words
 from tests.support.server import RunningServer
 from tests.support.stub import chats
 
+pytestmark = pytest.mark.two_servers
+
 
 def last_chat(stub: StubServer) -> dict[str, Any]:
     """Return the latest chat request that the stub received."""

@@ -2,9 +2,7 @@
 
 import runpy
 import sys
-from collections import Counter
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -13,12 +11,13 @@ import pytest
 
 from mochi_stub import Exchange, StubServer
 from mochi_stub.models import Remote
-from mochi_stub.prompt import Prompt
 from mochi_stub.reply import Failure, Gate, Reply, Text
 from tests.support.api import Api, error_of
 from tests.support.cases import cases
 from tests.support.server import RunningServer
 from tests.support.stub import ModelStub, chats
+
+pytestmark = pytest.mark.two_servers
 
 Events = list[tuple[str, dict[str, Any]]]
 
@@ -202,30 +201,6 @@ def test_out_of_memory_reduces_the_window_once(
     events = compare(models_server, {"modelIds": [big], "message": "Hello!"})
     assert of_model(events, big)[-1][0] == outcome
     assert [sent.body and sent.body["options"]["num_ctx"] for sent in requests_of(models, big)] == [8192, 4096]
-
-
-@pytest.mark.one_process("each server has its own windows")
-@cases(
-    ("failure", "windows"),
-    [
-        (Failure("cudaMalloc failed: out of memory"), {8192: 3, 4096: 3}),
-        (Failure("request (9001 tokens) exceeds the available context size (8192 tokens)", 400), {8192: 3, 16384: 3}),
-    ],
-)
-def test_simultaneous_refusals_change_the_window_once(
-    models_server: RunningServer, models: ModelStub, failure: Failure, windows: dict[int, int]
-) -> None:
-    def resolve(prompt: Prompt) -> Reply:
-        return Reply([gate, failure]) if prompt.options["num_ctx"] == 8192 else Reply.of("Fine.")
-
-    gate, number, model = Gate(), 3, models.add_model(resolve)
-    with ThreadPoolExecutor() as pool:
-        body = {"modelIds": [model], "message": "x" * 2500}
-        comparisons = [pool.submit(compare, models_server, body) for _ in range(number)]
-        models.wait_for(lambda _: len(requests_of(models, model)) == number)
-        gate.open()
-        assert [comparison.result()[-2][0] for comparison in comparisons] == ["done"] * number
-    assert Counter(sent.body["options"]["num_ctx"] for sent in requests_of(models, model) if sent.body) == windows
 
 
 def test_remote_models_name_their_host(models_server: RunningServer, models: ModelStub) -> None:

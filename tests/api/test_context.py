@@ -97,7 +97,6 @@ class RandomConversation:
         return start + "word " * self.chance.randint(self.longest // 5, self.longest)
 
 
-@pytest.mark.one_process("each server has its own windows")
 @pytest.mark.parametrize(
     ("seed", "turns", "longest"),
     [
@@ -125,6 +124,7 @@ def test_long_conversation_reloads_at_most_three_times(tmp_path: Path, seed: int
         assert [entry["window"] for entry in config["adjustment_history"]] == [16384, 32768, 36864]
 
 
+@pytest.mark.two_servers
 @pytest.mark.parametrize(
     ("turns", "longest"), [pytest.param(5, 800, id="few long turns"), pytest.param(40, 110, marks=pytest.mark.slow)]
 )
@@ -141,6 +141,7 @@ def test_sessions_of_different_length_share_their_models_window(
     assert reloads(stub) <= 3
 
 
+@pytest.mark.two_servers
 def test_first_message_survives_compactions_in_a_stable_summary(api: Api, stub: ModelStub) -> None:
     conversation = RandomConversation(5, longest=220)
     model = stub.add_model(conversation.resolve, context_length=4096)
@@ -163,7 +164,6 @@ def test_first_message_survives_compactions_in_a_stable_summary(api: Api, stub: 
     assert changes <= 4
 
 
-@pytest.mark.one_process("checks the server's files")
 def test_editing_covered_message_drops_checkpoint(api: Api, server: RunningServer, stub: ModelStub) -> None:
     conversation = RandomConversation(7, longest=220)
     session_id = conversation.import_turns(api, stub.add_model(conversation.resolve, context_length=4096), 6)
@@ -177,6 +177,7 @@ def test_editing_covered_message_drops_checkpoint(api: Api, server: RunningServe
     assert "Summary of the earlier" not in sent_text(chats(stub)[-1])
 
 
+@pytest.mark.two_servers
 def test_old_tool_results_are_shortened_first(api: Api, stub: ModelStub) -> None:
     model = stub.add_model(context_length=8192)
     session_id = api.create_session(model, tool_settings=MUCH_UNASKED)["session_id"]
@@ -196,7 +197,6 @@ def test_old_tool_results_are_shortened_first(api: Api, stub: ModelStub) -> None
     assert all(len(content) > 1500 for content in stored)
 
 
-@pytest.mark.one_process("each server knows which results it has trimmed")
 def test_trimmed_results_change_the_prompt_only_once(api: Api, stub: ModelStub) -> None:
     session_id = api.create_session(stub.add_model(context_length=16_384), tool_settings=MUCH_UNASKED)["session_id"]
     api.ok(api.http.patch(f"/sessions/{session_id}", json={"context_window": {"current_window": 16_384}}))
@@ -209,6 +209,7 @@ def test_trimmed_results_change_the_prompt_only_once(api: Api, stub: ModelStub) 
     assert 0 < len(changed) <= 2, changed
 
 
+@pytest.mark.two_servers
 def test_new_session_adopts_a_window_only_while_it_is_loaded(api: Api, stub: ModelStub) -> None:
     model = stub.add_model()
     first, second, third = (api.create_session(model)["session_id"] for _ in range(3))
@@ -222,7 +223,6 @@ def test_new_session_adopts_a_window_only_while_it_is_loaded(api: Api, stub: Mod
     assert (windows[2]["current_window"], windows[2]["reason"]) == (windows[1]["current_window"], "adopted_loaded")
 
 
-@pytest.mark.one_process("each server has its own windows")
 def test_window_from_before_a_restart_is_not_that_of_ollama(tmp_path: Path) -> None:
     models = [Model(name, ("completion",), context_length=131_072) for name in ("a", "b")]
     with StubServer(models=models, speed=0) as stub:
@@ -239,6 +239,7 @@ def test_window_from_before_a_restart_is_not_that_of_ollama(tmp_path: Path) -> N
             assert api.send_message(other, "Hello!")["context_window"]["current_window"] == 8192
 
 
+@pytest.mark.two_servers
 def test_released_window_is_chosen_as_in_a_new_session(api: Api, stub: ModelStub) -> None:
     path = f"/sessions/{api.create_session(stub.add_model())['session_id']}"
     for window, chosen in ((32768, 32768), (None, 8192)):
@@ -246,7 +247,6 @@ def test_released_window_is_chosen_as_in_a_new_session(api: Api, stub: ModelStub
         assert body["context_window_config"]["current_window"] == chosen
 
 
-@pytest.mark.one_process("each server has its own windows")
 @cases(
     ("window", "used", "is_manual"),
     [
@@ -272,6 +272,7 @@ def test_imported_window_is_limited_to_the_model(
         assert api.send_message(each, "Hello!")["context_window"]["current_window"] == expected
 
 
+@pytest.mark.two_servers
 def test_message_larger_than_the_window_gets_a_larger_window(api: Api, stub: ModelStub) -> None:
     session_id = api.create_session(stub.add_model())["session_id"]
     answer = api.send_message(session_id, "Long: " + "word " * 3000)
@@ -279,6 +280,7 @@ def test_message_larger_than_the_window_gets_a_larger_window(api: Api, stub: Mod
     assert answer["context_window"]["reason"] == "usage_threshold"
 
 
+@pytest.mark.two_servers
 def test_message_larger_than_any_window_is_refused(api: Api, stub: ModelStub) -> None:
     session_id = api.create_session(stub.add_model(context_length=8192))["session_id"]
     message = "word " * 4000
@@ -289,6 +291,7 @@ def test_message_larger_than_any_window_is_refused(api: Api, stub: ModelStub) ->
     assert error_of(api.http.post(f"/chat/{session_id}")) == (422, "CONTEXT_OVERFLOW")
 
 
+@pytest.mark.two_servers
 def test_message_beyond_the_largest_window_is_refused_without_requests(api: Api, stub: ModelStub) -> None:
     model = stub.add_model()
     session_id, other_id = (api.create_session(model)["session_id"] for _ in range(2))
@@ -302,6 +305,7 @@ def test_message_beyond_the_largest_window_is_refused_without_requests(api: Api,
     assert reloads(stub) == 0
 
 
+@pytest.mark.two_servers
 def test_larger_loaded_window_is_adopted(tmp_path: Path, private_stub: StubServer) -> None:
     with RunningServer(tmp_path, private_stub.url) as server:
         api = server.api()
@@ -314,6 +318,7 @@ def test_larger_loaded_window_is_adopted(tmp_path: Path, private_stub: StubServe
         assert reloads(private_stub) == 0
 
 
+@pytest.mark.two_servers
 def test_answer_with_length_limit_keeps_window(api: Api, stub: ModelStub) -> None:
     model = stub.add_model(lambda _: Reply([Text("cut off")], finish="length"))
     events = api.stream_message(api.create_session(model)["session_id"], "Hello!")
@@ -322,6 +327,7 @@ def test_answer_with_length_limit_keeps_window(api: Api, stub: ModelStub) -> Non
     assert api.create_session(model)["context_window_config"]["current_window"] == 8192
 
 
+@pytest.mark.two_servers
 def test_cut_answer_enlarges_the_window_of_the_next_request(api: Api, stub: ModelStub) -> None:
     session_id = api.create_session(stub.add_model(lambda _: "word " * 2000))["session_id"]
     (warning,) = api.send_message(session_id, "Hello!")["warnings"]
@@ -330,7 +336,6 @@ def test_cut_answer_enlarges_the_window_of_the_next_request(api: Api, stub: Mode
     assert (window["current_window"], window["reason"]) == (16384, "usage_threshold")
 
 
-@pytest.mark.one_process("each server has its own windows")
 def test_longest_answer_fits_the_window_after_each_prompt(api: Api, stub: ModelStub) -> None:
     for chars, length in ((1, 2048), (1, 40960), (4, 40960)):
         model = stub.add_model(context_length=length, chars_per_token=chars)
@@ -344,7 +349,6 @@ def test_longest_answer_fits_the_window_after_each_prompt(api: Api, stub: ModelS
         assert (exchange.prompt_tokens or 0) + options["num_predict"] <= options["num_ctx"], options
 
 
-@pytest.mark.one_process("each server has its own windows")
 def test_checkpoint_in_a_large_window_may_have_its_full_length(api: Api, stub: ModelStub) -> None:
     session_id = api.create_session(stub.add_model(context_length=200_000))["session_id"]
     for message in ("word " * 33_000, "Hello!"):
@@ -353,7 +357,6 @@ def test_checkpoint_in_a_large_window_may_have_its_full_length(api: Api, stub: M
     assert limits[-2] == 1500
 
 
-@pytest.mark.one_process("each server has its own windows")
 def test_manual_window_works_without_dynamic_windows(tmp_path: Path, private_stub: StubServer) -> None:
     with RunningServer(tmp_path, private_stub.url, dynamic_context_window_enabled=False) as server:
         api = server.api()
@@ -370,6 +373,7 @@ def test_manual_window_works_without_dynamic_windows(tmp_path: Path, private_stu
         assert api.send_message(session_id, "Hello!")["context_window"]["current_window"] is None
 
 
+@pytest.mark.two_servers
 def test_manual_window_stays_when_a_client_sets_the_same_model(api: Api, stub: ModelStub) -> None:
     model = stub.add_model()
     path = f"/sessions/{api.create_session(model)['session_id']}"
@@ -379,7 +383,6 @@ def test_manual_window_stays_when_a_client_sets_the_same_model(api: Api, stub: M
         assert (config["current_window"], config["manual_override"]) == (12_000, True)
 
 
-@pytest.mark.one_process("each server has its own windows")
 def test_manual_windows_survive_a_restart(tmp_path: Path) -> None:
     with StubServer(speed=0) as stub:
         with RunningServer(tmp_path, stub.url) as server:
@@ -400,7 +403,6 @@ def test_manual_windows_survive_a_restart(tmp_path: Path) -> None:
             assert (config["current_window"], config["manual_override"]) == (4096, True)
 
 
-@pytest.mark.one_process("each server has its own windows")
 def test_change_between_different_windows_warns_about_the_reload(api: Api, stub: ModelStub) -> None:
     model = stub.add_model()
     own, other = (api.create_session(model)["session_id"] for _ in range(2))
@@ -415,6 +417,7 @@ def test_change_between_different_windows_warns_about_the_reload(api: Api, stub:
     assert windows(stub) == [16384, 16384, 8192, 8192, 16384]
 
 
+@pytest.mark.two_servers
 def test_manual_window_like_that_of_other_sessions_causes_no_warning(api: Api, stub: ModelStub) -> None:
     path = f"/sessions/{api.create_session(stub.add_model())['session_id']}"
     others = api.ok(api.http.get(f"{path}/status"))["context_window"]["current_window"]
@@ -422,7 +425,6 @@ def test_manual_window_like_that_of_other_sessions_causes_no_warning(api: Api, s
         assert api.ok(api.http.patch(path, json=body))["warnings"] == []
 
 
-@pytest.mark.one_process("each server has its own windows")
 def test_out_of_memory_reduces_a_manual_window_for_the_turn(api: Api, stub: ModelStub) -> None:
     model = stub.add_model(out_of_memory_above=10_000)
     session_id = api.create_session(model, tool_settings=MUCH_UNASKED)["session_id"]
@@ -434,7 +436,6 @@ def test_out_of_memory_reduces_a_manual_window_for_the_turn(api: Api, stub: Mode
     assert windows(stub) == [16384, 8192, 8192]
 
 
-@pytest.mark.one_process("each server has its own windows")
 def test_out_of_memory_reduces_window(api: Api, stub: ModelStub) -> None:
     session_id = api.create_session(stub.add_model(out_of_memory_above=10_000))["session_id"]
     first = api.send_message(session_id, instruct(words(10)) + "word " * 100)
@@ -443,7 +444,6 @@ def test_out_of_memory_reduces_window(api: Api, stub: ModelStub) -> None:
     assert (answer["current_window"], answer["reason"]) == (8192, "load_failed_step_down")
 
 
-@pytest.mark.one_process("each server has its own windows")
 def test_simultaneous_turns_reduce_the_window_once(api: Api, stub: ModelStub) -> None:
     def resolve(prompt: Prompt) -> Reply:
         is_large = prompt.options["num_ctx"] > 8192
@@ -461,7 +461,6 @@ def test_simultaneous_turns_reduce_the_window_once(api: Api, stub: ModelStub) ->
         assert [answer["context_window"]["current_window"] for answer in answers] == [8192] * number
 
 
-@pytest.mark.one_process("each server has its own windows")
 def test_simultaneous_refusals_enlarge_the_window_once(api: Api, stub: ModelStub) -> None:
     def resolve(prompt: Prompt) -> Reply:
         is_small = prompt.options["num_ctx"] <= 8192
@@ -478,6 +477,7 @@ def test_simultaneous_refusals_enlarge_the_window_once(api: Api, stub: ModelStub
         assert reloads(stub) == 1
 
 
+@pytest.mark.two_servers
 def test_lasting_out_of_memory_is_retried_once(api: Api, stub: ModelStub) -> None:
     session_id = api.create_session(stub.add_model(out_of_memory_above=100))["session_id"]
     events = api.stream_message(session_id, "Hello!")
@@ -486,7 +486,6 @@ def test_lasting_out_of_memory_is_retried_once(api: Api, stub: ModelStub) -> Non
     assert api.ok(api.http.get(f"/sessions/{session_id}/status"))["context_window"]["current_window"] == 8192
 
 
-@pytest.mark.one_process("each server has its own windows")
 def test_first_window_stays_below_sizes_that_ran_out_of_memory(api: Api, stub: ModelStub) -> None:
     session_id = api.create_session(stub.add_model(out_of_memory_above=3000))["session_id"]
     assert types_of(api.stream_message(session_id, "Hello!")) == ["error", "done"]
@@ -494,7 +493,6 @@ def test_first_window_stays_below_sizes_that_ran_out_of_memory(api: Api, stub: M
     assert windows(stub) == [8192, 4096, 4096, 2048]
 
 
-@pytest.mark.one_process("each server has its own windows")
 def test_repeated_out_of_memory_ends_at_a_window_that_fits(api: Api, stub: ModelStub) -> None:
     model = stub.add_model(context_length=131_072, out_of_memory_above=16_384)
     small, grown = (api.create_session(model)["session_id"] for _ in range(2))
@@ -507,6 +505,7 @@ def test_repeated_out_of_memory_ends_at_a_window_that_fits(api: Api, stub: Model
     assert api.send_message(grown, "Hello!")["context_window"]["current_window"] == 16384
 
 
+@pytest.mark.two_servers
 def test_many_long_results_in_one_turn_still_end_with_an_answer(api: Api, stub: ModelStub) -> None:
     model = stub.add_model(context_length=8192)
     session_id = api.create_session(model, tool_settings=MUCH_UNASKED)["session_id"]
@@ -516,6 +515,7 @@ def test_many_long_results_in_one_turn_still_end_with_an_answer(api: Api, stub: 
     assert events[-2].type == "message_complete"
 
 
+@pytest.mark.two_servers
 def test_token_count_of_ollama_overrides_estimate(api: Api, stub: ModelStub) -> None:
     model = stub.add_model(lambda _: Reply.of("Fine.", usage=Usage(input=6000, output=3)))
     session_id = api.create_session(model)["session_id"]
@@ -523,6 +523,7 @@ def test_token_count_of_ollama_overrides_estimate(api: Api, stub: ModelStub) -> 
     assert [answer["current_window"] for answer in answers] == [8192, 16384, 16384]
 
 
+@pytest.mark.two_servers
 @pytest.mark.parametrize(("message", "counted"), [("Hello!", 4096), ("word " * 2000, 900)], ids=["filled", "too few"])
 def test_prompt_truncated_by_ollama_causes_warning(tmp_path: Path, message: str, counted: int) -> None:
     def cut(connection: socket.socket) -> None:
@@ -542,6 +543,7 @@ def test_prompt_truncated_by_ollama_causes_warning(tmp_path: Path, message: str,
     assert events[-1].type == "done"
 
 
+@pytest.mark.two_servers
 def test_uncounted_cached_tokens_of_a_tool_round_cause_no_warning(api: Api, stub: ModelStub) -> None:
     def resolve(prompt: Prompt) -> Reply:
         results = sum(message.role == "tool" for message in prompt.messages)
@@ -555,7 +557,6 @@ def test_uncounted_cached_tokens_of_a_tool_round_cause_no_warning(api: Api, stub
     assert events[-2].type == "message_complete"
 
 
-@pytest.mark.one_process("each server has its own windows")
 def test_after_a_restart_the_stored_token_count_limits_the_answer(tmp_path: Path) -> None:
     dense = Model("dense", context_length=8192, chars_per_token=1)
     with StubServer(models=[dense], speed=0) as stub:
@@ -569,7 +570,6 @@ def test_after_a_restart_the_stored_token_count_limits_the_answer(tmp_path: Path
     assert (last.prompt_tokens or 0) + options["num_predict"] <= options["num_ctx"], options
 
 
-@pytest.mark.one_process("each server has its own windows")
 @cases(("chars_per_token", "length"), [(1, 5000), (3, 16_000), (4, 20_000)])
 def test_first_answer_of_a_model_fits_the_window_after_a_long_prompt(
     api: Api, stub: ModelStub, chars_per_token: int, length: int

@@ -4,7 +4,6 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-import orjson
 import pytest
 
 from mochi_server.chat.answer_builder import AnswerBuilder
@@ -16,6 +15,8 @@ from tests.support.raw_ollama import SHOW, TAGS, RawOllama, line, stream_head
 from tests.support.server import RunningServer
 from tests.support.stub import ModelStub
 from tests.support.tools import write_tools
+
+pytestmark = pytest.mark.two_servers
 
 TOOL = '''
     def take(value: object) -> str:
@@ -147,28 +148,3 @@ def test_too_deep_edited_arguments_are_refused(api: Api, stub: ModelStub) -> Non
         assert error_of(refused) == (422, "VALIDATION_ERROR")
         api.ok(api.http.post(f"/chat/{session_id}/confirm-tool", json={**decision, "arguments": nested(100)}))
         assert types_of(events)[-1] == "done"
-
-
-@pytest.mark.one_process("checks the server's files")
-@cases("depth", [246, 252, 480, 900])
-def test_stored_session_with_too_deep_arguments_can_be_read(
-    api: Api, server: RunningServer, stub: ModelStub, depth: int
-) -> None:
-    session_id = api.create_session(stub.add_model())["session_id"]
-    path = server.settings.resolved_sessions_dir / f"{session_id}.json"
-    stored = orjson.loads(path.read_bytes())
-    call = {"id": "call_1", "function": {"index": 0, "name": "take", "arguments": "ARGUMENTS"}}
-    stored["messages"] = [
-        {"role": "user", "content": "Hello!"},
-        {"role": "assistant", "content": "", "model": stored["metadata"]["model"], "tool_calls": [call]},
-        {"role": "tool", "content": "taken", "tool_name": "take", "tool_call_id": "call_1"},
-    ]
-    deep = b'{"value":' * depth + b"1" + b"}" * depth
-    path.write_bytes(orjson.dumps(stored).replace(b'"ARGUMENTS"', deep))
-
-    messages = api.messages(session_id)
-    assert [message["role"] for message in messages] == ["user", "assistant", "tool"]
-    assert messages[1]["tool_calls"][0]["function"]["name"] == "take"
-    assert api.ok(api.http.get("/sessions"))["sessions"][0]["message_count"] == 3
-    assert api.send_message(session_id, "Go on")["message"]["content"]
-    assert len(api.messages(session_id)) == 5

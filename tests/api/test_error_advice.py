@@ -2,13 +2,14 @@
 
 from pathlib import Path
 
-import httpx
 import pytest
 
 from mochi_stub import StubServer
 from tests.support.api import Api
 from tests.support.cases import cases
 from tests.support.server import RunningServer
+
+pytestmark = pytest.mark.two_servers
 
 NEWER = {"metadata": {"model": "mochi", "format_version": "2.0"}, "messages": []}
 
@@ -33,18 +34,6 @@ def test_test_mode_never_advises_to_install_a_model(private_stub: StubServer, tm
         message = message_of(server.client, "POST", "/sessions", 404, json={"model": "qwen3"})
     assert "There is no chat model 'qwen3'. " in message
     assert "ollama pull" not in message
-
-
-@pytest.mark.one_process("each server caches its own list of models")
-def test_model_that_was_removed_after_the_session_was_created(private_stub: StubServer, tmp_path: Path) -> None:
-    with RunningServer(tmp_path, private_stub.url, env="test") as server:
-        session = server.client.create_session("echo")["session_id"]
-        httpx.request("DELETE", f"{private_stub.url}/api/delete", json={"model": "echo"}).raise_for_status()
-        events = server.client.stream_message(session, "Hello")
-        message = message_of(server.client, "POST", f"/chat/{session}", 404, json={"message": "Hello"})
-    assert message.startswith("There is no chat model 'echo'. Choose one of the chat models: mochi, ")
-    assert "ollama pull" not in message
-    assert [event.data["message"] for event in events if event.type == "error"] == [message]
 
 
 def test_embedding_model_cannot_chat(api: Api) -> None:
@@ -104,21 +93,6 @@ def test_wrong_key_differs_from_missing_key(private_stub: StubServer, tmp_path: 
 def test_foreign_host_names_the_setting_and_its_value(api: Api) -> None:
     message = message_of(api, "GET", "/sessions", 403, headers={"Host": "chat.example:8000"})
     assert message.endswith("add the origin `http://chat.example:8000` to MOCHI_ALLOWED_ORIGINS.")
-
-
-@pytest.mark.one_process("writes into the data directory of the server")
-def test_session_file_of_a_later_version_is_refused(private_api: Api, tmp_path: Path) -> None:
-    session = private_api.create_session("mochi")["session_id"]
-    path = tmp_path / "chat_sessions" / f"{session}.json"
-    path.write_text(path.read_text().replace('"format_version": "1.3"', '"format_version": "2.0"'))
-    message = message_of(private_api, "GET", f"/sessions/{session}", 409)
-    assert message == (
-        f"The file of session '{session}' has format version 2.0, and this server reads versions up to 1.3. "
-        "Update mochi-server."
-    )
-    assert message_of(private_api, "POST", f"/chat/{session}", 409, json={"message": "Hello"}) == message
-    assert private_api.ok(private_api.http.get("/sessions")) == {"sessions": []}
-    assert private_api.http.delete(f"/sessions/{session}").status_code == 409
 
 
 def test_import_of_a_later_version_is_refused(api: Api) -> None:

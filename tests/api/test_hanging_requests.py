@@ -13,8 +13,6 @@ from tests.support.cases import cases
 from tests.support.holding import GatedStub
 from tests.support.server import RunningServer
 
-pytestmark = pytest.mark.one_process("checks connections to the server process")
-
 WHOLE = b"GET /api/v1/health/live HTTP/1.1\r\nHost: localhost\r\n\r\n"
 HALF_A_HEAD = WHOLE[:-10]
 HALF_A_BODY = request("/sessions", {"model": "mochi"})[:-5]

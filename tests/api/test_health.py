@@ -1,6 +1,5 @@
 """Health checks: liveness and readiness without an API key."""
 
-import shutil
 from pathlib import Path
 
 import httpx
@@ -10,6 +9,8 @@ from mochi_stub import StubServer
 from tests.support.api import Api, error_of
 from tests.support.server import RunningServer
 
+pytestmark = pytest.mark.two_servers
+
 
 def test_server_is_ready_without_ollama(tmp_path: Path) -> None:
     with RunningServer(tmp_path, "http://127.0.0.1:9") as server:
@@ -17,20 +18,6 @@ def test_server_is_ready_without_ollama(tmp_path: Path) -> None:
         assert api.ok(api.http.get("/health/live")) == {"status": "alive"}
         assert api.ok(api.http.get("/health/ready")) == {"status": "ready"}
         assert api.ok(api.http.get("/health"))["ollama_connected"] is False
-
-
-@pytest.mark.one_process("checks the server's files")
-def test_unwritable_directory_is_not_ready_but_alive(private_api: Api, tmp_path: Path) -> None:
-    sessions = tmp_path / "chat_sessions"
-    shutil.rmtree(sessions)
-    sessions.touch()
-    refused = private_api.http.get("/health/ready")
-    assert error_of(refused) == (503, "NOT_READY")
-    assert refused.json()["error"]["details"] == {"reason": "Cannot write the sessions directory: Not a directory."}
-    assert str(tmp_path) not in refused.text
-    assert private_api.http.get("/health/live").status_code == 200
-    sessions.unlink()
-    assert private_api.http.get("/health/ready").status_code == 200
 
 
 def test_readiness_check_leaves_no_files(private_api: Api, tmp_path: Path) -> None:

@@ -4,19 +4,19 @@ import re
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path
-from threading import Barrier, BrokenBarrierError, Event
+from threading import Barrier, BrokenBarrierError
 from typing import Any
 
 import httpx
 import pytest
-from fastapi.routing import APIRoute
 
 from mochi_server import __version__, create_app
 from mochi_stub import StubServer
 from tests.support.api import Api
 from tests.support.cases import cases
-from tests.support.openapi import routes
 from tests.support.server import RunningServer
+
+pytestmark = pytest.mark.two_servers
 
 
 @cases("method", ["GET", "HEAD"])
@@ -55,25 +55,6 @@ def test_unknown_pages_are_not_html(api: Api, server: RunningServer) -> None:
         assert response.headers["content-type"] == "application/json", path
 
 
-@pytest.mark.one_process("changes the app of the server")
-def test_server_answers_while_it_makes_its_openapi_document(tmp_path: Path, stub: StubServer) -> None:
-    with RunningServer(tmp_path, stub.url) as server, ThreadPoolExecutor() as pool:
-        begun, answered = Event(), Event()
-
-        def openapi() -> dict[str, Any]:
-            begun.set()
-            assert answered.wait(10)
-            return {"openapi": "3.1.0"}
-
-        server.app.openapi = openapi  # type: ignore[method-assign]
-        server.app.root_path = "/chat"
-        document = pool.submit(httpx.get, f"{server.url}/chat/openapi.json", timeout=20)
-        assert begun.wait(10)
-        assert httpx.get(f"{server.url}/health/live").status_code == 200
-        answered.set()
-        assert document.result().json() == {"openapi": "3.1.0", "servers": [{"url": "/chat"}]}
-
-
 def test_simultaneous_requests_make_one_openapi_document(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     together, made = Barrier(2), list[dict[str, Any]]()
 
@@ -88,11 +69,3 @@ def test_simultaneous_requests_make_one_openapi_document(tmp_path: Path, monkeyp
     with ThreadPoolExecutor() as pool:
         documents = list(pool.map(lambda _: app.openapi(), range(2)))
     assert documents == [*made, *made]
-
-
-@pytest.mark.one_process("reads the app's routes")
-def test_no_other_route_serves_html(api: Api, server: RunningServer) -> None:
-    for path in sorted({route.path for route in routes() if route.method == "GET" and "{" not in route.path}):
-        response = api.http.get(server.url + path, headers={"Accept": "text/html"})
-        assert not response.headers["content-type"].startswith("text/html"), path
-    assert not any(isinstance(r, APIRoute) and "html" in str(r.response_class) for r in server.app.routes)

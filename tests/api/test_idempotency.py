@@ -12,6 +12,8 @@ from tests.support.holding import GatedStub
 from tests.support.server import RunningServer
 from tests.support.waiting import until
 
+pytestmark = pytest.mark.two_servers
+
 
 @pytest.fixture
 def server(holding: GatedStub, holding_server: RunningServer) -> RunningServer:

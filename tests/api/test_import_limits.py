@@ -19,7 +19,6 @@ def import_sessions(api: Api, count: int) -> Any:
     return api.http.post("/sessions/import", content=content, headers={"Content-Type": "application/json"})
 
 
-@pytest.mark.one_process("checks the server's files")
 def test_import_of_more_sessions_than_allowed_is_refused(tmp_path: Path, stub: StubServer) -> None:
     with RunningServer(tmp_path, stub.url, max_import_sessions=3) as server:
         api = server.api()
@@ -31,7 +30,6 @@ def test_import_of_more_sessions_than_allowed_is_refused(tmp_path: Path, stub: S
         assert len(api.ok(import_sessions(api, 3), 201)["sessions"]) == 3
 
 
-@pytest.mark.one_process("checks the server's files")
 def test_import_while_the_server_drains_is_refused(tmp_path: Path, stub: StubServer) -> None:
     with RunningServer(tmp_path, stub.url) as server:
         api = server.api()
@@ -41,7 +39,6 @@ def test_import_while_the_server_drains_is_refused(tmp_path: Path, stub: StubSer
 
 
 @pytest.mark.slow
-@pytest.mark.one_process("checks the server's files")
 def test_largest_import_takes_seconds(tmp_path: Path, stub: StubServer) -> None:
     with RunningServer(tmp_path, stub.url) as server:
         api = server.api(timeout=60)

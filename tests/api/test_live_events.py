@@ -16,7 +16,6 @@ from tests.support.instructions import calls, words
 from tests.support.server import RunningServer
 from tests.support.tools import write_tools
 
-pytestmark = pytest.mark.one_process("inspects the server process")
 TASK = nested(delegate(calls("look"), words(3)), calls("add", a=1, b=2), words(30))
 
 

@@ -2,13 +2,11 @@
 
 import time
 from collections.abc import Callable, Iterator
-from pathlib import Path
 from typing import Any
 
 import orjson
 import pytest
 
-from mochi_server.storage.files import atomic_files
 from mochi_stub import StubServer
 from tests.support.api import Api, error_of
 from tests.support.cases import cases
@@ -17,6 +15,8 @@ from tests.support.server import RunningServer
 from tests.support.stub import chats
 from tests.support.tools import write_tools
 from tests.support.waiting import until
+
+pytestmark = pytest.mark.two_servers
 
 ADD = '''
     def add(a: int, b: int) -> int:
@@ -56,10 +56,6 @@ def session_with_messages(api: Api, *messages: str, **fields: Any) -> str:
 
 def session_files(server: RunningServer) -> dict[str, bytes]:
     return {file.name: file.read_bytes() for file in server.settings.resolved_sessions_dir.glob("*.json")}
-
-
-def without_id(session: dict[str, Any]) -> dict[str, Any]:
-    return {name: value for name, value in session.items() if name != "session_id"}
 
 
 def test_list_is_searched_and_paged(private_api: Api) -> None:
@@ -155,20 +151,6 @@ def test_only_full_fork_keeps_summary(api: Api) -> None:
     assert api.ok(api.http.post(f"/sessions/{session_id}/fork", json={"message_index": 1}), 201)["summary"] is None
 
 
-@pytest.mark.one_process("checks the server's files")
-def test_invalid_fork_requests_store_nothing(api: Api, server: RunningServer) -> None:
-    session_id = session_with_messages(api, "One?")
-    before = set(session_files(server))
-    for unknown in ({"message_index": -1}, {"message_index": 2}, {"message_index": 10**9}, {"message_id": "none"}):
-        response = api.http.post(f"/sessions/{session_id}/fork", json=unknown)
-        assert error_of(response) == (400, "INVALID_MESSAGE_INDEX"), unknown
-    malformed: object
-    for malformed in ({"message_index": "0"}, {"message_index": True}, {"message_index": 0, "message_id": "x"}, []):
-        response = api.http.post(f"/sessions/{session_id}/fork", json=malformed)
-        assert error_of(response) == (422, "VALIDATION_ERROR"), malformed
-    assert set(session_files(server)) == before
-
-
 def test_fork_inside_tool_calls_is_refused(api: Api) -> None:
     two_calls = instruct(calls("add", "add", a=1, b=2), words(3))
     session_id = session_with_messages(
@@ -194,37 +176,6 @@ def test_running_session_is_forked_up_to_last_user_message(api: Api) -> None:
         assert set(listed_sessions(api, q="Forked?")) == {fork["session_id"], session_id}
     until(lambda: api.ok(api.http.get(f"/chat/{session_id}/run"))["state"] != "running")
     assert api.send_message(fork["session_id"])["message"]["content"]
-
-
-@pytest.mark.one_process("checks the server's files")
-def test_imported_export_is_equal_session(api: Api, server: RunningServer) -> None:
-    settings = {"tools": ["add"], "execution_policy": "never_confirm"}
-    session_id = session_with_messages(
-        api, "One?", TOOL_ROUND, system_prompt="Be brief.", tool_settings=settings, title="Mine"
-    )
-    api.ok(api.http.post(f"/sessions/{session_id}/summarize"))
-    file = server.settings.resolved_sessions_dir / f"{session_id}.json"
-    stored = orjson.loads(file.read_bytes())
-    stored["messages"][0]["images"] = ["abc"]
-    stored |= {"of_others": {"kept": True}}
-    stored["metadata"]["of_others"] = 1
-    file.write_bytes(orjson.dumps(stored))
-
-    response = api.http.get(f"/sessions/{session_id}/export")
-    assert response.headers["content-type"] == "application/json"
-    assert f'filename="{session_id}.json"' in response.headers["content-disposition"]
-    assert orjson.loads(response.content) == stored
-    before = len(listed_sessions(api))
-    for times in (1, 2):
-        (imported,) = api.ok(_import(api, response.content), 201)["sessions"]
-        assert imported["session_id"] != session_id
-        assert without_id(api.session(imported["session_id"])) == without_id(api.session(session_id))
-        again = api.ok(api.http.get(f"/sessions/{imported['session_id']}/export"))
-        assert again["metadata"].pop("session_id") == imported["session_id"]
-        assert again["metadata"] == without_id(stored["metadata"])
-        assert again["messages"] == stored["messages"]
-        assert again["of_others"] == {"kept": True}
-        assert len(listed_sessions(api)) == before + times
 
 
 def test_markdown_export_is_readable(api: Api) -> None:
@@ -492,20 +443,3 @@ def test_import_checks_size_and_content_type(api: Api) -> None:
     limit = 33_554_432
     assert error_of(_import(api, b" " * (limit + 1))) == (413, "BODY_TOO_LARGE")
     assert error_of(api.http.post("/sessions/import", content=orjson.dumps(GOOD)))[0] == 422
-
-
-@pytest.mark.one_process("checks the server's files")
-def test_failed_import_is_rolled_back(api: Api, server: RunningServer, monkeypatch: pytest.MonkeyPatch) -> None:
-    write, written = atomic_files.write_new, []
-    before = set(session_files(server))
-
-    def failing(path: Path, data: bytes) -> Any:
-        written.append(path)
-        if len(written) == 3:
-            raise OSError(28, "No space left on device")
-        return write(path, data)
-
-    monkeypatch.setattr(atomic_files, "write_new", failing)
-    assert error_of(_import(api, orjson.dumps([GOOD] * 4))) == (500, "STORAGE_FAILED")
-    assert len(written) >= 3
-    assert set(session_files(server)) == before

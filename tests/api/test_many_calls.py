@@ -12,6 +12,8 @@ from mochi_stub.reply import Reply, Text, ToolCalls
 from tests.support.server import RunningServer
 from tests.support.tools import write_tools
 
+pytestmark = pytest.mark.two_servers
+
 TOOL = '''
     def double(a: int) -> int:
         """Double a number."""

@@ -14,7 +14,6 @@ from mochi_stub.reply import Gate, Reply, Text
 from tests.support.api import Api
 from tests.support.server import RunningServer
 
-pytestmark = pytest.mark.one_process("inspects the server process")
 _SESSIONS = 6
 _SESSION = frozenset(
     {

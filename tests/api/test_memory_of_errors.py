@@ -33,8 +33,6 @@ from tests.support.server import RunningServer
 from tests.support.tools import write_tools
 from tests.support.waiting import until
 
-pytestmark = pytest.mark.one_process("counts objects of the server process")
-
 ROUNDS = 3
 HTTP = httpx.Client(trust_env=False, verify=UNUSED_TLS)
 MALFORMED = b'{"message": "' + b"x" * 100_000

@@ -19,8 +19,6 @@ from tests.support.server import RunningServer
 from tests.support.tools import write_tools
 from tests.support.waiting import until
 
-pytestmark = pytest.mark.one_process("each server has its own counters")
-
 TOOLS = """
     def add(a: int, b: int) -> str:
         "Add."

@@ -171,7 +171,6 @@ def seen(response: httpx.Response, session_id: str) -> tuple[int, str]:
     return response.status_code, text
 
 
-@pytest.mark.one_process("counts the tool calls of one server")
 def test_no_operation_reaches_what_another_key_owns(server: RunningServer, victim: Victim) -> None:
     from tests.support.openapi import routes
 
@@ -195,7 +194,6 @@ def test_no_operation_reaches_what_another_key_owns(server: RunningServer, victi
     assert victim.snapshot() == before
 
 
-@pytest.mark.one_process("a server remembers its own responses")
 @cases("kind", ["response", "background"])
 def test_responses_of_another_key_cannot_be_read_or_cancelled(server: RunningServer, victim: Victim, kind: str) -> None:
     bob, response_id = server.api(headers=headers("bob")), getattr(victim, kind)
@@ -208,6 +206,7 @@ def test_responses_of_another_key_cannot_be_read_or_cancelled(server: RunningSer
     assert victim.api.http.get(victim.url(f"/v1/responses/{response_id}")).status_code == 200
 
 
+@pytest.mark.two_servers
 def test_turn_that_continues_alone_creates_sessions_of_its_owner(private_stub: StubServer, tmp_path: Path) -> None:
     write_tools(tmp_path, _TOOLS)
     write_agent(tmp_path)
@@ -228,7 +227,6 @@ def test_turn_that_continues_alone_creates_sessions_of_its_owner(private_stub: S
         assert bob.ok(bob.http.get("/agents/chats"))["sessions"] == []
 
 
-@pytest.mark.one_process("a server remembers its own responses")
 @cases("field", ["previous_response_id", "item_reference"])
 def test_stored_response_of_another_key_is_unknown(server: RunningServer, victim: Victim, field: str) -> None:
     requests = {
@@ -240,6 +238,7 @@ def test_stored_response_of_another_key_is_unknown(server: RunningServer, victim
     assert server.api(headers=headers("bob")).http.post(url, json=body).status_code == 400
 
 
+@pytest.mark.two_servers
 def test_import_gives_no_access_to_images_of_another_key(server: RunningServer, victim: Victim) -> None:
     bob = server.api(headers=headers("bob"))
     body = {"metadata": {"model": "mochi", "owner": victim.owner}, "messages": [_message_with_image()]}
@@ -251,7 +250,6 @@ def test_import_gives_no_access_to_images_of_another_key(server: RunningServer, 
     assert base64_image(PNG) in victim.api.http.get(f"/sessions/{victim.shown}/export").text
 
 
-@pytest.mark.one_process("asks one server for its tool calls")
 def test_attack_would_succeed_for_the_owner(victim: Victim) -> None:
     from tests.support.openapi import routes
 

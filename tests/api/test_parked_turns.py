@@ -92,8 +92,6 @@ TURNS = {
 }
 """Turns that wait for approval when their server stops: message and settings of the session."""
 
-pytestmark = pytest.mark.one_process("stops and restarts the server")
-
 
 def confirmations(api: Api, session_id: str) -> list[dict[str, Any]]:
     listed: list[dict[str, Any]] = api.ok(api.http.get(f"/chat/{session_id}/confirmations"))["confirmations"]

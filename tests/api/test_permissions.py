@@ -30,7 +30,6 @@ def use_server(api: Api) -> None:
     api.ok(api.http.post("/system-prompts", json={"filename": "mine.md", "content": "Be secret."}), 201)
 
 
-@pytest.mark.one_process("checks the server's files")
 def test_created_files_are_private_to_owner(tmp_path: Path, stub: StubServer) -> None:
     write_agent(tmp_path)
     before = os.umask(0o022)
@@ -44,7 +43,6 @@ def test_created_files_are_private_to_owner(tmp_path: Path, stub: StubServer) ->
         assert readable_by_others(tmp_path / folder) == []
 
 
-@pytest.mark.one_process("checks the server's files")
 def test_files_in_open_directory_are_private(tmp_path: Path, stub: StubServer) -> None:
     write_agent(tmp_path)
     folders = [tmp_path / name for name in ("chat_sessions", "agents/agent_chats", "system_prompts")]

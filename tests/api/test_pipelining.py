@@ -16,8 +16,6 @@ from tests.support.holding import GatedStub
 from tests.support.server import RunningServer
 from tests.support.waiting import until
 
-pytestmark = pytest.mark.one_process("checks connections to the server process")
-
 LIVE = b"GET /api/v1/health/live HTTP/1.1\r\nHost: localhost\r\n\r\n"
 ALIVE = b'{"status":"alive"}'
 

@@ -52,7 +52,6 @@ def measure(tokens: int, default_window: int | None, directory: Path) -> tuple[i
     return len(reloads), sum(usage[turn - 1] for turn in reloads)
 
 
-@pytest.mark.one_process("each server has its own windows")
 @pytest.mark.parametrize("default_window", [None, 32_768])
 def test_reloads_of_conversations_evaluate_few_tokens_again(tmp_path: Path, default_window: int | None) -> None:
     again = {kind: measure(tokens, default_window, tmp_path / kind) for kind, tokens in KINDS.items()}

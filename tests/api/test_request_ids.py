@@ -20,8 +20,6 @@ from tests.support.raw_http import send_request
 from tests.support.server import RunningServer
 from tests.support.tools import write_tools
 
-pytestmark = pytest.mark.one_process("reads the log of the server process")
-
 HEADER = "X-Request-ID"
 
 

@@ -1,6 +1,5 @@
 """Requests that are rejected before they reach a route: shape, size, origin, host and API key."""
 
-import hmac
 import json
 import socket
 from pathlib import Path
@@ -12,12 +11,13 @@ from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 
 from mochi_server.errors import OriginForbidden
-from mochi_server.web.keys import KeyRing, hash_of
-from mochi_server.web.middleware import check_requests, key_check, origin_check
+from mochi_server.web.middleware import origin_check
 from mochi_stub import StubServer
 from tests.support.api import Api, error_of
 from tests.support.cases import cases
 from tests.support.server import RunningServer, ThreadedServer
+
+pytestmark = pytest.mark.two_servers
 
 
 def test_unknown_paths_and_wrong_methods_have_the_envelope(api: Api, server: RunningServer) -> None:
@@ -374,44 +374,6 @@ def test_key_in_query_is_ignored(tmp_path: Path, stub: StubServer) -> None:
             assert error_of(httpx.get(server.url + path))[0] == 401
 
 
-@pytest.mark.one_process("changes the app of the server")
-def test_path_prefix_of_a_proxy_is_ignored(tmp_path: Path, stub: StubServer) -> None:
-    with RunningServer(tmp_path, stub.url, api_keys=("first",)) as server:
-        server.app.root_path = "/chat"  # as uvicorn's option --root-path
-        assert httpx.get(f"{server.url}/chat/health/live").status_code == 200
-        assert httpx.get(f"{server.url}/chat/docs").status_code == 200
-        assert httpx.get(f"{server.url}/chat/health").status_code == 401
-        assert httpx.get(f"{server.url}/chat/v1/models").json()["error"]["code"] == "invalid_api_key"
-
-
-@pytest.mark.one_process("inspects the server process")
-async def test_every_key_is_compared_in_constant_time(monkeypatch: pytest.MonkeyPatch) -> None:
-    compared: list[tuple[str, str]] = []
-
-    def compare(one: str, other: str) -> bool:
-        compared.append((one, other))
-        return one == other
-
-    monkeypatch.setattr(hmac, "compare_digest", compare)
-    guard = check_requests(_app, [key_check(KeyRing(("first", "a much longer second one")), insecure=False)])
-    for given in ("first", "a much longer second one", "x", "none of them, and longer than all"):
-        compared.clear()
-        headers = [(b"authorization", f"Bearer {given}".encode())]
-        await guard({"type": "http", "method": "GET", "path": "/health", "headers": headers}, _receive, _send)
-        assert len(compared) == 2
-        assert {len(value) for pair in compared for value in pair} == {len(hash_of(b""))}
-
-
-async def _app(scope: object, receive: object, send: object) -> None: ...
-
-
-async def _receive() -> dict[str, object]:
-    return {"type": "http.disconnect"}
-
-
-async def _send(message: object) -> None: ...
-
-
 def test_disconnect_during_body_is_harmless(api: Api, server: RunningServer) -> None:
     host, port = server.url.removeprefix("http://").split(":")
     with socket.create_connection((host, int(port))) as connection:
@@ -428,11 +390,3 @@ def test_upgrade_header_is_ignored_and_body_is_read(api: Api) -> None:
     for text in ("first", "second"):
         assert api.http.post(f"/chat/{session_id}", json={"message": text}, headers=upgrade).status_code == 200
     assert [message["content"] for message in api.messages(session_id)][::2] == ["first", "second"]
-
-
-@pytest.mark.one_process("checks connections to the server process")
-def test_connect_method_is_refused(server: RunningServer) -> None:
-    host, port = server.url.removeprefix("http://").split(":")
-    with socket.create_connection((host, int(port))) as connection:
-        connection.sendall(b"CONNECT x:80 HTTP/1.1\r\nHost: localhost\r\n\r\n")
-        assert connection.makefile("rb").read().startswith(b"HTTP/1.1 400")

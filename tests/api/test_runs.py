@@ -1,38 +1,17 @@
 """Runs: disconnects, stops, conflicts, waiting and shutdown."""
 
-import asyncio
-import os
-import shutil
 import threading
-from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any
 
 import httpx
 import pytest
 
-from mochi_server.sessions import FileSessionStore, Message, SessionManager
-from mochi_stub import StubServer
 from tests.faults.raw_client import RawClient
 from tests.support.api import Api, error_of, read_events, text_of, types_of
 from tests.support.holding import GatedStub
-from tests.support.instructions import calls, instruct
 from tests.support.server import RunningServer
-from tests.support.tools import write_tools
-from tests.support.waiting import until
 
-TOOLS = """
-def one() -> str:
-    "One."
-    return "1"
-
-def two() -> str:
-    "Two."
-    return "2"
-
-__all__ = ["one", "two"]
-"""
+pytestmark = pytest.mark.two_servers
 
 
 @pytest.fixture
@@ -131,39 +110,6 @@ def test_stopped_collected_turn_returns_partial_answer(api: Api, server: Running
     assert answers[0]["context_window"] == window
 
 
-@pytest.mark.one_process("inspects the server process")
-@pytest.mark.parametrize("regenerates", [False, True])
-def test_stop_during_the_last_write_is_too_late(
-    api: Api, server: RunningServer, monkeypatch: pytest.MonkeyPatch, regenerates: bool
-) -> None:
-    session_id = api.create_session("mochi")["session_id"]
-    api.send_message(session_id, "Hello")
-    begins, ends = threading.Event(), threading.Event()
-    append = FileSessionStore.append
-
-    async def slow_append(store: FileSessionStore, id_: str, messages: Sequence[Message], **options: Any) -> None:
-        if messages[-1]["role"] == "assistant":
-            begins.set()
-            await asyncio.to_thread(ends.wait, 10)
-        await append(store, id_, messages, **options)
-
-    monkeypatch.setattr(FileSessionStore, "append", slow_append)
-    runs = server.app.state.services.runs
-    other = server.api()
-    with ThreadPoolExecutor() as pool, api.open_stream(session_id, None if regenerates else "Again") as events:
-        assert begins.wait(10)
-        stopping = pool.submit(other.http.post, f"/chat/{session_id}/stop")
-        until(lambda: runs.cache.find(session_id).stopped)
-        ends.set()
-        *_, complete, last = events
-        assert stopping.result().json()["state"] == "completed"
-    answer = api.messages(session_id)[-1]
-    assert (complete.type, last.type) == ("message_complete", "done")
-    assert complete.data["message_id"] == answer["message_id"]
-    assert "interrupted" not in answer
-    assert api.ok(api.http.get(f"/chat/{session_id}/run"))["state"] == "completed"
-
-
 def test_stop_without_running_turn_succeeds(api: Api) -> None:
     session_id = api.create_session("mochi")["session_id"]
     idle = {"run_id": None, "state": "idle", "answer_id": None}
@@ -226,18 +172,6 @@ def test_timeout_while_waiting_discards_message(api: Api, server: RunningServer,
     assert [m["content"] for m in api.messages(session_id) if m["role"] == "user"] == ["hold", "Next"]
 
 
-@pytest.mark.one_process("checks the server's files")
-def test_turn_with_corrupt_file_can_be_stopped(api: Api, server: RunningServer, holding: GatedStub) -> None:
-    session_id = api.create_session("mochi")["session_id"]
-    with api.open_stream(session_id, "hold") as events:
-        next(events)
-        file = server.settings.resolved_sessions_dir / f"{session_id}.json"
-        file.write_text("{")
-        os.utime(file, (0, 0))  # older than the time after which a file counts as completely written
-        assert api.ok(api.http.post(f"/chat/{session_id}/stop"))["state"] == "stopped"
-    assert len(holding.chats("cancelled")) == 1
-
-
 def test_history_cannot_be_edited_during_a_turn(api: Api) -> None:
     session_id = api.create_session("mochi")["session_id"]
     with api.open_stream(session_id, "hold") as events:
@@ -275,22 +209,6 @@ def test_deleting_a_session_stops_its_turn(api: Api, holding: GatedStub) -> None
         assert types_of(events) == ["stopped", "done"]
     assert len(holding.chats("cancelled")) == 1
     assert error_of(api.http.get(f"/sessions/{session_id}")) == (404, "SESSION_NOT_FOUND")
-
-
-@pytest.mark.one_process("checks the server's files")
-def test_crash_recovery_keeps_the_open_calls_of_a_turn_that_waits(tmp_path: Path) -> None:
-    write_tools(tmp_path, TOOLS)
-    with StubServer(speed=0) as stub, RunningServer(tmp_path, stub.url) as server:
-        api = server.api()
-        session_id = api.create_session("mochi", tool_settings={"tools": ["one", "two"]})["session_id"]
-        with api.open_stream(session_id, instruct(calls("one", "two"))) as events:
-            next(event for event in events if event.type == "tool_call_confirmation_required")
-            log = tmp_path / "chat_sessions" / f".{session_id}.turn.jsonl"
-            until(lambda: b'"partial"' in log.read_bytes())
-            shutil.copytree(log.parent, tmp_path / "crashed")
-            assert [message["role"] for message in api.messages(session_id)] == ["user", "assistant"]
-    messages = SessionManager(tmp_path / "crashed").load_session(session_id).messages
-    assert [message["role"] for message in messages] == ["user", "assistant"]
 
 
 def test_shutdown_stores_partial_answer_and_sends_error(tmp_path: Path, holding: GatedStub) -> None:

@@ -1,17 +1,17 @@
 """Sessions: created, listed, changed, edited, deleted, and stored across a restart."""
 
-import os
 from itertools import product
 from pathlib import Path
 from typing import Any
 
-import orjson
 import pytest
 
 from mochi_stub import StubServer
 from tests.support.api import Api, error_of
 from tests.support.cases import cases
 from tests.support.server import RunningServer
+
+pytestmark = pytest.mark.two_servers
 
 FIELDS = {
     "session_id",
@@ -66,40 +66,6 @@ def test_create_example_of_specification_works(api: Api) -> None:
         "You are a helpful assistant.",
         "helpful.md",
     )
-
-
-@pytest.mark.one_process("checks the server's files")
-def test_stored_file_follows_specification(private_api: Api, tmp_path: Path) -> None:
-    session_id = private_api.create_session("mochi", system_prompt="Be brief.")["session_id"]
-    private_api.send_message(session_id, "Hello!")
-
-    stored = orjson.loads((tmp_path / "chat_sessions" / f"{session_id}.json").read_bytes())
-
-    assert list(stored) == ["metadata", "messages"]
-    assert list(stored["metadata"]) == [
-        "session_id",
-        "model",
-        "created_at",
-        "updated_at",
-        "message_count",
-        "summary",
-        "summary_model",
-        "format_version",
-        "last_run",
-        "tool_settings",
-        "agent_settings",
-        "context_window_config",
-    ]
-    assert stored["metadata"]["message_count"] == 3
-    assert stored["metadata"]["format_version"] == "1.3"
-    assert stored["metadata"]["context_window_config"] == {
-        "dynamic_enabled": True,
-        "current_window": 8192,
-        "last_adjustment": "initial_setup",
-        "adjustment_history": [],
-        "manual_override": False,
-    }
-    assert stored["messages"] == private_api.messages(session_id)
 
 
 def test_prompt_file_without_prompt_text_is_loaded(api: Api) -> None:
@@ -208,17 +174,6 @@ def test_window_may_be_a_float_without_fraction(api: Api) -> None:
     assert api.ok(api.http.get(f"{path}/status"))["context_window"]["current_window"] == 8192
 
 
-@pytest.mark.one_process("each server has its own windows")
-def test_manual_window_does_not_affect_other_sessions(private_api: Api) -> None:
-    tiny, other = private_api.create_session("mochi")["session_id"], private_api.create_session("mochi")["session_id"]
-    private_api.ok(private_api.http.patch(f"/sessions/{tiny}", json={"context_window": {"current_window": 1}}))
-    assert error_of(private_api.http.post(f"/chat/{tiny}", json={"message": "Hi"})) == (422, "CONTEXT_OVERFLOW")
-    assert private_api.send_message(other, "Hi")["context_window"]["current_window"] == 8192
-    private_api.http.delete(f"/sessions/{tiny}")
-    status = private_api.ok(private_api.http.get(f"/sessions/{other}/status"))["context_window"]
-    assert (status["current_window"], status["manual_override"]) == (8192, False)
-
-
 def test_list_is_ordered_by_last_change_with_previews(private_api: Api) -> None:
     first = private_api.create_session("mochi", system_prompt="Be brief.")["session_id"]
     second = private_api.create_session("mochi-chat")["session_id"]
@@ -266,76 +221,6 @@ def test_switched_model_gets_its_own_window(api: Api) -> None:
     assert patched["context_window_config"]["last_adjustment"] == "model_change"
 
 
-@pytest.mark.one_process("each server has its own windows")
-def test_manual_window_is_capped_used_and_released(private_api: Api, private_stub: StubServer) -> None:
-    session_id = private_api.create_session("mochi")["session_id"]
-    patch = f"/sessions/{session_id}"
-
-    config = private_api.ok(private_api.http.patch(patch, json={"context_window": {"current_window": 99999}}))[
-        "context_window_config"
-    ]
-    assert (config["current_window"], config["manual_override"]) == (40960, True)
-    answer = private_api.send_message(session_id, "Hello!")
-    assert answer["context_window"]["current_window"] == 40960
-    assert answer["context_window"]["reason"] == "manual_override"
-    status = private_api.ok(private_api.http.get(f"{patch}/status"))["context_window"]
-    assert (status["manual_override"], status["last_adjustment_reason"]) == (True, "manual_override")
-
-    config = private_api.ok(private_api.http.patch(patch, json={"context_window": None}))["context_window_config"]
-    assert (config["current_window"], config["manual_override"]) == (8192, False)
-    assert private_api.send_message(session_id, "Hello!")["context_window"]["reason"] == "no_adjustment"
-
-
-@pytest.mark.one_process("each server knows the hosts of its own turns")
-def test_status_has_every_field_of_the_specification(api: Api, stub: StubServer) -> None:
-    session_id = api.create_session(
-        "mochi",
-        system_prompt="Be brief.",
-        system_prompt_source_file="brief.md",
-        tool_settings={"tools": ["now"]},
-        agent_settings={"enabled_agents": ["coder"]},
-    )["session_id"]
-    answer = api.send_message(session_id, "Hello!")
-
-    status = api.ok(api.http.get(f"/sessions/{session_id}/status"))
-
-    usage, stored = answer["context_window"]["usage_tokens"], api.messages(session_id)[-1]
-    assert status == {
-        "session_id": session_id,
-        "model": "mochi",
-        "message_count": 3,
-        "context_window": {
-            "dynamic_enabled": True,
-            "current_window": 8192,
-            "model_max_context": 40960,
-            "last_adjustment_reason": "initial_setup",
-            "manual_override": False,
-            "manual_override_session_id": None,
-            "usage_tokens": usage,
-            "usage_ratio": round(usage / 8192, 4),
-        },
-        "prompt_evaluation": {
-            "prompt_eval_count": stored["prompt_eval_count"],
-            "prompt_eval_duration": stored["prompt_eval_duration"],
-            "prompt_eval_cached_count": None,
-            "evaluated_tokens": None,
-            "cached_share": None,
-        },
-        "tools_enabled": True,
-        "active_tools": [],
-        "missing_tools": ["now"],
-        "execution_policy": "always_confirm",
-        "agents_enabled": True,
-        "enabled_agents": [],
-        "missing_agents": ["coder"],
-        "system_prompt_file": "brief.md",
-        "summary": None,
-        "summary_model": None,
-        "ollama_host": None,
-        "last_host": {"name": stub.url.removeprefix("http://"), "reason": "only_host"},
-    }
-
-
 def test_window_changes_of_a_client_are_recorded(private_api: Api) -> None:
     path = f"/sessions/{private_api.create_session('mochi')['session_id']}"
     for window in ({"current_window": 4000}, None):
@@ -360,33 +245,6 @@ def test_empty_patch_changes_nothing(api: Api) -> None:
     before = api.session(session_id)
     api.ok(api.http.patch(f"/sessions/{session_id}", json={}))
     assert api.session(session_id) == before
-
-
-@pytest.mark.one_process("checks the server's files")
-@cases("message", [{"content": "Hi"}, {"role": "assistant", "content": None, "eval_count": "12", "tool_calls": 5}])
-def test_invalid_values_in_files_are_omitted(api: Api, server: RunningServer, message: dict[str, Any]) -> None:
-    session_id = api.create_session("mochi")["session_id"]
-    file = server.settings.resolved_sessions_dir / f"{session_id}.json"
-    stored = orjson.loads(file.read_bytes())
-    stored["metadata"] |= {
-        "summary": "text",
-        "title": 5,
-        "options": [1],
-        "think": {},
-        "summary_model": 7,
-        "context_window_config": {"current_window": "8192", "adjustment_history": 5},
-        "tool_settings": {"tools": "all"},
-        "session_id": None,
-    }
-    stored["messages"] = [{"role": "user", "content": "Hello!", "source_file": 5}, message]
-    file.write_bytes(orjson.dumps(stored))
-
-    assert [e["session_id"] for e in api.ok(api.http.get("/sessions"))["sessions"]].count(session_id) == 1
-    assert api.session(session_id)["message_count"] == 2
-    assert api.ok(api.http.get(f"/sessions/{session_id}/status"))["message_count"] == 2
-    assert api.ok(api.http.post(f"/sessions/{session_id}/fork"), 201)["message_count"] == 2
-    assert "Hello!" in api.http.get(f"/sessions/{session_id}/export?format=markdown").raise_for_status().text
-    assert api.send_message(session_id, "And?")["message"]["content"]
 
 
 def test_messages_come_with_the_session_id(api: Api) -> None:
@@ -485,15 +343,3 @@ def test_sessions_survive_a_restart(tmp_path: Path, stub: StubServer) -> None:
         assert api.ok(api.http.get("/sessions"))["sessions"][0]["preview"] == "Hello!"
         api.send_message(session_id, "And?")
         assert len(api.messages(session_id)) == 4
-
-
-@pytest.mark.one_process("checks the server's files")
-def test_unreadable_session_file_is_set_aside(private_api: Api, tmp_path: Path) -> None:
-    kept, broken = (private_api.create_session("mochi")["session_id"] for _ in range(2))
-    path = tmp_path / "chat_sessions" / f"{broken}.json"
-    path.write_text('{"metadata": ')
-    os.utime(path, (0, 0))  # older than the time after which a file counts as completely written
-    assert [e["session_id"] for e in private_api.ok(private_api.http.get("/sessions"))["sessions"]] == [kept]
-    assert error_of(private_api.http.get(f"/sessions/{broken}")) == (404, "SESSION_NOT_FOUND")
-    (aside,) = (tmp_path / "chat_sessions").glob(f"{broken}.json.corrupt-*")
-    assert aside.read_text() == '{"metadata": '

@@ -48,7 +48,6 @@ def compactions(
     return requests_of_each_compaction(exchanges), texts
 
 
-@pytest.mark.one_process("each server has its own windows")
 @pytest.mark.parametrize(("context_length", "limit", "chars_per_token", "turns"), [(1024, 2, 3, 10), (8192, 1, 4, 20)])
 def test_compaction_needs_few_requests_and_cuts_no_message(
     tmp_path: Path, context_length: int, limit: int, chars_per_token: int, turns: int
@@ -63,7 +62,6 @@ def test_compaction_needs_few_requests_and_cuts_no_message(
     assert not any("[...]" in text for text in texts)
 
 
-@pytest.mark.one_process("each server has its own windows")
 def test_compaction_of_long_messages_needs_two_requests_in_a_small_window(tmp_path: Path) -> None:
     chance = random.Random(1)
 
@@ -81,7 +79,6 @@ def test_compaction_of_long_messages_needs_two_requests_in_a_small_window(tmp_pa
     assert not any("[...]" in text for text in texts)
 
 
-@pytest.mark.one_process("each server has its own windows")
 def test_compaction_of_text_with_one_token_per_character(tmp_path: Path) -> None:
     def answer(prompt: Prompt) -> str:
         return "They talked about facts. " * 100 if prompt.messages[0].content.startswith(INSTRUCTION) else "Fine."

@@ -13,6 +13,8 @@ from tests.support.instructions import calls, instruct
 from tests.support.server import RunningServer
 from tests.support.tools import write_tools
 
+pytestmark = pytest.mark.two_servers
+
 TOOLS = '''
     import asyncio
     from pathlib import Path

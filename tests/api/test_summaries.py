@@ -94,6 +94,7 @@ def private_server(private_stub: StubServer, tmp_path: Path) -> Iterator[Running
         yield server
 
 
+@pytest.mark.two_servers
 def test_idle_session_is_summarized_with_same_window(private_api: Api, private_stub: StubServer) -> None:
     session_id = private_api.create_session("mochi")["session_id"]
     assert private_api.ok(private_api.http.get(f"/sessions/{session_id}/summary")) == {
@@ -123,7 +124,6 @@ def chat_bodies(stub: StubServer) -> list[dict[str, Any]]:
     return [e.body or {} for e in chats(stub) if not is_summary(e)]
 
 
-@pytest.mark.one_process("each server knows the prompts that it has sent")
 def test_summary_continues_the_evaluated_prompt(private_stub: StubServer, tmp_path: Path) -> None:
     write_tools(tmp_path, TOOL)
     with RunningServer(tmp_path, private_stub.url, summarization_enabled=False) as server:
@@ -147,7 +147,6 @@ def test_summary_continues_the_evaluated_prompt(private_stub: StubServer, tmp_pa
             assert summary["truncate"] is False
 
 
-@pytest.mark.one_process("each server knows the prompts that it has sent")
 @cases("system_prompt", [None, "Be brief."])
 def test_summary_continues_a_prompt_with_instructions(
     api: Api, server: RunningServer, stub: StubServer, system_prompt: str | None
@@ -169,7 +168,6 @@ def is_separate(body: dict[str, Any]) -> bool:
     return [message["role"] for message in body["messages"]] == ["system", "user"]
 
 
-@pytest.mark.one_process("each server knows the prompts that it has sent")
 def test_summary_is_separate_when_the_slot_was_used(api: Api, stub: StubServer) -> None:
     first, second = (api.create_session("mochi")["session_id"] for _ in range(2))
     api.send_message(first, "My boat is called Wanda.")
@@ -221,7 +219,6 @@ def alternating(tmp_path: Path) -> Iterator[Callable[[int], AlternatingSessions]
 ROUNDS = [4, *(pytest.param(rounds, marks=pytest.mark.slow) for rounds in (14, 20))]
 
 
-@pytest.mark.one_process("each server knows the prompts that it has sent")
 @pytest.mark.parametrize("slots", [2, pytest.param(8, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("rounds", ROUNDS)
 def test_summaries_continue_prompts_that_slots_keep(
@@ -235,7 +232,6 @@ def test_summaries_continue_prompts_that_slots_keep(
     assert evaluated(stub, summaries=True) <= 0.3 * evaluated(stub, summaries=False)
 
 
-@pytest.mark.one_process("each server knows the prompts that it has sent")
 @pytest.mark.parametrize("rounds", [2, *ROUNDS[1:]])
 def test_summaries_cost_no_more_with_one_slot(alternating: Callable[[int], AlternatingSessions], rounds: int) -> None:
     counted, uncounted = alternating(1), alternating(0)
@@ -244,7 +240,6 @@ def test_summaries_cost_no_more_with_one_slot(alternating: Callable[[int], Alter
     assert evaluated(counted.stub, summaries=True) <= evaluated(uncounted.stub, summaries=True)
 
 
-@pytest.mark.one_process("each server knows the prompts that it has sent")
 def test_summaries_continue_prompts_again_after_a_third_session(
     alternating: Callable[[int], AlternatingSessions],
 ) -> None:
@@ -265,7 +260,6 @@ def test_summaries_continue_prompts_again_after_a_third_session(
     assert [take_turns(first, second) for _ in range(2)] == [[False, False]] * 2
 
 
-@pytest.mark.one_process("each server knows the prompts that it has sent")
 def test_summary_is_separate_when_an_embedding_used_the_slot(tmp_path: Path) -> None:
     models = [Model("both", ("completion", "embedding"))]
     with (
@@ -280,7 +274,6 @@ def test_summary_is_separate_when_an_embedding_used_the_slot(tmp_path: Path) -> 
         assert [is_separate(body) for body in summaries(stub)] == [True]
 
 
-@pytest.mark.one_process("each server knows the prompts that it has sent")
 def test_summary_is_separate_when_the_slot_was_used_during_the_answer(tmp_path: Path) -> None:
     gate = Gate()
 
@@ -303,7 +296,6 @@ def test_summary_is_separate_when_the_slot_was_used_during_the_answer(tmp_path: 
         assert [is_separate(body) for body in summaries(stub, 2)] == [False, True]
 
 
-@pytest.mark.one_process("each server knows the prompts that it has sent")
 def test_separate_summary_extends_the_previous_one(api: Api, stub: StubServer) -> None:
     first, second = (api.create_session("mochi")["session_id"] for _ in range(2))
     api.send_message(first, "My boat is called Wanda.")
@@ -317,7 +309,6 @@ def test_separate_summary_extends_the_previous_one(api: Api, stub: StubServer) -
     assert "user: My boat" not in text
 
 
-@pytest.mark.one_process("each server knows the prompts that it has sent")
 def test_stop_sequences_of_the_session_do_not_end_summaries(api: Api, stub: StubServer) -> None:
     session_id = api.create_session("mochi", options={"stop": [".", '"'], "temperature": 0})["session_id"]
     api.send_message(session_id, "My boat is called Wanda.")
@@ -327,7 +318,6 @@ def test_stop_sequences_of_the_session_do_not_end_summaries(api: Api, stub: Stub
     assert summary["options"] == {"temperature": 0, "num_ctx": 8192, "num_predict": 1200}
 
 
-@pytest.mark.one_process("each server knows the prompts that it has sent")
 @pytest.mark.parametrize("failing", ["no JSON", "tool call"])
 def test_failed_continuation_falls_back_to_separate_summary(tmp_path: Path, failing: str) -> None:
     def resolve(prompt: Prompt) -> Reply | None:
@@ -359,6 +349,7 @@ def asks_for_loaded_models_after_the_answer(exchanges: list[Exchange]) -> bool:
     return "/api/ps" in paths[paths.index("/api/chat") :]
 
 
+@pytest.mark.two_servers
 def test_model_that_is_not_loaded_is_not_summarized(tmp_path: Path) -> None:
     with (
         StubServer(speed=0) as stub,
@@ -376,7 +367,6 @@ def test_model_that_is_not_loaded_is_not_summarized(tmp_path: Path) -> None:
         assert api.ok(api.http.post(f"/sessions/{unloaded}/summarize"))["summary"]
 
 
-@pytest.mark.one_process("each server knows its own turns")
 def test_session_with_a_manual_window_is_summarized_with_its_window(tmp_path: Path) -> None:
     with (
         StubServer(speed=0) as stub,
@@ -397,7 +387,6 @@ def test_session_with_a_manual_window_is_summarized_with_its_window(tmp_path: Pa
     assert [exchange.reload for exchange in chats(stub)] == [False, True, False, False]
 
 
-@pytest.mark.one_process("each server knows its own turns")
 def test_summary_does_not_unload_a_model_that_another_session_uses(tmp_path: Path) -> None:
     with (
         StubServer(speed=0) as stub,
@@ -414,7 +403,6 @@ def test_summary_does_not_unload_a_model_that_another_session_uses(tmp_path: Pat
         assert ["keep_alive" in body for body in summaries(stub)] == [False]
 
 
-@pytest.mark.one_process("each server knows the prompts that it has sent")
 def test_summary_does_not_unload_a_model_that_another_program_has_loaded(tmp_path: Path) -> None:
     with (
         StubServer(speed=0) as stub,
@@ -427,7 +415,6 @@ def test_summary_does_not_unload_a_model_that_another_program_has_loaded(tmp_pat
         assert "keep_alive" not in summaries(stub)[0]
 
 
-@pytest.mark.one_process("only a message at the same server cancels a summary")
 def test_new_message_cancels_and_postpones_summary(tmp_path: Path) -> None:
     gate, requested = Gate(), []
 
@@ -445,6 +432,7 @@ def test_new_message_cancels_and_postpones_summary(tmp_path: Path) -> None:
         gate.open()
 
 
+@pytest.mark.two_servers
 def test_disabled_summarization_makes_no_summaries(stub: StubServer, tmp_path: Path) -> None:
     settings: dict[str, Any] = {"summarization_enabled": False, "summarization_interval_seconds": 0}
     with RunningServer(tmp_path, stub.url, **settings) as server:
@@ -457,6 +445,7 @@ def test_disabled_summarization_makes_no_summaries(stub: StubServer, tmp_path: P
         assert made == api.ok(api.http.get(f"/sessions/{session_id}/summary"))
 
 
+@pytest.mark.two_servers
 def test_requested_summary_stores_its_model(api: Api) -> None:
     session_id = api.create_session("mochi")["session_id"]
     api.send_message(session_id, "My boat is called Wanda.")
@@ -469,6 +458,7 @@ def test_requested_summary_stores_its_model(api: Api) -> None:
     assert error_of(api.http.post("/sessions/0123456789/summarize")) == (404, "SESSION_NOT_FOUND")
 
 
+@pytest.mark.two_servers
 @cases("change", [{"model": "mochi-chat"}, {"summary_model": "mochi-chat"}])
 def test_stored_summary_names_the_model_that_wrote_it(api: Api, change: dict[str, str]) -> None:
     path = f"/sessions/{api.create_session('mochi')['session_id']}"
@@ -481,7 +471,6 @@ def test_stored_summary_names_the_model_that_wrote_it(api: Api, change: dict[str
     assert api.ok(api.http.get(f"{path}/summary")) == made
 
 
-@pytest.mark.one_process("another server has not measured the text of this conversation and asks once more")
 def test_refused_summary_is_requested_again_with_less_text(tmp_path: Path) -> None:
     dense = "漢字" * 6000  # the estimate for a model that has not answered yet is much too small for this text
     models = (Model("chatty", context_length=131_072), Model("summarizing", context_length=131_072))
@@ -495,6 +484,7 @@ def test_refused_summary_is_requested_again_with_less_text(tmp_path: Path) -> No
         assert api.ok(api.http.post(path, json={"model": "summarizing"}))["summary"]
 
 
+@pytest.mark.two_servers
 def test_summary_fits_a_small_window(tmp_path: Path) -> None:
     models = (Model("small", context_length=2048),)
     with StubServer(speed=0, models=models) as stub, RunningServer(tmp_path, stub.url) as server:
@@ -509,6 +499,7 @@ def test_summary_fits_a_small_window(tmp_path: Path) -> None:
     assert 0 < options["num_predict"] < 1200
 
 
+@pytest.mark.two_servers
 def test_repeated_request_summarizes_the_whole_conversation_again(api: Api, stub: StubServer) -> None:
     session_id = api.create_session("mochi")["session_id"]
     api.send_message(session_id, "Tell me about tea." + instruct(words(3)))
@@ -519,6 +510,7 @@ def test_repeated_request_summarizes_the_whole_conversation_again(api: Api, stub
     assert second == first
 
 
+@pytest.mark.two_servers
 @cases("created", [{}, {"system_prompt": "Be brief."}])
 def test_session_without_messages_has_no_summary(api: Api, stub: StubServer, created: dict[str, Any]) -> None:
     session_id = api.create_session("mochi", **created)["session_id"]
@@ -530,6 +522,7 @@ def test_session_without_messages_has_no_summary(api: Api, stub: StubServer, cre
     assert not any(is_summary(e) for e in stub.exchanges())
 
 
+@pytest.mark.two_servers
 def test_invalid_summary_is_retried_with_the_error(tmp_path: Path) -> None:
     requested: list[Prompt] = []
 
@@ -549,6 +542,7 @@ def test_invalid_summary_is_retried_with_the_error(tmp_path: Path) -> None:
     assert "at least 1 character" in requested[1].user_text
 
 
+@pytest.mark.two_servers
 def test_summary_longer_than_requested_is_stored(tmp_path: Path) -> None:
     written: dict[str, Any] = {}
 
@@ -565,6 +559,7 @@ def test_summary_longer_than_requested_is_stored(tmp_path: Path) -> None:
             assert made == written | {"model_used": "mochi"}
 
 
+@pytest.mark.two_servers
 @pytest.mark.parametrize("text", ["no JSON", '{"summary": 5}'])
 def test_failing_summary_model_is_used_only_on_request(tmp_path: Path, text: str) -> None:
     def resolve(prompt: Prompt) -> Reply | None:
@@ -585,6 +580,7 @@ def test_failing_summary_model_is_used_only_on_request(tmp_path: Path, text: str
         assert api.send_message(session_id, "Still here?")["message"]["content"] == "Fine."
 
 
+@pytest.mark.two_servers
 def test_busy_ollama_does_not_end_background_summaries(tmp_path: Path) -> None:
     busy = True
 
@@ -606,6 +602,7 @@ def test_busy_ollama_does_not_end_background_summaries(tmp_path: Path) -> None:
         assert summary_of(api, session_id)["summary"] == "Done."
 
 
+@pytest.mark.two_servers
 def test_unsupported_model_leaves_summary_to_summary_model(tmp_path: Path, stub: StubServer) -> None:
     settings: dict[str, Any] = {"summary_unsupported_models": "mochi", "summarization_interval_seconds": 0.01}
     with RunningServer(tmp_path, stub.url, **settings) as server:
@@ -619,7 +616,6 @@ def test_unsupported_model_leaves_summary_to_summary_model(tmp_path: Path, stub:
         assert "Wanda" in summary_of(api, session_id)["summary"]
 
 
-@pytest.mark.one_process("only the same server cancels a summary")
 def test_chosen_summary_model_is_loaded_when_the_host_is_idle(tmp_path: Path) -> None:
     """A turn that waits for approval does not keep it busy."""
     write_tools(tmp_path, TOOL)
@@ -644,6 +640,7 @@ def test_chosen_summary_model_is_loaded_when_the_host_is_idle(tmp_path: Path) ->
         assert {body["model"] for body in summaries(stub, 2)} == {"mochi-long"}
 
 
+@pytest.mark.two_servers
 def test_deleting_session_cancels_its_summary(tmp_path: Path) -> None:
     def resolve(prompt: Prompt) -> Reply | None:
         return None if prompt.format is None else Reply([Gate()])
@@ -653,7 +650,6 @@ def test_deleting_session_cancels_its_summary(tmp_path: Path) -> None:
         assert summaries(stub, outcome="cancelled")
 
 
-@pytest.mark.one_process("the summary and the deletion need the same server")
 def test_late_summary_does_not_restore_deleted_session(tmp_path: Path) -> None:
     gate = Gate()
 
@@ -669,7 +665,6 @@ def test_late_summary_does_not_restore_deleted_session(tmp_path: Path) -> None:
         assert api.ok(api.http.get("/sessions")) == {"sessions": []}
 
 
-@pytest.mark.one_process("only a message at the same server cancels a summary")
 @pytest.mark.parametrize("is_stored", [True, False])
 def test_running_summary_does_not_delay_another_session(tmp_path: Path, is_stored: bool) -> None:
     """Neither a message of a stored session, nor a request to `/v1` without a session, waits for the summary."""
@@ -700,7 +695,6 @@ def test_running_summary_does_not_delay_another_session(tmp_path: Path, is_store
 
 
 @pytest.mark.slow
-@pytest.mark.one_process("each server postpones summaries only for its own turns")
 def test_summary_waits_between_the_tool_rounds_of_another_session(tmp_path: Path) -> None:
     write_tools(tmp_path, SLOW)
     with (
@@ -717,7 +711,6 @@ def test_summary_waits_between_the_tool_rounds_of_another_session(tmp_path: Path
         assert [is_summary(each) for each in chats(stub)] == [False] * 3 + [True] * 2
 
 
-@pytest.mark.one_process("only a message at the same server cancels a summary")
 def test_running_summary_does_not_delay_next_answer(tmp_path: Path) -> None:
     gate = Gate()
 
@@ -747,6 +740,7 @@ def test_running_summary_does_not_delay_next_answer(tmp_path: Path) -> None:
     assert delay < 0.2
 
 
+@pytest.mark.two_servers
 def test_scripted_conversation_can_be_summarized(api: Api) -> None:
     session_id = api.create_session("mochi")["session_id"]
     api.send_message(session_id, "My boat is called Wanda. " + instruct(words(7)))

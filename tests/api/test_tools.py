@@ -18,6 +18,8 @@ from tests.support.stub import chats
 from tests.support.tools import SAMPLES, write_tools
 from tests.support.waiting import until
 
+pytestmark = pytest.mark.two_servers
+
 TOOLS = '''
     import sys, threading
     from pathlib import Path
@@ -135,19 +137,6 @@ def test_tool_details_have_the_schema_sent_to_models(api: Api) -> None:
     body = api.ok(api.http.get("/tools/add"))
     assert body["schema"]["function"]["parameters"]["required"] == ["a", "b"]
     assert error_of(api.http.get("/tools/none")) == (404, "TOOL_NOT_FOUND")
-
-
-@pytest.mark.one_process("each server reads the files at its first request")
-def test_reload_applies_changes_and_reports_problems(private_api: Api, tmp_path: Path) -> None:
-    write_tools(tmp_path, TOOLS)
-    assert "add" in private_api.ok(private_api.http.get("/tools"))["tools"]
-    write_tools(tmp_path, "def broken(:")
-    assert private_api.ok(private_api.http.get("/tools"))["problems"] == []
-    reloaded = private_api.ok(private_api.http.post("/tools/reload"))
-    assert reloaded["tools"] == {}
-    assert reloaded["problems"][0]["name"] == "__init__.py"
-    write_tools(tmp_path, TOOLS)
-    assert list(private_api.ok(private_api.http.post("/tools/reload"))["tools"]) == ALL
 
 
 def test_event_sequence_without_confirmation(api: Api, stub: StubServer) -> None:
@@ -527,16 +516,6 @@ def test_stopped_turn_lists_interrupted_calls(api: Api, server: RunningServer) -
         (executed,) = collecting.result()["tool_calls_executed"]
     assert (executed["tool_name"], executed["success"]) == ("note", False)
     assert "interrupted" in executed["error_message"]
-
-
-@pytest.mark.one_process("each server has its own counters")
-def test_tool_executions_are_listed_with_statistics(private_api: Api, tmp_path: Path) -> None:
-    write_tools(tmp_path, TOOLS)
-    session_id = session_with(private_api)
-    private_api.send_message(session_id, instruct(calls("add", a=1, b=2), calls("boom")))
-    body = private_api.ok(private_api.http.get("/tools/executions"))
-    assert [(run["tool_name"], run["success"]) for run in body["executions"]] == [("add", True), ("boom", False)]
-    assert (body["statistics"]["total"], body["statistics"]["failed"]) == (2, 1)
 
 
 @pytest.mark.slow

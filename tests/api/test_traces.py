@@ -17,7 +17,6 @@ from tests.support.server import RunningServer
 from tests.support.stub import chats
 from tests.support.tools import write_tools
 
-pytestmark = pytest.mark.one_process("reads the spans of the server process")
 TOOLS = '''
     def add(a: float, b: float) -> str:
         """Add two numbers."""

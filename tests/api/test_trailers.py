@@ -2,15 +2,11 @@
 
 from pathlib import Path
 
-import pytest
-
 from mochi_stub import StubServer
 from tests.faults.raw_client import RawClient
 from tests.support.cases import cases
 from tests.support.raw_http import send_request
 from tests.support.server import RunningServer
-
-pytestmark = pytest.mark.one_process("checks connections to the server process")
 
 KEY = "k" * 20
 HEAD = (

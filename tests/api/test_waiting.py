@@ -14,6 +14,8 @@ from mochi_stub.reply import Failure, Gate, Reply, Text
 from tests.support.api import Api, Event, types_of
 from tests.support.server import RunningServer
 
+pytestmark = pytest.mark.two_servers
+
 SLOW = Model("slow", capabilities=("completion", "tools"), load_time=1.4)
 QUICK = Model("quick", capabilities=("completion", "tools"))
 
@@ -84,31 +86,6 @@ def test_slow_loaded_model_emits_processing_status(tmp_path: Path) -> None:
             rest = list(events)
     assert first.type == "status"
     assert first.data["state"] == "processing_prompt"
-    assert types_of(rest) == ["content_delta", "message_complete", "done"]
-
-
-@pytest.mark.one_process("each server counts only its own requests")
-def test_request_behind_another_emits_queued_status(tmp_path: Path) -> None:
-    gate = Gate()
-
-    def resolve(prompt: Prompt) -> Reply | None:
-        return Reply([Text("Well, "), gate, Text("yes.")]) if prompt.user_text == "hold" else Reply.of("Fine.")
-
-    machine = Machine(parallel=1)
-    with (
-        StubServer(speed=0, models=[QUICK], resolve=resolve, machine=machine) as stub,
-        RunningServer(tmp_path, stub.url) as server,
-    ):
-        api, other = server.api(), server.api()
-        first, second = (api.create_session("quick")["session_id"] for _ in range(2))
-        with api.open_stream(first, "hold") as holding:
-            next(holding)
-            with other.open_stream(second, "Hi") as events:
-                status = next(events)
-                gate.open()
-                rest = list(events)
-            list(holding)
-    assert (status.type, status.data["state"]) == ("status", "queued")
     assert types_of(rest) == ["content_delta", "message_complete", "done"]
 
 

@@ -17,8 +17,6 @@ import pytest
 from pydantic import ValidationError
 
 from mochi_server.config import MochiServerSettings
-from mochi_server.errors import StorageUnavailable
-from mochi_server.sessions import FileSessionStore
 from mochi_server.sessions.store import WebhookOutbox
 from mochi_server.storage.files import atomic_files
 from mochi_server.storage.files.webhooks import FileWebhookOutbox
@@ -31,8 +29,9 @@ from tests.support.cases import cases
 from tests.support.instructions import calls, instruct
 from tests.support.server import RunningServer
 from tests.support.tools import write_tools
-from tests.support.waiting import until
 from tests.support.webhooks import SECRET, Receiver
+
+pytestmark = pytest.mark.two_servers
 
 TOOL = """
 def one() -> str:
@@ -114,55 +113,6 @@ def test_ended_and_waiting_runs_are_reported(tmp_path: Path, own_stub: StubServe
         assert receiver.wait(3)[2]["type"] == "run.failed"
         assert {frozenset(event) for event in receiver.wait(3)} == {frozenset({"type", "timestamp", "data"})}
         assert {frozenset(event["data"]) for event in receiver.wait(3)} == {frozenset({"session_id", "run_id"})}
-
-
-@pytest.mark.one_process("looks at the turns of the server")
-def test_call_of_a_changed_tool_is_reported_again(tmp_path: Path, own_stub: StubServer, receiver: Receiver) -> None:
-    write_tools(tmp_path, TOOL)
-    with RunningServer(tmp_path, own_stub.url, **receiver.settings, park_seconds=0) as server:
-        api = server.client
-        session_id = api.create_session("mochi", tool_settings={"tools": ["one"]})["session_id"]
-        path = f"/chat/{session_id}"
-        api.ok(api.http.post(path, json={"message": instruct(calls("one")), "background": True}), 202)
-        receiver.wait(1)
-        until(lambda: not server.app.state.services.runs.cache.running())  # the turn is parked
-        write_tools(tmp_path, TOOL.replace("one()", "one(text: str = '')"))
-        api.ok(api.http.post("/tools/reload"))
-        (call,) = api.ok(api.http.get(f"{path}/confirmations"))["confirmations"]
-        decision = {"confirmation_id": call["confirmation_id"], "approved": True}
-        assert api.http.post(f"{path}/confirm-tool", json=decision).status_code == 409
-        assert [event["type"] for event in receiver.wait(2)] == ["run.waiting_for_approval"] * 2
-
-
-@pytest.mark.one_process("changes the files")
-def test_changed_call_is_reported_although_its_run_is_stored_late(
-    tmp_path: Path, own_stub: StubServer, receiver: Receiver, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The first event of the run, which has the confirmation, waits for the second attempt to store the run."""
-    write_tools(tmp_path, TOOL)
-    settings = {"park_seconds": 0, "summarization_enabled": False}
-    with RunningServer(tmp_path, own_stub.url, **settings) as server:
-        session_id = server.client.create_session("mochi", tool_settings={"tools": ["one"]})["session_id"]
-        body = {"message": instruct(calls("one")), "background": True}
-        server.client.ok(server.client.http.post(f"/chat/{session_id}", json=body), 202)
-        until(lambda: not server.app.state.services.runs.cache.running())
-    file = tmp_path / "chat_sessions" / f"{session_id}.json"
-    session = orjson.loads(file.read_bytes())
-    session["metadata"]["pending_approval"] |= {"decision": {"approved": True}, "due": 0}  # killed after the decision
-    file.write_bytes(orjson.dumps(session))
-    write_tools(tmp_path, TOOL.replace("one()", "one(times: int = 1)"))
-    patch, failed = FileSessionStore.patch, list[str]()
-
-    async def fail_once(store: FileSessionStore, changed_id: str, fields: Any, **options: Any) -> Any:
-        if not failed and isinstance(fields, dict) and "last_run" in fields:
-            failed.append(changed_id)
-            raise StorageUnavailable("patch", OSError(5, "I/O"))
-        return await patch(store, changed_id, fields, **options)
-
-    monkeypatch.setattr(FileSessionStore, "patch", fail_once)
-    with RunningServer(tmp_path, own_stub.url, **receiver.settings, **settings):
-        assert receiver.wait(1)[0]["type"] == "run.waiting_for_approval"
-    assert failed == [session_id]
 
 
 def test_stopped_run_is_not_reported(tmp_path: Path, own_stub: StubServer, receiver: Receiver) -> None:
@@ -251,21 +201,6 @@ async def test_webhook_that_is_replaced_is_not_claimed(tmp_path: Path, monkeypat
     may_write.set()
     await adding
     assert (claimed, await outbox.claim(30)) == (None, ("msg_1", "completed"))
-
-
-@pytest.mark.one_process("changes the files")
-@pytest.mark.usefixtures("short_pauses")
-def test_damaged_webhook_blocks_no_other(tmp_path: Path, own_stub: StubServer, receiver: Receiver) -> None:
-    receiver.statuses = [500]
-    damaged = tmp_path / "chat_sessions" / ".webhooks" / "damaged.json"
-    damaged.parent.mkdir(parents=True)
-    damaged.write_bytes(b"\xff{")
-    with RunningServer(tmp_path, own_stub.url, **receiver.settings, summarization_enabled=False) as server:
-        until(lambda: not damaged.exists())
-        receiver.received.clear()
-        session_id = server.client.create_session("mochi")["session_id"]
-        server.client.send_message(session_id, "Hi")
-        assert receiver.wait(1)[0]["type"] == "run.completed"
 
 
 def _fifo(path: Path) -> None:

@@ -15,6 +15,8 @@ from tests.support.instructions import calls, instruct, words
 from tests.support.server import RunningServer
 from tests.support.tools import write_tools
 
+pytestmark = pytest.mark.two_servers
+
 TOOLS = '''
     import time
     from pathlib import Path

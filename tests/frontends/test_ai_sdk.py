@@ -83,7 +83,6 @@ def test_unknown_approval_is_refused(frontend: Frontend) -> None:
     assert error_of(response) == (404, "CONFIRMATION_NOT_FOUND")
 
 
-@pytest.mark.one_process("stops and restarts the server")
 def test_response_after_a_restart_continues_the_turn(stub: StubServer, tmp_path: Path) -> None:
     write_tools(tmp_path, TOOLS)
     with RunningServer(tmp_path, stub.url, shutdown_grace_seconds=0) as server:
@@ -228,7 +227,6 @@ def test_turn_that_waits_for_a_response_needs_no_connection(frontend: Frontend) 
     assert frontend.api.ok(frontend.api.http.get(f"/chat/{frontend.session}/run"))["state"] == "waiting_for_approval"
 
 
-@pytest.mark.one_process("looks at the server's runs")
 def test_viewers_that_leave_do_not_end_a_turn_that_waits_for_a_response(
     frontend: Frontend, server: RunningServer
 ) -> None:

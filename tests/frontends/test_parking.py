@@ -28,8 +28,6 @@ from tests.support.waiting import until
 
 NOTE = instruct(calls("note", text="milk"), words(1))
 
-one_process = pytest.mark.one_process("delays the parking inside the server")
-
 
 @pytest.fixture
 def parking(stub: StubServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[RunningServer]:
@@ -72,7 +70,6 @@ def wait_until_parking(server: RunningServer, frontend: Frontend) -> None:
     until(is_parking)
 
 
-@one_process
 def test_ai_sdk_decides_while_the_turn_is_being_parked(parking: RunningServer, parked: Frontend) -> None:
     approval = of_type(parked.ai_sdk(user(NOTE)), "tool-approval-request")
     wait_until_parking(parking, parked)
@@ -82,7 +79,6 @@ def test_ai_sdk_decides_while_the_turn_is_being_parked(parking: RunningServer, p
     assert parked.roles() == ["user", "assistant", "tool", "assistant"]
 
 
-@one_process
 def test_ag_ui_decides_while_the_turn_is_being_parked(parking: RunningServer, parked: Frontend) -> None:
     (interrupt,) = parked.ag_ui(message(NOTE))[-1]["outcome"]["interrupts"]
     wait_until_parking(parking, parked)
@@ -92,7 +88,6 @@ def test_ag_ui_decides_while_the_turn_is_being_parked(parking: RunningServer, pa
     assert types(events)[-1] == "RUN_FINISHED"
 
 
-@one_process
 def test_message_ends_a_turn_that_is_being_parked(parking: RunningServer, parked: Frontend) -> None:
     parked.ai_sdk(user(NOTE))
     wait_until_parking(parking, parked)

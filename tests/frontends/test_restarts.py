@@ -21,8 +21,6 @@ from tests.support.tools import write_tools
 NOTE = instruct(calls("note", text="milk"), words(1))
 IN_AGENT = nested(delegate(words(1), calls("note", text="x"), words(2)), words(3))
 
-pytestmark = pytest.mark.one_process("stops and restarts the server")
-
 
 class Restarts:
     """One server at a time over the same files."""

@@ -16,8 +16,6 @@ from tests.support.stub import chats
 
 LONG = "word " * 60
 
-pytestmark = pytest.mark.one_process("looks at what one server knows of its hosts")
-
 
 def answering(stubs: list[StubServer]) -> list[int]:
     """Return how many answers each stub has given."""

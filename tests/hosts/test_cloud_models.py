@@ -13,8 +13,6 @@ from tests.hosts.test_failover import state_of
 from tests.support.api import Api, text_of
 from tests.support.stub import chats
 
-pytestmark = pytest.mark.one_process("looks at what one server knows of its hosts")
-
 MODELS = [Model("near"), Model("far:cloud", context_length=131_072, remote=Remote("far"))]
 
 

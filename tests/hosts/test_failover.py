@@ -15,8 +15,6 @@ from tests.support.ports import free_port
 from tests.support.stub import chats
 from tests.support.waiting import until
 
-pytestmark = pytest.mark.one_process("looks at what one server knows of its hosts")
-
 
 def pinned_first(api: Api, name: str) -> str:
     """Return the ID of a session whose prompt the host holds, but which is not pinned any more."""

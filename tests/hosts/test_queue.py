@@ -13,8 +13,6 @@ from tests.support.api import Api
 from tests.support.holding import GatedStub
 from tests.support.waiting import until
 
-pytestmark = pytest.mark.one_process("looks at what one server knows of its hosts")
-
 
 async def test_requests_enter_in_turn_by_session() -> None:
     queue, order, go = FairQueue(1), list[str](), asyncio.Event()

@@ -11,8 +11,6 @@ from tests.support.api import Api, error_of, text_of
 from tests.support.raw_ollama import RawOllama, line, stream_head, whole
 from tests.support.waiting import until
 
-pytestmark = pytest.mark.one_process("looks at what one server knows of its hosts")
-
 LOGIN = b"<!DOCTYPE html>\n<html><title>Log in</title></html>"
 REFUSALS = {
     "login page": whole(LOGIN, content_type="text/html"),

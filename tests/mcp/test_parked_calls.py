@@ -12,7 +12,6 @@ from tests.support.server import RunningServer
 from tests.support.waiting import until
 
 
-@pytest.mark.one_process("stops and restarts the server")
 def test_stored_decision_waits_for_its_mcp_server(
     private_stub: StubServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

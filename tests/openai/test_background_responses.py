@@ -144,7 +144,6 @@ def test_response_of_a_deleted_session_is_unknown(client: openai.OpenAI, server:
         client.responses.retrieve(response.id)
 
 
-@pytest.mark.one_process("restarts the server")
 def test_session_has_its_responses_after_a_restart(tmp_path: Path, stub: StubServer) -> None:
     with RunningServer(tmp_path, stub.url) as server, client_of(server) as client:
         session_id = server.client.create_session("mochi")["session_id"]
@@ -168,7 +167,6 @@ def test_session_has_its_responses_after_a_restart(tmp_path: Path, stub: StubSer
         assert client.responses.cancel(stopped.id).output_text == "one "
 
 
-@pytest.mark.one_process("restarts the server")
 @pytest.mark.parametrize("is_restarted", [False, True])
 def test_background_response_of_a_session_waits_for_approval(
     tmp_path: Path, stub: StubServer, is_restarted: bool
@@ -194,7 +192,6 @@ def test_background_response_of_a_session_waits_for_approval(
         assert (result["content"], result["decided_by"]) == ("Nothing", "user")
 
 
-@pytest.mark.one_process("restarts the server")
 @pytest.mark.parametrize("is_restarted", [False, True])
 def test_response_whose_turn_is_parked_can_be_cancelled(tmp_path: Path, stub: StubServer, is_restarted: bool) -> None:
     write_tools(tmp_path, TOOLS)
@@ -217,7 +214,6 @@ def test_response_whose_turn_is_parked_can_be_cancelled(tmp_path: Path, stub: St
         assert [message.get("error_code") for message in api.messages(session)][-1] == "TOOL_EXECUTION_DENIED"
 
 
-@pytest.mark.one_process("parks the turn")
 @pytest.mark.parametrize("end", ["stop", "deny", "cancel"])
 def test_parked_background_response_that_a_client_ends_is_cancelled(tmp_path: Path, stub: StubServer, end: str) -> None:
     write_tools(tmp_path, TOOLS)

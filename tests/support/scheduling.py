@@ -22,6 +22,7 @@ SCOPES = {
         "tests/api/test_error_advice",
         "tests/api/test_head_requests",
         "tests/api/test_html_pages",
+        "tests/api/test_one_servers_app",
         "tests/api/test_own_app",
         "tests/api/test_owned_sessions",
         "tests/api/test_requests",

@@ -7,8 +7,6 @@ import pytest
 from tests.docs_tooling.mistakes import MISTAKES, PATH, Mistake, World, world
 from tests.support.cases import cases
 
-pytestmark = pytest.mark.one_process("writes session files and reads startup texts")
-
 ALL = [mistake for mistakes in MISTAKES.values() for mistake in mistakes]
 
 

@@ -1,0 +1,101 @@
+"""Runs during the writes of a server, with corrupt files, and after a crash."""
+
+import asyncio
+import os
+import shutil
+import threading
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from mochi_server.sessions import FileSessionStore, Message, SessionManager
+from mochi_stub import StubServer
+from tests.support.api import Api
+from tests.support.holding import GatedStub
+from tests.support.instructions import calls, instruct
+from tests.support.server import RunningServer
+from tests.support.tools import write_tools
+from tests.support.waiting import until
+
+TOOLS = """
+def one() -> str:
+    "One."
+    return "1"
+
+def two() -> str:
+    "Two."
+    return "2"
+
+__all__ = ["one", "two"]
+"""
+
+
+@pytest.fixture
+def server(holding: GatedStub, holding_server: RunningServer) -> RunningServer:
+    return holding_server
+
+
+@pytest.fixture
+def api(server: RunningServer) -> Api:
+    return server.client
+
+
+@pytest.mark.parametrize("regenerates", [False, True])
+def test_stop_during_the_last_write_is_too_late(
+    api: Api, server: RunningServer, monkeypatch: pytest.MonkeyPatch, regenerates: bool
+) -> None:
+    session_id = api.create_session("mochi")["session_id"]
+    api.send_message(session_id, "Hello")
+    begins, ends = threading.Event(), threading.Event()
+    append = FileSessionStore.append
+
+    async def slow_append(store: FileSessionStore, id_: str, messages: Sequence[Message], **options: Any) -> None:
+        if messages[-1]["role"] == "assistant":
+            begins.set()
+            await asyncio.to_thread(ends.wait, 10)
+        await append(store, id_, messages, **options)
+
+    monkeypatch.setattr(FileSessionStore, "append", slow_append)
+    runs = server.app.state.services.runs
+    other = server.api()
+    with ThreadPoolExecutor() as pool, api.open_stream(session_id, None if regenerates else "Again") as events:
+        assert begins.wait(10)
+        stopping = pool.submit(other.http.post, f"/chat/{session_id}/stop")
+        until(lambda: runs.cache.find(session_id).stopped)
+        ends.set()
+        *_, complete, last = events
+        assert stopping.result().json()["state"] == "completed"
+    answer = api.messages(session_id)[-1]
+    assert (complete.type, last.type) == ("message_complete", "done")
+    assert complete.data["message_id"] == answer["message_id"]
+    assert "interrupted" not in answer
+    assert api.ok(api.http.get(f"/chat/{session_id}/run"))["state"] == "completed"
+
+
+def test_turn_with_corrupt_file_can_be_stopped(api: Api, server: RunningServer, holding: GatedStub) -> None:
+    session_id = api.create_session("mochi")["session_id"]
+    with api.open_stream(session_id, "hold") as events:
+        next(events)
+        file = server.settings.resolved_sessions_dir / f"{session_id}.json"
+        file.write_text("{")
+        os.utime(file, (0, 0))  # older than the time after which a file counts as completely written
+        assert api.ok(api.http.post(f"/chat/{session_id}/stop"))["state"] == "stopped"
+    assert len(holding.chats("cancelled")) == 1
+
+
+def test_crash_recovery_keeps_the_open_calls_of_a_turn_that_waits(tmp_path: Path) -> None:
+    write_tools(tmp_path, TOOLS)
+    with StubServer(speed=0) as stub, RunningServer(tmp_path, stub.url) as server:
+        api = server.api()
+        session_id = api.create_session("mochi", tool_settings={"tools": ["one", "two"]})["session_id"]
+        with api.open_stream(session_id, instruct(calls("one", "two"))) as events:
+            next(event for event in events if event.type == "tool_call_confirmation_required")
+            log = tmp_path / "chat_sessions" / f".{session_id}.turn.jsonl"
+            until(lambda: b'"partial"' in log.read_bytes())
+            shutil.copytree(log.parent, tmp_path / "crashed")
+            assert [message["role"] for message in api.messages(session_id)] == ["user", "assistant"]
+    messages = SessionManager(tmp_path / "crashed").load_session(session_id).messages
+    assert [message["role"] for message in messages] == ["user", "assistant"]

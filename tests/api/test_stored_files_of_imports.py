@@ -1,0 +1,100 @@
+"""Session files after forks, imports and failed imports."""
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import orjson
+import pytest
+
+from mochi_server.storage.files import atomic_files
+from mochi_stub import StubServer
+from tests.api.test_managing import (
+    ADD,
+    GOOD,
+    TOOL_ROUND,
+    _import,
+    listed_sessions,
+    session_files,
+    session_with_messages,
+)
+from tests.support.api import Api, error_of
+from tests.support.server import RunningServer
+from tests.support.tools import write_tools
+
+
+@pytest.fixture(scope="module")
+def shared_stub() -> Iterator[StubServer]:
+    with StubServer(speed=0) as stub:
+        yield stub
+
+
+@pytest.fixture(scope="module")
+def shared_server(shared_stub: StubServer, tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningServer]:
+    data_dir = tmp_path_factory.mktemp("managing")
+    write_tools(data_dir, ADD)
+    with RunningServer(data_dir, shared_stub.url, summarization_enabled=False) as server:
+        yield server
+
+
+def without_id(session: dict[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in session.items() if name != "session_id"}
+
+
+def test_invalid_fork_requests_store_nothing(api: Api, server: RunningServer) -> None:
+    session_id = session_with_messages(api, "One?")
+    before = set(session_files(server))
+    for unknown in ({"message_index": -1}, {"message_index": 2}, {"message_index": 10**9}, {"message_id": "none"}):
+        response = api.http.post(f"/sessions/{session_id}/fork", json=unknown)
+        assert error_of(response) == (400, "INVALID_MESSAGE_INDEX"), unknown
+    malformed: object
+    for malformed in ({"message_index": "0"}, {"message_index": True}, {"message_index": 0, "message_id": "x"}, []):
+        response = api.http.post(f"/sessions/{session_id}/fork", json=malformed)
+        assert error_of(response) == (422, "VALIDATION_ERROR"), malformed
+    assert set(session_files(server)) == before
+
+
+def test_imported_export_is_equal_session(api: Api, server: RunningServer) -> None:
+    settings = {"tools": ["add"], "execution_policy": "never_confirm"}
+    session_id = session_with_messages(
+        api, "One?", TOOL_ROUND, system_prompt="Be brief.", tool_settings=settings, title="Mine"
+    )
+    api.ok(api.http.post(f"/sessions/{session_id}/summarize"))
+    file = server.settings.resolved_sessions_dir / f"{session_id}.json"
+    stored = orjson.loads(file.read_bytes())
+    stored["messages"][0]["images"] = ["abc"]
+    stored |= {"of_others": {"kept": True}}
+    stored["metadata"]["of_others"] = 1
+    file.write_bytes(orjson.dumps(stored))
+
+    response = api.http.get(f"/sessions/{session_id}/export")
+    assert response.headers["content-type"] == "application/json"
+    assert f'filename="{session_id}.json"' in response.headers["content-disposition"]
+    assert orjson.loads(response.content) == stored
+    before = len(listed_sessions(api))
+    for times in (1, 2):
+        (imported,) = api.ok(_import(api, response.content), 201)["sessions"]
+        assert imported["session_id"] != session_id
+        assert without_id(api.session(imported["session_id"])) == without_id(api.session(session_id))
+        again = api.ok(api.http.get(f"/sessions/{imported['session_id']}/export"))
+        assert again["metadata"].pop("session_id") == imported["session_id"]
+        assert again["metadata"] == without_id(stored["metadata"])
+        assert again["messages"] == stored["messages"]
+        assert again["of_others"] == {"kept": True}
+        assert len(listed_sessions(api)) == before + times
+
+
+def test_failed_import_is_rolled_back(api: Api, server: RunningServer, monkeypatch: pytest.MonkeyPatch) -> None:
+    write, written = atomic_files.write_new, []
+    before = set(session_files(server))
+
+    def failing(path: Path, data: bytes) -> Any:
+        written.append(path)
+        if len(written) == 3:
+            raise OSError(28, "No space left on device")
+        return write(path, data)
+
+    monkeypatch.setattr(atomic_files, "write_new", failing)
+    assert error_of(_import(api, orjson.dumps([GOOD] * 4))) == (500, "STORAGE_FAILED")
+    assert len(written) >= 3
+    assert set(session_files(server)) == before

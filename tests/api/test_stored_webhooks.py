@@ -1,0 +1,100 @@
+"""Webhooks and runs in the files of the server."""
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import orjson
+import pytest
+
+from mochi_server.errors import StorageUnavailable
+from mochi_server.sessions import FileSessionStore
+from mochi_server.telemetry import webhooks
+from mochi_stub import StubServer
+from tests.api.test_webhooks import TOOL, resolve
+from tests.support.instructions import calls, instruct
+from tests.support.server import RunningServer
+from tests.support.tools import write_tools
+from tests.support.waiting import until
+from tests.support.webhooks import Receiver
+
+
+@pytest.fixture
+def receiver() -> Iterator[Receiver]:
+    receiver = Receiver()
+    yield receiver
+    receiver.close()
+
+
+@pytest.fixture
+def short_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Repeat webhooks after a tenth of the usual pause."""
+    monkeypatch.setattr(webhooks, "_FIRST_PAUSE_SECONDS", 0.2)
+    monkeypatch.setattr(webhooks, "_POLL_SECONDS", 0.1)
+
+
+@pytest.fixture(scope="module")
+def own_stub() -> Iterator[StubServer]:
+    with StubServer(speed=0, resolve=resolve) as stub:
+        yield stub
+
+
+def test_call_of_a_changed_tool_is_reported_again(tmp_path: Path, own_stub: StubServer, receiver: Receiver) -> None:
+    write_tools(tmp_path, TOOL)
+    with RunningServer(tmp_path, own_stub.url, **receiver.settings, park_seconds=0) as server:
+        api = server.client
+        session_id = api.create_session("mochi", tool_settings={"tools": ["one"]})["session_id"]
+        path = f"/chat/{session_id}"
+        api.ok(api.http.post(path, json={"message": instruct(calls("one")), "background": True}), 202)
+        receiver.wait(1)
+        until(lambda: not server.app.state.services.runs.cache.running())  # the turn is parked
+        write_tools(tmp_path, TOOL.replace("one()", "one(text: str = '')"))
+        api.ok(api.http.post("/tools/reload"))
+        (call,) = api.ok(api.http.get(f"{path}/confirmations"))["confirmations"]
+        decision = {"confirmation_id": call["confirmation_id"], "approved": True}
+        assert api.http.post(f"{path}/confirm-tool", json=decision).status_code == 409
+        assert [event["type"] for event in receiver.wait(2)] == ["run.waiting_for_approval"] * 2
+
+
+def test_changed_call_is_reported_although_its_run_is_stored_late(
+    tmp_path: Path, own_stub: StubServer, receiver: Receiver, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The first event of the run, which has the confirmation, waits for the second attempt to store the run."""
+    write_tools(tmp_path, TOOL)
+    settings = {"park_seconds": 0, "summarization_enabled": False}
+    with RunningServer(tmp_path, own_stub.url, **settings) as server:
+        session_id = server.client.create_session("mochi", tool_settings={"tools": ["one"]})["session_id"]
+        body = {"message": instruct(calls("one")), "background": True}
+        server.client.ok(server.client.http.post(f"/chat/{session_id}", json=body), 202)
+        until(lambda: not server.app.state.services.runs.cache.running())
+    file = tmp_path / "chat_sessions" / f"{session_id}.json"
+    session = orjson.loads(file.read_bytes())
+    session["metadata"]["pending_approval"] |= {"decision": {"approved": True}, "due": 0}  # killed after the decision
+    file.write_bytes(orjson.dumps(session))
+    write_tools(tmp_path, TOOL.replace("one()", "one(times: int = 1)"))
+    patch, failed = FileSessionStore.patch, list[str]()
+
+    async def fail_once(store: FileSessionStore, changed_id: str, fields: Any, **options: Any) -> Any:
+        if not failed and isinstance(fields, dict) and "last_run" in fields:
+            failed.append(changed_id)
+            raise StorageUnavailable("patch", OSError(5, "I/O"))
+        return await patch(store, changed_id, fields, **options)
+
+    monkeypatch.setattr(FileSessionStore, "patch", fail_once)
+    with RunningServer(tmp_path, own_stub.url, **receiver.settings, **settings):
+        assert receiver.wait(1)[0]["type"] == "run.waiting_for_approval"
+    assert failed == [session_id]
+
+
+@pytest.mark.usefixtures("short_pauses")
+def test_damaged_webhook_blocks_no_other(tmp_path: Path, own_stub: StubServer, receiver: Receiver) -> None:
+    receiver.statuses = [500]
+    damaged = tmp_path / "chat_sessions" / ".webhooks" / "damaged.json"
+    damaged.parent.mkdir(parents=True)
+    damaged.write_bytes(b"\xff{")
+    with RunningServer(tmp_path, own_stub.url, **receiver.settings, summarization_enabled=False) as server:
+        until(lambda: not damaged.exists())
+        receiver.received.clear()
+        session_id = server.client.create_session("mochi")["session_id"]
+        server.client.send_message(session_id, "Hi")
+        assert receiver.wait(1)[0]["type"] == "run.completed"
