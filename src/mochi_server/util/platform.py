@@ -1,6 +1,7 @@
 """POSIX system calls for files and processes, with fallbacks for Windows."""
 
 import errno
+import faulthandler
 import os
 import signal
 import subprocess
@@ -98,6 +99,23 @@ def limit_memory(size: int) -> None:
     if sys.platform != "win32":
         with suppress(OSError, ValueError):
             resource.setrlimit(resource.RLIMIT_AS, (size, size))
+
+
+@contextmanager
+def end_process_after(seconds: float) -> Iterator[None]:
+    """End this process if the ``with`` block takes longer than ``seconds``, even in a call that never returns.
+
+    Call it in the main thread.
+    """
+    if sys.platform == "win32":
+        faulthandler.dump_traceback_later(seconds, exit=True)
+        yield
+        faulthandler.cancel_dump_traceback_later()
+        return
+    signal.signal(signal.SIGALRM, signal.SIG_DFL)  # which ends the process
+    signal.setitimer(signal.ITIMER_REAL, seconds)
+    yield
+    signal.setitimer(signal.ITIMER_REAL, 0)
 
 
 @contextmanager

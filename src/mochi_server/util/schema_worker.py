@@ -4,7 +4,6 @@ It reads a request from each line of stdin and writes the result to stdout, both
 that it starts fast.
 """
 
-import faulthandler
 import json
 import sys
 from collections.abc import Callable
@@ -151,11 +150,10 @@ def main() -> None:
     }
     for line in sys.stdin:
         operation, seconds, parameters = json.loads(line)
-        faulthandler.dump_traceback_later(seconds, exit=True)
-        try:
-            result = operations[operation](**parameters)
-        except InvalidSchema as error:
-            result = {"error": str(error)}
-        faulthandler.cancel_dump_traceback_later()
+        with platform.end_process_after(seconds):
+            try:
+                result = operations[operation](**parameters)
+            except InvalidSchema as error:
+                result = {"error": str(error)}
         sys.stdout.write(json.dumps(result) + "\n")
         sys.stdout.flush()
