@@ -3,36 +3,16 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from mochi_stub import StubServer
-from tests.api.test_keys import _GOOD, _TOOLS, as_key, listed
-from tests.support.agents import write_agent
+from tests.api.test_keys import _GOOD, _TOOLS, as_key, keys_file, listed, shared_server  # noqa: F401 - fixtures
 from tests.support.api import error_of
 from tests.support.instructions import calls, instruct, words
 from tests.support.keys import write_keys
 from tests.support.server import RunningServer
-from tests.support.tools import write_tools
-
-
-@pytest.fixture(scope="module")
-def keys_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    keys = {"ann": {}, "bob": {"scope": "own"}, "root": {"scope": "all"}, "app": {"scope": "all"}}
-    limits = {"few": {"turns_per_minute": 2}, "one": {"turns_at_a_time": 1}}
-    data_dir = tmp_path_factory.mktemp("keys")
-    write_tools(data_dir, _TOOLS)
-    write_agent(data_dir)
-    return write_keys(data_dir / "keys.yaml", **keys, **limits)
-
-
-@pytest.fixture(scope="module")
-def shared_server(shared_stub: StubServer, keys_file: Path) -> Iterator[RunningServer]:
-    settings = {"api_keys_file": "keys.yaml", "api_keys": ("old",), "summarization_enabled": False}
-    with RunningServer(keys_file.parent, shared_stub.url, **settings) as server:
-        yield server
 
 
 def test_turns_at_a_time_are_limited(server: RunningServer) -> None:

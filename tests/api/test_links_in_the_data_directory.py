@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
 
 import pytest
 
-from mochi_stub import StubServer
+from tests.api.test_attacks import private_server, shared_outside, shared_server, shared_stub  # noqa: F401 - fixtures
 from tests.support.api import Api, error_of
 from tests.support.attacks import (
     CANARY,
@@ -17,29 +16,10 @@ from tests.support.attacks import (
 )
 from tests.support.cases import cases
 from tests.support.instructions import calls, instruct, words
-from tests.support.server import RunningServer
-
-
-@pytest.fixture(scope="module")
-def shared_outside(tmp_path_factory: pytest.TempPathFactory) -> FilesOutside:
-    """The data directory of the shared server, and files around it. Tests take `outside`."""
-    return FilesOutside(tmp_path_factory.mktemp("attacks"))
-
-
-@pytest.fixture(scope="module")
-def shared_stub() -> Iterator[StubServer]:
-    with StubServer(speed=0) as stub:
-        yield stub
-
-
-@pytest.fixture(scope="module")
-def shared_server(shared_stub: StubServer, shared_outside: FilesOutside) -> Iterator[RunningServer]:
-    with RunningServer(shared_outside.data, shared_stub.url, summarization_enabled=False) as server:
-        yield server
 
 
 @pytest.fixture
-def outside(shared_outside: FilesOutside) -> FilesOutside:
+def outside(shared_outside: FilesOutside) -> FilesOutside:  # noqa: F811 - the fixture
     """The files around the data directory of `server`."""
     return shared_outside
 
@@ -48,13 +28,6 @@ def outside(shared_outside: FilesOutside) -> FilesOutside:
 def private_outside(tmp_path: Path) -> FilesOutside:
     """The files around the data directory of `private_server`."""
     return FilesOutside(tmp_path)
-
-
-@pytest.fixture
-def private_server(private_stub: StubServer, private_outside: FilesOutside) -> Iterator[RunningServer]:
-    """A server for one test."""
-    with RunningServer(private_outside.data, private_stub.url) as server:
-        yield server
 
 
 def test_symlinks_to_other_sessions_are_not_followed(private_api: Api, private_outside: FilesOutside) -> None:

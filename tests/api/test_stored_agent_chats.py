@@ -1,34 +1,15 @@
 """Chats of agents in the session files."""
 
-from collections.abc import Iterator
 from pathlib import Path
 
 import orjson
 import pytest
 
-from mochi_stub import StubServer
-from tests.api.test_agents import agent_chat, agent_session_ids, roles, session_with
-from tests.support.agents import delegate, nested, write_agent
+from tests.api.test_agents import agent_chat, agent_session_ids, roles, session_with, shared_server, shared_stub  # noqa: F401 - fixtures
+from tests.support.agents import delegate, nested
 from tests.support.api import Api
 from tests.support.instructions import words
 from tests.support.server import RunningServer
-
-
-@pytest.fixture(scope="module")
-def shared_stub() -> Iterator[StubServer]:
-    with StubServer(speed=0) as stub:
-        yield stub
-
-
-@pytest.fixture(scope="module")
-def shared_server(shared_stub: StubServer, tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningServer]:
-    """A server with the agents `helper` and `other`."""
-    data_dir = tmp_path_factory.mktemp("agents")
-    for name in ("helper", "other"):
-        write_agent(data_dir, name)
-    settings = {"tool_output_limit_chars": 1000, "summarization_enabled": False}
-    with RunningServer(data_dir, shared_stub.url, **settings) as server:
-        yield server
 
 
 @pytest.fixture

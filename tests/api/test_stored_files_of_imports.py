@@ -1,6 +1,5 @@
 """Session files after forks, imports and failed imports."""
 
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -8,33 +7,18 @@ import orjson
 import pytest
 
 from mochi_server.storage.files import atomic_files
-from mochi_stub import StubServer
-from tests.api.test_managing import (
-    ADD,
+from tests.api.test_managing import (  # noqa: F401 - fixtures
     GOOD,
     TOOL_ROUND,
     _import,
     listed_sessions,
     session_files,
     session_with_messages,
+    shared_server,
+    shared_stub,
 )
 from tests.support.api import Api, error_of
 from tests.support.server import RunningServer
-from tests.support.tools import write_tools
-
-
-@pytest.fixture(scope="module")
-def shared_stub() -> Iterator[StubServer]:
-    with StubServer(speed=0) as stub:
-        yield stub
-
-
-@pytest.fixture(scope="module")
-def shared_server(shared_stub: StubServer, tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningServer]:
-    data_dir = tmp_path_factory.mktemp("managing")
-    write_tools(data_dir, ADD)
-    with RunningServer(data_dir, shared_stub.url, summarization_enabled=False) as server:
-        yield server
 
 
 def without_id(session: dict[str, Any]) -> dict[str, Any]:
