@@ -42,11 +42,12 @@ class Step:
 
 @dataclass(frozen=True)
 class Result:
-    """The end of a step. `status` is its exit code, None if it was skipped."""
+    """The end of a step. `status` is its exit code, None if it was skipped. `cpu_seconds` is the CPU time of its processes."""
 
     step: Step
     status: "int | None"
     seconds: float
+    cpu_seconds: float
     output: str
 
 
@@ -155,7 +156,7 @@ def main(arguments: list[str]) -> int:
     print("\n== durations, slowest first")
     for result in sorted(results, key=lambda result: -result.seconds):
         note = "  skipped" if result.status is None else "  FAILED" if result.status else ""
-        print(f"{result.seconds:7.1f} s  {result.step.name}{note}")
+        print(f"{result.seconds:7.1f} s {result.cpu_seconds:7.1f} s of CPU  {result.step.name}{note}")
     if failed:
         print(f"\nfailed: {', '.join(failed)}")
     print(results[-1].output.strip().splitlines()[-1])
@@ -167,18 +168,22 @@ def run(step: Step) -> Result:
     began = time.monotonic()
     missing = [program for program in step.needs if not shutil.which(program)]
     if missing:
-        result = Result(step, None, 0.0, f"skipped: this machine has no {' and no '.join(missing)}")
+        result = Result(step, None, 0.0, 0.0, f"skipped: this machine has no {' and no '.join(missing)}")
     else:
-        done = subprocess.run(
+        process = subprocess.Popen(
             ["bash", "-euo", "pipefail", "-c", step.command],
-            check=False,
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             encoding="utf-8",
             errors="replace",
         )
-        result = Result(step, done.returncode, time.monotonic() - began, done.stdout)
+        assert process.stdout is not None
+        output = process.stdout.read()
+        _, status, usage = os.wait4(process.pid, 0)
+        process.returncode = os.waitstatus_to_exitcode(status)
+        cpu_seconds = usage.ru_utime + usage.ru_stime
+        result = Result(step, process.returncode, time.monotonic() - began, cpu_seconds, output)
     verdict = "skipped" if result.status is None else f"exit code {result.status}"
     print(f"\n== {step.name}: {verdict} after {result.seconds:.0f} s\n{result.output.rstrip()}", flush=True)
     return result
