@@ -42,7 +42,7 @@ class Step:
 
 @dataclass(frozen=True)
 class Result:
-    """The end of a step. `status` is its exit code, None if it was skipped. `cpu_seconds` is the CPU time of its processes."""
+    """The end of a step: its exit code, None if it was skipped, and the CPU time of its processes."""
 
     step: Step
     status: "int | None"
@@ -178,8 +178,8 @@ def run(step: Step) -> Result:
             encoding="utf-8",
             errors="replace",
         )
-        assert process.stdout is not None
-        output = process.stdout.read()
+        with process.stdout as stream:
+            output = stream.read()
         _, status, usage = os.wait4(process.pid, 0)
         process.returncode = os.waitstatus_to_exitcode(status)
         cpu_seconds = usage.ru_utime + usage.ru_stime

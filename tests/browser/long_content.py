@@ -1,5 +1,6 @@
 """Long titles, words, tables and code, and a check that a page shows them within its width."""
 
+from collections.abc import Iterator
 from typing import Any
 
 from playwright.sync_api import Locator, Page, expect
@@ -66,6 +67,13 @@ def add_session(api: Api, model: str = MODEL) -> str:
     imported = api.ok(api.http.post("/sessions/import", json=files), 201)["sessions"]
     session_id: str = next(session["session_id"] for session in imported if session["title"] == TITLE)
     return session_id
+
+
+def each_width(page: Page) -> Iterator[int]:
+    """Give the page each of `WIDTHS`, one after another."""
+    for width in WIDTHS:
+        page.set_viewport_size({"width": width, "height": 760})
+        yield width
 
 
 def check_width(page: Page, *controls: Locator) -> None:

@@ -19,18 +19,19 @@ from tests.browser.long_content import (
     NOTE,
     TITLE,
     TOOL,
-    WIDTHS,
     WORD,
     add_session,
     check_width,
+    each_width,
 )
 from tests.browser.steps import open_settings, send_message
 from tests.browser.test_frontend_guide import built_page
 from tests.support.server import RunningServer
 from tests.support.tools import write_tools
 
-pytestmark = [pytest.mark.slow, pytest.mark.parametrize("width", WIDTHS)]
+pytestmark = pytest.mark.slow
 
+PHONE = 390
 LINES = """element => {
   const contents = document.createRange();
   contents.selectNodeContents(element);
@@ -59,9 +60,8 @@ def server(stub: StubServer, tmp_path: Path) -> Iterator[RunningServer]:
 
 
 @pytest.fixture
-def chat(page: Page, server: RunningServer, width: int) -> Page:
+def chat(page: Page, server: RunningServer) -> Page:
     """The chat page with the long conversation."""
-    page.set_viewport_size({"width": width, "height": 760})
     session_id = add_session(server.api())
     page.goto(f"{page.url}#{session_id}")
     expect(page.locator("#title")).to_have_text(TITLE)
@@ -69,75 +69,86 @@ def chat(page: Page, server: RunningServer, width: int) -> Page:
     return page
 
 
-def test_chat_page_shows_a_long_conversation(chat: Page, width: int) -> None:
+def test_chat_page_shows_a_long_conversation(chat: Page) -> None:
     chat.get_by_text("Thinking").click()
-    check_width(chat, chat.locator("#send"), chat.get_by_role("button", name="Settings"))
+    for _ in each_width(chat):
+        check_width(chat, chat.locator("#send"), chat.get_by_role("button", name="Settings"))
 
 
-def test_chat_page_splits_no_words_of_a_table(chat: Page, width: int) -> None:
+def test_chat_page_splits_no_words_of_a_table(chat: Page) -> None:
     cell = chat.get_by_role("cell", name="dynamic").first
-    assert cell.evaluate(LINES) == 1
+    for width in each_width(chat):
+        assert cell.evaluate(LINES) == 1, width
 
 
-def test_chat_page_edits_and_renames_long_texts(chat: Page, width: int) -> None:
+def test_chat_page_edits_and_renames_long_texts(chat: Page) -> None:
     chat.get_by_role("button", name="Edit").click()
-    check_width(chat, chat.get_by_role("button", name="Send again"))
-    if width == 390:
-        chat.get_by_role("button", name="Conversations").click()
-    chat.get_by_role("button", name=f"Rename {TITLE}").click()
-    check_width(chat, chat.get_by_label("New title"))
+    for _ in each_width(chat):
+        check_width(chat, chat.get_by_role("button", name="Send again"))
+    for width in each_width(chat):
+        if width == PHONE:
+            chat.get_by_role("button", name="Conversations").click()
+        chat.get_by_role("button", name=f"Rename {TITLE}").click()
+        check_width(chat, chat.get_by_label("New title"))
+        chat.keyboard.press("Escape")
 
 
-def test_chat_page_shows_a_long_call_and_its_settings(chat: Page, width: int) -> None:
+def test_chat_page_shows_a_long_call_and_its_settings(chat: Page) -> None:
     open_settings(chat)
-    check_width(chat, chat.get_by_role("button", name="Close"))
+    for _ in each_width(chat):
+        check_width(chat, chat.get_by_role("button", name="Close"))
     chat.get_by_label(TOOL).check()
     chat.get_by_role("button", name="Close").click()
     send_message(chat, "call")
     approve = chat.get_by_role("button", name="Approve")
     expect(approve).to_be_visible()
-    check_width(chat, approve, chat.get_by_role("button", name="Stop"))
+    for _ in each_width(chat):
+        approve.scroll_into_view_if_needed()
+        check_width(chat, approve, chat.get_by_role("button", name="Stop"))
     approve.click()
     expect(chat.locator("table")).to_have_count(3)
-    check_width(chat, chat.locator("#send"))
+    for _ in each_width(chat):
+        check_width(chat, chat.locator("#send"))
 
 
-def test_comparison_of_the_chat_page_fits(chat: Page, width: int) -> None:
+def test_comparison_of_the_chat_page_fits(chat: Page) -> None:
     chat.get_by_role("button", name="Compare").click()
     for box in chat.locator("#compared-models input").all():
         box.check()
     send_message(chat, WORD)
     expect(chat.locator("#columns .note", has_text="tokens/s")).to_have_count(3)
-    check_width(chat, chat.locator("#send"))
+    for _ in each_width(chat):
+        check_width(chat, chat.locator("#send"))
 
 
-def test_chat_page_shows_a_long_error(chat: Page, width: int) -> None:
+def test_chat_page_shows_a_long_error(chat: Page) -> None:
     address, _, session = chat.url.partition("#")
     chat.goto(f"{address}/{WORD}#{session}")
     expect(chat.get_by_role("status").first).to_contain_text(WORD)
-    check_width(chat, chat.locator("#send"))
+    for _ in each_width(chat):
+        check_width(chat, chat.locator("#send"))
 
 
-def test_compare_page_fits(context: BrowserContext, server: RunningServer, origin: str, width: int) -> None:
+def test_compare_page_fits(context: BrowserContext, server: RunningServer, origin: str) -> None:
     page = context.new_page()
-    page.set_viewport_size({"width": width, "height": 760})
     page.goto(f"{origin}/compare.html?server={server.url}")
     page.get_by_label("Message").fill(WORD)
     page.get_by_role("button", name="Compare").click()
     expect(page.get_by_role("status").filter(has_text="tokens/s")).to_have_count(3)
-    check_width(page, page.get_by_role("button", name="Stop"))
+    for _ in each_width(page):
+        check_width(page, page.get_by_role("button", name="Stop"))
     page.close()
 
 
-def test_page_of_the_guide_fits(context: BrowserContext, server: RunningServer, tmp_path: Path, width: int) -> None:
+def test_page_of_the_guide_fits(context: BrowserContext, server: RunningServer, tmp_path: Path) -> None:
     session_id = add_session(server.api())
     with built_page(context, tmp_path / "page", server.url) as page:
-        page.set_viewport_size({"width": width, "height": 760})
         page.goto(f"{page.url}#{session_id}")
         expect(page.locator(".answer > .text").last).to_contain_text("print")
         page.get_by_label("Message").fill("call")
         page.get_by_role("button", name="Send").click()
         approve = page.get_by_role("button", name="Approve")
         expect(approve).to_be_visible()
-        approve.scroll_into_view_if_needed()
-        check_width(page, approve, page.get_by_role("button", name="Stop"))
+        for _ in each_width(page):
+            approve.scroll_into_view_if_needed()
+            check_width(page, approve, page.get_by_role("button", name="Stop"))

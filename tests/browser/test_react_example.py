@@ -16,7 +16,7 @@ from playwright.sync_api import BrowserContext, Dialog, Locator, Page, expect
 
 from mochi_stub import StubServer
 from tests.browser.conftest import EXAMPLES, serving_files
-from tests.browser.long_content import ARGUMENTS, NOTE, TOOL, WIDTHS, WORD, add_session, check_width
+from tests.browser.long_content import ARGUMENTS, NOTE, TOOL, WORD, add_session, check_width, each_width
 from tests.browser.steps import IMAGES
 from tests.support.api import Api
 from tests.support.cluster import Member
@@ -165,27 +165,26 @@ def test_new_message_asks_before_it_withdraws_a_call(page: Page) -> None:
     expect(call).to_contain_text("roll_dice not run")
 
 
-@pytest.mark.parametrize("width", WIDTHS)
-def test_page_shows_long_content(page: Page, api: Api, site: str, width: int) -> None:
+def test_page_shows_long_content(page: Page, api: Api, site: str) -> None:
     session_id = add_session(api, "mochi-chat")
-    page.set_viewport_size({"width": width, "height": 760})
     page.goto(f"{site}/#{session_id}")
     expect(page.get_by_role("article")).to_have_count(2)
     page.get_by_text("Reasoning").click()
-    check_width(page, page.get_by_role("button", name="Send"), page.get_by_role("button", name="New chat"))
+    for _ in each_width(page):
+        check_width(page, page.get_by_role("button", name="Send"), page.get_by_role("button", name="New chat"))
     send(page, instruct(calls(TOOL, **ARGUMENTS)))
     approve = page.get_by_role("button", name="Approve")
-    approve.scroll_into_view_if_needed()
-    check_width(page, approve)
+    for _ in each_width(page):
+        approve.scroll_into_view_if_needed()
+        check_width(page, approve)
     page.get_by_role("button", name="Stop").click()
 
 
-@pytest.mark.parametrize("width", WIDTHS)
-def test_page_shows_a_long_error(page: Page, site: str, width: int) -> None:
-    page.set_viewport_size({"width": width, "height": 760})
+def test_page_shows_a_long_error(page: Page, site: str) -> None:
     page.goto(f"{site}/#{WORD}")
     expect(page.get_by_role("alert")).to_contain_text(WORD)
-    check_width(page, page.get_by_role("button", name="New chat"))
+    for _ in each_width(page):
+        check_width(page, page.get_by_role("button", name="New chat"))
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
