@@ -89,7 +89,7 @@ def request_of(route: Route, segment: str) -> bytes:
     "segments",
     [
         pytest.param(SEGMENTS_OF_EACH_KIND, id="of each kind"),
-        pytest.param(SEGMENTS, id="all", marks=pytest.mark.slow),
+        pytest.param(SEGMENTS, id="all", marks=[pytest.mark.slow, pytest.mark.nightly]),
     ],
 )
 def test_no_name_in_path_leaves_data_directory(
@@ -107,7 +107,16 @@ def test_no_name_in_path_leaves_data_directory(
 
 
 @pytest.mark.slow
-def test_no_name_in_body_leaves_data_directory(api: Api, server: RunningServer, outside: FilesOutside) -> None:
+@pytest.mark.parametrize(
+    "names",
+    [
+        pytest.param(NAMES_OF_EACH_KIND, id="of each kind"),
+        pytest.param(NAMES, id="all", marks=pytest.mark.nightly),
+    ],
+)
+def test_no_name_in_body_leaves_data_directory(
+    api: Api, server: RunningServer, outside: FilesOutside, names: list[str]
+) -> None:
     from tests.support.openapi import routes
 
     for route in routes():
@@ -115,7 +124,7 @@ def test_no_name_in_body_leaves_data_directory(api: Api, server: RunningServer, 
             session_id = api.create_session("mochi-long")["session_id"]
             values = {"session_id": session_id, "message_index": "0", "filename": "none.md"}
             url = server.url + route.path.format_map(values)
-            for name in NAMES:
+            for name in names:
                 response = api.http.request(route.method, url, json={**(route.body or {}), field: name})
                 assert response.status_code < 500, (str(route), field, name)
                 assert CANARY not in response.text, (str(route), field, name)

@@ -55,7 +55,7 @@ def cluster() -> Iterator[Postgres]:
         yield cluster
 
 
-@pytest.mark.parametrize("seconds", [1, 3, 8, 20])
+@pytest.mark.parametrize("seconds", [1, 3, *(pytest.param(long, marks=pytest.mark.nightly) for long in (8, 20))])
 def test_received_text_is_stored_or_reported_as_lost(
     start: Start, stub: StubServer, cluster: Postgres, seconds: float
 ) -> None:

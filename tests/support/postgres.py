@@ -37,11 +37,19 @@ class Postgres:
         self._options = options
         self._bin, self._as_user = _programs(directory)
 
+    def create(self) -> None:
+        """Create the files of the cluster."""
+        self._run("initdb", "-D", str(self._data), "-A", "trust", "-U", "postgres", "--no-sync", "-E", "UTF8")
+        (self._data / "pg_hba.conf").write_text(_HOST_RULES)
+
+    def copy(self, template: "Postgres") -> None:
+        """Copy the files of a cluster that has not been started, which takes less time than to create them."""
+        command = ["cp", "--recursive", "--preserve", str(template._data), str(self._data)]
+        subprocess.run(command, check=True)
+
     def start(self) -> None:
-        """Create the cluster if it does not exist and start it. Return when it accepts connections."""
-        if not self._data.exists():
-            self._run("initdb", "-D", str(self._data), "-A", "trust", "-U", "postgres", "--no-sync", "-E", "UTF8")
-            (self._data / "pg_hba.conf").write_text(_HOST_RULES)
+        """Start the cluster. Return when it accepts connections."""
+        if not self._port_file.exists():
             self._port_file.write_text(str(free_port()))
         options = f"-p {self.port} -k {self._socket_dir} -c listen_addresses=127.0.0.1 {_UNSAFE_AND_FAST}"
         log = str(self._data / "log")
@@ -83,10 +91,12 @@ def shared_instance() -> Postgres:
     import psycopg
     from filelock import FileLock
 
+    template = _template()
     directory = Path(os.environ[_DIRECTORY])
     with FileLock(directory / "starting.lock"):
         postgres = Postgres(directory)
         if not (directory / "running").exists():
+            postgres.copy(template)
             postgres.start()
             with psycopg.connect(postgres.url(), autocommit=True) as connection:
                 with suppress(psycopg.Error):  # the Python package does not have it
@@ -94,6 +104,20 @@ def shared_instance() -> Postgres:
                 connection.execute(f"CREATE ROLE {LOCKED} LOGIN SUPERUSER PASSWORD '{PASSWORD}'")
             (directory / "running").touch()
     return postgres
+
+
+def _template() -> Postgres:
+    """Return a cluster of this run that is never started. Create it if necessary."""
+    from filelock import FileLock
+
+    directory = Path(os.environ[_DIRECTORY]) / "template"
+    with FileLock(directory.with_suffix(".lock")):
+        is_new = not directory.exists()
+        directory.mkdir(mode=0o755, exist_ok=True)
+        template = Postgres(directory)
+        if is_new:
+            template.create()
+    return template
 
 
 def begin_run() -> None:
@@ -114,9 +138,11 @@ def end_run() -> None:
 @contextmanager
 def private_cluster() -> Iterator[Postgres]:
     """A running cluster that belongs to one test, which may stop and start it."""
+    template = _template()
     with tempfile.TemporaryDirectory(prefix="mochi-postgres-", ignore_cleanup_errors=True) as directory:
         Path(directory).chmod(0o755)
         postgres = Postgres(Path(directory), "-c synchronous_commit=on")  # an immediate stop loses no commit
+        postgres.copy(template)
         postgres.start()
         try:
             yield postgres
