@@ -9,9 +9,8 @@ import pytest
 
 from mochi_server.errors import StorageUnavailable
 from mochi_server.sessions import FileSessionStore
-from mochi_server.telemetry import webhooks
 from mochi_stub import StubServer
-from tests.api.test_webhooks import TOOL, resolve
+from tests.api.test_webhooks import SHORT_PAUSES, TOOL, resolve
 from tests.support.instructions import calls, instruct
 from tests.support.server import RunningServer
 from tests.support.tools import write_tools
@@ -24,13 +23,6 @@ def receiver() -> Iterator[Receiver]:
     receiver = Receiver()
     yield receiver
     receiver.close()
-
-
-@pytest.fixture
-def short_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Repeat webhooks after a tenth of the usual pause."""
-    monkeypatch.setattr(webhooks, "_FIRST_PAUSE_SECONDS", 0.2)
-    monkeypatch.setattr(webhooks, "_POLL_SECONDS", 0.1)
 
 
 @pytest.fixture(scope="module")
@@ -86,13 +78,13 @@ def test_changed_call_is_reported_although_its_run_is_stored_late(
     assert failed == [session_id]
 
 
-@pytest.mark.usefixtures("short_pauses")
 def test_damaged_webhook_blocks_no_other(tmp_path: Path, own_stub: StubServer, receiver: Receiver) -> None:
     receiver.statuses = [500]
     damaged = tmp_path / "chat_sessions" / ".webhooks" / "damaged.json"
     damaged.parent.mkdir(parents=True)
     damaged.write_bytes(b"\xff{")
-    with RunningServer(tmp_path, own_stub.url, **receiver.settings, summarization_enabled=False) as server:
+    settings = {**receiver.settings, "components": SHORT_PAUSES, "summarization_enabled": False}
+    with RunningServer(tmp_path, own_stub.url, **settings) as server:
         until(lambda: not damaged.exists())
         receiver.received.clear()
         session_id = server.client.create_session("mochi")["session_id"]

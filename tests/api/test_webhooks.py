@@ -17,12 +17,12 @@ import pytest
 from pydantic import ValidationError
 
 from mochi_server.config import MochiServerSettings
+from mochi_server.container import Components
 from mochi_server.sessions.store import WebhookOutbox
 from mochi_server.storage.files import atomic_files
 from mochi_server.storage.files.webhooks import FileWebhookOutbox
 from mochi_server.storage.memory import MemorySessionStore
-from mochi_server.telemetry import webhooks
-from mochi_server.telemetry.webhooks import WebhookService
+from mochi_server.telemetry.webhooks import WebhookService, WebhookTimes
 from mochi_server.util.clock import as_datetime, as_text
 from mochi_stub import Cut, Gate, Prompt, Reply, StubServer, Text
 from tests.support.cases import cases
@@ -49,11 +49,8 @@ def receiver() -> Iterator[Receiver]:
     receiver.close()
 
 
-@pytest.fixture
-def short_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Repeat webhooks after a tenth of the usual pause."""
-    monkeypatch.setattr(webhooks, "_FIRST_PAUSE_SECONDS", 0.2)
-    monkeypatch.setattr(webhooks, "_POLL_SECONDS", 0.1)
+SHORT_PAUSES = Components(webhooks=WebhookTimes(first_pause=0.2, poll=0.1))
+"""A server that repeats webhooks after a tenth of the usual pause."""
 
 
 class TimedOutbox(WebhookOutbox):
@@ -127,10 +124,10 @@ def test_stopped_run_is_not_reported(tmp_path: Path, own_stub: StubServer, recei
         assert receiver.wait(1)[0]["data"]["run_id"] == run_id
 
 
-@pytest.mark.usefixtures("short_pauses")
 def test_refused_webhook_is_repeated_with_its_id(tmp_path: Path, own_stub: StubServer, receiver: Receiver) -> None:
     receiver.statuses = [500, 302]
-    with RunningServer(tmp_path, own_stub.url, **receiver.settings, summarization_enabled=False) as server:
+    settings = {**receiver.settings, "components": SHORT_PAUSES, "summarization_enabled": False}
+    with RunningServer(tmp_path, own_stub.url, **settings) as server:
         session_id = server.client.create_session("mochi")["session_id"]
         server.client.send_message(session_id, "Hi")
         first, second, third = receiver.wait(3)
