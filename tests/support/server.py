@@ -4,6 +4,7 @@ import asyncio
 import os
 import socket
 import threading
+from collections.abc import Callable
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -72,6 +73,11 @@ class RunningServer:
     def url(self) -> str:
         return self._server.url
 
+    def call(self, function: Callable[[], None]) -> None:
+        """Call a function in the thread of a server in this process, and wait for its end."""
+        assert isinstance(self._server, ThreadedServer)
+        self._server.call(function)
+
     def api(self, **client: Any) -> Api:
         """Return a new client that is closed with the server."""
         if isinstance(self._server, Cluster):  # each request goes to the next server
@@ -127,6 +133,10 @@ class ThreadedServer:
     def url(self) -> str:
         return f"http://127.0.0.1:{self.port}"
 
+    def call(self, function: Callable[[], None]) -> None:
+        """Call a function in the thread of the server, and wait for its end."""
+        self._server.call(function)
+
     def stop(self) -> None:
         self._server.request_stop()
         self._thread.join(10)
@@ -174,6 +184,15 @@ class _Server(uvicorn.Server):
         for task in self.server_state.tasks:
             task.cancel()
         await self.lifespan.shutdown()
+
+    def call(self, function: Callable[[], None]) -> None:
+        """Call a function in the thread of the server, and wait for its end."""
+
+        async def call() -> None:
+            function()
+
+        assert self._loop is not None
+        asyncio.run_coroutine_threadsafe(call(), self._loop).result(60)
 
     def request_stop(self) -> None:
         assert self._loop is not None
