@@ -93,8 +93,8 @@ class CountingStore(FileSessionStore):
 
 
 def test_completed_turn_stores_its_state_without_another_write(tmp_path: Path, stub: StubServer) -> None:
-    settings: dict[str, Any] = {"components": with_store(CountingStore), "summarization_enabled": False}
-    with RunningServer(tmp_path, stub.url, **settings) as server:
+    components = with_store(CountingStore)
+    with RunningServer(tmp_path, stub.url, components, summarization_enabled=False) as server:
         session_id = server.client.create_session("mochi")["session_id"]
         server.client.send_message(session_id, "Hi")
         store: CountingStore = server.app.state.services.stores.chats

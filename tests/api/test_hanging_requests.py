@@ -5,6 +5,7 @@ from collections.abc import Iterator
 
 import pytest
 
+from mochi_server.container import DEFAULT_COMPONENTS
 from mochi_server.web.http_protocol import StrictHttpProtocol
 from tests.faults.raw_client import RawClient, request
 from tests.support.api import types_of
@@ -27,7 +28,7 @@ class ImpatientProtocol(StrictHttpProtocol):
 def server(shared_holding: GatedStub, tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningServer]:
     """A server for the module."""
     data_dir = tmp_path_factory.mktemp("hanging")
-    with RunningServer(data_dir, shared_holding.stub.url, protocol=ImpatientProtocol) as server:
+    with RunningServer(data_dir, shared_holding.stub.url, DEFAULT_COMPONENTS, ImpatientProtocol) as server:
         yield server
 
 

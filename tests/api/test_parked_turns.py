@@ -262,11 +262,8 @@ def test_turn_whose_approval_has_just_expired_can_be_stopped(
 ) -> None:
     components = Components(runs=RunLimits(scan_seconds=3600))  # the turn does not continue alone
     write_tools(tmp_path, TOOLS)
-    settings: dict[str, Any] = {
-        **{"park_seconds": 0, "tool_confirmation_timeout_seconds": 1},
-        "components": components,
-    }
-    with RunningServer(tmp_path, private_stub.url, **settings) as server:
+    settings: dict[str, Any] = {"park_seconds": 0, "tool_confirmation_timeout_seconds": 1}
+    with RunningServer(tmp_path, private_stub.url, components, **settings) as server:
         api = server.client
         session_id, _ = start(api, PLAN, WITH_TOOLS)
         until(lambda: not confirmations(api, session_id))
@@ -287,11 +284,8 @@ class UndeletableStore(FileSessionStore):
 def test_parked_turn_continues_after_a_failed_deletion(private_stub: StubServer, tmp_path: Path) -> None:
     components = replace(with_store(UndeletableStore), runs=RunLimits(scan_seconds=0.05))
     write_tools(tmp_path, TOOLS)
-    settings: dict[str, Any] = {
-        **{"park_seconds": 0, "tool_confirmation_timeout_seconds": 1},
-        "components": components,
-    }
-    with RunningServer(tmp_path, private_stub.url, **settings) as server:
+    settings: dict[str, Any] = {"park_seconds": 0, "tool_confirmation_timeout_seconds": 1}
+    with RunningServer(tmp_path, private_stub.url, components, **settings) as server:
         api = server.client
         session_id, _ = start(api, PLAN, WITH_TOOLS)
         until(lambda: not server.app.state.services.runs.cache.running())
@@ -316,8 +310,11 @@ class SlowStore(FileSessionStore):
 
 def test_decision_while_the_server_stops_is_kept_for_the_next_one(private_stub: StubServer, tmp_path: Path) -> None:
     write_tools(tmp_path, TOOLS)
-    settings: dict[str, Any] = {"park_seconds": 0, "components": with_store(SlowStore)}
-    with RunningServer(tmp_path, private_stub.url, **settings) as server, ThreadPoolExecutor() as pool:
+    components = with_store(SlowStore)
+    with (
+        RunningServer(tmp_path, private_stub.url, components, park_seconds=0) as server,
+        ThreadPoolExecutor() as pool,
+    ):
         store: SlowStore = server.app.state.services.stores.chats
         session_id, asked = start(server.client, PLAN, WITH_TOOLS)
         until(lambda: not server.app.state.services.runs.cache.running())

@@ -61,7 +61,7 @@ class SlowStore(FileSessionStore):
 
 @pytest.mark.parametrize("regenerates", [False, True])
 def test_stop_during_the_last_write_is_too_late(stub: StubServer, tmp_path: Path, regenerates: bool) -> None:
-    with RunningServer(tmp_path, stub.url, components=with_store(SlowStore)) as server:
+    with RunningServer(tmp_path, stub.url, with_store(SlowStore)) as server:
         stop_during_the_last_write(server, regenerates)
 
 

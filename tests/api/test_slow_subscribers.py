@@ -3,7 +3,6 @@
 import re
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -22,9 +21,8 @@ from tests.support.waiting import until
 @pytest.fixture(scope="module")
 def pinging(shared_holding: GatedStub, tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningServer]:
     """A server for the module that sends pings often."""
-    components = Components(ping_seconds=0.05)
-    settings: dict[str, Any] = {"components": components, "summarization_enabled": False}
-    with RunningServer(tmp_path_factory.mktemp("pinging"), shared_holding.stub.url, **settings) as server:
+    data_dir, components = tmp_path_factory.mktemp("pinging"), Components(ping_seconds=0.05)
+    with RunningServer(data_dir, shared_holding.stub.url, components, summarization_enabled=False) as server:
         yield server
 
 
@@ -48,7 +46,7 @@ def test_dropped_events_are_replaced_by_snapshot(tmp_path: Path) -> None:
     pieces = [f"w{number} " for number in range(500)]
     with (
         StubServer(speed=0, resolve=lambda _: Reply.of(pieces, reasoning=["Let me ", "think. "])) as ollama,
-        RunningServer(tmp_path, ollama.url, components=with_log_of(20_000)) as server,
+        RunningServer(tmp_path, ollama.url, with_log_of(20_000)) as server,
     ):
         api = server.api()
         session_id = api.create_session("mochi", think=True)["session_id"]
@@ -66,12 +64,11 @@ def test_dropped_events_are_replaced_by_snapshot(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_slow_subscriber_blocks_no_other_and_misses_nothing(tmp_path: Path) -> None:
-    settings: dict[str, Any] = {"components": with_log_of(100_000), "summarization_enabled": False}
     pieces = ["0123456789 " * 1_000] * 1_500  # more than the buffers of the sockets hold
     model = Model("mochi", chars_per_token=10_000)
     with (
         StubServer(speed=0, models=[model], resolve=lambda _: Reply.of(pieces)) as ollama,
-        RunningServer(tmp_path, ollama.url, **settings) as server,
+        RunningServer(tmp_path, ollama.url, with_log_of(100_000), summarization_enabled=False) as server,
     ):
         api, other = server.api(), server.api()
         session_id = api.create_session("mochi")["session_id"]

@@ -80,8 +80,8 @@ def test_changed_call_is_reported_although_its_run_is_stored_late(
     session["metadata"]["pending_approval"] |= {"decision": {"approved": True}, "due": 0}  # killed after the decision
     file.write_bytes(orjson.dumps(session))
     write_tools(tmp_path, TOOL.replace("one()", "one(times: int = 1)"))
-    failing = {**receiver.settings, **settings, "components": with_store(FailingStore)}
-    with RunningServer(tmp_path, own_stub.url, **failing) as server:
+    settings |= receiver.settings
+    with RunningServer(tmp_path, own_stub.url, with_store(FailingStore), **settings) as server:
         assert receiver.wait(1)[0]["type"] == "run.waiting_for_approval"
         assert server.app.state.services.stores.chats.failed == [session_id]
 
@@ -91,8 +91,8 @@ def test_damaged_webhook_blocks_no_other(tmp_path: Path, own_stub: StubServer, r
     damaged = tmp_path / "chat_sessions" / ".webhooks" / "damaged.json"
     damaged.parent.mkdir(parents=True)
     damaged.write_bytes(b"\xff{")
-    settings = {**receiver.settings, "components": SHORT_PAUSES, "summarization_enabled": False}
-    with RunningServer(tmp_path, own_stub.url, **settings) as server:
+    settings = {**receiver.settings, "summarization_enabled": False}
+    with RunningServer(tmp_path, own_stub.url, SHORT_PAUSES, **settings) as server:
         until(lambda: not damaged.exists())
         receiver.received.clear()
         session_id = server.client.create_session("mochi")["session_id"]

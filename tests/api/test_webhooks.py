@@ -127,8 +127,8 @@ def test_stopped_run_is_not_reported(tmp_path: Path, own_stub: StubServer, recei
 
 def test_refused_webhook_is_repeated_with_its_id(tmp_path: Path, own_stub: StubServer, receiver: Receiver) -> None:
     receiver.statuses = [500, 302]
-    settings = {**receiver.settings, "components": SHORT_PAUSES, "summarization_enabled": False}
-    with RunningServer(tmp_path, own_stub.url, **settings) as server:
+    settings = {**receiver.settings, "summarization_enabled": False}
+    with RunningServer(tmp_path, own_stub.url, SHORT_PAUSES, **settings) as server:
         session_id = server.client.create_session("mochi")["session_id"]
         server.client.send_message(session_id, "Hi")
         first, second, third = receiver.wait(3)

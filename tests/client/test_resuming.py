@@ -87,7 +87,7 @@ def test_dropped_events_are_replaced_by_a_snapshot(connect: Connect, tmp_path: P
     reply = Reply([Text(["one "]), gate, Text([f"{number} " for number in range(200)])])
     with (
         StubServer(speed=0, resolve=lambda _: reply) as stub,
-        RunningServer(tmp_path, stub.url, components=components) as server,
+        RunningServer(tmp_path, stub.url, components) as server,
         connect(server.url) as client,
     ):
         session_id = client.create_session("mochi")["session_id"]

@@ -48,7 +48,7 @@ class World:
 
     def __enter__(self) -> "World":
         self._stub.start()
-        self._server = RunningServer(self.clone, self._stub.url, components=PATIENT)
+        self._server = RunningServer(self.clone, self._stub.url, PATIENT)
         self._server.__enter__()
         self._shell = self._new_shell()
         return self

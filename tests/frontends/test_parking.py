@@ -60,7 +60,7 @@ def parking(stub: StubServer, tmp_path_factory: pytest.TempPathFactory) -> Itera
     """A server that does not finish the parking of a turn before a request decides its call or stops it."""
     data_dir = tmp_path_factory.mktemp("parking")
     write_tools(data_dir, TOOLS)
-    with RunningServer(data_dir, stub.url, park_seconds=0.2, components=with_store(ParkingStore)) as server:
+    with RunningServer(data_dir, stub.url, with_store(ParkingStore), park_seconds=0.2) as server:
         yield server
 
 

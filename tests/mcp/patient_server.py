@@ -39,4 +39,4 @@ class PatientServer(RunningServer):
         **settings: Any,
     ) -> None:
         components = Components(mcp=limits, schema_checks=schema_checks)
-        super().__init__(data_dir, ollama_host, components=components, **settings)
+        super().__init__(data_dir, ollama_host, components, **settings)

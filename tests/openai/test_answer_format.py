@@ -275,7 +275,7 @@ def test_frontends_receive_only_text_that_fits(api: Api, route: str, body: Any) 
 
 
 def test_held_text_is_bridged_by_pings(stub: StubServer, tmp_path: Path, model: CarelessModel) -> None:
-    with RunningServer(tmp_path, stub.url, components=Components(ping_seconds=0.05)) as server:
+    with RunningServer(tmp_path, stub.url, Components(ping_seconds=0.05)) as server:
         check_pings(server, model)
 
 

@@ -14,6 +14,7 @@ import httpx
 import uvicorn
 from fastapi import FastAPI
 from pydantic_settings import BaseSettings, PydanticBaseSettingsSource
+from typing_extensions import Self
 
 from mochi_server.app import create_app
 from mochi_server.config import MochiServerSettings
@@ -45,9 +46,9 @@ class RunningServer:
         self,
         data_dir: Path,
         ollama_host: str,
-        *,
         components: Components = DEFAULT_COMPONENTS,
         protocol: type[StrictHttpProtocol] = StrictHttpProtocol,
+        /,
         **settings: Any,
     ) -> None:
         """Several server processes run with the default ``components`` and ``protocol``."""
@@ -94,7 +95,7 @@ class RunningServer:
         """Stop the server as a signal does, with the grace period for running turns."""
         self._server.stop()
 
-    def __enter__(self) -> "RunningServer":
+    def __enter__(self) -> Self:
         self._server.__enter__()
         return self
 
