@@ -17,7 +17,7 @@ from starlette.types import ASGIApp
 from mochi_server import __version__
 from mochi_server.config import MochiServerSettings, environment_problems
 from mochi_server.constants import API_PREFIX, TOTAL_HEADER
-from mochi_server.container import build_services
+from mochi_server.container import DEFAULT_COMPONENTS, Components, build_services
 from mochi_server.ollama.injected_client import ChatClient
 from mochi_server.protocols import load_protocols
 from mochi_server.routers import ALIASED, API
@@ -50,12 +50,14 @@ def create_app(
     *,
     insecure: bool = False,
     ollama_client: ChatClient | None = None,
+    components: Components = DEFAULT_COMPONENTS,
     **overrides: Any,
 ) -> FastAPI:
     """Return the ASGI application.
 
     ``overrides`` are settings by name. They take precedence over ``settings`` and environment variables.
     If ``insecure`` is true, API keys are optional. ``ollama_client`` answers in place of Ollama, for example in tests.
+    ``components`` replace parts and limits that have no setting, such as the session stores.
     If the settings contain no key and listen on an address that other machines can reach, the app generates a key and
     logs it at its start.
 
@@ -97,7 +99,8 @@ def create_app(
         openapi_url=None,  # ``add_docs`` adds the pages
     )
     app.state.settings, app.state.ollama_client = settings, ollama_client
-    app.state.services = build_services(settings, ollama_client)
+    app.state.components = components
+    app.state.services = build_services(settings, ollama_client, components)
     app.state.protocols = list(load_protocols())
     add_handlers(app)
     # Routers are included directly, because FastAPI matches nested routers once per level.
@@ -113,7 +116,8 @@ def create_app(
 
 def _replace_closed_services(app: FastAPI) -> None:
     if app.state.services.is_closed:  # the app starts again
-        app.state.services = build_services(app.state.settings, app.state.ollama_client)
+        state = app.state
+        state.services = build_services(state.settings, state.ollama_client, state.components)
 
 
 def with_key(settings: MochiServerSettings, *, insecure: bool) -> tuple[MochiServerSettings, str | None]:

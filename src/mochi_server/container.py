@@ -3,9 +3,9 @@
 import asyncio
 import logging
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import cast
 
@@ -16,15 +16,17 @@ from mochi_server.agents.tool_factory import agent_toolbox
 from mochi_server.chat.approvals import ApprovalService
 from mochi_server.chat.conversation import Conversations, StorageRetry
 from mochi_server.chat.engine import ChatEngine
+from mochi_server.chat.limits import RunLimits
 from mochi_server.chat.model_answerer import ModelAnswererFactory
 from mochi_server.chat.parked_record import refuse_if_waiting
 from mochi_server.chat.run import Run
 from mochi_server.chat.run_registry import RunRegistry
 from mochi_server.chat.tool_loop import ToolLoopLimits
 from mochi_server.config import MochiServerSettings, hosts_file
-from mochi_server.constants import AGENT_TOOL, DEFAULT_WINDOW
+from mochi_server.constants import AGENT_TOOL, DEFAULT_WINDOW, PING_SECONDS
 from mochi_server.errors import NotReady, ShuttingDown, StorageFailed
 from mochi_server.inference.gateway import ModelGateway
+from mochi_server.mcp.limits import McpLimits
 from mochi_server.mcp.servers import McpServers
 from mochi_server.ollama.async_client import AsyncOllamaClient
 from mochi_server.ollama.injected_client import ChatClient, InjectedOllamaClient
@@ -38,13 +40,37 @@ from mochi_server.sessions.store import SessionStore, Stores, VisibleSessions
 from mochi_server.storage.files.store import FileStores
 from mochi_server.telemetry.logging import log_event
 from mochi_server.telemetry.metrics import Metrics, record_turn
-from mochi_server.telemetry.webhooks import WebhookService
+from mochi_server.telemetry.webhooks import WebhookService, WebhookTimes
 from mochi_server.tools.discovery import ToolDiscoveryService
 from mochi_server.tools.execution import ToolExecutionService
 from mochi_server.tools.registry import ToolRegistry
+from mochi_server.util.schema_checks import SchemaChecks
 from mochi_server.util.text import install_command
 
 logger = logging.getLogger(__name__)
+
+
+def stores_of(settings: MochiServerSettings) -> Stores:
+    """Build the session stores of a server, as ``build_stores``."""
+    return build_stores(settings, settings.resolved_advertise_url if settings.store_url else "")
+
+
+@dataclass(frozen=True)
+class Components:
+    """Parts and limits of a server that have no setting, and that a program can replace.
+
+    The functions are called once for each start of the server.
+    """
+
+    stores: Callable[[MochiServerSettings], Stores] = stores_of
+    schema_checks: Callable[[], SchemaChecks] = SchemaChecks
+    mcp: McpLimits = field(default_factory=McpLimits)
+    runs: RunLimits = field(default_factory=RunLimits)
+    webhooks: WebhookTimes = field(default_factory=WebhookTimes)
+    ping_seconds: float = PING_SECONDS
+
+
+DEFAULT_COMPONENTS = Components()
 
 
 class Services:
@@ -52,7 +78,13 @@ class Services:
 
     is_closed = False
 
-    def __init__(self, settings: MochiServerSettings, ollama_client: ChatClient | None = None) -> None:
+    def __init__(
+        self,
+        settings: MochiServerSettings,
+        ollama_client: ChatClient | None = None,
+        components: Components = DEFAULT_COMPONENTS,
+    ) -> None:
+        self.ping_seconds = components.ping_seconds
         self.metrics = metrics = Metrics()
         connect = partial(
             AsyncOllamaClient,
@@ -72,14 +104,14 @@ class Services:
             observer=metrics,
         )
         self.fleet = gateway.fleet
-        self.stores = build_stores(settings, settings.resolved_advertise_url if settings.store_url else "")
+        self.stores = components.stores(settings)
         views = [cast(SessionStore, VisibleSessions(each)) for each in (self.stores.chats, self.stores.agents)]
         self.store, self.agent_chats = views
         retry = StorageRetry(settings.store_retry_seconds)
         self.conversations = Conversations(self.store, self.agent_chats, retry)
         self.prompts = SystemPromptService(settings.resolved(settings.system_prompts_dir))
         tools_dir, agents_dir = settings.code_directory("tools_dir"), settings.code_directory("agents_dir")
-        self.mcp = McpServers(tools_dir, reserved=[AGENT_TOOL])
+        self.mcp = McpServers(tools_dir, [AGENT_TOOL], components.mcp, components.schema_checks())
         self.tools = ToolRegistry(ToolDiscoveryService(tools_dir), self.mcp)
         self.execution = ToolExecutionService(
             timeout=settings.tool_timeout_seconds,
@@ -92,6 +124,7 @@ class Services:
             self.store,
             settings.webhook_url.get_secret_value(),
             settings.webhook_secret.get_secret_value(),
+            components.webhooks,
         )
         self.approvals = ApprovalService(
             timeout=settings.tool_confirmation_timeout_seconds,
@@ -148,6 +181,7 @@ class Services:
             shutdown_grace=settings.shutdown_grace_seconds,
             on_starting=self.webhooks.run_starting,
             on_ended=self._run_ended,
+            limits=components.runs,
         )
         self.stores.on_sessions_lost(self.runs.abort_all)
         max_sessions, shutdown = settings.max_import_sessions, self.runs.shutdown
@@ -204,9 +238,13 @@ class Services:
         self.webhooks.run_ended(run)
 
 
-def build_services(settings: MochiServerSettings, ollama_client: ChatClient | None = None) -> Services:
+def build_services(
+    settings: MochiServerSettings,
+    ollama_client: ChatClient | None = None,
+    components: Components = DEFAULT_COMPONENTS,
+) -> Services:
     """Build the services of a server. Connections are opened later, by ``open()``."""
-    return Services(settings.with_absolute_data_dir(), ollama_client)
+    return Services(settings.with_absolute_data_dir(), ollama_client, components)
 
 
 async def prepare_store(settings: MochiServerSettings) -> str:

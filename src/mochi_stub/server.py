@@ -8,7 +8,7 @@ import socket
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from types import ModuleType
@@ -56,6 +56,8 @@ class StubServer:
             by commas. `*` allows all pages and all host names. The default is `*`, or with `record` no origins.
         record: Recorder that forwards each request to a real server and records the response. To create a recorder,
             call `mochi_stub.recorder.record`.
+        load: Coroutine function that returns when a model is loaded, so that a test can end a load. It gets the
+            `load_time` of the model in seconds. By default, a load takes this time divided by `speed`.
 
     Example:
         with StubServer(speed=0) as stub:
@@ -73,6 +75,7 @@ class StubServer:
     machine: Machine | None = None
     cors: str | None = None
     record: Recorder | None = None
+    load: Callable[[float], Awaitable[None]] | None = None
 
     def __post_init__(self) -> None:
         self._config: Callable[[], Config | None] = lambda: None
@@ -158,7 +161,7 @@ class StubServer:
                 logger.exception("reply failed: model=%s", prompt.model)
                 return Reply([Failure(f"the stub failed: {error!r}")], rule="script")
 
-        scheduler = Scheduler(self.machine, wait=load)
+        scheduler = Scheduler(self.machine, wait=self.load or load)
         stub = Stub(
             ModelRegistry(declared_models), resolve_reply, scheduler, scheduler.acquire, self._journal, self.seed
         )

@@ -2,10 +2,10 @@
 
 import socket
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
+from mochi_server.container import DEFAULT_COMPONENTS
 from mochi_server.web.http_protocol import StrictHttpProtocol
 from tests.faults.raw_client import RawClient, request
 from tests.support.api import types_of
@@ -18,10 +18,17 @@ HALF_A_HEAD = WHOLE[:-10]
 HALF_A_BODY = request("/sessions", {"model": "mochi"})[:-5]
 
 
-@pytest.fixture
-def server(holding: GatedStub, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[RunningServer]:
-    monkeypatch.setattr(StrictHttpProtocol, "stall_seconds", 0.2)
-    with RunningServer(tmp_path, holding.stub.url) as server:
+class ImpatientProtocol(StrictHttpProtocol):
+    """The protocol with a shorter stall timeout."""
+
+    stall_seconds = 0.2
+
+
+@pytest.fixture(scope="module")
+def server(shared_holding: GatedStub, tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningServer]:
+    """A server for the module."""
+    data_dir = tmp_path_factory.mktemp("hanging")
+    with RunningServer(data_dir, shared_holding.stub.url, DEFAULT_COMPONENTS, ImpatientProtocol) as server:
         yield server
 
 

@@ -1,12 +1,14 @@
 """Live streams of every protocol: the server does not decode the events that it has encoded for the log."""
 
+import sys
 from collections.abc import Iterator
+from types import FrameType
 from typing import Any
 
 import pytest
 
-from mochi_server.chat import run as run_module
-from mochi_server.events import ChatEvent, ContentDelta
+from mochi_server.chat.run import Batch, decode, encode
+from mochi_server.events import ContentDelta
 from mochi_stub import StubServer
 from tests.frontends.chats import message, user
 from tests.frontends.conftest import TOOLS
@@ -36,18 +38,22 @@ def session(server: RunningServer) -> str:
 
 
 @pytest.fixture
-def decoded(monkeypatch: pytest.MonkeyPatch) -> list[bytes]:
-    """The lines that the server decodes."""
-    lines, decode = list[bytes](), run_module.decode
+def decoded(server: RunningServer) -> Iterator[list[bytes]]:
+    """The lines that the server decodes, as a profiler of its thread sees them."""
+    lines = list[bytes]()
 
-    def record(line: bytes) -> ChatEvent:
-        lines.append(line)
-        return decode(line)
+    def profile(frame: FrameType, event: str, _: object) -> None:
+        if event == "call" and frame.f_code is decode.__code__:
+            lines.append(frame.f_locals["line"])
 
-    monkeypatch.setattr(run_module, "decode", record)
-    assert run_module.Batch(1, [run_module.encode(ContentDelta("a"))]).events == [ContentDelta("a")]
+    def decode_one() -> None:
+        assert Batch(1, [encode(ContentDelta("a"))]).events == [ContentDelta("a")]
+
+    server.call(lambda: sys.setprofile(profile))
+    server.call(decode_one)
     assert lines.pop()
-    return lines
+    yield lines
+    server.call(lambda: sys.setprofile(None))
 
 
 @cases(

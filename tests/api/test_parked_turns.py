@@ -19,13 +19,16 @@ import pytest
 
 from mochi_server.chat.approvals import ApprovalService
 from mochi_server.chat.conversation import Conversation
-from mochi_server.chat.model_answerer import ModelAnswererFactory
+from mochi_server.chat.limits import RunLimits
 from mochi_server.chat.parked_record import ParkedAgent, ParkedTurn, RecordWriter
 from mochi_server.chat.run import Batch, Confirmation, Run
 from mochi_server.chat.turn_input import TurnInput
+from mochi_server.container import Components
 from mochi_server.errors import ConfirmationResolved, StorageFailed
 from mochi_server.events import Done
+from mochi_server.sessions import FileSessionStore
 from mochi_server.sessions.session import ChatSession
+from mochi_server.sessions.store import FieldChanges
 from mochi_server.sessions.types import SessionCreationOptions
 from mochi_server.storage.memory import MemorySessionStore
 from mochi_server.tools.discovery import Tool
@@ -37,6 +40,7 @@ from tests.support.api import Api, Event, error_of, read_events
 from tests.support.cases import cases
 from tests.support.instructions import calls, instruct, words
 from tests.support.server import RunningServer
+from tests.support.stores import with_store
 from tests.support.tools import write_tools
 from tests.support.waiting import until
 
@@ -254,12 +258,12 @@ def test_turn_that_ends_while_it_is_parked_is_counted_once(private_stub: StubSer
 
 @cases("ends", ["stop", "message"])
 def test_turn_whose_approval_has_just_expired_can_be_stopped(
-    private_stub: StubServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, ends: str
+    private_stub: StubServer, tmp_path: Path, ends: str
 ) -> None:
-    monkeypatch.setattr("mochi_server.chat.parked_turns.SCAN_SECONDS", 3600)  # the turn does not continue alone
+    components = Components(runs=RunLimits(scan_seconds=3600))  # the turn does not continue alone
     write_tools(tmp_path, TOOLS)
     settings: dict[str, Any] = {"park_seconds": 0, "tool_confirmation_timeout_seconds": 1}
-    with RunningServer(tmp_path, private_stub.url, **settings) as server:
+    with RunningServer(tmp_path, private_stub.url, components, **settings) as server:
         api = server.client
         session_id, _ = start(api, PLAN, WITH_TOOLS)
         until(lambda: not confirmations(api, session_id))
@@ -270,48 +274,58 @@ def test_turn_whose_approval_has_just_expired_can_be_stopped(
         assert results(api, session_id)[0]["decided_by"] == "user"
 
 
-def test_parked_turn_continues_after_a_failed_deletion(
-    private_stub: StubServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    async def fail(*_: Any) -> None:
+class UndeletableStore(FileSessionStore):
+    """Store on a disk that fails when a session is deleted."""
+
+    async def delete(self, _: str) -> None:
         raise StorageFailed("delete", OSError(5, "I/O"))
 
-    monkeypatch.setattr("mochi_server.chat.parked_turns.SCAN_SECONDS", 0.05)
+
+def test_parked_turn_continues_after_a_failed_deletion(private_stub: StubServer, tmp_path: Path) -> None:
+    components = replace(with_store(UndeletableStore), runs=RunLimits(scan_seconds=0.05))
     write_tools(tmp_path, TOOLS)
     settings: dict[str, Any] = {"park_seconds": 0, "tool_confirmation_timeout_seconds": 1}
-    with RunningServer(tmp_path, private_stub.url, **settings) as server:
+    with RunningServer(tmp_path, private_stub.url, components, **settings) as server:
         api = server.client
         session_id, _ = start(api, PLAN, WITH_TOOLS)
         until(lambda: not server.app.state.services.runs.cache.running())
-        with monkeypatch.context() as patched:
-            patched.setattr(type(server.app.state.services.store), "delete", fail)
-            assert error_of(api.http.delete(f"/sessions/{session_id}")) == (500, "STORAGE_FAILED")
+        assert error_of(api.http.delete(f"/sessions/{session_id}")) == (500, "STORAGE_FAILED")
         until(lambda: len(api.messages(session_id)) == 4)
 
 
-def test_decision_while_the_server_stops_is_kept_for_the_next_one(
-    private_stub: StubServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    preparing, stopping, prepare = threading.Event(), threading.Event(), ModelAnswererFactory.prepare
+class SlowStore(FileSessionStore):
+    """Store whose changes of metadata wait, while `is_slow` is true, until `may_write` is set."""
 
-    async def prepare_slowly(*args: Any) -> Any:
-        preparing.set()
-        await asyncio.to_thread(stopping.wait, 10)
-        return await prepare(*args)
+    def __init__(self, path: Path) -> None:
+        super().__init__(path)
+        self.is_slow = False
+        self.is_writing, self.may_write = threading.Event(), threading.Event()
 
+    async def patch(self, session_id: str, fields: FieldChanges, *, revision: str | None = None) -> ChatSession:
+        if self.is_slow:
+            self.is_writing.set()
+            await asyncio.to_thread(self.may_write.wait, 10)
+        return await super().patch(session_id, fields, revision=revision)
+
+
+def test_decision_while_the_server_stops_is_kept_for_the_next_one(private_stub: StubServer, tmp_path: Path) -> None:
     write_tools(tmp_path, TOOLS)
-    with RunningServer(tmp_path, private_stub.url, park_seconds=0) as server, ThreadPoolExecutor() as pool:
+    components = with_store(SlowStore)
+    with (
+        RunningServer(tmp_path, private_stub.url, components, park_seconds=0) as server,
+        ThreadPoolExecutor() as pool,
+    ):
+        store: SlowStore = server.app.state.services.stores.chats
         session_id, asked = start(server.client, PLAN, WITH_TOOLS)
         until(lambda: not server.app.state.services.runs.cache.running())
-        with monkeypatch.context() as patched:
-            patched.setattr(ModelAnswererFactory, "prepare", prepare_slowly)
-            deciding = pool.submit(decide, server.client, session_id, asked)
-            assert preparing.wait(10)
-            stopped = pool.submit(server.stop)
-            until(server.app.state.services.runs.shutdown.is_set)
-            stopping.set()
-            stopped.result()
-            assert deciding.result().status_code == 202
+        store.is_slow = True
+        deciding = pool.submit(decide, server.client, session_id, asked)
+        assert store.is_writing.wait(10)
+        stopped = pool.submit(server.stop)
+        until(server.app.state.services.runs.shutdown.is_set)
+        store.may_write.set()
+        stopped.result()
+        assert deciding.result().status_code == 202
         assert noted(tmp_path) == []
     with RunningServer(tmp_path, private_stub.url) as server:
         until(lambda: len(server.client.messages(session_id)) == 4)

@@ -17,6 +17,7 @@ from tests.support.api import Api
 from tests.support.holding import GatedStub
 from tests.support.instructions import calls, instruct
 from tests.support.server import RunningServer
+from tests.support.stores import with_store
 from tests.support.tools import write_tools
 from tests.support.waiting import until
 
@@ -43,29 +44,38 @@ def api(server: RunningServer) -> Api:
     return server.client
 
 
+class SlowStore(FileSessionStore):
+    """Store that waits before it stores an answer, while `is_slow` is true, until `may_store` is set."""
+
+    def __init__(self, path: Path) -> None:
+        super().__init__(path)
+        self.is_slow = False
+        self.is_storing, self.may_store = threading.Event(), threading.Event()
+
+    async def append(self, session_id: str, messages: Sequence[Message], **options: Any) -> None:
+        if messages[-1]["role"] == "assistant" and self.is_slow:
+            self.is_storing.set()
+            await asyncio.to_thread(self.may_store.wait, 10)
+        await super().append(session_id, messages, **options)
+
+
 @pytest.mark.parametrize("regenerates", [False, True])
-def test_stop_during_the_last_write_is_too_late(
-    api: Api, server: RunningServer, monkeypatch: pytest.MonkeyPatch, regenerates: bool
-) -> None:
+def test_stop_during_the_last_write_is_too_late(stub: StubServer, tmp_path: Path, regenerates: bool) -> None:
+    with RunningServer(tmp_path, stub.url, with_store(SlowStore)) as server:
+        stop_during_the_last_write(server, regenerates)
+
+
+def stop_during_the_last_write(server: RunningServer, regenerates: bool) -> None:
+    api, other = server.api(), server.api()
     session_id = api.create_session("mochi")["session_id"]
     api.send_message(session_id, "Hello")
-    begins, ends = threading.Event(), threading.Event()
-    append = FileSessionStore.append
-
-    async def slow_append(store: FileSessionStore, id_: str, messages: Sequence[Message], **options: Any) -> None:
-        if messages[-1]["role"] == "assistant":
-            begins.set()
-            await asyncio.to_thread(ends.wait, 10)
-        await append(store, id_, messages, **options)
-
-    monkeypatch.setattr(FileSessionStore, "append", slow_append)
-    runs = server.app.state.services.runs
-    other = server.api()
+    runs, store = server.app.state.services.runs, server.app.state.services.stores.chats
+    store.is_slow = True
     with ThreadPoolExecutor() as pool, api.open_stream(session_id, None if regenerates else "Again") as events:
-        assert begins.wait(10)
+        assert store.is_storing.wait(10)
         stopping = pool.submit(other.http.post, f"/chat/{session_id}/stop")
         until(lambda: runs.cache.find(session_id).stopped)
-        ends.set()
+        store.may_store.set()
         *_, complete, last = events
         assert stopping.result().json()["state"] == "completed"
     answer = api.messages(session_id)[-1]

@@ -1,12 +1,14 @@
 """Resumed streams inside the server: dropped events, slow subscribers and pings."""
 
 import re
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from mochi_server.chat import run as run_module
-from mochi_server.web import sse
+from mochi_server.chat.limits import RunLimits
+from mochi_server.constants import PING_SECONDS
+from mochi_server.container import Components
 from mochi_stub import Model, StubServer
 from mochi_stub.reply import Reply
 from tests.api.test_resume import read_subscription
@@ -16,9 +18,18 @@ from tests.support.server import RunningServer
 from tests.support.waiting import until
 
 
+@pytest.fixture(scope="module")
+def pinging(shared_holding: GatedStub, tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningServer]:
+    """A server for the module that sends pings often."""
+    data_dir, components = tmp_path_factory.mktemp("pinging"), Components(ping_seconds=0.05)
+    with RunningServer(data_dir, shared_holding.stub.url, components, summarization_enabled=False) as server:
+        yield server
+
+
 @pytest.fixture
-def server(holding: GatedStub, holding_server: RunningServer) -> RunningServer:
-    return holding_server
+def server(holding: GatedStub, pinging: RunningServer) -> RunningServer:
+    """The server `pinging`, in front of `holding`."""
+    return pinging
 
 
 @pytest.fixture
@@ -26,12 +37,16 @@ def api(server: RunningServer) -> Api:
     return server.client
 
 
-def test_dropped_events_are_replaced_by_snapshot(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(run_module, "MAX_BYTES", 20_000)
+def with_log_of(max_bytes: int) -> Components:
+    """Return the default components with another size of the event log of a run."""
+    return Components(runs=RunLimits(log_bytes=max_bytes))
+
+
+def test_dropped_events_are_replaced_by_snapshot(tmp_path: Path) -> None:
     pieces = [f"w{number} " for number in range(500)]
     with (
         StubServer(speed=0, resolve=lambda _: Reply.of(pieces, reasoning=["Let me ", "think. "])) as ollama,
-        RunningServer(tmp_path, ollama.url) as server,
+        RunningServer(tmp_path, ollama.url, with_log_of(20_000)) as server,
     ):
         api = server.api()
         session_id = api.create_session("mochi", think=True)["session_id"]
@@ -48,13 +63,12 @@ def test_dropped_events_are_replaced_by_snapshot(tmp_path: Path, monkeypatch: py
 
 
 @pytest.mark.slow
-def test_slow_subscriber_blocks_no_other_and_misses_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(run_module, "MAX_BYTES", 100_000)
+def test_slow_subscriber_blocks_no_other_and_misses_nothing(tmp_path: Path) -> None:
     pieces = ["0123456789 " * 1_000] * 1_500  # more than the buffers of the sockets hold
     model = Model("mochi", chars_per_token=10_000)
     with (
         StubServer(speed=0, models=[model], resolve=lambda _: Reply.of(pieces)) as ollama,
-        RunningServer(tmp_path, ollama.url, summarization_enabled=False) as server,
+        RunningServer(tmp_path, ollama.url, with_log_of(100_000), summarization_enabled=False) as server,
     ):
         api, other = server.api(), server.api()
         session_id = api.create_session("mochi")["session_id"]
@@ -70,9 +84,8 @@ def test_slow_subscriber_blocks_no_other_and_misses_nothing(tmp_path: Path, monk
     assert types_of(seen[-2:]) == ["message_complete", "done"]
 
 
-def test_waiting_stream_is_kept_open_by_pings(api: Api, holding: GatedStub, monkeypatch: pytest.MonkeyPatch) -> None:
-    assert sse.PING_SECONDS <= 10
-    monkeypatch.setattr(sse, "PING_SECONDS", 0.05)
+def test_waiting_stream_is_kept_open_by_pings(api: Api, holding: GatedStub) -> None:
+    assert Components().ping_seconds == PING_SECONDS <= 10
     session_id = api.create_session("mochi")["session_id"]
     with api.http.stream("POST", f"/chat/{session_id}/stream", json={"message": "hold"}) as response:
         data = response.iter_raw()
@@ -86,10 +99,7 @@ def test_waiting_stream_is_kept_open_by_pings(api: Api, holding: GatedStub, monk
 
 
 @pytest.mark.parametrize("ends", ["answered", "stopped", "deleted"])
-def test_request_waiting_for_turn_is_kept_open(
-    api: Api, server: RunningServer, holding: GatedStub, monkeypatch: pytest.MonkeyPatch, ends: str
-) -> None:
-    monkeypatch.setattr(sse, "PING_SECONDS", 0.05)
+def test_request_waiting_for_turn_is_kept_open(api: Api, server: RunningServer, holding: GatedStub, ends: str) -> None:
     session_id = api.create_session("mochi")["session_id"]
     other = server.api()
     with api.open_stream(session_id, "hold") as events:
@@ -119,10 +129,7 @@ def test_request_waiting_for_turn_is_kept_open(
     assert [int(number) for number in ids] == [*range(1, len(event_names) + 1)]
 
 
-def test_disconnect_while_waiting_discards_message(
-    api: Api, server: RunningServer, holding: GatedStub, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(sse, "PING_SECONDS", 0.05)
+def test_disconnect_while_waiting_discards_message(api: Api, server: RunningServer, holding: GatedStub) -> None:
     session_id = api.create_session("mochi")["session_id"]
     with api.open_stream(session_id, "hold") as events:
         next(events)

@@ -1,12 +1,9 @@
 """Session files after forks, imports and failed imports."""
 
-from pathlib import Path
 from typing import Any
 
 import orjson
-import pytest
 
-from mochi_server.storage.files import atomic_files
 from tests.api.test_managing import (  # noqa: F401 - fixtures
     GOOD,
     TOOL_ROUND,
@@ -18,7 +15,10 @@ from tests.api.test_managing import (  # noqa: F401 - fixtures
     shared_stub,
 )
 from tests.support.api import Api, error_of
+from tests.support.full_disk import largest_file
 from tests.support.server import RunningServer
+
+MEBIBYTE = 1024 * 1024
 
 
 def without_id(session: dict[str, Any]) -> dict[str, Any]:
@@ -68,17 +68,10 @@ def test_imported_export_is_equal_session(api: Api, server: RunningServer) -> No
         assert len(listed_sessions(api)) == before + times
 
 
-def test_failed_import_is_rolled_back(api: Api, server: RunningServer, monkeypatch: pytest.MonkeyPatch) -> None:
-    write, written = atomic_files.write_new, []
+def test_failed_import_is_rolled_back(api: Api, server: RunningServer) -> None:
     before = set(session_files(server))
-
-    def failing(path: Path, data: bytes) -> Any:
-        written.append(path)
-        if len(written) == 3:
-            raise OSError(28, "No space left on device")
-        return write(path, data)
-
-    monkeypatch.setattr(atomic_files, "write_new", failing)
-    assert error_of(_import(api, orjson.dumps([GOOD] * 4))) == (500, "STORAGE_FAILED")
-    assert len(written) >= 3
+    large = {**GOOD, "messages": [{"role": "user", "content": "x" * 3 * MEBIBYTE}]}
+    with largest_file(2 * MEBIBYTE):
+        assert error_of(_import(api, orjson.dumps([GOOD, GOOD, large, GOOD]))) == (500, "STORAGE_FAILED")
     assert set(session_files(server)) == before
+    assert _import(api, orjson.dumps([GOOD, GOOD, large, GOOD])).status_code == 201

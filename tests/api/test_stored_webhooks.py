@@ -8,12 +8,13 @@ import orjson
 import pytest
 
 from mochi_server.errors import StorageUnavailable
-from mochi_server.sessions import FileSessionStore
-from mochi_server.telemetry import webhooks
+from mochi_server.sessions import ChatSession, FileSessionStore
+from mochi_server.sessions.store import FieldChanges
 from mochi_stub import StubServer
-from tests.api.test_webhooks import TOOL, resolve
+from tests.api.test_webhooks import SHORT_PAUSES, TOOL, resolve
 from tests.support.instructions import calls, instruct
 from tests.support.server import RunningServer
+from tests.support.stores import with_store
 from tests.support.tools import write_tools
 from tests.support.waiting import until
 from tests.support.webhooks import Receiver
@@ -24,13 +25,6 @@ def receiver() -> Iterator[Receiver]:
     receiver = Receiver()
     yield receiver
     receiver.close()
-
-
-@pytest.fixture
-def short_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Repeat webhooks after a tenth of the usual pause."""
-    monkeypatch.setattr(webhooks, "_FIRST_PAUSE_SECONDS", 0.2)
-    monkeypatch.setattr(webhooks, "_POLL_SECONDS", 0.1)
 
 
 @pytest.fixture(scope="module")
@@ -56,12 +50,26 @@ def test_call_of_a_changed_tool_is_reported_again(tmp_path: Path, own_stub: Stub
         assert [event["type"] for event in receiver.wait(2)] == ["run.waiting_for_approval"] * 2
 
 
+class FailingStore(FileSessionStore):
+    """Store whose first attempt to store a run alone fails."""
+
+    def __init__(self, path: Path) -> None:
+        super().__init__(path)
+        self.failed: list[str] = []
+
+    async def patch(self, session_id: str, fields: FieldChanges, *, revision: str | None = None) -> ChatSession:
+        if not self.failed and isinstance(fields, dict) and "last_run" in fields:
+            self.failed.append(session_id)
+            raise StorageUnavailable("patch", OSError(5, "I/O"))
+        return await super().patch(session_id, fields, revision=revision)
+
+
 def test_changed_call_is_reported_although_its_run_is_stored_late(
-    tmp_path: Path, own_stub: StubServer, receiver: Receiver, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, own_stub: StubServer, receiver: Receiver
 ) -> None:
     """The first event of the run, which has the confirmation, waits for the second attempt to store the run."""
     write_tools(tmp_path, TOOL)
-    settings = {"park_seconds": 0, "summarization_enabled": False}
+    settings: dict[str, Any] = {"park_seconds": 0, "summarization_enabled": False}
     with RunningServer(tmp_path, own_stub.url, **settings) as server:
         session_id = server.client.create_session("mochi", tool_settings={"tools": ["one"]})["session_id"]
         body = {"message": instruct(calls("one")), "background": True}
@@ -72,27 +80,19 @@ def test_changed_call_is_reported_although_its_run_is_stored_late(
     session["metadata"]["pending_approval"] |= {"decision": {"approved": True}, "due": 0}  # killed after the decision
     file.write_bytes(orjson.dumps(session))
     write_tools(tmp_path, TOOL.replace("one()", "one(times: int = 1)"))
-    patch, failed = FileSessionStore.patch, list[str]()
-
-    async def fail_once(store: FileSessionStore, changed_id: str, fields: Any, **options: Any) -> Any:
-        if not failed and isinstance(fields, dict) and "last_run" in fields:
-            failed.append(changed_id)
-            raise StorageUnavailable("patch", OSError(5, "I/O"))
-        return await patch(store, changed_id, fields, **options)
-
-    monkeypatch.setattr(FileSessionStore, "patch", fail_once)
-    with RunningServer(tmp_path, own_stub.url, **receiver.settings, **settings):
+    settings |= receiver.settings
+    with RunningServer(tmp_path, own_stub.url, with_store(FailingStore), **settings) as server:
         assert receiver.wait(1)[0]["type"] == "run.waiting_for_approval"
-    assert failed == [session_id]
+        assert server.app.state.services.stores.chats.failed == [session_id]
 
 
-@pytest.mark.usefixtures("short_pauses")
 def test_damaged_webhook_blocks_no_other(tmp_path: Path, own_stub: StubServer, receiver: Receiver) -> None:
     receiver.statuses = [500]
     damaged = tmp_path / "chat_sessions" / ".webhooks" / "damaged.json"
     damaged.parent.mkdir(parents=True)
     damaged.write_bytes(b"\xff{")
-    with RunningServer(tmp_path, own_stub.url, **receiver.settings, summarization_enabled=False) as server:
+    settings = {**receiver.settings, "summarization_enabled": False}
+    with RunningServer(tmp_path, own_stub.url, SHORT_PAUSES, **settings) as server:
         until(lambda: not damaged.exists())
         receiver.received.clear()
         session_id = server.client.create_session("mochi")["session_id"]

@@ -6,9 +6,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from opentelemetry.sdk.trace import TracerProvider
+from opentelemetry.sdk.trace import ReadableSpan, TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
+from opentelemetry.sdk.trace.sampling import ALWAYS_OFF, ALWAYS_ON, Sampler, SamplingResult
+from opentelemetry.trace import set_tracer_provider
 
 from mochi_stub import Machine, StubServer
 from tests.support.agents import write_agent
@@ -27,12 +29,35 @@ TOOLS = '''
 '''
 
 
-@pytest.fixture
-def exporter(monkeypatch: pytest.MonkeyPatch) -> InMemorySpanExporter:
-    provider, exporter = TracerProvider(), InMemorySpanExporter()
+class Switch(Sampler):  # type: ignore[misc]  # the package has no types here
+    """Sampler that records nothing before and after the tests of this module: a process has one tracer provider."""
+
+    is_on = False
+
+    def should_sample(self, *arguments: Any, **options: Any) -> SamplingResult:
+        return (ALWAYS_ON if self.is_on else ALWAYS_OFF).should_sample(*arguments, **options)
+
+    def get_description(self) -> str:
+        return "Switch"
+
+
+@pytest.fixture(scope="module")
+def recording() -> Iterator[InMemorySpanExporter]:
+    """The exporter of the spans of this process."""
+    sampler, exporter = Switch(), InMemorySpanExporter()
+    provider = TracerProvider(sampler=sampler)
     provider.add_span_processor(SimpleSpanProcessor(exporter))
-    monkeypatch.setattr("opentelemetry.trace.get_tracer", provider.get_tracer)
-    return exporter
+    set_tracer_provider(provider)
+    sampler.is_on = True
+    yield exporter
+    sampler.is_on = False
+
+
+@pytest.fixture
+def exporter(recording: InMemorySpanExporter) -> InMemorySpanExporter:
+    """The exporter, without the spans of earlier tests."""
+    recording.clear()
+    return recording
 
 
 @pytest.fixture
@@ -54,7 +79,12 @@ def spans_of_turn(
         created = api.create_session("mochi", tool_settings=tools, agent_settings=agents)
         api.send_message(created["session_id"], instruction)
         api.send_message(created["session_id"], "Again.")
-    return [json.loads(span.to_json()) for span in exporter.get_finished_spans()]
+    return [json.loads(span.to_json()) for span in exporter.get_finished_spans() if is_ours(span)]
+
+
+def is_ours(span: ReadableSpan) -> bool:
+    """Return whether this server has made a span. FastAPI makes others."""
+    return span.instrumentation_scope is not None and span.instrumentation_scope.name == "mochi_server"
 
 
 def only(spans: list[dict[str, Any]], name: str) -> dict[str, Any]:

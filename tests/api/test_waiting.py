@@ -8,7 +8,6 @@ from pathlib import Path
 import pytest
 
 from mochi_stub import Machine, Model, StubServer
-from mochi_stub.models.scheduler import Scheduler
 from mochi_stub.prompt import Prompt
 from mochi_stub.reply import Failure, Gate, Reply, Text
 from tests.support.api import Api, Event, types_of
@@ -20,33 +19,32 @@ SLOW = Model("slow", capabilities=("completion", "tools"), load_time=1.4)
 QUICK = Model("quick", capabilities=("completion", "tools"))
 
 
-@pytest.fixture
-def loaded(monkeypatch: pytest.MonkeyPatch) -> threading.Event:
-    """Event that ends the load of a model, which otherwise takes for ever."""
-    loaded = threading.Event()
+class Load:
+    """Load of a model, which takes for ever until `loaded` is set."""
 
-    async def wait(_: float) -> None:
-        while not loaded.is_set():  # noqa: ASYNC110 - the test sets it in another thread
+    def __init__(self) -> None:
+        self.loaded = threading.Event()
+
+    async def wait(self, _: float) -> None:
+        while not self.loaded.is_set():  # noqa: ASYNC110 - the test sets it in another thread
             await asyncio.sleep(0.005)
-
-    monkeypatch.setattr("mochi_stub.server.Scheduler", lambda machine, **_: Scheduler(machine, wait=wait))
-    return loaded
 
 
 def status_states(events: Sequence[Event]) -> list[str]:
     return [event.data["state"] for event in events if event.type == "status"]
 
 
-def test_slow_model_load_emits_loading_status(tmp_path: Path, loaded: threading.Event) -> None:
+def test_slow_model_load_emits_loading_status(tmp_path: Path) -> None:
+    load = Load()
     with (
-        StubServer(models=[SLOW], resolve=lambda _: Reply.of("Fine.")) as stub,
+        StubServer(load=load.wait, models=[SLOW], resolve=lambda _: Reply.of("Fine.")) as stub,
         RunningServer(tmp_path, stub.url) as server,
     ):
         api = server.api()
         session_id = api.create_session("slow")["session_id"]
         with api.open_stream(session_id, "Hi") as events:
             first = next(events)
-            loaded.set()
+            load.loaded.set()
             assert types_of(events)[-1] == "done"
         second = api.stream_message(session_id, "Again")
     assert (first.type, first.data["state"]) == ("status", "loading_model")
@@ -118,10 +116,9 @@ def test_quick_answer_needs_no_status(api: Api) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.usefixtures("loaded")
 def test_disconnect_during_load_cancels_request(tmp_path: Path) -> None:
     with (
-        StubServer(models=[SLOW], resolve=lambda _: Reply.of("Fine.")) as stub,
+        StubServer(load=Load().wait, models=[SLOW], resolve=lambda _: Reply.of("Fine.")) as stub,
         RunningServer(tmp_path, stub.url) as server,
     ):
         api = server.api()
@@ -132,11 +129,10 @@ def test_disconnect_during_load_cancels_request(tmp_path: Path) -> None:
         assert [message["role"] for message in api.messages(session_id)] == ["user"]
 
 
-@pytest.mark.usefixtures("loaded")
 @pytest.mark.parametrize("stream", [True, False])
 def test_stop_during_load_takes_effect_at_once(tmp_path: Path, stream: bool) -> None:
     with (
-        StubServer(models=[SLOW], resolve=lambda _: Reply.of("Fine.")) as stub,
+        StubServer(load=Load().wait, models=[SLOW], resolve=lambda _: Reply.of("Fine.")) as stub,
         RunningServer(tmp_path, stub.url) as server,
     ):
         api, other = server.api(), server.api()

@@ -7,6 +7,8 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -17,12 +19,11 @@ import pytest
 from pydantic import ValidationError
 
 from mochi_server.config import MochiServerSettings
+from mochi_server.container import Components
 from mochi_server.sessions.store import WebhookOutbox
-from mochi_server.storage.files import atomic_files
 from mochi_server.storage.files.webhooks import FileWebhookOutbox
 from mochi_server.storage.memory import MemorySessionStore
-from mochi_server.telemetry import webhooks
-from mochi_server.telemetry.webhooks import WebhookService
+from mochi_server.telemetry.webhooks import WebhookService, WebhookTimes
 from mochi_server.util.clock import as_datetime, as_text
 from mochi_stub import Cut, Gate, Prompt, Reply, StubServer, Text
 from tests.support.cases import cases
@@ -49,11 +50,8 @@ def receiver() -> Iterator[Receiver]:
     receiver.close()
 
 
-@pytest.fixture
-def short_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Repeat webhooks after a tenth of the usual pause."""
-    monkeypatch.setattr(webhooks, "_FIRST_PAUSE_SECONDS", 0.2)
-    monkeypatch.setattr(webhooks, "_POLL_SECONDS", 0.1)
+SHORT_PAUSES = Components(webhooks=WebhookTimes(first_pause=0.2, poll=0.1))
+"""A server that repeats webhooks after a tenth of the usual pause."""
 
 
 class TimedOutbox(WebhookOutbox):
@@ -127,10 +125,10 @@ def test_stopped_run_is_not_reported(tmp_path: Path, own_stub: StubServer, recei
         assert receiver.wait(1)[0]["data"]["run_id"] == run_id
 
 
-@pytest.mark.usefixtures("short_pauses")
 def test_refused_webhook_is_repeated_with_its_id(tmp_path: Path, own_stub: StubServer, receiver: Receiver) -> None:
     receiver.statuses = [500, 302]
-    with RunningServer(tmp_path, own_stub.url, **receiver.settings, summarization_enabled=False) as server:
+    settings = {**receiver.settings, "summarization_enabled": False}
+    with RunningServer(tmp_path, own_stub.url, SHORT_PAUSES, **settings) as server:
         session_id = server.client.create_session("mochi")["session_id"]
         server.client.send_message(session_id, "Hi")
         first, second, third = receiver.wait(3)
@@ -183,22 +181,39 @@ async def test_old_webhook_is_kept_if_the_server_stops_before_the_answer(tmp_pat
     assert await FileWebhookOutbox(tmp_path).claim(30) == ("msg_1", body.decode())
 
 
-async def test_webhook_that_is_replaced_is_not_claimed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+class SlowThreads(ThreadPoolExecutor):
+    """Threads in which the job with this number waits until it is released."""
+
+    def __init__(self, slow_job: int) -> None:
+        super().__init__()
+        self.is_waiting, self.released = threading.Event(), threading.Event()
+        self._jobs = count(1)
+        self._slow_job = slow_job
+
+    def submit(self, job: Callable[..., Any], /, *arguments: Any, **options: Any) -> "Future[Any]":
+        if next(self._jobs) != self._slow_job:
+            return super().submit(job, *arguments, **options)
+
+        def run_later() -> Any:
+            self.is_waiting.set()
+            assert self.released.wait(10)
+            return job(*arguments, **options)
+
+        return super().submit(run_later)
+
+
+async def test_webhook_that_is_replaced_is_not_claimed(tmp_path: Path) -> None:
     """The outbox holds back the start of a run until its end is stored."""
-    outbox, write = FileWebhookOutbox(tmp_path), atomic_files.write
+    outbox = FileWebhookOutbox(tmp_path)
     await outbox.add("msg_1", "started", seconds=30)
-    is_writing, may_write = threading.Event(), threading.Event()
-
-    def write_later(path: Path, data: bytes) -> None:
-        is_writing.set()
-        assert may_write.wait(10)
-        write(path, data)
-
-    monkeypatch.setattr(atomic_files, "write", write_later)
+    threads = SlowThreads(slow_job=2)  # the first job creates the directory, the second writes the file
+    asyncio.get_running_loop().set_default_executor(threads)
     adding = asyncio.ensure_future(outbox.add("msg_1", "completed"))
-    assert await asyncio.to_thread(is_writing.wait, 10)
+    with anyio.fail_after(60):
+        while not threads.is_waiting.is_set():  # noqa: ASYNC110 - set by a thread
+            await asyncio.sleep(0.001)
     claimed = await outbox.claim(30)
-    may_write.set()
+    threads.released.set()
     await adding
     assert (claimed, await outbox.claim(30)) == (None, ("msg_1", "completed"))
 

@@ -170,10 +170,7 @@ def test_curl_command_has_a_placeholder_for_the_key(tmp_path: Path) -> None:
     assert "hush" not in "".join(command.output)
 
 
-async def test_greeting_does_not_wait_for_slow_tools(
-    tmp_path: Path, stub: StubServer, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("mochi_server.cli.banner._TIMEOUT_SECONDS", 0.05)
+async def test_greeting_does_not_wait_for_slow_tools(tmp_path: Path, stub: StubServer) -> None:
     source = """
         import time
         from pathlib import Path
@@ -188,7 +185,7 @@ async def test_greeting_does_not_wait_for_slow_tools(
     app = create_app(settings)
     async with app.router.lifespan_context(app):
         begun = time.monotonic()
-        said = await startup_banner("http://here", settings, app.state.services)
+        said = await startup_banner("http://here", settings, app.state.services, import_seconds=0.05)
         assert time.monotonic() - begun < 2
         (tools / "go").touch()
     assert f"  Tools    still importing in {tools}\n" in said

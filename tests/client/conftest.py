@@ -3,26 +3,13 @@
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
 from functools import partial
-from pathlib import Path
 
-import certifi
 import pytest
 
 from mochi_server.client import MochiClient
 from tests.support.server import RunningServer
 
 Connect = Callable[..., AbstractContextManager[MochiClient]]
-
-
-@pytest.fixture(scope="session", autouse=True)
-def one_certificate(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
-    """Load one certificate instead of a hundred, which takes 20 ms for each client. No connection is encrypted."""
-    first, end, _ = Path(certifi.where()).read_text(encoding="utf-8").partition("-----END CERTIFICATE-----\n")
-    file = tmp_path_factory.mktemp("certificates") / "one.pem"
-    file.write_text(first + end, encoding="utf-8")
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(certifi, "where", lambda: str(file))
-        yield
 
 
 @pytest.fixture

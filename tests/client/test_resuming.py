@@ -5,8 +5,9 @@ from typing import Any
 
 import pytest
 
-from mochi_server.chat import run as run_module
+from mochi_server.chat.limits import RunLimits
 from mochi_server.client import ApiError, ConnectionFailed, MochiClient
+from mochi_server.container import Components
 from mochi_server.events import ContentDelta, Snapshot
 from mochi_stub import StubServer
 from mochi_stub.reply import Gate, Reply, Text
@@ -80,15 +81,13 @@ def test_same_idempotency_key_is_the_same_message(client: MochiClient) -> None:
     assert len(client.get_session(session_id)["messages"]) == 2
 
 
-def test_dropped_events_are_replaced_by_a_snapshot(
-    connect: Connect, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(run_module, "MAX_BYTES", 2000)
+def test_dropped_events_are_replaced_by_a_snapshot(connect: Connect, tmp_path: Path) -> None:
+    components = Components(runs=RunLimits(log_bytes=2000))
     gate = Gate()
     reply = Reply([Text(["one "]), gate, Text([f"{number} " for number in range(200)])])
     with (
         StubServer(speed=0, resolve=lambda _: reply) as stub,
-        RunningServer(tmp_path, stub.url) as server,
+        RunningServer(tmp_path, stub.url, components) as server,
         connect(server.url) as client,
     ):
         session_id = client.create_session("mochi")["session_id"]

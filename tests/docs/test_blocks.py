@@ -13,7 +13,6 @@ import pytest
 
 from tests.docs_tooling.pages import PAGES, Block, blocks, name_of
 from tests.docs_tooling.reading import READERS, read_modules
-from tests.docs_tooling.shell import SECONDS
 from tests.docs_tooling.world import World
 from tests.support.cases import cases
 
@@ -49,8 +48,6 @@ def test_blocks_of_javascript_are_valid() -> None:
 
 @pytest.mark.parametrize("page", [_page(page) for page in PAGES if any(map(runs, blocks(page)))], ids=name_of)
 def test_blocks_of_page_run(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    # On a busy machine, an MCP server takes longer to start than the server waits.
-    monkeypatch.setattr("mochi_server.mcp.servers.START_TIMEOUT_SECONDS", SECONDS)
     with World(tmp_path) as world:
         monkeypatch.chdir(world.clone)
         printed = ""

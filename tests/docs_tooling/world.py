@@ -5,13 +5,18 @@ import shutil
 import sys
 from pathlib import Path
 
+from mochi_server.container import Components
+from mochi_server.mcp.limits import McpLimits
 from mochi_stub import Prompt, Reply, StubServer, ToolCall
 from tests.docs_tooling.pages import ROOT
-from tests.docs_tooling.shell import Shell
+from tests.docs_tooling.shell import SECONDS, Shell
 from tests.support.server import RunningServer
 
 CALLER = "tool-caller"
 """Model that calls the first offered tool. It replaces the model of test mode, which calls `read_file`."""
+
+PATIENT = Components(mcp=McpLimits(start_seconds=SECONDS))
+"""Limits for a busy machine, on which an MCP server takes longer to start than servers of users wait."""
 
 MODELS = Path(__file__).with_name("models.yaml")
 
@@ -43,7 +48,7 @@ class World:
 
     def __enter__(self) -> "World":
         self._stub.start()
-        self._server = RunningServer(self.clone, self._stub.url)
+        self._server = RunningServer(self.clone, self._stub.url, PATIENT)
         self._server.__enter__()
         self._shell = self._new_shell()
         return self

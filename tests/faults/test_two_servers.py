@@ -13,7 +13,6 @@ import pytest
 
 from mochi_server.app import create_app
 from mochi_server.errors import DirectoryInUse
-from mochi_server.mcp.servers import McpServers
 from mochi_server.sessions import FileSessionStore, SessionCreationOptions, SessionManager
 from mochi_server.util.platform import lock_file
 from mochi_stub import StubServer
@@ -126,19 +125,16 @@ def test_last_user_of_a_directory_unlocks_it(stub: StubServer, tmp_path: Path, s
     assert not is_locked(sessions_dir)
 
 
-async def test_failed_start_releases_the_lock(
-    stub: StubServer, tmp_path: Path, sessions_dir: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    async def fail(_: McpServers) -> None:
-        assert is_locked(sessions_dir)
-        raise RuntimeError("no start")
-
-    monkeypatch.setattr(McpServers, "open", fail)
+async def test_failed_start_releases_the_lock(stub: StubServer, tmp_path: Path) -> None:
+    """The server locks its sessions, and then cannot lock those of agents."""
+    agents = tmp_path / "agents" / "agent_chats"
+    agents.mkdir(parents=True)
     app = create_app(data_dir=str(tmp_path), ollama_host=stub.url)
-    with pytest.raises(RuntimeError, match="no start"):
+    with held(agents, "123 other.example"), pytest.raises(DirectoryInUse, match="Process 123"):
         async with app.router.lifespan_context(app):
             pass
-    assert not is_locked(sessions_dir)
+    assert (tmp_path / "chat_sessions" / ".lock").exists()
+    assert not is_locked(tmp_path / "chat_sessions")
 
 
 def test_directory_of_agent_sessions_is_locked(stub: StubServer, tmp_path: Path) -> None:

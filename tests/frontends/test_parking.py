@@ -1,58 +1,66 @@
 """Requests of frontends while a turn is being parked: its session is still locked, and its call can be decided."""
 
 import asyncio
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import Any
 
 import anyio
 import pytest
 
 from mochi_server.chat.conversation import Conversation
-from mochi_server.chat.engine import ChatEngine
-from mochi_server.chat.parked_turns import ParkedTurns
 from mochi_server.chat.run import Run
-from mochi_server.chat.run_registry import RunRegistry
-from mochi_server.chat.turn import Turn
 from mochi_server.chat.turn_input import TurnInput
-from mochi_server.chat.turn_result import TurnResult
 from mochi_server.events import ToolConfirmationRequired, ToolResult
+from mochi_server.sessions import FileSessionStore
 from mochi_server.storage.memory import MemorySessionStore
 from mochi_stub import StubServer
 from tests.frontends.chats import Frontend, message, of_type, response_to, types, user
 from tests.frontends.conftest import TOOLS
 from tests.support.instructions import calls, instruct, words
 from tests.support.server import RunningServer
+from tests.support.stores import with_store
 from tests.support.tools import write_tools
 from tests.support.waiting import until
 
 NOTE = instruct(calls("note", text="milk"), words(1))
 
 
-@pytest.fixture
-def parking(stub: StubServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[RunningServer]:
+class ParkingStore(FileSessionStore):
+    """Store that keeps the session of a parked turn locked until another request needs it, or a test releases it."""
+
+    def __init__(self, path: Path) -> None:
+        super().__init__(path)
+        self._is_locked = False
+        self._released = asyncio.Event()
+
+    @asynccontextmanager
+    async def hold(self, session_id: str, *, run_id: str | None = None, wait: bool = False) -> AsyncIterator[None]:
+        if self._is_locked:
+            self.release()
+        async with super().hold(session_id, run_id=run_id, wait=wait):
+            yield
+            if (await self.load(session_id)).metadata.pending_approval is not None:
+                await self._keep_locked()
+
+    def release(self) -> None:
+        self._released.set()
+
+    async def _keep_locked(self) -> None:
+        self._released.clear()
+        self._is_locked = True
+        with anyio.move_on_after(30):
+            await self._released.wait()
+        self._is_locked = False
+
+
+@pytest.fixture(scope="module")
+def parking(stub: StubServer, tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningServer]:
     """A server that does not finish the parking of a turn before a request decides its call or stops it."""
-    requested, run_turn, seconds = asyncio.Event(), ChatEngine.run, 5
-
-    async def run_and_wait(self: ChatEngine, turn: Turn, run: Run) -> TurnResult:
-        result = await run_turn(self, turn, run)
-        if result.parked_until is not None:
-            with anyio.move_on_after(seconds):
-                await requested.wait()
-        return result
-
-    def announced(method: Any) -> Any:
-        async def call(*args: Any) -> Any:
-            requested.set()
-            return await method(*args)
-
-        return call
-
-    monkeypatch.setattr(ChatEngine, "run", run_and_wait)
-    monkeypatch.setattr(ParkedTurns, "decide", announced(ParkedTurns.decide))
-    monkeypatch.setattr(RunRegistry, "stop", announced(RunRegistry.stop))
-    write_tools(tmp_path, TOOLS)
-    with RunningServer(tmp_path, stub.url, park_seconds=0.2) as server:
+    data_dir = tmp_path_factory.mktemp("parking")
+    write_tools(data_dir, TOOLS)
+    with RunningServer(data_dir, stub.url, with_store(ParkingStore), park_seconds=0.2) as server:
         yield server
 
 
@@ -62,9 +70,14 @@ def parked(parking: RunningServer) -> Frontend:
     return Frontend(api, api.create_session("mochi", tool_settings={"tools": ["note"]})["session_id"])
 
 
+def run_of(server: RunningServer, frontend: Frontend) -> Run | None:
+    run: Run | None = server.app.state.services.runs.cache.find(frontend.session)
+    return run
+
+
 def wait_until_parking(server: RunningServer, frontend: Frontend) -> None:
     def is_parking() -> bool:
-        run = server.app.state.services.runs.cache.find(frontend.session)
+        run = run_of(server, frontend)
         return run is not None and run.is_parking and run.state == "running"
 
     until(is_parking)
@@ -91,7 +104,13 @@ def test_ag_ui_decides_while_the_turn_is_being_parked(parking: RunningServer, pa
 def test_message_ends_a_turn_that_is_being_parked(parking: RunningServer, parked: Frontend) -> None:
     parked.ai_sdk(user(NOTE))
     wait_until_parking(parking, parked)
-    assert types(parked.ai_sdk(user("Never mind.")))[-1] == "finish"
+    run = run_of(parking, parked)
+    assert run is not None
+    with ThreadPoolExecutor() as pool:
+        answered = pool.submit(parked.ai_sdk, user("Never mind."))
+        until(lambda: run.stopped)
+        parking.call(parking.app.state.services.stores.chats.release)
+        assert types(answered.result())[-1] == "finish"
     assert parked.roles() == ["user", "assistant", "tool", "user", "assistant"]
 
 

@@ -6,13 +6,14 @@ from typing import Any
 
 import pytest
 
+from mochi_server.mcp.limits import McpLimits
 from mochi_stub import StubServer
 from tests.api.test_tools import PendingApproval
+from tests.mcp.patient_server import PatientServer
 from tests.support.agents import delegate, nested, write_agent
 from tests.support.api import Api
 from tests.support.instructions import calls, words
 from tests.support.mcp import by_hand, journal, write_mcp
-from tests.support.server import RunningServer
 from tests.support.tools import write_tools
 from tests.support.waiting import until
 
@@ -22,7 +23,7 @@ def skill(*tools: str) -> str:
 
 
 @pytest.fixture(scope="module")
-def shared_server(shared_stub: StubServer, tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningServer]:
+def shared_server(shared_stub: StubServer, tmp_path_factory: pytest.TempPathFactory) -> Iterator[PatientServer]:
     """A server with agents that name tools of the MCP servers `hand` and `maths`."""
     data_dir = tmp_path_factory.mktemp("agents")
     write_tools(data_dir, 'def add() -> str:\n    "Add."\n    return ""\n__all__ = ["add"]\n')
@@ -30,7 +31,7 @@ def shared_server(shared_stub: StubServer, tmp_path_factory: pytest.TempPathFact
     for name, tools in (("single", ["note"]), ("whole", ["hand"]), ("lacking", ["note", "gone", "add"])):
         write_agent(data_dir, name, SKILL=skill(*tools), **{name: None, "__init__": None})
     write_agent(data_dir, "helper", SKILL=skill("maths"))
-    with RunningServer(data_dir, shared_stub.url, summarization_enabled=False) as server:
+    with PatientServer(data_dir, shared_stub.url, summarization_enabled=False) as server:
         api = server.api()
         until(lambda: {"echo", "look"} <= set(api.ok(api.http.get("/tools"))["tools"]), 30)
         yield server
@@ -84,7 +85,7 @@ def test_missing_tool_is_a_warning_and_the_agent_works(api: Api) -> None:
     assert (result["success"], result["result"]) == (True, "hi")
 
 
-def test_mcp_tool_of_an_agent_needs_the_same_approval(api: Api, server: RunningServer) -> None:
+def test_mcp_tool_of_an_agent_needs_the_same_approval(api: Api, server: PatientServer) -> None:
     session_id = session_with(api, "single", "confirm_destructive")
     message = nested(delegate(words(1), calls("note", text="hi"), words(2), agent="single"), words(3))
     data_dir = Path(server.settings.data_dir)
@@ -99,13 +100,10 @@ def test_mcp_tool_of_an_agent_needs_the_same_approval(api: Api, server: RunningS
     assert settings["approved_tools"] == ["single/mcp:hand/note"]
 
 
-def test_slow_mcp_server_does_not_delay_the_turns_of_other_agents(
-    stub: StubServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("mochi_server.mcp.servers.START_TIMEOUT_SECONDS", 60)
+def test_slow_mcp_server_does_not_delay_the_turns_of_other_agents(stub: StubServer, tmp_path: Path) -> None:
     write_mcp(tmp_path, silent=by_hand(tmp_path, "silent"))
     write_agent(tmp_path, "waiting", SKILL=skill("silent"), waiting=None, __init__=None)
     write_agent(tmp_path)
-    with RunningServer(tmp_path, stub.url) as server:
+    with PatientServer(tmp_path, stub.url, limits=McpLimits(start_seconds=60)) as server:
         api = server.api()
         api.send_message(session_with(api, "helper", "never_confirm"), "Hello")

@@ -11,11 +11,11 @@ import pytest
 
 from mochi_stub import StubServer
 from tests.api.test_tools import PendingApproval
+from tests.mcp.patient_server import PatientServer
 from tests.mcp.test_servers import called, problems, session_with
 from tests.support.api import Api
 from tests.support.instructions import calls, instruct, words
 from tests.support.mcp import write_mcp
-from tests.support.server import RunningServer
 from tests.support.waiting import until
 
 PROGRAM = Path(__file__).parent / "js/node_modules/@modelcontextprotocol/server-everything/dist/index.js"
@@ -42,14 +42,14 @@ def entry(request: pytest.FixtureRequest) -> Iterator[dict[str, Any]]:
 
 
 @pytest.fixture
-def server(stub: StubServer, tmp_path: Path, entry: dict[str, Any]) -> Iterator[RunningServer]:
+def server(stub: StubServer, tmp_path: Path, entry: dict[str, Any]) -> Iterator[PatientServer]:
     write_mcp(tmp_path, hand=entry)
-    with RunningServer(tmp_path, stub.url) as server:
+    with PatientServer(tmp_path, stub.url) as server:
         yield server
 
 
 @pytest.fixture
-def api(server: RunningServer) -> Api:
+def api(server: PatientServer) -> Api:
     return server.api()
 
 

@@ -3,18 +3,19 @@
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from mochi_stub import StubServer
+from tests.mcp.patient_server import PATIENT, PatientServer
 from tests.mcp.test_servers import called, problems
 from tests.support import hostile_mcp
 from tests.support.api import Api
 from tests.support.hostile_http import serving
 from tests.support.mcp import hostile, write_mcp
-from tests.support.server import RunningServer
 from tests.support.waiting import until
 
 MALFORMED = ("null", "number", "deep", "digits", "cut", "null_id", "array_id", "without_id", "broken_id")
@@ -49,7 +50,7 @@ def assert_faults(api: Api, faults: dict[str, str]) -> None:
 
 def test_malformed_answer_fails_its_call_at_once(stub: StubServer, tmp_path: Path) -> None:
     write_mcp(tmp_path, hand=hostile(tmp_path, "echo", *FAULTS, *REPAIRED, *UNKNOWN_ID))
-    with RunningServer(tmp_path, stub.url) as server:
+    with PatientServer(tmp_path, stub.url) as server:
         assert_faults(server.api(), FAULTS | UNKNOWN_ID)
 
 
@@ -59,7 +60,7 @@ def test_malformed_answer_over_http_fails_its_call_at_once(stub: StubServer, tmp
     faults = FAULTS | UNKNOWN_ID if body == "json" else FAULTS
     with hostile_http(tmp_path, body, "echo", *faults, *REPAIRED) as entry:
         write_mcp(tmp_path, hand=entry)
-        with RunningServer(tmp_path, stub.url) as server:
+        with PatientServer(tmp_path, stub.url) as server:
             assert_faults(server.api(), faults)
 
 
@@ -67,7 +68,7 @@ def test_malformed_answer_over_http_fails_its_call_at_once(stub: StubServer, tmp
 def test_compressed_answer_is_refused(stub: StubServer, tmp_path: Path, body: str) -> None:
     with hostile_http(tmp_path, body, "echo", "compressed") as entry:
         write_mcp(tmp_path, hand=entry)
-        with RunningServer(tmp_path, stub.url) as server:
+        with PatientServer(tmp_path, stub.url) as server:
             api = server.api()
             refused = "compressed failed: it sent a compressed response, although the request forbids it"
             for encodings in (["gzip"], ["br"], ["gzip, gzip"], ["identity", "deflate"]):
@@ -84,7 +85,7 @@ def test_compressed_answer_is_refused(stub: StubServer, tmp_path: Path, body: st
 )
 def test_malformed_tool_hides_no_other_tool(stub: StubServer, tmp_path: Path, kind: str, message: str) -> None:
     write_mcp(tmp_path, hand=hostile(tmp_path, "echo", f"list_{kind}"))
-    with RunningServer(tmp_path, stub.url) as server:
+    with PatientServer(tmp_path, stub.url) as server:
         api = server.api()
         assert "echo" in api.ok(api.http.get("/tools"))["tools"]
         assert message in problems(api)["hand"]
@@ -93,7 +94,7 @@ def test_malformed_tool_hides_no_other_tool(stub: StubServer, tmp_path: Path, ki
 
 def test_invalid_unicode_in_a_description_is_replaced(stub: StubServer, tmp_path: Path) -> None:
     write_mcp(tmp_path, hand=hostile(tmp_path, "echo", "list_surrogate"))
-    with RunningServer(tmp_path, stub.url) as server:
+    with PatientServer(tmp_path, stub.url) as server:
         api = server.api()
         assert api.ok(api.http.get("/tools"))["tools"]["bad"]["description"] == "?"
         assert problems(api) == {}
@@ -101,17 +102,15 @@ def test_invalid_unicode_in_a_description_is_replaced(stub: StubServer, tmp_path
 
 def test_slow_pattern_in_an_output_schema_is_not_evaluated(stub: StubServer, tmp_path: Path) -> None:
     write_mcp(tmp_path, hand=hostile(tmp_path, "list_slow_pattern"))
-    with RunningServer(tmp_path, stub.url) as server:
+    with PatientServer(tmp_path, stub.url) as server:
         assert "aaa" in called(server.api(), "slow_pattern")["result"]
 
 
-def test_endless_output_delays_neither_requests_nor_the_end(
-    stub: StubServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("mochi_server.mcp.connection.EXIT_GRACE_SECONDS", 0.1)  # while the output continues
+def test_endless_output_delays_neither_requests_nor_the_end(stub: StubServer, tmp_path: Path) -> None:
+    limits = replace(PATIENT, exit_seconds=0.1)  # while the output continues
     kinds = {kind: hostile(tmp_path, kind) for kind in ("flood", "flood_stderr")}
     write_mcp(tmp_path, **kinds)
-    with RunningServer(tmp_path, stub.url) as server:
+    with PatientServer(tmp_path, stub.url, limits=limits) as server:
         api = server.api()
         assert set(kinds) <= set(api.ok(api.http.get("/tools"))["tools"])
         until(lambda: max(latencies(api, 10)) < 0.25)  # a busy machine delays some requests; the output continues

@@ -7,12 +7,12 @@ import pytest
 
 from mochi_stub import Model, StubServer
 from tests.api.test_images import sent_images
+from tests.mcp.patient_server import PatientServer
 from tests.support.agents import delegate, nested, write_agent
 from tests.support.api import Api
 from tests.support.images import GIF, PNG, base64_image, sha256_of
 from tests.support.instructions import calls, instruct, words
 from tests.support.mcp import by_hand, write_mcp
-from tests.support.server import RunningServer
 from tests.support.stub import chats
 
 IMAGES = [base64_image(PNG), base64_image(GIF)]
@@ -33,13 +33,13 @@ def shared_stub() -> Iterator[StubServer]:
 
 
 @pytest.fixture(scope="module")
-def shared_server(shared_stub: StubServer, tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningServer]:
+def shared_server(shared_stub: StubServer, tmp_path_factory: pytest.TempPathFactory) -> Iterator[PatientServer]:
     """A server with the MCP tool `picture`."""
     data_dir = tmp_path_factory.mktemp("pictures")
     write_mcp(data_dir, hand=by_hand(data_dir, "picture"))
     skill = "---\ndescription: Helps.\nmcp_tools: picture\n---\nYou help.\n"
     write_agent(data_dir, "looker", SKILL=skill, looker=None, __init__=None)
-    with RunningServer(data_dir, shared_stub.url, summarization_enabled=False) as server:
+    with PatientServer(data_dir, shared_stub.url, summarization_enabled=False) as server:
         yield server
 
 

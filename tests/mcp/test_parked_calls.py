@@ -3,21 +3,18 @@
 import json
 from pathlib import Path
 
-import pytest
-
+from mochi_server.mcp.limits import McpLimits
 from mochi_stub import StubServer
+from tests.mcp.patient_server import PatientServer
 from tests.support.instructions import calls, instruct, words
 from tests.support.mcp import by_hand, write_mcp
-from tests.support.server import RunningServer
 from tests.support.waiting import until
 
 
-def test_stored_decision_waits_for_its_mcp_server(
-    private_stub: StubServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_stored_decision_waits_for_its_mcp_server(private_stub: StubServer, tmp_path: Path) -> None:
     write_mcp(tmp_path, echoes=by_hand(tmp_path, "echo"))
     message = instruct(calls("echo", text="x"), words(2))
-    with RunningServer(tmp_path, private_stub.url, park_seconds=0) as server:
+    with PatientServer(tmp_path, private_stub.url, park_seconds=0) as server:
         api = server.client
         until(lambda: "echo" in api.ok(api.http.get("/tools"))["tools"], 30)
         session_id = api.create_session("mochi", tool_settings={"tools": ["echo"]})["session_id"]
@@ -27,8 +24,7 @@ def test_stored_decision_waits_for_its_mcp_server(
     session = json.loads(file.read_text())
     session["metadata"]["pending_approval"] |= {"decision": {"approved": True}, "due": 0}  # killed after the decision
     file.write_text(json.dumps(session))
-    monkeypatch.setattr("mochi_server.mcp.servers.START_TIMEOUT_SECONDS", 0)
-    with RunningServer(tmp_path, private_stub.url) as server:
+    with PatientServer(tmp_path, private_stub.url, limits=McpLimits(start_seconds=0)) as server:
         until(lambda: len(server.client.messages(session_id)) == 4)
         result = server.client.messages(session_id)[2]
     assert (result["success"], result["decided_by"]) == (True, "user")

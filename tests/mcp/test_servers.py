@@ -7,24 +7,26 @@ import sys
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from mochi_server.mcp import servers as all_servers
-from mochi_server.mcp import session as one_session
+from mochi_server.mcp.limits import McpLimits
 from mochi_server.util.text import install_command
 from mochi_stub import StubServer
 from tests.api.test_tools import PendingApproval
+from tests.mcp.patient_server import PATIENT, PatientServer
 from tests.support.api import Api
 from tests.support.cases import cases
 from tests.support.instructions import calls, instruct, words
 from tests.support.mcp import by_hand, is_alive, journal, running, started, write_mcp
-from tests.support.server import RunningServer
 from tests.support.tools import write_tools
 from tests.support.waiting import until
+
+AT_ONCE = McpLimits(start_seconds=0)
+"""Limits without a wait for the start of MCP servers."""
 
 PYTHON = '''
     def add(a: float, b: float) -> str:
@@ -56,7 +58,7 @@ def shared(shared_stub: StubServer, tmp_path_factory: pytest.TempPathFactory) ->
     """A server for the module, whose MCP server offers `echo` and `note`."""
     data_dir = tmp_path_factory.mktemp("hand")
     write_mcp(data_dir, hand=by_hand(data_dir, "echo", "note"))
-    with RunningServer(data_dir, shared_stub.url) as server:
+    with PatientServer(data_dir, shared_stub.url) as server:
         shared = Shared(server.api(), data_dir)
         until(lambda: "echo" in shared.api.ok(shared.api.http.get("/tools"))["tools"], 30)
         yield shared
@@ -68,7 +70,7 @@ def answering(shared_stub: StubServer, tmp_path_factory: pytest.TempPathFactory)
     data_dir = tmp_path_factory.mktemp("answering")
     failing = ("refuse", "fail", "fail_silently", "fail_with_image")
     write_mcp(data_dir, hand=by_hand(data_dir, *failing, "much", "bytes", "structured", "nonsense", "listed"))
-    with RunningServer(data_dir, shared_stub.url) as server:
+    with PatientServer(data_dir, shared_stub.url) as server:
         yield Shared(server.api(), data_dir)
 
 
@@ -80,15 +82,15 @@ def offered(request: pytest.FixtureRequest) -> list[str]:
 
 
 @pytest.fixture
-def server(stub: StubServer, tmp_path: Path, offered: list[str]) -> Iterator[RunningServer]:
+def server(stub: StubServer, tmp_path: Path, offered: list[str]) -> Iterator[PatientServer]:
     """A server for one test, with its own MCP server."""
     write_mcp(tmp_path, hand=by_hand(tmp_path, *offered))
-    with RunningServer(tmp_path, stub.url, tool_timeout_seconds=5) as server:
+    with PatientServer(tmp_path, stub.url, tool_timeout_seconds=5) as server:
         yield server
 
 
 @pytest.fixture
-def api(server: RunningServer) -> Api:
+def api(server: PatientServer) -> Api:
     """A client of `server`."""
     return server.api()
 
@@ -181,7 +183,7 @@ def test_conflicting_tool_names_are_prefixed_with_the_server(stub: StubServer, t
     write_tools(tmp_path, PYTHON)
     odd = by_hand(tmp_path, "agent", "add", "reload", "both", "files/read.all", "broken", "x" * 65)
     write_mcp(tmp_path, hand=odd, maths=by_hand(tmp_path, "both", "both"))
-    with RunningServer(tmp_path, stub.url) as server:
+    with PatientServer(tmp_path, stub.url) as server:
         api = server.api()
         body = api.ok(api.http.get("/tools"))
         assert body["groups"] == {
@@ -222,7 +224,7 @@ def test_unusable_servers_are_problems_and_others_work(stub: StubServer, tmp_pat
         torn={"command": "python", "args": "-m server"},
         wrong={"url": "ftp://x", "headers": {"a": ["b"]}, "type": "sse"},
     )
-    with RunningServer(tmp_path, stub.url) as server:
+    with PatientServer(tmp_path, stub.url) as server:
         api = server.api()
         until(lambda: "not responded" not in str(problems(api)))
         body = api.ok(api.http.get("/tools"))
@@ -245,35 +247,35 @@ def test_unusable_servers_are_problems_and_others_work(stub: StubServer, tmp_pat
     ]
 
 
-def test_silent_server_delays_no_request_and_times_out(
-    stub: StubServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(all_servers, "START_TIMEOUT_SECONDS", 0)
+def test_silent_server_delays_no_request(stub: StubServer, tmp_path: Path) -> None:
     write_mcp(tmp_path, silent=by_hand(tmp_path, "silent"))
-    with RunningServer(tmp_path, stub.url) as server:
-        api = server.api()
-        assert problems(api) == {"silent": f"MCP server {sys.executable}: it has not responded yet"}
-        monkeypatch.setattr(one_session, "CONNECT_SECONDS", 0.3)  # for the next connection
-        api.ok(api.http.post("/tools/reload"))
-        until(lambda: "not responded" not in str(problems(api)))
-        assert problems(api) == {"silent": f"MCP server {sys.executable}: it did not respond within 0.3 seconds"}
+    with PatientServer(tmp_path, stub.url, limits=AT_ONCE) as server:
+        assert problems(server.api()) == {"silent": f"MCP server {sys.executable}: it has not responded yet"}
 
 
-def test_silent_server_delays_no_call_of_another_server_after_a_reload(
-    stub: StubServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(all_servers, "START_TIMEOUT_SECONDS", 0)
-    write_mcp(tmp_path, hand=by_hand(tmp_path, "note"), silent=by_hand(tmp_path, "silent"))
-    with RunningServer(tmp_path, stub.url) as server, ThreadPoolExecutor() as pool:
+def test_silent_server_times_out(stub: StubServer, tmp_path: Path) -> None:
+    write_mcp(tmp_path, silent=by_hand(tmp_path, "silent"))
+    with PatientServer(tmp_path, stub.url, limits=replace(PATIENT, connect_seconds=0.3)) as server:
+        assert problems(server.api()) == {
+            "silent": f"MCP server {sys.executable}: it did not respond within 0.3 seconds"
+        }
+
+
+def test_silent_server_delays_no_call_of_another_server_after_a_reload(stub: StubServer, tmp_path: Path) -> None:
+    later = tmp_path / "later"
+    later.mkdir()
+    silent = by_hand(tmp_path, "silent_later", "echo", JOURNAL=str(later / "journal"))
+    write_mcp(tmp_path, hand=by_hand(tmp_path, "note"), silent=silent)
+    limits = replace(PATIENT, start_seconds=30)
+    with PatientServer(tmp_path, stub.url, limits=limits) as server, ThreadPoolExecutor() as pool:
         api, other = server.api(timeout=30), server.api(timeout=30)
-        until(lambda: "note" in api.ok(api.http.get("/tools"))["tools"], 30)
+        assert {"echo", "note"} <= set(api.ok(api.http.get("/tools"))["tools"])
         session_id = session_with(api)
-        monkeypatch.setattr(all_servers, "START_TIMEOUT_SECONDS", 30)
         reload = pool.submit(other.http.post, "/tools/reload")
-        until(lambda: len(started(tmp_path)) == 4)
+        until(lambda: len(started(tmp_path)) == len(started(later)) == 2)
         assert called(api, "note", session_id, text="on")["result"] == "on"
         assert not reload.done()
-        for process in started(tmp_path):
+        for process in [*started(tmp_path), *started(later)]:
             with suppress(ProcessLookupError):
                 os.kill(process, signal.SIGKILL)
 
@@ -282,7 +284,7 @@ def test_silent_server_delays_no_call_of_another_server_after_a_reload(
 def reloading(shared_stub: StubServer, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Shared]:
     """A server without MCP servers, for tests that reload the file."""
     data_dir = tmp_path_factory.mktemp("reloading")
-    with RunningServer(data_dir, shared_stub.url) as server:
+    with PatientServer(data_dir, shared_stub.url) as server:
         yield Shared(server.api(), data_dir)
 
 
@@ -306,7 +308,7 @@ def test_malformed_file_is_a_problem(reloading: Shared, content: bytes, message:
 def test_missing_mcp_extra_is_a_problem(stub: StubServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "mcp", None)
     write_mcp(tmp_path, hand=by_hand(tmp_path, "echo"))
-    with RunningServer(tmp_path, stub.url) as server:
+    with PatientServer(tmp_path, stub.url) as server:
         told = f"MCP servers need the extra mcp: {install_command('mcp')}"
         assert problems(server.api()) == {"mcp.json": told}
     assert started(tmp_path) == []
@@ -387,7 +389,7 @@ def test_references_to_environment_variables_are_replaced(
     monkeypatch.setenv("MCP_TEST_TOOL", "echo")
     entry = by_hand(tmp_path, "${MCP_TEST_TOOL}", "${env:MCP_TEST_TOOL}_2", "${MCP_TEST_UNSET:-note}")
     write_mcp(tmp_path, hand=entry, bad={"url": "http://127.0.0.1:9/${MCP_TEST_UNSET}"})
-    with RunningServer(tmp_path, stub.url) as server:
+    with PatientServer(tmp_path, stub.url) as server:
         body = server.api().ok(server.api().http.get("/tools"))
     assert list(body["tools"]) == ["echo", "echo_2", "note"]
     assert [problem["message"] for problem in body["problems"]] == [
@@ -400,7 +402,7 @@ def test_programs_of_the_virtual_environment_are_found_without_activation(
 ) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))  # a service of systemd has no virtual environment in its PATH
     write_mcp(tmp_path, hand={**by_hand(tmp_path, "echo"), "command": Path(sys.executable).name})
-    with RunningServer(tmp_path, stub.url) as server:
+    with PatientServer(tmp_path, stub.url) as server:
         assert called(server.api(), "echo", text="found")["result"] == "found"
 
 
@@ -416,7 +418,7 @@ def test_stop_cancels_the_call_at_the_server(api: Api, tmp_path: Path) -> None:
 
 def test_call_timeout_cancels_the_call_at_the_server(stub: StubServer, tmp_path: Path) -> None:
     write_mcp(tmp_path, hand=by_hand(tmp_path, "hang", "echo"))
-    with RunningServer(tmp_path, stub.url, tool_timeout_seconds=0.5) as server:
+    with PatientServer(tmp_path, stub.url, tool_timeout_seconds=0.5) as server:
         api = server.api()
         api.http.get("/tools")
         assert (
@@ -439,15 +441,12 @@ def test_reload_reads_the_file_and_reconnects(api: Api, tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_repeated_reloads_leave_no_process_behind(
-    stub: StubServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_repeated_reloads_leave_no_process_behind(stub: StubServer, tmp_path: Path) -> None:
     """Processes that are still starting are ended, too, with their children."""
-    monkeypatch.setattr(all_servers, "START_TIMEOUT_SECONDS", 0)
-    monkeypatch.setattr("mochi_server.mcp.connection.EXIT_GRACE_SECONDS", 0.1)
     stubborn = {**by_hand(tmp_path), "command": "sh", "args": ["-c", "trap '' TERM; sleep 77 & wait"]}
     write_mcp(tmp_path, hand=stubborn)
-    with RunningServer(tmp_path, stub.url) as server, ThreadPoolExecutor() as pool:
+    limits = replace(AT_ONCE, exit_seconds=0.1)
+    with PatientServer(tmp_path, stub.url, limits=limits) as server, ThreadPoolExecutor() as pool:
         clients = [server.api() for _ in range(4)]
         for answered in [pool.submit(client.http.post, "/tools/reload") for client in clients]:
             answered.result()
@@ -474,22 +473,19 @@ def test_server_gets_only_its_configured_environment(
 ) -> None:
     monkeypatch.setenv("MOCHI_LOG_LEVEL", "INFO")
     write_mcp(tmp_path, hand=by_hand(tmp_path, "env", GIVEN="yes"))
-    with RunningServer(tmp_path, stub.url) as server:
+    with PatientServer(tmp_path, stub.url) as server:
         seen = called(server.api(), "env")["result"].split()
     assert {"GIVEN", "PATH"} <= set(seen)
     assert "MOCHI_LOG_LEVEL" not in seen
 
 
-@offering("stubborn")
-def test_stop_ends_mcp_servers_and_their_children(
-    server: RunningServer, api: Api, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_stop_ends_mcp_servers_and_their_children(stub: StubServer, tmp_path: Path) -> None:
     """This includes a server that ignores SIGTERM and the end of its input."""
-    assert "echo" in api.ok(api.http.get("/tools"))["tools"]
-    monkeypatch.setattr("mochi_server.mcp.connection.EXIT_GRACE_SECONDS", 0.1)  # the server has imported the module
-    pids = started(tmp_path)
-    assert [is_alive(pid) for pid in pids] == [True, True]
-    server.stop()
+    write_mcp(tmp_path, hand=by_hand(tmp_path, "stubborn"))
+    with PatientServer(tmp_path, stub.url, limits=replace(PATIENT, exit_seconds=0.1)) as server:
+        assert "echo" in server.client.ok(server.client.http.get("/tools"))["tools"]
+        pids = started(tmp_path)
+        assert [is_alive(pid) for pid in pids] == [True, True]
     assert [is_alive(pid) for pid in pids] == [False, False]
 
 
@@ -504,7 +500,7 @@ def test_mcp_secrets_are_neither_returned_nor_logged(
         bad={"url": "http://127.0.0.1:9/mcp", "headers": {"X-Key": "hunter2\n-line"}},
         wrong={"command": "x", "env": {"KEY": ["hunter2-wrong"]}},
     )
-    with RunningServer(tmp_path, stub.url) as server:
+    with PatientServer(tmp_path, stub.url) as server:
         api = server.api()
         assert set(problems(api)) == {"down", "bad", "mcp.json"}
         shown = api.http.get("/tools").text

@@ -8,12 +8,12 @@ import pytest
 
 from mochi_stub import StubServer
 from tests.api.test_tools import PendingApproval
+from tests.mcp.patient_server import PatientServer
 from tests.mcp.test_servers import called
 from tests.support.agents import delegate, nested, write_agent
 from tests.support.api import Api, error_of
 from tests.support.instructions import calls, instruct, words
 from tests.support.mcp import by_hand, journal, write_mcp
-from tests.support.server import RunningServer
 from tests.support.tools import write_tools
 from tests.support.waiting import until
 
@@ -40,7 +40,7 @@ def api(stub: StubServer, tmp_path: Path) -> Iterator[Api]:
         writer=None,
         __init__=None,
     )
-    with RunningServer(tmp_path, stub.url) as server:
+    with PatientServer(tmp_path, stub.url) as server:
         api = server.api()
         assert groups(api) == {"weather": ["offer"], "notes": ["note", "notes_offer"]}
         yield api
@@ -181,7 +181,7 @@ def test_unchanged_tool_runs_after_a_reload(api: Api, tmp_path: Path) -> None:
 def test_group_of_a_server_has_its_own_name_if_a_tool_group_has_the_name(stub: StubServer, tmp_path: Path) -> None:
     write_tools(tmp_path, NOTE + '\n__notes__ = ["note"]')
     write_mcp(tmp_path, notes=by_hand(tmp_path, "echo"), other=by_hand(tmp_path, "look"))
-    with RunningServer(tmp_path, stub.url) as server:
+    with PatientServer(tmp_path, stub.url) as server:
         api = server.api()
         body = api.ok(api.http.get("/tools"))
         assert body["groups"] == {"notes": ["note"], "mcp:notes": ["echo"], "other": ["look"]}

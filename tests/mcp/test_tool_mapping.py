@@ -14,6 +14,7 @@ from mochi_server.constants import MAX_IMAGES
 from mochi_server.mcp.tool_mapping import McpTool, content_of, map_tools
 from mochi_server.tools.schema import InvalidArguments
 from mochi_server.util.schema_checks import SchemaChecks
+from tests.mcp.patient_server import forked_checks
 from tests.support.cases import cases
 from tests.support.images import PNG as DOT
 from tests.support.images import base64_image
@@ -49,7 +50,7 @@ class Mapper:
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def mapper() -> AsyncIterator[Mapper]:
     """Conversion of MCP tools."""
-    checks = SchemaChecks()
+    checks = forked_checks()
     yield Mapper(checks)
     await checks.aclose()
 

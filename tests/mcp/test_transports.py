@@ -4,24 +4,25 @@ import json
 import signal
 import sys
 import threading
+from dataclasses import replace
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import pytest
 
 from mochi_stub import StubServer
+from tests.mcp.patient_server import PATIENT, PatientServer
 from tests.mcp.test_servers import called, problems
 from tests.support.mcp import by_hand, has_socket, is_alive, started, write_mcp
 from tests.support.mcp_http import HttpMcp
 from tests.support.process import Command
-from tests.support.server import RunningServer
 from tests.support.waiting import until
 
 
 def test_http_server_is_listed_called_and_listed_after_changes(stub: StubServer, tmp_path: Path) -> None:
     with HttpMcp() as remote:
         write_mcp(tmp_path, hand=remote.entry)
-        with RunningServer(tmp_path, stub.url) as server:
+        with PatientServer(tmp_path, stub.url) as server:
             api = server.api()
             body = api.ok(api.http.get("/tools"))
             assert body["groups"] == {"hand": ["shout", "much", "learn"]}
@@ -33,15 +34,13 @@ def test_http_server_is_listed_called_and_listed_after_changes(stub: StubServer,
             until(lambda: "whisper" in api.ok(api.http.get("/tools"))["tools"])
 
 
-def test_too_large_message_over_http_fails_only_its_call(
-    stub: StubServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("mochi_server.mcp.messages.MAX_MESSAGE_BYTES", 500_000)
+def test_too_large_message_over_http_fails_only_its_call(stub: StubServer, tmp_path: Path) -> None:
+    limits = replace(PATIENT, message_bytes=500_000)
     with HttpMcp() as remote:
         write_mcp(tmp_path, hand=remote.entry)
-        with RunningServer(tmp_path, stub.url) as server:
+        with PatientServer(tmp_path, stub.url, limits=limits) as server:
             api = server.api()
-            message = "it sent a message of more than 16 MiB, which is the limit. Request a smaller result."
+            message = "it sent a message of more than 500,000 bytes, which is the limit. Request a smaller result."
             assert called(api, "much")["error_message"] == f"much failed: {message}"
             assert problems(api) == {}
             assert called(api, "shout", text="still")["result"] == "STILL"
@@ -52,7 +51,7 @@ def test_http_server_is_reconnected_when_it_returns(stub: StubServer, tmp_path: 
     with HttpMcp() as remote:
         port = remote.port
         write_mcp(tmp_path, hand=remote.entry)
-        server = RunningServer(tmp_path, stub.url)
+        server = PatientServer(tmp_path, stub.url)
         server.__enter__()
         api = server.api()
         assert called(api, "shout", text="one")["result"] == "ONE"
@@ -68,10 +67,9 @@ def test_http_server_is_reconnected_when_it_returns(stub: StubServer, tmp_path: 
 
 
 def test_http_server_that_starts_later_is_connected(
-    stub: StubServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    stub: StubServer, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr("mochi_server.mcp.servers.RETRY_SECONDS", 0.02)
-    monkeypatch.setattr("mochi_server.mcp.servers.MAX_RETRY_SECONDS", 0.1)
+    limits = replace(PATIENT, retry_seconds=0.02, max_retry_seconds=0.1)
     attempts = 0
 
     class Refusing(FailingMcp):
@@ -86,7 +84,7 @@ def test_http_server_that_starts_later_is_connected(
         threading.Thread(target=starting.serve_forever, args=(0.02,), daemon=True).start()
         port = starting.server_port
         write_mcp(tmp_path, hand={"url": f"http://127.0.0.1:{port}/mcp"})
-        server = RunningServer(tmp_path, stub.url)
+        server = PatientServer(tmp_path, stub.url, limits=limits)
         server.__enter__()
         until(lambda: attempts >= 5)
         assert "HTTP status 503" in problems(server.api())["hand"]
@@ -127,7 +125,7 @@ def test_error_message_is_reported_despite_an_earlier_error_status(stub: StubSer
         threading.Thread(target=remote.serve_forever, args=(0.02,), daemon=True).start()
         url = f"http://127.0.0.1:{remote.server_port}/mcp"
         write_mcp(tmp_path, hand={"url": url})
-        with RunningServer(tmp_path, stub.url) as server:
+        with PatientServer(tmp_path, stub.url) as server:
             assert problems(server.api()) == {"hand": f"MCP server {url}: the connection failed: No."}
         remote.shutdown()
 
@@ -136,7 +134,7 @@ def test_error_message_is_reported_despite_an_earlier_error_status(stub: StubSer
 def test_reference_server_is_listed_and_called(stub: StubServer, tmp_path: Path) -> None:
     command = str(Path(sys.executable).with_name("mcp-server-time"))
     write_mcp(tmp_path, hand={"command": command, "args": ["--local-timezone", "UTC"]})
-    with RunningServer(tmp_path, stub.url) as server:
+    with PatientServer(tmp_path, stub.url) as server:
         api = server.api()
         until(lambda: problems(api) == {})
         tools = api.ok(api.http.get("/tools"))["tools"]

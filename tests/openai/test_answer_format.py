@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
 
-from mochi_server.protocols.encoder import EncodedResponse
+from mochi_server.container import Components
 from mochi_stub import Failure, Reply, StubServer, Text
 from mochi_stub.prompt import Prompt, ToolCall
 from mochi_stub.reply import Gate, Reasoning, ToolCalls
@@ -273,10 +274,13 @@ def test_frontends_receive_only_text_that_fits(api: Api, route: str, body: Any) 
     assert "".join(deltas) == RIGHT
 
 
-def test_held_text_is_bridged_by_pings(
-    api: Api, server: RunningServer, model: CarelessModel, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(EncodedResponse.__init__, "__kwdefaults__", {"ping_seconds": 0.05})
+def test_held_text_is_bridged_by_pings(stub: StubServer, tmp_path: Path, model: CarelessModel) -> None:
+    with RunningServer(tmp_path, stub.url, Components(ping_seconds=0.05)) as server:
+        check_pings(server, model)
+
+
+def check_pings(server: RunningServer, model: CarelessModel) -> None:
+    api = server.client
     asks = {"model": "mochi", "messages": [{"role": "user", "content": "A city?"}], "response_format": FORM}
     session_id = api.create_session("mochi")["session_id"]
     requests: Any = [

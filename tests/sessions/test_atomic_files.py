@@ -1,11 +1,13 @@
 """Atomic file writes: a file has its old or its new content."""
 
-import errno
 from pathlib import Path
 
 import pytest
 
 from mochi_server.storage.files import atomic_files
+from tests.support.full_disk import largest_file
+
+MEBIBYTE = 1024 * 1024
 
 
 @pytest.mark.parametrize("writes", [20, pytest.param(200, marks=pytest.mark.slow)])
@@ -29,14 +31,13 @@ def test_failed_write_keeps_the_old_file(tmp_path: Path) -> None:
     assert [path.name for path in tmp_path.iterdir()] == ["target"]
 
 
-def test_failed_append_leaves_no_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def fail(_: Path) -> None:
-        raise OSError(errno.EIO, "Input/output error")
-
-    monkeypatch.setattr(atomic_files, "sync_directory", fail)
-    with pytest.raises(OSError, match="Input/output"):
-        atomic_files.append(str(tmp_path / "log"), b"one\n")
-    assert (tmp_path / "log").read_bytes() == b""
+@pytest.mark.parametrize("before", [b"", b"zero\n"])
+def test_failed_append_leaves_no_part_of_the_line(tmp_path: Path, before: bytes) -> None:
+    log, line = tmp_path / "log", b"one" * MEBIBYTE
+    log.write_bytes(before)
+    with largest_file(2 * MEBIBYTE), pytest.raises(OSError, match="File too large"):
+        atomic_files.append(str(log), line, len(before))
+    assert log.read_bytes() == before
 
 
 def test_other_than_regular_file_reads_as_absent(tmp_path: Path) -> None:

@@ -1,12 +1,12 @@
 """Full-text search with the index: it may be missing, and the files take precedence over it."""
 
 import sqlite3
+from contextlib import closing
 from pathlib import Path
 
 import pytest
 
 from mochi_server.sessions import SessionCreationOptions, SessionManager
-from mochi_server.storage.files import session_index
 from tests.sessions.samples import assistant, file_of, read_count, user
 
 
@@ -89,14 +89,16 @@ def test_files_are_searched_without_an_index(manager: SessionManager, ids: list[
     assert search(manager, "apple fruit") == ids[:1]
 
 
-def test_every_text_is_searched_without_trigrams(
-    manager: SessionManager, ids: list[str], index: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_every_text_is_searched_without_trigrams(manager: SessionManager, ids: list[str], index: Path) -> None:
     index.unlink()
-    monkeypatch.setattr(session_index, "_TRIGRAMS", "CREATE VIRTUAL TABLE trigrams USING no_such_module (text)")
+    with closing(sqlite3.connect(index)) as database:
+        database.execute("CREATE TABLE trigrams_data (a)")  # SQLite then rejects the table, as before version 3.34
     assert search(manager, "apple fruit") == ids[:1]
     manager.append_messages(ids[1], [user("apple")])
     assert search(manager, "apple fruit") == ids[::-1]
+    with closing(sqlite3.connect(index)) as database:
+        tables = [name for (name,) in database.execute("SELECT name FROM sqlite_master")]
+    assert ("texts" in tables, "trigrams" in tables) == (True, False)
 
 
 def test_list_removes_texts_of_deleted_sessions(manager: SessionManager, ids: list[str], index: Path) -> None:

@@ -9,7 +9,6 @@ import pytest
 
 from mochi_server.errors import SessionNotFound, StorageBusy
 from mochi_server.sessions import FileSessionStore, SessionManager, SessionQuery
-from mochi_server.storage.files import store as file_store
 from mochi_server.storage.files.backend import MIN_DAMAGED_SECONDS
 from tests.sessions.samples import appended, file_of, stored_session, user
 
@@ -41,11 +40,8 @@ async def test_list_keeps_the_entry_of_a_file_being_written(files: FileSessionSt
     assert [entry["model"] for entry in after.entries] == ["qwen3:32b"]
 
 
-async def test_unreadable_file_is_busy_at_first_and_then_set_aside(
-    sessions_dir: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(file_store, "_EDIT_WAIT_SECONDS", 0)
-    store = FileSessionStore(sessions_dir)
+async def test_unreadable_file_is_busy_at_first_and_then_set_aside(sessions_dir: Path) -> None:
+    store = FileSessionStore(sessions_dir, edit_wait_seconds=0)
     session = await stored_session(store)
     path = file_of(sessions_dir, session.session_id)
     path.write_bytes(b"{")

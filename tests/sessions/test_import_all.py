@@ -4,7 +4,6 @@ import signal
 from collections.abc import Sequence
 from multiprocessing.connection import Connection
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -147,21 +146,19 @@ async def test_next_import_completes_a_killed_import(sessions_dir: Path) -> None
     await store.aclose()
 
 
-async def test_import_that_cannot_be_published_is_undone(
-    files: FileSessionStore, sessions_dir: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    rename, moved = Path.rename, []
+async def test_import_that_cannot_be_published_is_undone(files: FileSessionStore, sessions_dir: Path) -> None:
+    obstacle: list[Path] = []
 
-    def failing(path: Path, target: Path) -> Any:
-        if path.suffix == ".json" and target.parent == sessions_dir:
-            moved.append(path)
-            if len(moved) == 4:
-                raise OSError(28, "No space left on device")
-        return rename(path, target)
+    def obstruct() -> None:
+        """Before the publication, make a directory with the name of the fourth file that is moved."""
+        staged = [path for staging in sessions_dir.glob(".import-*") for path in staging.iterdir()]
+        if len(staged) == 6:
+            obstacle.append(sessions_dir / staged[3].name)
+            obstacle[-1].mkdir()
 
-    monkeypatch.setattr(Path, "rename", failing)
     with pytest.raises(StorageFailed):
-        await files.create_all(new_sessions(6))
+        await files.create_all(new_sessions(6), check=obstruct)
     assert (await files.list(SessionQuery())).total == 0
+    assert list(sessions_dir.glob("*.json")) == obstacle
     assert not list(sessions_dir.glob(".import-*"))
     assert list((sessions_dir / "blobs").iterdir()) == []

@@ -6,13 +6,13 @@ As a program, this module is the worker.
 import asyncio
 import os
 import sys
+from asyncio.subprocess import Process
+from typing import cast
 
-from mochi_server.util.schema_checks import SchemaChecks
+from mochi_server.util.schema_checks import MAX_RESULT_BYTES
 from mochi_server.util.schema_worker import main
 from tests.support.fork_server import ForkedProcess
 from tests.support.process import shared_fork_server
-
-_MAX_RESULT_BYTES = 1024 * 1024
 
 
 class ForkedWorker:
@@ -36,12 +36,11 @@ class ForkedWorker:
         return self._process.wait()
 
 
-async def start(checks: SchemaChecks) -> ForkedWorker:
-    """Start a worker for ``checks``, as ``SchemaChecks._start`` does."""
+async def start() -> Process:
+    """Start a worker, as ``start_worker`` of ``SchemaChecks`` does."""
     process, connection = await asyncio.to_thread(shared_fork_server().connect, __name__)
-    worker = ForkedWorker(process, *await asyncio.open_unix_connection(sock=connection, limit=_MAX_RESULT_BYTES))
-    checks._workers.add(worker)  # type: ignore[arg-type]
-    return worker
+    streams = await asyncio.open_unix_connection(sock=connection, limit=MAX_RESULT_BYTES)
+    return cast("Process", ForkedWorker(process, *streams))
 
 
 if __name__ == "__main__":

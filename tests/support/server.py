@@ -4,6 +4,7 @@ import asyncio
 import os
 import socket
 import threading
+from collections.abc import Callable
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -13,9 +14,11 @@ import httpx
 import uvicorn
 from fastapi import FastAPI
 from pydantic_settings import BaseSettings, PydanticBaseSettingsSource
+from typing_extensions import Self
 
 from mochi_server.app import create_app
 from mochi_server.config import MochiServerSettings
+from mochi_server.container import DEFAULT_COMPONENTS, Components
 from mochi_server.testing import share_routes
 from mochi_server.web.http_protocol import StrictHttpProtocol
 from tests.support.api import Api
@@ -39,11 +42,22 @@ class GivenSettings(MochiServerSettings):
 class RunningServer:
     """The app on a real socket. Use it as a context manager."""
 
-    def __init__(self, data_dir: Path, ollama_host: str, **settings: Any) -> None:
+    def __init__(
+        self,
+        data_dir: Path,
+        ollama_host: str,
+        components: Components = DEFAULT_COMPONENTS,
+        protocol: type[StrictHttpProtocol] = StrictHttpProtocol,
+        /,
+        **settings: Any,
+    ) -> None:
+        """Several server processes run with the default ``components`` and ``protocol``."""
         self._given = {"data_dir": str(data_dir), "ollama_host": ollama_host, **settings}
-        number = int(os.environ.get(SERVERS, "0"))
-        arguments = (str(data_dir), ollama_host)
-        self._server = Cluster(number, *arguments, **settings) if number else ThreadedServer(*arguments, **settings)
+        self._server: Cluster | ThreadedServer
+        if number := int(os.environ.get(SERVERS, "0")):
+            self._server = Cluster(number, str(data_dir), ollama_host, **settings)
+        else:
+            self._server = ThreadedServer(str(data_dir), ollama_host, components, protocol, **settings)
         self._clients: list[Api] = []
 
     @cached_property
@@ -59,6 +73,11 @@ class RunningServer:
     @property
     def url(self) -> str:
         return self._server.url
+
+    def call(self, function: Callable[[], None]) -> None:
+        """Call a function in the thread of a server in this process, and wait for its end."""
+        assert isinstance(self._server, ThreadedServer)
+        self._server.call(function)
 
     def api(self, **client: Any) -> Api:
         """Return a new client that is closed with the server."""
@@ -76,7 +95,7 @@ class RunningServer:
         """Stop the server as a signal does, with the grace period for running turns."""
         self._server.stop()
 
-    def __enter__(self) -> "RunningServer":
+    def __enter__(self) -> Self:
         self._server.__enter__()
         return self
 
@@ -89,17 +108,24 @@ class RunningServer:
 class ThreadedServer:
     """One server in a thread of this process."""
 
-    def __init__(self, data_dir: str, ollama_host: str, **settings: Any) -> None:
+    def __init__(
+        self,
+        data_dir: str,
+        ollama_host: str,
+        components: Components = DEFAULT_COMPONENTS,
+        protocol: type[StrictHttpProtocol] = StrictHttpProtocol,
+        **settings: Any,
+    ) -> None:
         listener = socket.create_server(("127.0.0.1", 0), backlog=2048)
         self.port: int = listener.getsockname()[1]
         self.settings = GivenSettings(
             **{"data_dir": data_dir, "ollama_host": ollama_host, "port": self.port, **settings}
         )
-        self.app = create_app(self.settings)
+        self.app = create_app(self.settings, components=components)
         share_routes(self.app)
         self.app.openapi = document  # type: ignore[method-assign]  # making it takes longer than most tests
         config = uvicorn.Config(
-            self.app, http=StrictHttpProtocol, ws="none", log_config=None, access_log=False, timeout_graceful_shutdown=5
+            self.app, http=protocol, ws="none", log_config=None, access_log=False, timeout_graceful_shutdown=5
         )
         self._server = _Server(config)
         self._thread = threading.Thread(target=self._server.run, args=([listener],), daemon=True)
@@ -107,6 +133,10 @@ class ThreadedServer:
     @property
     def url(self) -> str:
         return f"http://127.0.0.1:{self.port}"
+
+    def call(self, function: Callable[[], None]) -> None:
+        """Call a function in the thread of the server, and wait for its end."""
+        self._server.call(function)
 
     def stop(self) -> None:
         self._server.request_stop()
@@ -155,6 +185,15 @@ class _Server(uvicorn.Server):
         for task in self.server_state.tasks:
             task.cancel()
         await self.lifespan.shutdown()
+
+    def call(self, function: Callable[[], None]) -> None:
+        """Call a function in the thread of the server, and wait for its end."""
+
+        async def call() -> None:
+            function()
+
+        assert self._loop is not None
+        asyncio.run_coroutine_threadsafe(call(), self._loop).result(60)
 
     def request_stop(self) -> None:
         assert self._loop is not None

@@ -2,9 +2,6 @@
 
 from typing import get_args
 
-import pytest
-
-from mochi_server.chat import run as run_module
 from mochi_server.chat.run import EventLog, decode, encode
 from mochi_server.events import (
     AgentStart,
@@ -60,9 +57,8 @@ def test_long_log_is_read_in_batches_from_any_position() -> None:
     assert log.after(5000) is None
 
 
-def test_snapshot_replaces_dropped_events(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(run_module, "MAX_BYTES", 2000)
-    log = EventLog()
+def test_snapshot_replaces_dropped_events() -> None:
+    log = EventLog(max_bytes=2000)
     for number in range(300):
         log.add([ThinkingDelta(f"t{number} ") if number < 100 else ContentDelta(f"c{number} ")])
         assert log.size <= 2000
@@ -72,9 +68,8 @@ def test_snapshot_replaces_dropped_events(monkeypatch: pytest.MonkeyPatch) -> No
     assert _events(log) == [(300, Snapshot(content, thinking)), (301, ContentDelta("x" * 5000))]
 
 
-def test_dropped_text_before_a_snapshot_is_not_repeated(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(run_module, "MAX_BYTES", 1000)
-    log = EventLog()
+def test_dropped_text_before_a_snapshot_is_not_repeated() -> None:
+    log = EventLog(max_bytes=1000)
     log.add([ContentDelta("Wrong."), Snapshot("Right.", "")])
     for _ in range(20):
         log.add([ThinkingDelta("x" * 20)])

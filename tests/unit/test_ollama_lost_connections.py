@@ -13,10 +13,10 @@ import pytest
 import uvloop
 
 from mochi_server.errors import OllamaError
-from mochi_server.ollama import transport
 from mochi_server.ollama.async_client import AsyncOllamaClient
 from mochi_server.ollama.errors import is_out_of_memory
-from mochi_server.ollama.payloads import chat_payload
+from mochi_server.ollama.payloads import chat_payload, parse_endpoint
+from mochi_server.ollama.transport import Transport
 from tests.support.raw_ollama import RawOllama, line, whole
 
 ROUNDS = 3
@@ -87,9 +87,7 @@ def test_lost_connection_keeps_the_lines_received(
 
 
 @pytest.mark.parametrize("rest", [b"no-size\r\n", b"1\r\n\n\n\r\n"], ids=["no size", "too long"])
-async def test_malformed_chunk_ends_the_answer(rest: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(transport, "_CHECK_SECONDS", 0.05)
-
+async def test_malformed_chunk_ends_the_answer(rest: bytes) -> None:
     def chat(connection: socket.socket) -> None:
         connection.sendall(CHUNKED)
         Event().wait(0.05)  # so that the client reads the valid chunks alone
@@ -99,10 +97,10 @@ async def test_malformed_chunk_ends_the_answer(rest: bytes, monkeypatch: pytest.
     lines: list[dict[str, Any]] = []
     payload = chat_payload("raw", [{"role": "user", "content": "Hello!"}])
     with RawOllama(chat) as ollama:
-        client = AsyncOllamaClient(ollama.url)
-        with anyio.fail_after(5), pytest.raises(OllamaError, match="ended before it was done"):
-            await client.post_chat(payload, lines.extend)
-        await client.aclose()
+        transport = Transport(parse_endpoint(ollama.url), connect_timeout=5, stall_timeout=60, check_seconds=0.05)
+        with anyio.fail_after(30), pytest.raises(OllamaError, match="ended before it was done"):
+            await transport.post("/api/chat", payload, lines.extend)
+        await transport.aclose()
     assert [each["message"]["content"] for each in lines] == WORDS
 
 

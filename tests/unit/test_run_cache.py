@@ -4,7 +4,6 @@ import asyncio
 import weakref
 
 import anyio
-import pytest
 
 from mochi_server.chat import run_cache
 from mochi_server.chat.conversation import Conversations
@@ -28,9 +27,8 @@ def _ended(ends: RunCache) -> "weakref.ref[Run]":
     return weakref.ref(run)
 
 
-async def test_dropped_runs_leave_memory_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(run_cache, "MAX_BYTES", 10_000)
-    runs = RunCache(60)
+async def test_dropped_runs_leave_memory_at_once() -> None:
+    runs = RunCache(60, max_bytes=10_000)
     first = _ended(runs)
     others = [_ended(runs) for _ in range(5)]
     assert first() is None

@@ -1,13 +1,27 @@
-"""Limits of the turns of each API key."""
+"""Limits of runs, and of the turns of each API key."""
 
 import math
 import time
 from collections import Counter, defaultdict, deque
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 
 from mochi_server.errors import RateLimited
 from mochi_server.sessions.caller import Caller
+
+
+@dataclass(frozen=True)
+class RunLimits:
+    """Limits of the runs of one server, in bytes and seconds."""
+
+    log_bytes: int = 8 * 1024 * 1024
+    """Maximum memory for the events of one run."""
+    scan_seconds: float = 2
+    """Interval of the search for parked turns that continue without a decision."""
+
+
+DEFAULT_LIMITS = RunLimits()
 
 
 class TurnLimiter:

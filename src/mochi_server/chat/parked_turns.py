@@ -30,8 +30,6 @@ from mochi_server.tools.toolbox import Decision, ToolInvocation, changed_warning
 from mochi_server.util.clock import new_id
 from mochi_server.util.tasks import cancel_and_wait, start_in
 
-SCAN_SECONDS = 2.0
-"""Interval of the search for parked turns that continue without a decision."""
 _PAUSE_SECONDS = 30.0
 _RETRY_SECONDS, _RETRIES = 0.1, 50
 
@@ -49,6 +47,7 @@ class ParkedTurns:
     is_stopping: Callable[[], bool]  # whether the server stops
     launch: Callable[[Turn, str, TurnInput, AsyncExitStack], Run]  # starts the run of a turn, see `RunRegistry.launch`
     on_ended: Callable[[Run], None]  # called when a parked turn has been stopped
+    scan_seconds: float  # interval of the search for turns that continue without a decision
     _parked: WeakValueDictionary[str, Run] = field(default_factory=WeakValueDictionary)  # by session ID
     _due: dict[str, float] = field(default_factory=dict)  # Unix times at which turns continue alone, by session ID
     _tasks: set[asyncio.Future[Any]] = field(default_factory=set)
@@ -264,7 +263,7 @@ class ParkedTurns:
             try:
                 if is_shared or not is_searched:
                     # The server at which a turn waits continues it first, because it may have connected clients.
-                    until = time.time() - SCAN_SECONDS if is_shared else math.inf
+                    until = time.time() - self.scan_seconds if is_shared else math.inf
                     self._due |= await self.store.parked(until)
                     is_searched = True
             except errors.MochiError as error:
@@ -272,14 +271,14 @@ class ParkedTurns:
             for session_id in [session_id for session_id, due in self._due.items() if due <= time.time()]:
                 del self._due[session_id]
                 start_in(self._tasks, self._continue_alone(session_id))
-            await asyncio.sleep(SCAN_SECONDS)
+            await asyncio.sleep(self.scan_seconds)
 
     async def _continue_alone(self, session_id: str) -> None:
         """Continue a turn whose approval has expired, or whose server died after the decision."""
         try:
             await self._continue_due(session_id)
         except errors.SessionBusy:  # usually, another server continues the turn
-            self._due[session_id] = time.time() + SCAN_SECONDS
+            self._due[session_id] = time.time() + self.scan_seconds
         except errors.SessionNotFound:
             return
         except errors.MochiError as error:

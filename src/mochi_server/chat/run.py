@@ -11,6 +11,7 @@ from typing import Any, Literal, NamedTuple, get_args
 import orjson
 
 from mochi_server.chat.conversation import Conversation
+from mochi_server.chat.limits import DEFAULT_LIMITS
 from mochi_server.chat.turn_input import TurnInput
 from mochi_server.chat.turn_result import TurnResult
 from mochi_server.errors import MochiError, ShuttingDown, StorageFailed
@@ -20,7 +21,6 @@ from mochi_server.tools.toolbox import BoundCall, Decision, FindTool
 from mochi_server.util.clock import new_id
 from mochi_server.util.tasks import EagerCall
 
-MAX_BYTES = 8 * 1024 * 1024  # for the events of one run
 _MAX_BATCH_EVENTS = 1000  # in a batch from the log, so that a slow client does not fill the send buffer
 _RECENT_BATCHES = 4
 _LINE_BYTES = 48  # memory that each line needs in addition to its characters
@@ -60,6 +60,7 @@ class Batch(NamedTuple):
 class EventLog:
     """Event log of limited size. When the log is full, a snapshot of the text replaces the older half of the events."""
 
+    max_bytes: int = DEFAULT_LIMITS.log_bytes
     last: int = 0
     size: int = 0  # memory of the stored events in bytes
     warnings: list[TurnWarning] = field(default_factory=list)  # all warnings of the run, oldest first
@@ -88,7 +89,7 @@ class EventLog:
         self._recent.append(batch)
         self._lines += lines
         self.last += len(lines)
-        if self.size > MAX_BYTES:
+        if self.size > self.max_bytes:
             self._drop_older_half()
         return batch
 

@@ -10,15 +10,19 @@ from mochi_server.errors import IdempotencyKeyReused, SessionNotFound
 from mochi_server.sessions.caller import CALLER
 
 RETENTION_SECONDS = 300  # time for which the events of an ended run can be read
-MAX_BYTES = 64 * 1024 * 1024  # for the events of all ended runs; the oldest runs are dropped first
+MAX_BYTES = 64 * 1024 * 1024  # for the events of all ended runs
 _RUN_BYTES = 4096
 
 
 class RunCache:
-    """Cache of runs. Ended runs are dropped after ``retention_seconds``."""
+    """Cache of runs. Ended runs are dropped after ``retention_seconds``.
 
-    def __init__(self, retention_seconds: float = RETENTION_SECONDS) -> None:
+    They are dropped earlier, the oldest first, while the events of all ended runs need more than ``max_bytes``.
+    """
+
+    def __init__(self, retention_seconds: float = RETENTION_SECONDS, max_bytes: int | None = None) -> None:
         self._retention_seconds = retention_seconds
+        self._max_bytes = MAX_BYTES if max_bytes is None else max_bytes
         self._runs: dict[str, dict[str, Run]] = {}  # by run key and run ID, the latest run last
         self._keys: dict[tuple[str, str], Run] = {}
         self._starting: WeakValueDictionary[tuple[str, str], asyncio.Lock] = WeakValueDictionary()
@@ -55,7 +59,7 @@ class RunCache:
         self._ended[run.run_id] = run
         self._bytes += run.log.size + _RUN_BYTES
         asyncio.get_running_loop().call_later(self._retention_seconds, self._drop, run.run_id)
-        while self._bytes > MAX_BYTES and len(self._ended) > 1:
+        while self._bytes > self._max_bytes and len(self._ended) > 1:
             self._drop(next(iter(self._ended)))
 
     def park(self, run: Run) -> None:

@@ -14,7 +14,7 @@ from mochi_server import errors
 from mochi_server.chat.approvals import ApprovalService
 from mochi_server.chat.conversation import Conversation, Conversations
 from mochi_server.chat.engine import ChatEngine, as_mochi_error
-from mochi_server.chat.limits import TurnLimiter
+from mochi_server.chat.limits import DEFAULT_LIMITS, RunLimits, TurnLimiter
 from mochi_server.chat.parked_record import ParkedTurn
 from mochi_server.chat.parked_turns import ParkedTurns
 from mochi_server.chat.prompt import answer_index
@@ -52,6 +52,7 @@ class RunRegistry:
     shutdown_grace: float
     on_starting: Callable[[Run], Awaitable[None]]  # awaited before a run stores anything
     on_ended: Callable[[Run], None]  # called when a run has ended or was parked
+    limits: RunLimits = DEFAULT_LIMITS
 
     def __post_init__(self) -> None:
         self.store = self.conversations.chats  # store of the sessions whose runs clients can find
@@ -69,6 +70,7 @@ class RunRegistry:
             is_stopping=self.shutdown.is_set,
             launch=self.launch,
             on_ended=self.on_ended,
+            scan_seconds=self.limits.scan_seconds,
         )
 
     async def start(self, conversation: Conversation, turn_input: TurnInput) -> Run:
@@ -114,6 +116,7 @@ class RunRegistry:
             position=turn.position,
             holds_text=turn.has_schema,
             caller=CALLER.get().inside(turn.session.metadata.owner),
+            log=EventLog(self.limits.log_bytes),
             disconnect_grace=self.disconnect_grace if turn.conversation.kind == "session" else 0,
         )
         self.summaries.turn_starting(run.session_id)

@@ -21,7 +21,7 @@ from mochi_server.tools.discovery import ToolCatalogue
 from mochi_server.util.net import is_loopback
 
 _OLDEST_OLLAMA = (0, 5)  # the first version with structured answers
-_TIMEOUT_SECONDS = 5  # for the import of tools and agents, which continues in the background
+_IMPORT_SECONDS = 5  # for the import of tools and agents, which continues in the background
 
 _Result = TypeVar("_Result")
 
@@ -29,15 +29,23 @@ logger = logging.getLogger(__name__)
 
 
 async def startup_banner(
-    address: str, settings: MochiServerSettings, services: Services, generated_key: str | None = None
+    address: str,
+    settings: MochiServerSettings,
+    services: Services,
+    generated_key: str | None = None,
+    *,
+    import_seconds: float = _IMPORT_SECONDS,
 ) -> str:
-    """Return the text that the command prints when the server is ready: JSON lines if the log has this format."""
+    """Return the text that the command prints when the server is ready: JSON lines if the log has this format.
+
+    The text does not contain tools and agents whose import takes longer than ``import_seconds``.
+    """
     models, _, stores, catalogue, agents = await asyncio.gather(
         _result_or_error(services.fleet.list_models()),
         services.fleet.is_reachable(),
         _result_or_error(services.stores.check()),
-        _within_timeout(services.tools.directory_tools()),
-        _within_timeout(services.agents.directory_agents()),
+        _within(import_seconds, services.tools.directory_tools()),
+        _within(import_seconds, services.agents.directory_agents()),
     )
     if isinstance(models, MochiError):
         logger.warning("%s", models.message)
@@ -76,10 +84,10 @@ async def _result_or_error(work: Awaitable[_Result]) -> _Result | MochiError:
         return error
 
 
-async def _within_timeout(work: Awaitable[_Result]) -> _Result | None:
-    """Return the result of ``work``. After a timeout, return None while ``work`` continues in the background."""
+async def _within(seconds: float, work: Awaitable[_Result]) -> _Result | None:
+    """Return the result of ``work``. After ``seconds``, return None while ``work`` continues in the background."""
     task = asyncio.ensure_future(work)
-    await asyncio.wait([task], timeout=_TIMEOUT_SECONDS)
+    await asyncio.wait([task], timeout=seconds)
     return task.result() if task.done() else None
 
 

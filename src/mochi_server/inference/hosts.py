@@ -271,15 +271,15 @@ class Fleet:
         failed = {host: errors[host] for host in active if host in errors}
         return {host: found[host] for host in active if host in found}, failed
 
-    async def refresh(self) -> None:
+    async def refresh(self, seconds: float = _FILE_SECONDS) -> None:
         """Read the file of hosts again if it has changed. An invalid file changes nothing.
 
-        A thread reads the file, because a network file system may hang. The known hosts are used meanwhile.
+        A thread reads the file, because a network file system may hang. After ``seconds``, the known hosts are used.
         """
         if self._file is None or (self._reading and self._is_slow):
             return
         reading = self._reading = self._reading or start_in(self._tasks, self._read_again())
-        await asyncio.wait({reading}, timeout=_FILE_SECONDS)
+        await asyncio.wait({reading}, timeout=seconds)
         if not reading.done() and not self._is_slow:
             self._is_slow = True
             logger.warning("Ollama hosts cannot be read yet file=%s: the file system does not respond", self._file)

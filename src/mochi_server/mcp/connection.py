@@ -34,14 +34,13 @@ from pydantic import ValidationError
 from mochi_server import __version__
 from mochi_server.mcp.config import LocalServer, RemoteServer, ServerConfig
 from mochi_server.mcp.messages import MAX_TOOLS, MessageFilter, append, decode, read_lines
-from mochi_server.mcp.session import MAX_MESSAGE_BYTES, McpSession, MessageTooLarge, invalid_response
+from mochi_server.mcp.session import McpSession, MessageTooLarge, invalid_response
 from mochi_server.mcp.tool_mapping import McpTool, content_of, map_tools
 from mochi_server.tools.execution import ToolContent, ToolRaised
 from mochi_server.util import platform
 from mochi_server.util.net import is_loopback
 from mochi_server.util.schema_checks import SchemaChecks
 
-EXIT_GRACE_SECONDS = 1  # seconds that a server has to exit after its stdin is closed, and again after SIGTERM
 _REAP_SECONDS = 1  # maximum seconds to wait until the event loop detects that a killed server has exited
 _CHUNK_BYTES = 64 * 1024  # maximum size of one read, and of one line of stderr
 _CONNECT_SECONDS = 10
@@ -94,8 +93,9 @@ class McpConnection:
             result = await self.client.call_tool(tool, arguments)
         except MCPError as error:
             reason = error.message.removeprefix(_FAILED_MESSAGES[0]).removeprefix(_FAILED_MESSAGES[1])
-            if self.session.received_too_much or reason == str(MessageTooLarge()):
-                raise ToolRaised(f"{MessageTooLarge()}, which is the limit. Request a smaller result.") from error
+            too_large = str(MessageTooLarge(self.session.limits.message_bytes))
+            if self.session.received_too_much or reason == too_large:
+                raise ToolRaised(f"{too_large}, which is the limit. Request a smaller result.") from error
             closed = error.code == mcp_types.CONNECTION_CLOSED and reason.startswith(_CLOSED_MESSAGES)
             if closed or (self.is_remote and reason == error.message and error.code in _SESSION_LOST_CODES):
                 self.session.end()
@@ -142,7 +142,7 @@ async def connect(server: ServerConfig, cwd: str | None, session: McpSession) ->
 
 @asynccontextmanager
 async def _stdio(server: LocalServer, cwd: str | None, session: McpSession) -> AsyncGenerator[Any, None]:
-    process = await _start(server, cwd)
+    process = await _start(server, cwd, session.limits.exit_seconds)
     incoming, read = anyio.create_memory_object_stream[SessionMessage | Exception](0)
     write, outgoing = anyio.create_memory_object_stream[SessionMessage](0)
     with platform.group_guard(process.pid):
@@ -155,10 +155,10 @@ async def _stdio(server: LocalServer, cwd: str | None, session: McpSession) -> A
                 tasks.cancel_scope.cancel()
         finally:
             with anyio.CancelScope(shield=True):
-                await _stop(process)
+                await _stop(process, session.limits.exit_seconds)
 
 
-async def _start(server: LocalServer, cwd: str | None) -> Process:
+async def _start(server: LocalServer, cwd: str | None, exit_seconds: float) -> Process:
     environment = {**get_default_environment(), **server.env}
     # Services do not activate the virtual environment, but its programs must be found.
     search_path = os.pathsep.join(filter(None, [environment.get("PATH", os.defpath), sysconfig.get_path("scripts")]))
@@ -180,7 +180,7 @@ async def _start(server: LocalServer, cwd: str | None) -> Process:
         return await asyncio.shield(starting)
     except asyncio.CancelledError:  # the process starts despite the cancellation
         with anyio.CancelScope(shield=True), suppress(OSError, ValueError):
-            await _stop(await starting)
+            await _stop(await starting, exit_seconds)
         raise
 
 
@@ -199,7 +199,7 @@ async def _chunks(stream: asyncio.StreamReader | None) -> AsyncIterator[bytes]:
 async def _read(process: Process, incoming: _Incoming, session: McpSession) -> None:
     with incoming, suppress(anyio.BrokenResourceError, anyio.ClosedResourceError, ConnectionError):
         try:
-            async for line in read_lines(_chunks(process.stdout)):
+            async for line in read_lines(_chunks(process.stdout), session.limits.message_bytes):
                 if (message := await decode(line)) is not None:  # other lines are the output of a print function
                     await incoming.send(SessionMessage(message))
         except MessageTooLarge:
@@ -232,10 +232,10 @@ async def _discard(stream: asyncio.StreamReader | None) -> None:
             await asyncio.sleep(0)  # `read` does not yield while there is data
 
 
-async def _stop(process: Process) -> None:
+async def _stop(process: Process, exit_seconds: float) -> None:
     """Stop a server in the order that MCP specifies: close its stdin, send SIGTERM, then send SIGKILL.
 
-    Before each signal, the server has ``EXIT_GRACE_SECONDS`` to exit. The signals go to its whole process group. The
+    Before each signal, the server has ``exit_seconds`` to exit. The signals go to its whole process group. The
     output of the server is read to the end, because the pipes stay open until then.
     """
     assert process.stdin is not None  # noqa: S101 - it is a pipe
@@ -244,10 +244,10 @@ async def _stop(process: Process) -> None:
         tasks.start_soon(_discard, process.stderr)
         try:
             process.stdin.close()
-            with anyio.move_on_after(EXIT_GRACE_SECONDS):
+            with anyio.move_on_after(exit_seconds):
                 await process.wait()
             platform.terminate_group(process.pid)
-            with anyio.move_on_after(EXIT_GRACE_SECONDS):
+            with anyio.move_on_after(exit_seconds):
                 await process.wait()
         finally:
             platform.terminate_group(process.pid, kill=True)
@@ -267,7 +267,7 @@ async def _http(server: RemoteServer, session: McpSession) -> AsyncGenerator[Any
         is_sse = response.headers.get("content-type", "").lower().startswith("text/event-stream")
         encoding = response.headers.pop("content-encoding", "identity")
         assert isinstance(response.stream, httpx2.AsyncByteStream)  # noqa: S101 - the client is asynchronous
-        response.stream = _CheckedBody(response.stream, encoding, is_sse=is_sse)
+        response.stream = _CheckedBody(response.stream, encoding, is_sse=is_sse, limit=session.limits.message_bytes)
 
     is_https = server.url.lower().startswith("https")
     create_context = httpx2.create_ssl_context if is_https else partial(ssl.SSLContext, ssl.PROTOCOL_TLS_CLIENT)
@@ -281,7 +281,9 @@ async def _http(server: RemoteServer, session: McpSession) -> AsyncGenerator[Any
             trust_env=not is_loopback(httpx2.URL(server.url).host),
             event_hooks={"request": [limit], "response": [check]},
         ) as client,
-        streamable_http_client(server.url, http_client=client, max_sse_event_size=MAX_MESSAGE_BYTES) as streams,
+        streamable_http_client(
+            server.url, http_client=client, max_sse_event_size=session.limits.message_bytes
+        ) as streams,
     ):
         yield streams
 
@@ -289,8 +291,9 @@ async def _http(server: RemoteServer, session: McpSession) -> AsyncGenerator[Any
 class _CheckedBody(httpx2.AsyncByteStream):
     """A response body whose messages are within the limits. Malformed responses become error responses."""
 
-    def __init__(self, body: httpx2.AsyncByteStream, encoding: str, *, is_sse: bool) -> None:
+    def __init__(self, body: httpx2.AsyncByteStream, encoding: str, *, is_sse: bool, limit: int) -> None:
         self._body = body
+        self._limit = limit  # of a message, in bytes
         self._encoding = encoding
         self._is_sse = is_sse
 
@@ -310,7 +313,7 @@ class _CheckedBody(httpx2.AsyncByteStream):
     async def _message(self) -> AsyncIterator[bytes]:
         data = bytearray()
         async for chunk in self._body:
-            append(data, chunk)
+            append(data, chunk, self._limit)
             await asyncio.sleep(0)  # the body does not yield while there is data
         if (message := await _checked(data)) is None:
             raise httpx2.StreamError("its response is not valid MCP: it is not a message")
@@ -318,12 +321,12 @@ class _CheckedBody(httpx2.AsyncByteStream):
 
     async def _events(self) -> AsyncIterator[bytes]:
         data, others = bytearray(), bytearray()
-        async for line in read_lines(self._body):
+        async for line in read_lines(self._body, self._limit):
             text = line.rstrip(b"\r")
             if text.startswith(b"data:"):
-                append(data, text[5:] + b"\n")
+                append(data, text[5:] + b"\n", self._limit)
             elif text:
-                append(others, text + b"\n")
+                append(others, text + b"\n", self._limit)
             else:  # the end of an event
                 if message := await _checked(data):
                     others += b"data: " + message + b"\n"

@@ -20,7 +20,7 @@ from mcp_types import JSONRPCError, JSONRPCMessage, JSONRPCNotification, JSONRPC
 from mcp_types.methods import parse_server_result
 from pydantic import ValidationError
 
-from mochi_server.mcp.session import MAX_MESSAGE_BYTES, MessageTooLarge
+from mochi_server.mcp.session import MessageTooLarge
 from mochi_server.tools.execution import shorten
 
 MAX_TOOLS = 1000
@@ -44,23 +44,23 @@ _USED_KEYS = ("name", "title", "description", "inputSchema", "annotations")
 """Keys of a tool that are used. The SDK would evaluate the other keys, such as slow patterns in ``outputSchema``."""
 
 
-def append(buffer: bytearray, data: bytes) -> None:
-    """Append data to the buffer of a message. Raise ``MessageTooLarge`` if the message becomes too large."""
+def append(buffer: bytearray, data: bytes, limit: int) -> None:
+    """Append data to the buffer of a message. Raise ``MessageTooLarge`` if it then has more than ``limit`` bytes."""
     buffer += data
-    if len(buffer) > MAX_MESSAGE_BYTES:
-        raise MessageTooLarge
+    if len(buffer) > limit:
+        raise MessageTooLarge(limit)
 
 
-async def read_lines(chunks: AsyncIterable[bytes]) -> AsyncIterator[bytes]:
-    """Yield the lines of a stream, without their ends. Raise ``MessageTooLarge`` if a line is too long."""
+async def read_lines(chunks: AsyncIterable[bytes], limit: int) -> AsyncIterator[bytes]:
+    """Yield the lines of a stream, without their ends. Raise ``MessageTooLarge`` after ``limit`` bytes in one."""
     line = bytearray()
     async for chunk in chunks:
         *ends, start = chunk.split(b"\n")
         for end in ends:
-            append(line, end)
+            append(line, end, limit)
             yield bytes(line)
             line.clear()
-        append(line, start)
+        append(line, start, limit)
         await asyncio.sleep(0)  # a stream does not yield while there is data
     yield bytes(line)
 

@@ -15,7 +15,8 @@ from urllib.parse import quote, unquote
 import anyio
 
 from mochi_server.mcp.config import LocalServer, McpConfig, RemoteServer, ServerConfig, read_config
-from mochi_server.mcp.session import CONNECT_SECONDS, DISCONNECTED, McpSession, limit_wait
+from mochi_server.mcp.limits import DEFAULT_LIMITS, McpLimits
+from mochi_server.mcp.session import DISCONNECTED, McpSession
 from mochi_server.mcp.tool_mapping import McpTool
 from mochi_server.tools.discovery import RESERVED_NAMES, Tool, ToolCatalogue
 from mochi_server.tools.execution import ToolContent, ToolRaised, shorten
@@ -27,10 +28,6 @@ from mochi_server.util.text import SecretMasker
 if TYPE_CHECKING:
     from mochi_server.mcp.connection import McpConnection
 
-START_TIMEOUT_SECONDS = 5
-"""Maximum seconds to wait for MCP servers to connect before the tools are listed. Slower servers connect later."""
-RETRY_SECONDS = 1.0  # pause before the first attempt to reconnect to a remote server. Each failure doubles the pause
-MAX_RETRY_SECONDS = 60.0
 _RELIST_DELAY_SECONDS = 0.2
 """Delay before the tools are listed again, so that a burst of change notifications causes one request."""
 _MIN_SECRET_LENGTH = 4
@@ -45,7 +42,9 @@ logger = logging.getLogger(__name__)
 class McpServer:
     """An MCP server from ``mcp.json``. ``cwd`` in ``config`` is relative to ``directory``."""
 
-    def __init__(self, name: str, config: ServerConfig, directory: Path, checks: SchemaChecks) -> None:
+    def __init__(
+        self, name: str, config: ServerConfig, directory: Path, checks: SchemaChecks, limits: McpLimits = DEFAULT_LIMITS
+    ) -> None:
         self.name = name
         self.location = config.location
         self.tools: list[McpTool] = []
@@ -54,12 +53,13 @@ class McpServer:
         self._tool_problems: list[str] = []
         self._config = config
         self._checks = checks
+        self._limits = limits
         self._cwd = str(directory / config.cwd) if isinstance(config, LocalServer) and config.cwd else None
         self._secrets = SecretMasker(value for value in config.secrets() if len(value) >= _MIN_SECRET_LENGTH)
-        self.session = McpSession(name, self._secrets)
+        self.session = McpSession(name, self._secrets, limits)
         self._tasks: set[asyncio.Future[Any]] = set()
         self._calls = 0
-        self._pause = RETRY_SECONDS
+        self._pause = limits.retry_seconds
         self._is_retired = False
 
     @property
@@ -114,7 +114,7 @@ class McpServer:
         start_in(self._tasks, work).set_name(f"mcp {self.name}")
 
     def _reconnect(self) -> None:
-        self.session = McpSession(self.name, self._secrets, problem=self.session.problem)
+        self.session = McpSession(self.name, self._secrets, self._limits, problem=self.session.problem)
         self.start()
 
     async def _run(self, session: McpSession) -> None:
@@ -133,7 +133,7 @@ class McpServer:
         finally:
             session.end()
         if isinstance(self._config, RemoteServer):
-            pause, self._pause = self._pause, min(2 * self._pause, MAX_RETRY_SECONDS)
+            pause, self._pause = self._pause, min(2 * self._pause, self._limits.max_retry_seconds)
             await asyncio.sleep(pause)
             if session is self.session and not self._is_retired:  # no call has reconnected meanwhile
                 self._reconnect()
@@ -141,19 +141,19 @@ class McpServer:
     async def _connect(self, session: McpSession) -> None:
         # Imported here, because the import takes a second and needs an extra.
         connection_module = await asyncio.to_thread(import_module, "mochi_server.mcp.connection")
-        with limit_wait() as timeout:
+        with session.limit_wait() as timeout:
             async with connection_module.connect(self._config, self._cwd, session) as connection:
                 await self._list_tools(connection)
                 timeout.deadline = math.inf
                 session.open(connection.call)
-                self._pause = RETRY_SECONDS
+                self._pause = self._limits.retry_seconds
                 while True:
                     await session.changed.wait()
                     await asyncio.sleep(_RELIST_DELAY_SECONDS)
                     session.changed.clear()
                     if session.ended:
                         return
-                    with limit_wait():
+                    with session.limit_wait():
                         await self._list_tools(connection)
 
     async def _list_tools(self, connection: "McpConnection") -> None:
@@ -164,11 +164,19 @@ class McpServer:
 class McpServers:
     """Manager of the MCP servers in ``mcp.json`` of a directory. Their tools cannot have a name in ``reserved``."""
 
-    def __init__(self, directory: Path | None, reserved: Iterable[str] = ()) -> None:
+    def __init__(
+        self,
+        directory: Path | None,
+        reserved: Iterable[str] = (),
+        limits: McpLimits = DEFAULT_LIMITS,
+        checks: SchemaChecks | None = None,
+    ) -> None:
+        """``checks`` are closed with the servers."""
         self._directory = directory
         self._reserved = RESERVED_NAMES | set(reserved)
         self.config = McpConfig()  # content of mcp.json when it was last read
-        self.checks = SchemaChecks()
+        self.checks = checks or SchemaChecks()
+        self._limits = limits
         self._is_open = False
         self._servers: dict[str, McpServer] = {}
         self._retired: list[McpServer] = []
@@ -216,7 +224,7 @@ class McpServers:
         await self.open()
         name = unquote(source.removeprefix("mcp:").partition("/")[0])
         if name in self._servers:
-            await asyncio.wait([self._servers[name].session.opened], timeout=CONNECT_SECONDS)
+            await asyncio.wait([self._servers[name].session.opened], timeout=self._limits.connect_seconds)
 
     async def aclose(self) -> None:
         """Close all connections and stop the local servers."""
@@ -231,13 +239,13 @@ class McpServers:
         self._is_open, old = True, self._servers
         self._owners = {name: owner for name, owner in self._owners.items() if owner[0] in {"", *config.servers}}
         self._servers = {
-            name: McpServer(name, server, self._directory, self.checks)
+            name: McpServer(name, server, self._directory, self.checks, self._limits)
             for name, server in config.servers.items()
             if self._directory
         }
         for problem in config.problems:
             logger.warning("MCP problem file=%s directory=%s: %s", problem.name, self._directory, problem.message)
-        self._wait_until = asyncio.get_running_loop().time() + START_TIMEOUT_SECONDS
+        self._wait_until = asyncio.get_running_loop().time() + self._limits.start_seconds
         # Stop the old servers first, because they may have exclusive use of a file or port.
         await asyncio.gather(*(server.retire() for server in old.values()))
         self._retired = [server for server in (*self._retired, *old.values()) if not server.closed]

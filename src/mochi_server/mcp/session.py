@@ -10,11 +10,10 @@ from typing import Any
 import anyio
 from pydantic import ValidationError
 
+from mochi_server.mcp.limits import DEFAULT_LIMITS, McpLimits
 from mochi_server.tools.execution import ToolContent, shorten
 from mochi_server.util.text import SecretMasker
 
-CONNECT_SECONDS = 30
-MAX_MESSAGE_BYTES = 16 * 1024 * 1024  # maximum size of one message of an MCP server
 DISCONNECTED = "the connection was closed; the next call reconnects"
 _MAX_TEXT = 500
 _CONNECTING = "it has not responded yet"
@@ -26,15 +25,16 @@ Call = Callable[[str, dict[str, Any]], Awaitable[ToolContent]]  # raises ``ToolR
 
 
 class MessageTooLarge(Exception):
-    """A message of a server exceeds ``MAX_MESSAGE_BYTES``."""
+    """A message of a server is larger than ``limit`` bytes."""
 
-    def __init__(self) -> None:
-        super().__init__(f"it sent a message of more than {MAX_MESSAGE_BYTES // 1024 // 1024} MiB")
+    def __init__(self, limit: int) -> None:
+        super().__init__(f"it sent a message of more than {_size(limit)}")
 
 
-def limit_wait() -> AbstractContextManager[anyio.CancelScope]:
-    """Return a context that raises ``TimeoutError`` if connecting or listing takes longer than ``CONNECT_SECONDS``."""
-    return anyio.fail_after(CONNECT_SECONDS)
+def _size(count: int) -> str:
+    """Return a number of bytes as text, in MiB if that is a whole number."""
+    mebibytes, rest = divmod(count, 1024 * 1024)
+    return f"{count:,} bytes" if rest else f"{mebibytes} MiB"
 
 
 def invalid_response(error: ValidationError) -> str:
@@ -49,6 +49,7 @@ class McpSession:
 
     name: str
     secrets: SecretMasker
+    limits: McpLimits = DEFAULT_LIMITS
     opened: "asyncio.Future[Call | None]" = field(default_factory=lambda: asyncio.get_running_loop().create_future())
     """Future with the function that calls tools, or with None if the attempt to connect failed."""
     problem: str | None = _CONNECTING
@@ -56,6 +57,10 @@ class McpSession:
     received_too_much: bool = False  # whether the server sent a too large message to its stdout
     ended: bool = False
     changed: asyncio.Event = field(default_factory=asyncio.Event)  # the tools have changed or the connection has ended
+
+    def limit_wait(self) -> AbstractContextManager[anyio.CancelScope]:
+        """Return a context that raises ``TimeoutError`` if connecting or listing takes too long."""
+        return anyio.fail_after(self.limits.connect_seconds)
 
     def open(self, call: Call) -> None:
         """Make the connection available to calls."""
@@ -81,7 +86,7 @@ class McpSession:
         while inner := getattr(error, "exceptions", None):  # task groups raise exception groups
             error = inner[0]
         if isinstance(error, TimeoutError) and error.errno is None:
-            return f"it did not respond within {CONNECT_SECONDS} seconds"
+            return f"it did not respond within {self.limits.connect_seconds:g} seconds"
         if isinstance(error, MessageTooLarge):
             return str(error)
         if self.ended:

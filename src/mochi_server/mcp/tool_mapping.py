@@ -27,7 +27,6 @@ from mochi_server.util.schema_checks import CheckFailed, SchemaChecks
 if TYPE_CHECKING:
     import mcp_types
 
-_CHECK_SECONDS = 1  # maximum duration of the check of a call's arguments
 _LISTING_SECONDS = 10  # maximum duration of the check of a tool's schema, whose size is limited
 _SIGNATURE = inspect.signature(lambda arguments: None)  # noqa: ARG005 - MCP tools take one object
 _MAX_DESCRIPTION_LENGTH = 10_000
@@ -84,7 +83,7 @@ async def _bind(
 ) -> inspect.BoundArguments:
     complete = {**defaults, **arguments}
     try:
-        result = await checks.run("check_arguments", _CHECK_SECONDS, schema=schema, arguments=complete)
+        result = await checks.check_arguments(schema, complete)
     except CheckFailed as error:
         reason = f"the arguments cannot be checked: {error}. Call the tool with smaller or simpler arguments."
         raise InvalidArguments(reason) from error

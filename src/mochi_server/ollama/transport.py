@@ -28,7 +28,7 @@ _Feed = Callable[[bytes], None]
 
 _STALL_ADVICE = "If the model is slow, raise MOCHI_OLLAMA_STALL_TIMEOUT_SECONDS."
 _SHORT_CALL_SECONDS = 5
-_CHECK_SECONDS = 2.0  # between two checks whether the connection of a stream still exists
+_CHECK_SECONDS = 2.0
 _DRAIN_SECONDS = 0.05
 MAX_LINE_BYTES = 8 * 1024 * 1024
 _MAX_UNSTREAMED_BYTES = 1024 * 1024
@@ -108,9 +108,13 @@ def _parse_nested(line: bytes) -> Any:
 class Transport:
     """HTTP client for one Ollama server, with an unlimited connection pool. A new event loop gets a new pool."""
 
-    def __init__(self, endpoint: Endpoint, *, connect_timeout: float, stall_timeout: float) -> None:
+    def __init__(
+        self, endpoint: Endpoint, *, connect_timeout: float, stall_timeout: float, check_seconds: float = _CHECK_SECONDS
+    ) -> None:
+        """``check_seconds`` is the interval of the check whether the connection of a stream still exists."""
         self.endpoint = endpoint
         self._stall_seconds = stall_timeout
+        self._check_seconds = check_seconds
         self._connect_timeout = connect_timeout
         self._session: aiohttp.ClientSession | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -157,7 +161,7 @@ class Transport:
                         remaining = progress + self._stall_seconds - time.monotonic()
                         if remaining <= 0:
                             raise TimeoutError
-                        await asyncio.wait([reading], timeout=min(remaining, _CHECK_SECONDS))
+                        await asyncio.wait([reading], timeout=min(remaining, self._check_seconds))
                         # After a malformed chunk, aiohttp closes the connection but not the response.
                         if response.connection is not None and response.connection.transport is None:
                             response.content.feed_eof()

@@ -12,9 +12,10 @@ from fastapi import Request, Response
 from starlette.types import Receive, Scope, Send
 
 from mochi_server.chat.run import Batch, Run
+from mochi_server.constants import PING_SECONDS
 from mochi_server.protocols.parts import End, Json, Part, PartReader, Reasoning, Text
 from mochi_server.web.requests import ClientDisconnected, body_message, send_error, until_disconnect
-from mochi_server.web.sse import PING_SECONDS, EventStream
+from mochi_server.web.sse import EventStream
 
 
 class Encoder(ABC):
@@ -119,7 +120,7 @@ CHECK_SECONDS = 1
 async def respond(request: Request, encoder: Encoder, *, stream: bool | None) -> Response:
     """Return the answer of a run, as a stream or as one JSON response."""
     if stream:
-        return EncodedResponse(encoder)
+        return EncodedResponse(encoder, ping_seconds=request.app.state.services.ping_seconds)
     with encoder.run.subscribed():
         parts = await until_disconnect(request, collected(encoder.run))
     if encoder.run.latest.failure is not None:

@@ -12,6 +12,7 @@ from mochi_server import errors
 from mochi_server.chat.approvals import requesting_run
 from mochi_server.chat.run import Batch, Run
 from mochi_server.chat.turn_input import TurnInput
+from mochi_server.constants import PING_SECONDS
 from mochi_server.container import Services
 from mochi_server.protocols.conversation import SentMessages, to_turn
 from mochi_server.protocols.encoder import BlockEncoder, EncodedResponse
@@ -158,8 +159,8 @@ class _StreamEnded(Exception):
 class InteractiveResponse(EncodedResponse):
     """Stream of a run for a frontend. The response starts at once, and ends also when a tool call needs approval."""
 
-    def __init__(self, encoder: InteractiveEncoder) -> None:
-        super().__init__(encoder)
+    def __init__(self, encoder: InteractiveEncoder, ping_seconds: float = PING_SECONDS) -> None:
+        super().__init__(encoder, ping_seconds=ping_seconds)
         self._encoder: InteractiveEncoder = encoder
 
     async def send_events(self, send: Send) -> None:

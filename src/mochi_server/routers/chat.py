@@ -81,8 +81,10 @@ async def stream_chat(
     turn_input = await (body or ChatRequest.model_validate({})).to_input(key, streaming=True)
     conversation = services.conversations.stored(session_id)
     if turn_input.if_busy == "wait":
-        return WaitingResponse(session_id, services.runs.start(conversation, turn_input))
-    return RunResponse(await until_disconnect(request, services.runs.start(conversation, turn_input)))
+        starting = services.runs.start(conversation, turn_input)
+        return WaitingResponse(session_id, starting, ping_seconds=services.ping_seconds)
+    run = await until_disconnect(request, services.runs.start(conversation, turn_input))
+    return RunResponse(run, ping_seconds=services.ping_seconds)
 
 
 @router.get(
@@ -96,7 +98,8 @@ async def resume_stream(
     """Resume a stream: get the events of the running or most recent turn, from the beginning or after an event."""
     # An `EventSource` that reconnects updates only the header, not the query.
     run_id, number = parse_position(last_event_id or after or "0")
-    return attach_response(await services.runs.find(session_id, run_id), run_id, number)
+    run = await services.runs.find(session_id, run_id)
+    return attach_response(run, run_id, number, ping_seconds=services.ping_seconds)
 
 
 @router.post("/stop", response_model_exclude_defaults=True, responses=responses(*_SESSION_ERRORS))

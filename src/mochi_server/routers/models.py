@@ -38,4 +38,5 @@ _RESPONSES = _STREAM | responses(InvalidComparison, ValidationFailed, *OLLAMA_ER
 @comparison_router.post("/models/test/", response_class=Response, include_in_schema=False)
 async def compare_models(body: CompareRequest, services: ServicesDep) -> EventsResponse:
     """Compare up to three models: send one prompt to each in turn. Nothing is stored."""
-    return EventsResponse(services.compare.run(await body.comparison(services.compare)))
+    comparison = await body.comparison(services.compare)
+    return EventsResponse(services.compare.run(comparison), services.ping_seconds)

@@ -5,6 +5,7 @@ import logging
 import re
 import time
 from collections.abc import Sequence
+from dataclasses import dataclass
 from datetime import datetime, timezone
 from typing import Any
 
@@ -20,11 +21,9 @@ from mochi_server.sessions.store import SessionStore, WebhookOutbox, is_webhook_
 from mochi_server.util.clock import now, timestamp
 from mochi_server.util.tasks import cancel_and_wait, run_shielded, start_in
 
-_FIRST_PAUSE_SECONDS = 2.0  # later pauses are as long as the age of the webhook, so that they double
 _MAX_AGE_SECONDS = 4000
 _TIMEOUT_SECONDS = 20
 _CLAIM_SECONDS = 30  # after this time, another server continues the work of a server that has died
-_POLL_SECONDS = 1
 _TIMESTAMP = re.compile('"timestamp":"([^"]*)"')
 _MAX_ATTEMPTS_AT_ONCE = 8
 _STARTED, _WAITS, _COMPLETED, _FAILED = "run.started", "run.waiting_for_approval", "run.completed", "run.failed"
@@ -34,6 +33,19 @@ _EVENTS = {"completed": _COMPLETED, "stopped": None}
 logger = logging.getLogger(__name__)
 
 
+@dataclass(frozen=True)
+class WebhookTimes:
+    """Times of the attempts to send webhooks, in seconds."""
+
+    first_pause: float = 2
+    """Pause after the first failed attempt. Later pauses are as long as the age of the webhook, so that they double."""
+    poll: float = 1
+    """Interval of the search for webhooks that are due."""
+
+
+DEFAULT_TIMES = WebhookTimes()
+
+
 class WebhookService:
     """Sender of webhooks to one URL. Without a URL, it stores and sends nothing.
 
@@ -41,11 +53,14 @@ class WebhookService:
     before it has stored the next webhook of the run, the session shows which webhook is missing.
     """
 
-    def __init__(self, outbox: WebhookOutbox, store: SessionStore, url: str, secret: str) -> None:
+    def __init__(
+        self, outbox: WebhookOutbox, store: SessionStore, url: str, secret: str, times: WebhookTimes = DEFAULT_TIMES
+    ) -> None:
         self._outbox = outbox
         self._store = store
         self._url = url
         self._secret = secret
+        self._times = times
         self._wakeup = asyncio.Event()  # set after a webhook was stored, or an attempt has ended
         self._sender: list[asyncio.Future[None]] = []
         self._writes: set[asyncio.Future[Any]] = set()
@@ -106,7 +121,7 @@ class WebhookService:
         async with aiohttp.ClientSession(timeout=timeout, cookie_jar=aiohttp.DummyCookieJar()) as http:
             try:
                 while True:
-                    with anyio.move_on_after(_POLL_SECONDS):
+                    with anyio.move_on_after(self._times.poll):
                         await self._wakeup.wait()
                     self._wakeup.clear()
                     while len(attempts) < _MAX_ATTEMPTS_AT_ONCE and (webhook := await self._claim()) is not None:
@@ -151,7 +166,7 @@ class WebhookService:
         if problem is None or age > _MAX_AGE_SECONDS:
             await self._outbox.remove(webhook_id)
         else:
-            await self._outbox.add(webhook_id, body, seconds=max(_FIRST_PAUSE_SECONDS, age))
+            await self._outbox.add(webhook_id, body, seconds=max(self._times.first_pause, age))
 
     async def _settle(self, started_id: str, session_id: str, run_id: str) -> None:
         """Store the missing webhook of a run whose server was killed. If the run is still running, do nothing."""

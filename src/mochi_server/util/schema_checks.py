@@ -5,15 +5,16 @@ import json
 import os
 import sys
 from asyncio.subprocess import DEVNULL, PIPE, Process
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
 from typing import Any
 
 import anyio
 
-MAX_WORKERS = 2
+_MAX_WORKERS = 2
+_ARGUMENT_SECONDS = 1  # maximum duration of the check of a call's arguments
 _ANSWER_SECONDS = 5  # maximum duration of the check of an answer
-_MAX_RESULT_BYTES = 1024 * 1024
+MAX_RESULT_BYTES = 1024 * 1024
 # The worker imports the same modules as this process, and no others from the working directory.
 _PROGRAM = "import sys; sys.path[:] = sys.argv[1:]; from mochi_server.util.schema_worker import main; main()"
 
@@ -22,11 +23,38 @@ class CheckFailed(Exception):
     """A check took too long or could not be made. The message is the reason."""
 
 
-class SchemaChecks:
-    """Pool of at most ``MAX_WORKERS`` workers, which start on demand. Further checks wait."""
+async def start_worker() -> Process:
+    """Start a process that runs ``util.schema_worker``. Raises ``CheckFailed``."""
+    try:
+        return await asyncio.create_subprocess_exec(
+            *(sys.executable, "-I", "-c", _PROGRAM, *sys.path),
+            env={name: value for name, value in os.environ.items() if not name.startswith("MOCHI_")},
+            stdin=PIPE,
+            stdout=PIPE,
+            stderr=DEVNULL,
+            limit=MAX_RESULT_BYTES,
+            start_new_session=True,
+        )
+    except OSError as error:
+        raise CheckFailed(f"the process for checks cannot be started: {error.strerror}") from error
 
-    def __init__(self) -> None:
-        self._slots = asyncio.Semaphore(MAX_WORKERS)
+
+class SchemaChecks:
+    """Pool of at most ``max_workers`` workers, which ``start`` starts on demand. Further checks wait.
+
+    The check of the arguments of a call may take ``argument_seconds``.
+    """
+
+    def __init__(
+        self,
+        max_workers: int = _MAX_WORKERS,
+        *,
+        argument_seconds: float = _ARGUMENT_SECONDS,
+        start: Callable[[], Awaitable[Process]] = start_worker,
+    ) -> None:
+        self._argument_seconds = argument_seconds
+        self._start = start
+        self._slots = asyncio.Semaphore(max_workers)
         self._workers: set[Process] = set()
         self._idle: list[Process] = []
 
@@ -38,7 +66,7 @@ class SchemaChecks:
         request = json.dumps((operation, seconds, parameters)).encode() + b"\n"
         async with self._slots:
             self._idle = [worker for worker in self._idle if worker.returncode is None]
-            worker = self._idle.pop() if self._idle else await self._start()
+            worker = self._idle.pop() if self._idle else await self._start_worker()
             assert worker.stdin and worker.stdout  # noqa: S101, PT018 - both are pipes
             try:
                 worker.stdin.write(request)
@@ -52,6 +80,10 @@ class SchemaChecks:
             self._idle.append(worker)
             return result
 
+    async def check_arguments(self, schema: Mapping[str, Any], arguments: Mapping[str, Any]) -> dict[str, str]:
+        """Run ``util.schema_worker.check_arguments``. Raises ``CheckFailed``."""
+        return await self.run("check_arguments", self._argument_seconds, schema=schema, arguments=arguments)
+
     async def check_answer(self, schema: Mapping[str, Any], text: str) -> dict[str, str]:
         """Run ``util.schema_worker.check_answer``. If that fails, return why the answer is ``unchecked``."""
         try:
@@ -64,19 +96,8 @@ class SchemaChecks:
         self._idle.clear()
         await asyncio.gather(*map(self._kill, self._workers))
 
-    async def _start(self) -> Process:
-        try:
-            worker = await asyncio.create_subprocess_exec(
-                *(sys.executable, "-I", "-c", _PROGRAM, *sys.path),
-                env={name: value for name, value in os.environ.items() if not name.startswith("MOCHI_")},
-                stdin=PIPE,
-                stdout=PIPE,
-                stderr=DEVNULL,
-                limit=_MAX_RESULT_BYTES,
-                start_new_session=True,
-            )
-        except OSError as error:
-            raise CheckFailed(f"the process for checks cannot be started: {error.strerror}") from error
+    async def _start_worker(self) -> Process:
+        worker = await self._start()
         self._workers.add(worker)
         return worker
 

@@ -4,7 +4,7 @@ import asyncio
 import re
 from collections.abc import AsyncGenerator, Coroutine
 from contextlib import aclosing, suppress
-from typing import Any
+from typing import Any, cast
 
 import orjson
 from sse_starlette.sse import EventSourceResponse
@@ -12,6 +12,7 @@ from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
 from mochi_server.chat.run import Batch, Run
+from mochi_server.constants import PING_SECONDS
 from mochi_server.errors import MochiError
 from mochi_server.events import ChatEvent, Done, TurnError
 from mochi_server.models.common import EventUnion
@@ -19,7 +20,6 @@ from mochi_server.services.compare import CompareEvent
 from mochi_server.util.clock import new_id
 from mochi_server.web.requests import ClientDisconnected, body_message, until_disconnect
 
-PING_SECONDS = 10
 _ID = re.compile(rb"^id: (\w+:\d+)$", re.MULTILINE)
 PING = b": ping\n\n"
 _HEADERS = {"Cache-Control": "no-store", "Connection": "keep-alive", "X-Accel-Buffering": "no"}  # prevent buffering
@@ -38,8 +38,9 @@ def streams(events: EventUnion, example: str) -> dict[int | str, dict[str, Any]]
 class EventsResponse(EventSourceResponse):
     """Response that streams the events of a generator. A disconnect of the client closes the generator."""
 
-    def __init__(self, events: AsyncGenerator[CompareEvent, None]) -> None:
-        super().__init__(self._frames(events), ping=PING_SECONDS, sep="\n")
+    def __init__(self, events: AsyncGenerator[CompareEvent, None], ping_seconds: float = PING_SECONDS) -> None:
+        # The base class declares whole seconds, but accepts any.
+        super().__init__(self._frames(events), ping=cast("int", ping_seconds), sep="\n")
 
     async def _frames(self, events: AsyncGenerator[CompareEvent, None]) -> AsyncGenerator[bytes, None]:
         async with aclosing(events):
@@ -72,10 +73,11 @@ class EventStream(Response):
 class RunResponse(EventStream):
     """Stream of a run's events after event number ``after``."""
 
-    def __init__(self, run: Run, after: int = 0) -> None:
+    def __init__(self, run: Run, after: int = 0, *, ping_seconds: float = PING_SECONDS) -> None:
         super().__init__()
         self._run = run
         self._after = after
+        self._ping_seconds = ping_seconds
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         with self._run.subscribed():
@@ -91,26 +93,27 @@ class RunResponse(EventStream):
                 frames.append(b"id: %s:%d\nevent: %s\ndata: %s\n\n" % (run_id, number, kind, payload))
             return await send(body_message(b"".join(frames)))
 
-        await self._run.forward(receive, self._after, idle=PING_SECONDS)
+        await self._run.forward(receive, self._after, idle=self._ping_seconds)
         await send(body_message(b"", more=False))
 
 
 class WaitingResponse(EventStream):
     """Stream of a run that may have to wait for its start. On a disconnect, the start is cancelled.
 
-    An error within ``PING_SECONDS`` has its HTTP status. Later, the stream sends SSE comments until the run starts.
+    An error within ``ping_seconds`` has its HTTP status. Later, the stream sends SSE comments until the run starts.
     """
 
-    def __init__(self, session_id: str, start: Coroutine[Any, Any, Run]) -> None:
+    def __init__(self, session_id: str, start: Coroutine[Any, Any, Run], *, ping_seconds: float = PING_SECONDS) -> None:
         super().__init__()
         self._session_id = session_id
+        self._ping_seconds = ping_seconds
         self._starting = asyncio.ensure_future(start)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         try:
-            await until_disconnect(receive, asyncio.wait([self._starting], timeout=PING_SECONDS))
+            await until_disconnect(receive, asyncio.wait([self._starting], timeout=self._ping_seconds))
             if self._starting.done():
-                await RunResponse(self._starting.result())(scope, receive, send)
+                await self._response(self._starting.result())(scope, receive, send)
             else:
                 await super().__call__(scope, receive, send)
         finally:
@@ -123,7 +126,7 @@ class WaitingResponse(EventStream):
     async def send_events(self, send: Send) -> None:
         while not self._starting.done():
             await send(body_message(PING))
-            await asyncio.wait([self._starting], timeout=PING_SECONDS)
+            await asyncio.wait([self._starting], timeout=self._ping_seconds)
         try:
             run = self._starting.result()
         except MochiError as error:
@@ -131,7 +134,10 @@ class WaitingResponse(EventStream):
             await send(body_message(closing_events(self._session_id, error, first_id), more=False))
         else:
             with run.subscribed():
-                await RunResponse(run).send_events(send)
+                await self._response(run).send_events(send)
+
+    def _response(self, run: Run) -> RunResponse:
+        return RunResponse(run, ping_seconds=self._ping_seconds)
 
 
 def parse_position(position: str) -> tuple[str | None, int]:
@@ -140,14 +146,16 @@ def parse_position(position: str) -> tuple[str | None, int]:
     return run_id or None, int(number)
 
 
-def attach_response(run: Run | None, run_id: str | None, number: int) -> Response:
+def attach_response(
+    run: Run | None, run_id: str | None, number: int, *, ping_seconds: float = PING_SECONDS
+) -> Response:
     """Return a stream of a run's events after a position, or after its start if the position is in another run.
 
     If no events remain, return 204, which stops an ``EventSource``.
     """
     after = min(number, run.log.last) if run and run_id in (None, run.run_id) else 0
     if run and (run.running or (after < run.log.last and (run_id or not run.is_stored))):
-        return RunResponse(run, after)
+        return RunResponse(run, after, ping_seconds=ping_seconds)
     return Response(status_code=204)
 
 

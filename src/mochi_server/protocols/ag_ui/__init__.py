@@ -166,4 +166,4 @@ async def chat_with_ag_ui(session_id: str, request: Request, services: ServicesD
     from mochi_server.protocols.ag_ui.encoder import AgUiEncoder  # noqa: PLC0415 - its package takes time to import
 
     timeout = request.app.state.settings.tool_confirmation_timeout_seconds
-    return frontends.InteractiveResponse(AgUiEncoder(started, run_input, timeout))
+    return frontends.InteractiveResponse(AgUiEncoder(started, run_input, timeout), services.ping_seconds)

@@ -129,11 +129,14 @@ async def chat_with_ai_sdk(session_id: str, request: Request, services: Services
         starting = frontends.decide(services, session_id, decisions)
     else:
         starting = frontends.start(services, session_id, *await parse(body), withdraws=True)
-    return frontends.InteractiveResponse(AiSdkEncoder(await until_disconnect(request, starting)))
+    encoder = AiSdkEncoder(await until_disconnect(request, starting))
+    return frontends.InteractiveResponse(encoder, services.ping_seconds)
 
 
 @router.get("/{chat_id}/stream", response_class=Response, responses=_RESUMED)
 async def resume_ai_sdk(session_id: str, chat_id: str, services: ServicesDep) -> Response:  # noqa: ARG001 - in the path
     """Resume the stream of the running turn from its beginning. The server ignores `chat_id`, the AI SDK's chat ID."""
     run = await frontends.running(services, session_id)
-    return Response(status_code=204) if run is None else frontends.InteractiveResponse(AiSdkEncoder(run))
+    if run is None:
+        return Response(status_code=204)
+    return frontends.InteractiveResponse(AiSdkEncoder(run), services.ping_seconds)

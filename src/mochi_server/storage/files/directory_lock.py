@@ -98,7 +98,10 @@ def import_all(directory: Path, sessions: Sequence[NewSession], check: Callable[
         _publish(staging)
     except OSError:
         shutil.rmtree(staging, ignore_errors=True)
-        atomic_files.remove_durably(*(directory / f"{session.session_id}.json" for session in stored))
+        for session in stored:
+            with suppress(OSError):  # the other files must not remain
+                atomic_files.remove(directory / f"{session.session_id}.json")
+        sync_directory(directory)
         raise
     return stored
 

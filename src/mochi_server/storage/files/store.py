@@ -22,7 +22,7 @@ from mochi_server.util.tasks import run_shielded
 
 _Arguments = ParamSpec("_Arguments")
 _Result = TypeVar("_Result")
-_EDIT_WAIT_SECONDS = 10.0  # time for which a request waits for a session file that another program is writing
+_EDIT_WAIT_SECONDS = 10.0
 _EDIT_POLL_SECONDS = 0.05
 
 logger = logging.getLogger(__name__)
@@ -35,7 +35,7 @@ def _in_thread(
     async def run(self: "FileSessionStore", /, *args: _Arguments.args, **kwargs: _Arguments.kwargs) -> _Result:
         work = partial(copy_context().run, method, self.directory, *args, **kwargs)
         loop = asyncio.get_running_loop()
-        deadline = loop.time() + _EDIT_WAIT_SECONDS
+        deadline = loop.time() + self._edit_wait_seconds
         while True:
             try:
                 return await run_shielded(loop.run_in_executor(None, work))
@@ -50,8 +50,10 @@ def _in_thread(
 class FileSessionStore(SessionStore):
     """``SessionStore`` in a directory of files, which it locks. A cancelled call still completes its writes."""
 
-    def __init__(self, sessions_dir: str | Path) -> None:
+    def __init__(self, sessions_dir: str | Path, *, edit_wait_seconds: float = _EDIT_WAIT_SECONDS) -> None:
+        """``edit_wait_seconds`` limits how long a call waits for a file that another program is writing."""
         self.path = Path(sessions_dir)
+        self._edit_wait_seconds = edit_wait_seconds
         self._use = DirectoryUse(self.path)
         self._list_lock = asyncio.Lock()  # limits lists to one thread, so that threads remain for turns
         self._sweep: asyncio.Future[None] | None = None
