@@ -8,9 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from mochi_server.errors import StorageFailed
 from mochi_server.sessions import FileSessionStore, SessionCreationOptions, SessionManager, SessionQuery
-from mochi_server.storage.files import atomic_files, session_index
+from mochi_server.sessions.session import ChatSession
+from mochi_server.storage.files.backend import SessionDirectory
+from mochi_server.storage.files.session_index import SessionIndex
 from tests.sessions.samples import assistant, file_of, log_of, read_count, stored_session, user
 
 
@@ -161,25 +162,33 @@ def test_other_files_are_not_sessions(manager: SessionManager, ids: list[str], s
 
 
 def test_unreadable_file_is_listed_once_it_is_readable(
-    manager: SessionManager, ids: list[str], sessions_dir: Path, monkeypatch: pytest.MonkeyPatch
+    manager: SessionManager, ids: list[str], sessions_dir: Path, tmp_path: Path
 ) -> None:
-    file_of(sessions_dir, ids[1]).touch()
-    with monkeypatch.context() as failing:
-        failing.setattr(atomic_files, "read", _fail)
-        assert listed(manager) == [ids[0], ids[2]]
+    path = file_of(sessions_dir, ids[1])
+    elsewhere = path.rename(tmp_path / "elsewhere")
+    path.mkdir()
+    assert listed(manager) == [ids[0], ids[2]]
+    path.rmdir()
+    elsewhere.rename(path)
     assert listed(manager) == ids
 
 
-def test_change_notified_to_a_failed_list_is_in_the_next(
-    manager: SessionManager, ids: list[str], sessions_dir: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_change_that_a_failed_list_found_is_in_the_next(ids: list[str], sessions_dir: Path) -> None:
+    directory = SessionDirectory(sessions_dir)
+    failures = [OSError(5, "Input/output error")]
+
+    def read(session_id: str) -> tuple[ChatSession, None]:
+        if failures:
+            raise failures.pop()
+        return directory.load(session_id), None
+
+    index = SessionIndex(sessions_dir, read)
     path = file_of(sessions_dir, ids[2])
     path.write_text(path.read_text().replace('"model": "m"', '"model": "n"'))
-    with monkeypatch.context() as failing:
-        failing.setattr(session_index, "encode", _fail)
-        with pytest.raises(StorageFailed):
-            manager.list_sessions()
-    assert [entry["model"] for entry in manager.list_sessions()] == ["m", "m", "n"]
+    with pytest.raises(OSError, match="Input/output error"):
+        index.list(SessionQuery(), use_file=True)
+    entries = index.list(SessionQuery(), use_file=True).entries
+    assert [entry["model"] for entry in entries] == ["m", "m", "n"]
 
 
 def test_replaced_directory_is_listed(manager: SessionManager, ids: list[str], sessions_dir: Path) -> None:
@@ -187,10 +196,6 @@ def test_replaced_directory_is_listed(manager: SessionManager, ids: list[str], s
     assert listed(manager) == []
     another = SessionManager(sessions_dir).create_session(SessionCreationOptions(model="m"))
     assert listed(manager) == [another.session_id]
-
-
-def _fail(*_: object) -> bytes:
-    raise OSError(5, "Input/output error")
 
 
 async def test_waiting_lists_do_not_delay_a_turn(sessions_dir: Path, ids: list[str], index: Path) -> None:
