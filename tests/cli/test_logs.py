@@ -4,8 +4,9 @@ import json
 import os
 import signal
 from base64 import b64encode
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,9 @@ import pytest
 
 from mochi_stub import Machine, StubServer
 from mochi_stub import config as stub_config
+from tests.cli.commands import run_here
 from tests.support.api import Api, types_of
+from tests.support.cases import cases
 from tests.support.holding import GatedStub
 from tests.support.instructions import calls, instruct, words
 from tests.support.process import Command, run
@@ -154,19 +157,19 @@ def test_lines_about_draining_have_no_request(tmp_path: Path, stub: StubServer) 
     assert not any({"request_id", "key"} & line.keys() for line in lines)
 
 
-@pytest.mark.parametrize(
-    ("arguments", "environment"),
+@cases(
+    ("start", "arguments", "environment"),
     [
-        (["--port", "1x"], {"MOCHI_LOG_FORMAT": "json"}),
-        (["--log-format", "json", "--stub-speed", "1"], {}),
-        (["--no-such-option"], {"MOCHI_LOG_FORMAT": "JSON"}),
-        (["--log-format", "json", "--host", "203.0.113.1", "--insecure"], {}),
+        (run_here, ["--port", "1x"], {"MOCHI_LOG_FORMAT": "json"}),
+        (run_here, ["--log-format", "json", "--stub-speed", "1"], {}),
+        (run_here, ["--no-such-option"], {"MOCHI_LOG_FORMAT": "JSON"}),
+        (partial(run, "mochi_server"), ["--log-format", "json", "--host", "203.0.113.1", "--insecure"], {}),
     ],
 )
 def test_error_at_the_start_is_a_line_of_the_json_log(
-    tmp_path: Path, arguments: list[str], environment: dict[str, str]
+    tmp_path: Path, start: Callable[..., tuple[int, str]], arguments: list[str], environment: dict[str, str]
 ) -> None:
-    code, text = run("mochi_server", *arguments, cwd=tmp_path, **environment)
+    code, text = start(*arguments, cwd=tmp_path, **environment)
     (line,) = map(json.loads, text.splitlines())
     assert code in (1, 2)
     assert line["level"] == "CRITICAL"
@@ -223,12 +226,10 @@ def test_ollama_credentials_are_in_no_message(tmp_path: Path) -> None:
         assert OLLAMA_KEY not in text
 
 
-@pytest.mark.parametrize(
-    "host", ["ftp://me:word-4@x", "http://me:word-4@x:port", "me:word/-4@x", "http://me:pa/word-4@x"]
-)
+@cases("host", ["ftp://me:word-4@x", "http://me:word-4@x:port", "me:word/-4@x", "http://me:pa/word-4@x"])
 def test_wrong_ollama_url_is_shown_without_its_credentials(tmp_path: Path, host: str) -> None:
     for arguments, environment in ((["--ollama-host", host], {}), ([], {"MOCHI_OLLAMA_HOST": host})):
-        code, text = run("mochi_server", *arguments, cwd=tmp_path, **environment)
+        code, text = run_here(*arguments, cwd=tmp_path, **environment)
         assert code == 2
         assert "OLLAMA_HOST" in text.upper().replace("-", "_")
         assert "-4" not in text
