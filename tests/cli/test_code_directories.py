@@ -1,6 +1,7 @@
 """Directories from which the server imports tools and agents: only those that are named, marked or its own."""
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -59,7 +60,8 @@ async def test_code_that_a_setting_names_is_imported(
     monkeypatch.chdir(project)
     for name, value in environment.items():
         monkeypatch.setenv(name, value)
-    services = build_services(MochiServerSettings())
+    given: dict[str, Any] = {}
+    services = build_services(MochiServerSettings(**given))
     await services.open()
     tools, agents = await services.tools.catalogue(), await services.agents.agents()
     await services.aclose()
