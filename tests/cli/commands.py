@@ -1,4 +1,4 @@
-"""Commands that end before they serve, run in this process: a refusal needs no process of its own."""
+"""Commands that end by themselves, run in this process: the fork of a process takes longer than most of them."""
 
 import io
 import os
@@ -12,8 +12,8 @@ from mochi_server.cli.main import main
 def run_here(*arguments: str, cwd: Path, **environment: str) -> tuple[int, str]:
     """Return the exit code and the output of `mochi-server <arguments>`.
 
-    The working directory, the environment and the handler of SIGINT are restored. A command that starts a server or
-    configures the log needs `tests.support.process`.
+    The working directory, the environment and the handler of SIGINT are restored. The command of the server needs a
+    process of its own, because it also configures the log: see `tests.support.process`.
     """
     folder, variables, on_interrupt = Path.cwd(), dict(os.environ), signal.getsignal(signal.SIGINT)
     for name in variables:

@@ -305,7 +305,7 @@ def test_failure_of_a_replayed_turn_is_shown(ten: Path, tmp_path: Path) -> None:
     (tmp_path / "other.yaml").write_text("models: {other: [{_default: {type: error, message: out of order}}]}")
     with StubServer(config=tmp_path / "other.yaml", speed=0) as stub:
         command = ["replay", str(ten), "--model", "other", "--ollama-host", stub.url]
-        code, text = run("mochi_server", *command, cwd=tmp_path)
+        code, text = run_here(*command, cwd=tmp_path)
     assert code == 0
     assert text.count(": differs") == 10
     assert "out of order" in text
@@ -374,7 +374,7 @@ def test_replay_approves_only_tools_that_the_user_approved(recorder: Recorder, t
     (tmp_path / "other.yaml").write_text(dedent(other))
     with StubServer(config=tmp_path / "other.yaml", speed=0) as stub:
         command = ["replay", "scenario.yaml", "--model", "qwen3:14b", "--ollama-host", stub.url]
-        code, text = run("mochi_server", *command, cwd=tmp_path, MOCHI_API_KEYS="secret")
+        code, text = run_here(*command, cwd=tmp_path, MOCHI_API_KEYS="secret")
     assert code == 0
     assert "+  content: Bo lives in Oslo." in text.splitlines()
     assert "+  content: The user denied this call." in text.splitlines()
