@@ -5,7 +5,8 @@ from typing import Any
 
 import pytest
 
-from mochi_server.config import DATA_DIR_MARKER
+from mochi_server.config import DATA_DIR_MARKER, MochiServerSettings
+from mochi_server.container import build_services
 from mochi_stub import StubServer
 from tests.support.agents import write_agent
 from tests.support.process import Command, run
@@ -48,19 +49,23 @@ def test_code_of_an_unrelated_project_is_not_imported(project: Path, stub: StubS
 
 
 @pytest.mark.parametrize(
-    ("arguments", "environment"),
-    [
-        (("--data-dir", "."), {}),
-        ((), {"MOCHI_DATA_DIR": "."}),
-        ((), {"MOCHI_TOOLS_DIR": "tools", "MOCHI_AGENTS_DIR": "agents"}),
-    ],
+    "environment",
+    [{"MOCHI_DATA_DIR": "."}, {"MOCHI_TOOLS_DIR": "tools", "MOCHI_AGENTS_DIR": "agents"}],
+    ids=["data", "code"],
 )
-def test_code_that_a_setting_names_is_imported(
-    project: Path, stub: StubServer, arguments: tuple[str, ...], environment: dict[str, Any]
+async def test_code_that_a_setting_names_is_imported(
+    project: Path, environment: dict[str, str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    options = ("--port", "0", "--ollama-host", stub.url, *arguments)
-    with Command("mochi_server", *options, cwd=project, **environment) as command:
-        assert catalogue(command) == (["add"], ["helper"])
+    """The option --data-dir is shown by the test of a directory that `mochi-server init` has made."""
+    monkeypatch.chdir(project)
+    for name, value in environment.items():
+        monkeypatch.setenv(name, value)
+    given: dict[str, Any] = {}
+    services = build_services(MochiServerSettings(**given))
+    await services.open()
+    tools, agents = await services.tools.catalogue(), await services.agents.agents()
+    await services.aclose()
+    assert (list(tools.tools), list(agents)) == (["add"], ["helper"])
 
 
 def test_code_beside_the_mark_of_init_is_imported(project: Path, stub: StubServer) -> None:

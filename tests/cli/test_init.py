@@ -11,7 +11,9 @@ import pytest
 from mochi_server.agents import AgentDiscoveryService
 from mochi_server.cli.init import scaffold
 from mochi_server.config import SAMPLE_FOLDERS
+from tests.cli.commands import run_here
 from tests.faults.media import small_disk
+from tests.support.cases import cases
 from tests.support.process import Command, run
 
 ROOT = Path(__file__).parents[2]
@@ -22,8 +24,8 @@ def contents(directory: Path) -> dict[str, bytes]:
 
 
 def test_help_names_the_init_command(tmp_path: Path) -> None:
-    assert re.search(r"commands:\s+COMMAND\s+init +create tools", run("mochi_server", "--help", cwd=tmp_path)[1])
-    assert "DIR" in run("mochi_server", "init", "--help", cwd=tmp_path)[1]
+    assert re.search(r"commands:\s+COMMAND\s+init +create tools", run_here("--help", cwd=tmp_path)[1])
+    assert "DIR" in run_here("init", "--help", cwd=tmp_path)[1]
 
 
 def test_initialized_directory_is_served_without_problems(tmp_path: Path) -> None:
@@ -42,11 +44,11 @@ def test_initialized_directory_is_served_without_problems(tmp_path: Path) -> Non
 
 
 def test_agents_that_run_code_are_copied_on_request_only(tmp_path: Path) -> None:
-    code, text = run("mochi_server", "init", cwd=tmp_path)
+    code, text = run_here("init", cwd=tmp_path)
     assert code == 0
     assert [path.name for path in (tmp_path / "agents").iterdir()] == ["README.md"]
     assert "coder and agent_builder run commands and write code. --with-code-agents adds them." in text
-    code, text = run("mochi_server", "init", "--with-code-agents", cwd=tmp_path)
+    code, text = run_here("init", "--with-code-agents", cwd=tmp_path)
     assert code == 0
     assert "--with-code-agents" not in text
     agents = AgentDiscoveryService(tmp_path / "agents")
@@ -60,7 +62,7 @@ def test_init_keeps_existing_files_and_adds_missing_ones(tmp_path: Path) -> None
     elsewhere.write_text("mine")
     (tmp_path / "system_prompts").mkdir()
     (tmp_path / "system_prompts" / "helpful.md").symlink_to(elsewhere)
-    code, text = run("mochi_server", "init", cwd=tmp_path)
+    code, text = run_here("init", cwd=tmp_path)
     assert code == 0
     assert "tools/           3 new, 1 existing" in text
     assert (tmp_path / "tools" / "__init__.py").read_text() == "__all__ = []\n"
@@ -70,7 +72,7 @@ def test_init_keeps_existing_files_and_adds_missing_ones(tmp_path: Path) -> None
     assert (again[0], contents(tmp_path)) == ([], before)
 
 
-@pytest.mark.parametrize(
+@cases(
     ("arguments", "code", "said"),
     [
         (["init", "file"], 1, "cannot create file: File exists"),
@@ -90,9 +92,9 @@ def test_init_keeps_existing_files_and_adds_missing_ones(tmp_path: Path) -> None
 )
 def test_init_error_is_one_line(tmp_path: Path, arguments: list[str], code: int, said: str) -> None:
     (tmp_path / "file").touch()
-    (tmp_path / "occupied").mkdir()
+    (tmp_path / "occupied").mkdir(exist_ok=True)
     (tmp_path / "occupied" / "tools").touch()
-    ended, text = run("mochi_server", *arguments, cwd=tmp_path)
+    ended, text = run_here(*arguments, cwd=tmp_path)
     assert (ended, text.count("\n")) == (code, 1)
     assert said in text
 

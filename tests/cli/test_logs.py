@@ -4,8 +4,10 @@ import json
 import os
 import signal
 from base64 import b64encode
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +15,9 @@ import pytest
 
 from mochi_stub import Machine, StubServer
 from mochi_stub import config as stub_config
+from tests.cli.commands import run_here
 from tests.support.api import Api, types_of
+from tests.support.cases import cases
 from tests.support.holding import GatedStub
 from tests.support.instructions import calls, instruct, words
 from tests.support.process import Command, run
@@ -80,46 +84,66 @@ def objects(command: Command) -> list[dict[str, Any]]:
     return [json.loads(line) for line in command.output]
 
 
-@pytest.mark.parametrize(
-    "how",
-    [
-        {"arguments": ["--log-format", "json"]},
-        pytest.param({"environment": {"MOCHI_LOG_FORMAT": "JSON"}}, marks=pytest.mark.slow),
-    ],
-    ids=["by flag", "by environment"],
-)
-def test_json_log_has_one_object_a_line_with_tracebacks(tmp_path: Path, stub: StubServer, how: dict[str, Any]) -> None:
-    environment = {"MOCHI_OLLAMA_HOST": stub.url} | how.get("environment", {})
-    with run_server(tmp_path, *how.get("arguments", []), **environment) as (command, api):
-        call_tool(api, "tell", "this\nand that")
+@dataclass(frozen=True)
+class Logged:
+    """Lines of a log, and what the server did meanwhile."""
+
+    lines: list[dict[str, Any]]
+    session_ids: list[str]
+    answers: list[dict[str, Any]]
+
+
+def log_of(folder: Path, *arguments: str, **environment: str) -> Logged:
+    """Return the JSON log of a server that a tool stops, after a completed turn, a failed turn and a wrong path."""
+    config = stub_config.test_mode_config(all_models=True)
+    with (
+        StubServer(speed=0, config=config, machine=Machine(parallel=1)) as stub,
+        run_server(folder, *arguments, MOCHI_OLLAMA_HOST=stub.url, key=OTHER_KEY, **environment) as (command, api),
+    ):
+        completed = call_tool(api, "tell", "this\nand that")
+        answers = [message for message in api.messages(completed) if message["role"] == "assistant"]
+        failed = api.create_session("failing")["session_id"]
+        api.stream_message(failed, "Hello!")
         api.http.get("/nothing?what=secret")
-    logged = objects(command)
-    assert any(line["message"].startswith("mochi-server is at http://127.0.0.1:") for line in logged)
-    assert any(line["message"].startswith("curl -N ") and line["level"] == "INFO" for line in logged)
-    (access_line,) = [line for line in logged if line.get("path") == "/api/v1/nothing"]
+        call_tool(api, "leave", "x")
+    return Logged(objects(command), [completed, failed], answers)
+
+
+@pytest.fixture(scope="module")
+def logged(tmp_path_factory: pytest.TempPathFactory) -> Logged:
+    return log_of(tmp_path_factory.mktemp("json"), "--log-format", "json")
+
+
+def assert_objects_with_tracebacks(lines: list[dict[str, Any]]) -> None:
+    assert any(line["message"].startswith("mochi-server is at http://127.0.0.1:") for line in lines)
+    assert any(line["message"].startswith("curl -N ") and line["level"] == "INFO" for line in lines)
+    (access_line,) = [line for line in lines if line.get("path") == "/api/v1/nothing"]
     assert access_line["level"] == "INFO"
     assert access_line["request_id"] == "mine"
     assert access_line["status"] == 404
-    succeeded, failed = (line for line in logged if line["logger"] == "a.library")
+    succeeded, failed = (line for line in lines if line["logger"] == "a.library")
     assert succeeded["message"] == "it is this\nand that"
     assert "Traceback" in failed["exception"]
     assert failed["request_id"] == "mine"
 
 
-def test_json_log_has_one_line_for_each_turn(tmp_path: Path) -> None:
-    with (
-        StubServer(speed=0, config=stub_config.test_mode_config(all_models=True), machine=Machine(parallel=1)) as stub,
-        run_server(tmp_path, MOCHI_OLLAMA_HOST=stub.url, MOCHI_LOG_FORMAT="json", key=OTHER_KEY) as (command, api),
-    ):
-        answers = [m for m in api.messages(call_tool(api, "tell", "this")) if m["role"] == "assistant"]
-        session_id = api.create_session("failing")["session_id"]
-        api.stream_message(session_id, "Hello!")
-    turns = [line for line in objects(command) if line["message"].startswith("Turn ended ")]
+def test_json_log_has_one_object_a_line_with_tracebacks(logged: Logged) -> None:
+    assert_objects_with_tracebacks(logged.lines)
+
+
+@pytest.mark.slow
+def test_environment_variable_selects_the_json_log(tmp_path: Path) -> None:
+    assert_objects_with_tracebacks(log_of(tmp_path, MOCHI_LOG_FORMAT="JSON").lines)
+
+
+def test_json_log_has_one_line_for_each_turn(logged: Logged) -> None:
+    turns = [line for line in logged.lines if line["message"].startswith("Turn ended ")][:2]
     assert [turn["outcome"] for turn in turns] == ["completed", "failed"]
+    assert [turn["session_id"] for turn in turns] == logged.session_ids
     completed, failed = turns
-    assert failed["session_id"] == session_id
     assert failed["error"] == "OLLAMA_ERROR"
     assert failed["level"] == "WARNING"
+    answers = logged.answers
     assert len(answers) == 2
     assert completed["prompt_tokens"] == sum(message["prompt_eval_count"] for message in answers) > 0
     assert completed["answer_tokens"] == sum(message["eval_count"] for message in answers) > 0
@@ -129,6 +153,12 @@ def test_json_log_has_one_line_for_each_turn(tmp_path: Path) -> None:
         assert turn["model"].partition(":")[0] == ("mochi" if turn is completed else "failing")
         assert (turn["key"], turn["request_id"]) == ("key-2", "mine")
         assert f"run_id={turn['run_id']}" in turn["message"]
+
+
+def test_lines_about_draining_have_no_request(logged: Logged) -> None:
+    lines = [line for line in logged.lines if line["message"].startswith("Draining ")]
+    assert len(lines) == 2
+    assert not any({"request_id", "key"} & line.keys() for line in lines)
 
 
 def test_log_tells_when_draining_begins_and_ends(tmp_path: Path, holding: GatedStub) -> None:
@@ -146,42 +176,84 @@ def test_log_tells_when_draining_begins_and_ends(tmp_path: Path, holding: GatedS
     assert ended["duration_ms"] >= 100
 
 
-def test_lines_about_draining_have_no_request(tmp_path: Path, stub: StubServer) -> None:
-    with run_server(tmp_path, MOCHI_OLLAMA_HOST=stub.url, MOCHI_LOG_FORMAT="json") as (command, api):
-        call_tool(api, "leave", "x")
-    lines = [line for line in objects(command) if line["message"].startswith("Draining ")]
-    assert len(lines) == 2
-    assert not any({"request_id", "key"} & line.keys() for line in lines)
-
-
-@pytest.mark.parametrize(
-    ("arguments", "environment"),
+@cases(
+    ("start", "arguments", "environment"),
     [
-        (["--port", "1x"], {"MOCHI_LOG_FORMAT": "json"}),
-        (["--log-format", "json", "--stub-speed", "1"], {}),
-        (["--no-such-option"], {"MOCHI_LOG_FORMAT": "JSON"}),
-        (["--log-format", "json", "--host", "203.0.113.1", "--insecure"], {}),
+        (run_here, ["--port", "1x"], {"MOCHI_LOG_FORMAT": "json"}),
+        (run_here, ["--log-format", "json", "--stub-speed", "1"], {}),
+        (run_here, ["--no-such-option"], {"MOCHI_LOG_FORMAT": "JSON"}),
+        (partial(run, "mochi_server"), ["--log-format", "json", "--host", "203.0.113.1", "--insecure"], {}),
     ],
 )
 def test_error_at_the_start_is_a_line_of_the_json_log(
-    tmp_path: Path, arguments: list[str], environment: dict[str, str]
+    tmp_path: Path, start: Callable[..., tuple[int, str]], arguments: list[str], environment: dict[str, str]
 ) -> None:
-    code, text = run("mochi_server", *arguments, cwd=tmp_path, **environment)
+    code, text = start(*arguments, cwd=tmp_path, **environment)
     (line,) = map(json.loads, text.splitlines())
     assert code in (1, 2)
     assert line["level"] == "CRITICAL"
     assert line["message"].startswith("mochi-server: ")
 
 
-def test_text_log_escapes_text_that_imitates_a_line(tmp_path: Path, stub: StubServer) -> None:
-    with run_server(tmp_path, MOCHI_OLLAMA_HOST=stub.url) as (command, api):
+@pytest.fixture(scope="module")
+def text_log(shared_stub: StubServer, tmp_path_factory: pytest.TempPathFactory) -> list[str]:
+    """The text log of a server at level INFO, after turns and requests whose texts contain "zebra"."""
+    folder = tmp_path_factory.mktemp("text")
+    write_damaged_sessions(folder / "chat_sessions")
+    with run_server(folder, MOCHI_OLLAMA_HOST=shared_stub.url) as (command, api):
         call_tool(api, "tell", "this\n2026-01-01 00:00:00,000 INFO mochi_server.web.request_log: GET /forged")
         api.http.get("/health")
-    lines = [line for line in command.output if "mochi_server.web.request_log" in line]
+        for path in ("/sessions", *(f"/sessions/{session_id}" for session_id in DAMAGED)):
+            api.http.get(path)
+        talk_of_zebras(api)
+    return command.output
+
+
+DAMAGED = {
+    "0123456789": '{"metadata": {}, "messages": [{"content": "zebra"} zebra]}',
+    "0123456788": '{"metadata": {"model": ["zebra"]}, "messages": [{"content": ["zebra"]}]}',
+}
+"""Session files that cannot be read, by session ID."""
+
+
+def write_damaged_sessions(folder: Path) -> None:
+    folder.mkdir()
+    for session_id, text in DAMAGED.items():
+        file = folder / f"{session_id}.json"
+        file.write_text(text)
+        os.utime(file, (0, 0))  # older than the time after which a file counts as completely written
+
+
+def talk_of_zebras(api: Api) -> None:
+    """Send texts in each place where a client can send them."""
+    texts = {name: f"zebra-{name}" for name in ("sentence", "argument", "prompt", "title", "answer", "content")}
+    call_tool(api, "fail", texts["argument"], system_prompt=texts["prompt"])
+    session_id = api.create_session("mochi")["session_id"]
+    api.send_message(session_id, texts["sentence"] + instruct({"text_message": {"content": texts["answer"]}}))
+    api.ok(api.http.patch(f"/sessions/{session_id}", json={"title": texts["title"]}))
+    api.http.post(f"/sessions/{session_id}/summarize")
+    api.http.put(f"/sessions/{session_id}/messages/0", json={"content": texts["content"]})
+    api.http.post(f"/chat/{session_id}", json={"message": [texts["sentence"]]})
+    api.http.get(f"/models?q={texts['sentence']}")
+
+
+def test_text_log_escapes_text_that_imitates_a_line(text_log: list[str]) -> None:
+    lines = [line for line in text_log if "mochi_server.web.request_log" in line]
     assert any(
         "GET /api/v1/health 200 " in line and line.endswith(" ms 127.0.0.1 [mine key=key-1]\n") for line in lines
     )
-    assert any(r"it is this\n2026" in line for line in command.output)
+    assert any(r"it is this\n2026" in line for line in text_log)
+
+
+def test_info_log_has_no_text_of_conversations(text_log: list[str]) -> None:
+    assert any("RuntimeError" in line for line in text_log)
+    assert [line for line in text_log if "zebra" in line] == []
+
+
+def test_info_log_has_no_text_of_damaged_session_files(text_log: list[str]) -> None:
+    reported = [line for line in text_log if "cannot be read" in line]
+    assert [session_id for session_id in DAMAGED if not any(session_id in line for line in reported)] == []
+    assert [line for line in text_log if "zebra" in line] == []
 
 
 @pytest.mark.parametrize(
@@ -223,12 +295,10 @@ def test_ollama_credentials_are_in_no_message(tmp_path: Path) -> None:
         assert OLLAMA_KEY not in text
 
 
-@pytest.mark.parametrize(
-    "host", ["ftp://me:word-4@x", "http://me:word-4@x:port", "me:word/-4@x", "http://me:pa/word-4@x"]
-)
+@cases("host", ["ftp://me:word-4@x", "http://me:word-4@x:port", "me:word/-4@x", "http://me:pa/word-4@x"])
 def test_wrong_ollama_url_is_shown_without_its_credentials(tmp_path: Path, host: str) -> None:
     for arguments, environment in ((["--ollama-host", host], {}), ([], {"MOCHI_OLLAMA_HOST": host})):
-        code, text = run("mochi_server", *arguments, cwd=tmp_path, **environment)
+        code, text = run_here(*arguments, cwd=tmp_path, **environment)
         assert code == 2
         assert "OLLAMA_HOST" in text.upper().replace("-", "_")
         assert "-4" not in text
@@ -249,38 +319,6 @@ def test_generated_key_is_printed_once_and_never_logged(tmp_path: Path, stub: St
     logged = "".join(command.output[printed:])
     assert "it is ***" in logged
     assert key not in logged
-
-
-def test_info_log_has_no_text_of_conversations(tmp_path: Path, stub: StubServer) -> None:
-    texts = {name: f"zebra-{name}" for name in ("sentence", "argument", "prompt", "title", "answer", "content")}
-    with run_server(tmp_path, MOCHI_OLLAMA_HOST=stub.url) as (command, api):
-        call_tool(api, "fail", texts["argument"], system_prompt=texts["prompt"])
-        session_id = api.create_session("mochi")["session_id"]
-        api.send_message(session_id, texts["sentence"] + instruct({"text_message": {"content": texts["answer"]}}))
-        api.ok(api.http.patch(f"/sessions/{session_id}", json={"title": texts["title"]}))
-        api.http.post(f"/sessions/{session_id}/summarize")
-        api.http.put(f"/sessions/{session_id}/messages/0", json={"content": texts["content"]})
-        api.http.post(f"/chat/{session_id}", json={"message": [texts["sentence"]]})
-        api.http.get(f"/models?q={texts['sentence']}")
-    printed = "".join(command.output)
-    assert "RuntimeError" in printed
-    assert "zebra" not in printed, [line for line in command.output if "zebra" in line]
-
-
-def test_info_log_has_no_text_of_damaged_session_files(tmp_path: Path, stub: StubServer) -> None:
-    folder = tmp_path / "chat_sessions"
-    folder.mkdir()
-    (folder / "0123456789.json").write_text('{"metadata": {}, "messages": [{"content": "zebra"} zebra]}')
-    (folder / "0123456788.json").write_text('{"metadata": {"model": ["zebra"]}, "messages": [{"content": ["zebra"]}]}')
-    for file in folder.iterdir():
-        os.utime(file, (0, 0))  # older than the time after which a file counts as completely written
-    with run_server(tmp_path, MOCHI_OLLAMA_HOST=stub.url) as (command, api):
-        api.http.get("/sessions")
-        for session_id in ("0123456789", "0123456788"):
-            api.http.get(f"/sessions/{session_id}")
-    printed = "".join(command.output)
-    assert "cannot be read" in printed
-    assert "zebra" not in printed
 
 
 def test_settings_show_no_secret(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -18,7 +18,8 @@ import uvloop
 from mochi_server import __version__
 from mochi_server.cli.server import duplicates, listen
 from mochi_stub import StubServer
-from tests.support.api import error_of
+from tests.cli.commands import run_here
+from tests.support.api import Api, error_of
 from tests.support.cases import cases
 from tests.support.instructions import instruct, words
 from tests.support.ports import free_port
@@ -29,15 +30,14 @@ from tests.support.waiting import until
 
 
 def test_version_and_help_import_no_server(tmp_path: Path) -> None:
-    with FreshCommand("mochi_server", "--version", cwd=tmp_path) as command:
-        assert (command.wait(), command.output) == (0, [f"mochi-server {__version__}\n"])
+    assert run("mochi_server", "--version", cwd=tmp_path) == (0, f"mochi-server {__version__}\n")
     assert run("mochi_stub", "--version", cwd=tmp_path) == (0, f"mochi-stub {__version__}\n")
-    code, text = run("mochi_server", "--help", cwd=tmp_path)
+    code, text = run_here("--help", cwd=tmp_path)
     assert code == 0
     stub_text = run("mochi_stub", "--help", cwd=tmp_path)[1]
     for text_part in ("mochi-stub run --help", "--config", "--port"):
         assert text_part in stub_text
-    assert "of MOCHI_STORE_URL; each" in run("mochi_server", "migrate", "--help", cwd=tmp_path)[1]
+    assert "of MOCHI_STORE_URL; each" in run_here("migrate", "--help", cwd=tmp_path)[1]
     for flag in ("--host", "--port", "--ollama-host", "--data-dir", "--log-level", "--test-mode", "--stub-speed"):
         assert flag in text
     assert "else a generated key" in text
@@ -87,11 +87,16 @@ def test_wrong_value_is_one_line_that_names_the_setting(
     tmp_path: Path, arguments: list[str], environment: dict[str, str], named: str
 ) -> None:
     (tmp_path / "file").touch()
-    code, text = run("mochi_server", *arguments, cwd=tmp_path, **environment)
+    code, text = run_here(*arguments, cwd=tmp_path, **environment)
     assert code == 2
     assert text.startswith("mochi-server: ")
     assert named in text
     assert text.count("\n") == 1
+
+
+def test_process_exits_with_the_code_of_a_refusal(tmp_path: Path) -> None:
+    refusal = run_here("--port", "many", cwd=tmp_path)
+    assert run("mochi_server", "--port", "many", cwd=tmp_path) == refusal
 
 
 @cases(
@@ -107,11 +112,19 @@ def test_wrong_value_is_one_line_that_names_the_setting(
     ],
 )
 def test_wrong_secret_is_not_printed(tmp_path: Path, environment: dict[str, str]) -> None:
-    code, text = run("mochi_server", cwd=tmp_path, **environment)
+    code, text = run_here(cwd=tmp_path, **environment)
     name = next(iter(environment))
     assert code == 2
     assert name in text
     assert "hush" not in text
+
+
+FAULTS = {"failing", "weirdo", "cut-stream", "rate-limited", "rate-limited-midway", "paused-stream"}
+"""Models of test mode that fail, pause or break off."""
+
+
+def model_names(api: Api) -> set[str]:
+    return {model["name"].partition(":")[0] for model in api.ok(api.http.get("/models"))["models"]}
 
 
 @pytest.mark.parametrize(
@@ -139,6 +152,7 @@ def test_test_mode_curl_command_streams_and_leaves_no_files(
         assert streamed.rstrip().splitlines()[-2] == "event: done"
         (listed,) = api.ok(api.http.get("/sessions"))["sessions"]
         assert listed["preview"].startswith("Please follow.")
+        assert model_names(api) & FAULTS == set()
         health = api.ok(api.http.get("/health"))
         assert health["ollama_connected"] is True
         assert re.fullmatch(r"http://127\.0\.0\.1:\d+", health["ollama_host"])
@@ -224,16 +238,14 @@ def test_command_serves_with_its_output_closed(
         assert command.process.wait(15) == 0
 
 
-@pytest.mark.parametrize("options", [(), ("--stub-all-models",)])
-def test_test_mode_lists_models_for_faults_only_on_request(tmp_path: Path, options: tuple[str, ...]) -> None:
-    command = ("--test-mode", "--port", "0", "--stub-speed", "0", *options)
+def test_test_mode_lists_models_for_faults_on_request(tmp_path: Path) -> None:
+    """Without the option, it lists none of them: see the test of the curl command."""
+    command = ("--test-mode", "--port", "0", "--stub-speed", "0", "--stub-all-models")
     with Command("mochi_server", *command, cwd=tmp_path) as started, started.api() as api:
-        listed = {model["name"].partition(":")[0] for model in api.ok(api.http.get("/models"))["models"]}
+        listed = model_names(api)
         session = api.create_session("mochi-demo")["session_id"]
         answer = api.send_message(session, "Who are you? " + "x" * 8000)
-    faults = {"failing", "weirdo", "cut-stream", "rate-limited", "rate-limited-midway", "paused-stream"}
-    assert {"mochi", "mochi-demo", "echo"} <= listed
-    assert faults & listed == (faults if options else set())
+    assert {"mochi", "mochi-demo", "echo"} | FAULTS <= listed
     assert 2000 < answer["message"]["prompt_eval_count"] < 3000
 
 
@@ -406,13 +418,13 @@ def test_sigterm_ends_the_process_with_hanging_tools(
             api.http.close()
 
 
-@pytest.mark.parametrize(
+@cases(
     ("hosts", "named"),
     [(["10.0.0.1", "ftp://x"], "'ftp://x'"), (["a=10.0.0.1", "a=10.0.0.2"], "'a=10.0.0.2'"), (["@missing"], "missing")],
 )
 def test_invalid_host_is_named_in_one_line(hosts: list[str], named: str, tmp_path: Path) -> None:
     options = [argument for host in hosts for argument in ("--ollama-host", host)]
-    code, output = run("mochi_server", *options, cwd=tmp_path, MOCHI_OLLAMA_HOSTS="10.0.0.9")
+    code, output = run_here(*options, cwd=tmp_path, MOCHI_OLLAMA_HOSTS="10.0.0.9")
     assert code == 2
     (line,) = output.splitlines()
     assert line.startswith("mochi-server: --ollama-host: ")

@@ -19,6 +19,8 @@ from mochi_stub import Machine, Reply, StubServer, ToolCall
 from mochi_stub.config import validate_config
 from mochi_stub.reply import Cut, Failure, Text, Usage
 from mochi_stub.server import ScriptedStub
+from tests.cli.commands import run_here
+from tests.support.cases import cases
 from tests.support.process import run
 from tests.support.tools import write_tools
 
@@ -70,7 +72,7 @@ class Recorder:
         return session_id
 
     def export(self, session_id: str, *arguments: str) -> Path:
-        code, text = run("mochi_server", "export-scenario", session_id, *arguments, cwd=self.directory)
+        code, text = run_here("export-scenario", session_id, *arguments, cwd=self.directory)
         assert code == 0, text
         return self.directory / "scenario.yaml"
 
@@ -295,7 +297,7 @@ def test_mask_of_all_text_keeps_names_and_structure(recorder: Recorder) -> None:
 
 
 def test_help_says_what_a_mask_does_not_replace(tmp_path: Path) -> None:
-    _, text = run("mochi_server", "export-scenario", "--help", cwd=tmp_path)
+    _, text = run_here("export-scenario", "--help", cwd=tmp_path)
     assert "the names of models, tools and agents stay, because" in " ".join(text.split())
 
 
@@ -303,7 +305,7 @@ def test_failure_of_a_replayed_turn_is_shown(ten: Path, tmp_path: Path) -> None:
     (tmp_path / "other.yaml").write_text("models: {other: [{_default: {type: error, message: out of order}}]}")
     with StubServer(config=tmp_path / "other.yaml", speed=0) as stub:
         command = ["replay", str(ten), "--model", "other", "--ollama-host", stub.url]
-        code, text = run("mochi_server", *command, cwd=tmp_path)
+        code, text = run_here(*command, cwd=tmp_path)
     assert code == 0
     assert text.count(": differs") == 10
     assert "out of order" in text
@@ -352,7 +354,7 @@ def test_export_overwrites_no_other_test(recorder: Recorder, tmp_path: Path) -> 
     recorder.export(session_id)
     recorder.export(session_id)
     (tmp_path / "test_tools.py").write_text("# my tests")
-    code, text = run("mochi_server", "export-scenario", session_id, "-o", "tools.yaml", cwd=tmp_path)
+    code, text = run_here("export-scenario", session_id, "-o", "tools.yaml", cwd=tmp_path)
     assert (code, text) == (1, "mochi-server: test_tools.py exists and is another test; choose another name with -o\n")
     assert [path.name for path in tmp_path.glob("*tools*.*")] == ["test_tools.py"]
 
@@ -372,7 +374,7 @@ def test_replay_approves_only_tools_that_the_user_approved(recorder: Recorder, t
     (tmp_path / "other.yaml").write_text(dedent(other))
     with StubServer(config=tmp_path / "other.yaml", speed=0) as stub:
         command = ["replay", "scenario.yaml", "--model", "qwen3:14b", "--ollama-host", stub.url]
-        code, text = run("mochi_server", *command, cwd=tmp_path, MOCHI_API_KEYS="secret")
+        code, text = run_here(*command, cwd=tmp_path, MOCHI_API_KEYS="secret")
     assert code == 0
     assert "+  content: Bo lives in Oslo." in text.splitlines()
     assert "+  content: The user denied this call." in text.splitlines()
@@ -395,7 +397,7 @@ def test_replay_with_another_model_prints_what_differs(recorder: Recorder, tmp_p
     (tmp_path / "other.yaml").write_text(dedent(other))
     with StubServer(config=tmp_path / "other.yaml", speed=0, machine=Machine(parallel=1)) as stub:
         command = ["replay", "scenario.yaml", "--model", "other"]
-        run("mochi_server", "keys", "add", "ana", cwd=tmp_path, MOCHI_API_KEYS_FILE="keys")
+        run_here("keys", "add", "ana", cwd=tmp_path, MOCHI_API_KEYS_FILE="keys")
         # Only the command uses its server, which therefore needs no key.
         code, text = run("mochi_server", *command, cwd=tmp_path, OLLAMA_HOST=stub.url, MOCHI_API_KEYS_FILE="keys")
     assert code == 0, text
@@ -415,7 +417,7 @@ def test_replay_with_another_model_prints_what_differs(recorder: Recorder, tmp_p
     assert [path.name for path in (tmp_path / "chat_sessions").glob("*.json")] == [f"{recorder.session_id}.json"]
 
 
-@pytest.mark.parametrize(
+@cases(
     ("arguments", "problem"),
     [
         (["export-scenario", "0123456789"], "Session with ID '0123456789' not found."),
@@ -435,7 +437,7 @@ def test_replay_with_another_model_prints_what_differs(recorder: Recorder, tmp_p
 def test_error_is_one_line(tmp_path: Path, arguments: list[str], problem: str) -> None:
     (tmp_path / "broken.recorded.yaml").write_text("a: [")
     (tmp_path / "ok.recorded.yaml").write_text("session: {model: x}\nturns: []")
-    code, text = run("mochi_server", *arguments, cwd=tmp_path, OLLAMA_HOST="http://127.0.0.1:9")
+    code, text = run_here(*arguments, cwd=tmp_path, OLLAMA_HOST="http://127.0.0.1:9")
     assert code in (1, 2)
     assert problem in text
     assert text.startswith("mochi-server")

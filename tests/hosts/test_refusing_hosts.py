@@ -2,6 +2,8 @@
 
 import socket
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
 
 import pytest
 
@@ -53,12 +55,26 @@ def refuse_first(refused: list[socket.socket]) -> Callable[[socket.socket], None
     return handle
 
 
+@contextmanager
+def answering() -> Iterator[RawOllama]:
+    """Run a host that answers."""
+    with RawOllama(answer) as host:
+        host.answers["/api/version"] = VERSION
+        yield host
+
+
 @pytest.fixture
 def hosts() -> Iterator[list[RawOllama]]:
     """Two hosts that answer."""
-    with RawOllama(answer) as first, RawOllama(answer) as second:
-        first.answers["/api/version"] = second.answers["/api/version"] = VERSION
+    with answering() as first, answering() as second:
         yield [first, second]
+
+
+def write_hosts(file: Path, *hosts: str) -> None:
+    """Replace the file at once: the server reads it while the test runs, and sees each replacement as a change."""
+    new = file.with_name("hosts.new")
+    new.write_text("\n".join(hosts))
+    new.replace(file)
 
 
 def session_on(api: Api, name: str) -> str:
@@ -70,23 +86,28 @@ def session_on(api: Api, name: str) -> str:
     return session_id
 
 
-@pytest.mark.parametrize("refusal", REFUSALS.values(), ids=REFUSALS.keys())
-def test_turn_leaves_a_host_that_refuses_it(
-    start: Start, hosts: list[RawOllama], refusal: bytes, caplog: pytest.LogCaptureFixture
-) -> None:
-    api = start(f"a={hosts[0].url}", f"b={hosts[1].url}").api()
-    session_id = session_on(api, "a")
-    hosts[0].chat = refuse(refusal)
-    del hosts[0].answers["/api/version"]  # so that the host does not return before the end of the test
-    events = api.stream_message(session_id, "And now?")
-    assert text_of(events) == "Fine."
-    status = api.ok(api.http.get(f"/sessions/{session_id}/status"))
-    assert status["last_host"] == {"name": "b", "reason": "failover"}
-    assert "Ollama host left host=a" in caplog.text
-    assert state_of(api, "a") == "down"
-    hosts[0].chat = answer
-    hosts[0].answers["/api/version"] = VERSION
-    until(lambda: state_of(api, "a") == "up")
+def test_turn_leaves_a_host_that_refuses_it(start: Start, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """One server runs all turns. For each refusal, its list of hosts has a new host, which is up, and host b."""
+    file = tmp_path / "hosts"
+    failures: list[str] = []
+    with answering() as other:
+        write_hosts(file, f"b={other.url}")
+        api = start(ollama_hosts=[f"@{file}"]).api()
+        for number, (kind, refusal) in enumerate(REFUSALS.items()):
+            name = f"a{number}"
+            with answering() as refusing:
+                write_hosts(file, f"{name}={refusing.url}", f"b={other.url}")
+                session_id = session_on(api, name)
+                refusing.chat = refuse(refusal)
+                del refusing.answers["/api/version"]  # so that the host does not return before its state is read
+                text = text_of(api.stream_message(session_id, "And now?"))
+                state = state_of(api, name)
+            last_host = api.ok(api.http.get(f"/sessions/{session_id}/status"))["last_host"]
+            is_logged = f"Ollama host left host={name} " in caplog.text
+            found = (text, last_host, state, is_logged)
+            if found != ("Fine.", {"name": "b", "reason": "failover"}, "down", True):
+                failures.append(f"{kind}: {found}")
+    assert failures == []
 
 
 @pytest.mark.parametrize("protocol", ["/v1/chat/completions", "/v1/messages"])
@@ -148,13 +169,18 @@ def test_error_of_hosts_that_all_refuse_names_each(start: Start, hosts: list[Raw
     assert {*response.json()["error"]["details"]["hosts"]} == {"a", "b"}
 
 
-@pytest.mark.parametrize("refusal", REFUSALS.values(), ids=REFUSALS.keys())
-def test_only_host_that_refuses_is_tried_again(start: Start, hosts: list[RawOllama], refusal: bytes) -> None:
+def test_only_host_that_refuses_is_tried_again(start: Start, hosts: list[RawOllama]) -> None:
     api = start(hosts[0]).api()
-    session_id = api.create_session("raw")["session_id"]
-    hosts[0].chat = refuse(refusal)
-    response = api.http.post(f"/chat/{session_id}", json={"message": "Hello!"})
-    is_busy = b" 429 " in refusal
-    assert error_of(response) == ((503, "OLLAMA_BUSY") if is_busy else (502, "OLLAMA_ERROR"))
-    hosts[0].chat = answer
-    assert text_of(api.stream_message(session_id, "And now?")) == "Fine."
+    failures: list[str] = []
+    for name, refusal in REFUSALS.items():
+        session_id = api.create_session("raw")["session_id"]
+        hosts[0].chat = refuse(refusal)
+        error = error_of(api.http.post(f"/chat/{session_id}", json={"message": "Hello!"}))
+        is_busy = b" 429 " in refusal
+        if error != ((503, "OLLAMA_BUSY") if is_busy else (502, "OLLAMA_ERROR")):
+            failures.append(f"{name}: {error}")
+        hosts[0].chat = answer
+        text = text_of(api.stream_message(session_id, "And now?"))
+        if text != "Fine.":
+            failures.append(f"{name}: {text!r}")
+    assert failures == []

@@ -12,6 +12,8 @@ from typing import Any
 
 import pytest
 
+from mochi_stub import StubServer
+
 ROOT = Path(__file__).parents[2]
 WEB = ("fastapi", "starlette", "sse_starlette", "uvicorn")
 STATEMENTS = [
@@ -32,15 +34,13 @@ SERVE = """
 import asyncio
 from pathlib import Path
 
-from mochi_server import create_app
-from mochi_stub import StubServer
 from tests.support.server import RunningServer
 
-folder = Path(sys.argv[1])
+folder, ollama = Path(sys.argv[1]), sys.argv[2]
 
 
 async def tools_of(data_dir):
-    services = create_app(MochiServerSettings(data_dir=str(data_dir))).state.services
+    services = build_services(MochiServerSettings(data_dir=str(data_dir)))
     await services.open()
     tools = list((await services.tools.catalogue()).tools)
     await services.aclose()
@@ -48,18 +48,19 @@ async def tools_of(data_dir):
 
 
 def run_turns(data_dir):
-    with StubServer(speed=0) as stub, RunningServer(data_dir, stub.url) as server:
+    with RunningServer(data_dir, ollama) as server:
         api = server.api()
         session_id = api.create_session("mochi")["session_id"]
         api.send_message(session_id, "A secret")
-        stub.stop()
-        api.stream_message(session_id, "Hello!")
+    with RunningServer(data_dir, "http://127.0.0.1:9") as server:
+        server.api().stream_message(session_id, "Hello!")
 
 
 for name in ("without a file", "without a server in it"):
     report[name] = [asyncio.run(tools_of(folder / name)), loaded("mcp", "mcp_types", "httpx2")]
 
 run_turns(folder / "untraced")
+report["MCP"] = loaded("mcp", "mcp_types", "httpx2")
 report["AG-UI"] = loaded("ag_ui")
 report["SDK"] = [name for name in sys.modules if name.startswith("opentelemetry.sdk")]
 
@@ -79,20 +80,25 @@ print(json.dumps(report))
 
 
 def program(statements: list[str]) -> str:
-    """Return a program that runs statements and collects the packages of web frameworks that each has loaded."""
+    """Return a program that runs statements and collects the packages of web frameworks that each has loaded.
+
+    Statements without a client also load no HTTP client.
+    """
     lines = ["import json, sys", "report = {'web': []}", LOADED]
-    lines += [f"{statement}\nreport['web'].append(loaded(*{WEB!r}))" for statement in statements]
+    for statement in statements:
+        packages = WEB if "Client" in statement else (*WEB, "httpx")
+        lines.append(f"{statement}\nreport['web'].append(loaded(*{packages!r}))")
     return "\n".join(lines)
 
 
 @pytest.fixture(scope="module")
-def report(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+def report(shared_stub: StubServer, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     """The report of a new process that served without and then with OpenTelemetry's SDK."""
     folder = tmp_path_factory.mktemp("optional")
     tools = folder / "without a server in it" / "tools"
     tools.mkdir(parents=True)
     (tools / "mcp.json").write_text('{"mcpServers": {}}')
-    command = [sys.executable, "-c", program(STATEMENTS) + SERVE, str(folder)]
+    command = [sys.executable, "-c", program(STATEMENTS) + SERVE, str(folder), shared_stub.url]
     ran = subprocess.run(command, capture_output=True, text=True, check=False, cwd=ROOT)
     assert ran.returncode == 0, ran.stderr
     report_of_process: dict[str, Any] = json.loads(ran.stdout)
@@ -114,6 +120,7 @@ def test_each_library_import_alone_loads_no_web_framework(statement: str) -> Non
 @pytest.mark.parametrize("configured", ["without a file", "without a server in it"])
 def test_mcp_is_imported_only_if_a_server_is_configured(report: dict[str, Any], configured: str) -> None:
     assert report[configured] == [[], []]
+    assert report["MCP"] == []
 
 
 def test_types_of_ag_ui_are_not_imported_without_its_requests(report: dict[str, Any]) -> None:
