@@ -8,7 +8,6 @@ from typing import Any
 
 import pytest
 
-from mochi_server.chat.prompt import HIDDEN_IMAGES
 from mochi_server.protocols.anthropic import HIDDEN_DOCUMENT
 from mochi_stub import StubServer
 from tests.anthropic.conversation import LOOK, STREAMED, Conversation, call_of, client_of, text_of
@@ -269,21 +268,6 @@ def test_billing_line_is_not_sent_to_the_model(conversation: Conversation, syste
     conversation.send_message("Hello!", system=system)
     messages = conversation.sent[-1]["messages"]
     assert [message["content"] for message in messages if message["role"] == "system"] == sent
-
-
-def test_images_of_the_past_become_notes_for_a_blind_model(conversation: Conversation) -> None:
-    conversation.messages = [
-        {"role": "user", "content": [text("Look."), image()]},
-        {"role": "assistant", "content": [{"type": "tool_use", "id": "t1", "name": "look", "input": {}}]},
-        {"role": "user", "content": [{"type": "tool_result", "tool_use_id": "t1", "content": [image()]}]},
-    ]
-    answer: Any = conversation.create()
-    assert [notice["code"] for notice in answer.mochi["notices"]] == ["IMAGES_NOT_SUPPORTED"]
-    asked, _, seen = conversation.sent[-1]["messages"]
-    assert (asked["content"], seen["content"]) == (f"Look.\n{HIDDEN_IMAGES}", HIDDEN_IMAGES)
-    assert "images" not in asked | seen
-    conversation.messages.append({"role": "assistant", "content": "Yes."})
-    conversation.send_message("And now?")
 
 
 def test_documents_of_the_past_become_notes(conversation: Conversation) -> None:

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any
 import httpx
 import pytest
 
-from mochi_server.chat.prompt import HIDDEN_IMAGES
 from mochi_stub import Cut, Reply, StubServer, Text
 from tests.openai.conversation import client_of
 from tests.support.agents import delegate
@@ -163,36 +162,6 @@ def test_conversation_is_converted_to_messages(client: openai.OpenAI, stub: Stub
         *(("tool", "blue"), ("tool", "red"), ("assistant", "No."), ("assistant", "Yes."), ("user", "Bye.")),
     ]
     assert [call["id"] for call in messages[3]["tool_calls"]] == ["call_1", "call_2"]
-
-
-def test_images_of_the_past_become_notes_for_a_blind_model(client: openai.OpenAI, stub: StubServer) -> None:
-    image = {"type": "input_image", "image_url": f"data:image/png;base64,{PIXEL}", "detail": "auto"}
-    items: Any = [
-        {"role": "user", "content": [{"type": "input_text", "text": "Look!"}, image]},
-        {"type": "function_call", "call_id": "call_1", "name": "view_image", "arguments": "{}"},
-        {"type": "function_call_output", "call_id": "call_1", "output": [image]},
-    ]
-    response: Any = respond(client, input=items)
-    assert [notice["code"] for notice in response.mochi["notices"]] == ["IMAGES_NOT_SUPPORTED"]
-    asked, _, result = sent(stub)["messages"]
-    assert (asked["content"], result["content"]) == (f"Look!\n{HIDDEN_IMAGES}", HIDDEN_IMAGES)
-    assert refused(client, input=[*items, items[0]]).param == "input"
-
-
-def test_image_of_a_tool_result_is_sent_to_the_model(client: openai.OpenAI, stub: StubServer) -> None:
-    image = "iVBORw0KGgo="
-    output = [
-        {"type": "input_text", "text": "Seen."},
-        {"type": "input_image", "image_url": f"data:image/png;base64,{image}", "detail": "auto"},
-    ]
-    items: Any = [
-        {"role": "user", "content": "Look!"},
-        {"type": "function_call", "call_id": "call_1", "name": "look", "arguments": "{}"},
-        {"type": "function_call_output", "call_id": "call_1", "output": output},
-    ]
-    respond(client, model="echo", input=items)
-    result = sent(stub)["messages"][-1]
-    assert (result["role"], result["content"], result["images"]) == ("tool", "Seen.", [image])
 
 
 def test_options_are_sent_to_ollama(client: openai.OpenAI, stub: StubServer) -> None:
