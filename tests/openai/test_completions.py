@@ -160,8 +160,7 @@ def test_server_tools_run_on_server(conversation: Conversation, stream: bool) ->
     assert conversation.sent[-1]["messages"][-1]["content"] == "3.0"
 
 
-@STREAMED
-@pytest.mark.parametrize("names", [("add", "look"), ("look", "add")])
+@cases(("names", "stream"), [(("add", "look"), False), (("look", "add"), True)])
 def test_server_and_client_tools_are_called_together(
     conversation: Conversation, names: tuple[str, str], stream: bool
 ) -> None:
