@@ -5,8 +5,8 @@ import re
 from mochi_stub import Prompt
 from mochi_stub.reply import Failure, Reply
 
-GREETING = "Hello!"
-"""Message with a reply of two chunks. Official clients need a millisecond for each chunk of a longer reply."""
+PLAIN = re.compile(r"[A-Z][a-z ]{,20}[.?!]")
+"""Messages with a reply of two chunks. Official clients need a millisecond for each chunk of a longer reply."""
 
 
 class BusyOnce:
@@ -20,8 +20,8 @@ class BusyOnce:
 
     def resolve(self, prompt: Prompt) -> Reply | None:
         text = prompt.user_text
-        if text == GREETING and prompt.model == "mochi:latest" and not _sets_reply(prompt):
-            return Reply.of(("Short ", GREETING))
+        if PLAIN.fullmatch(text) and prompt.model == "mochi:latest" and not _sets_reply(prompt):
+            return Reply.of(("Short ", text))
         match = re.match(r"Busy (\d+): ", text)
         if match is None or text in self._failed:
             return None
