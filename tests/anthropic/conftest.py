@@ -22,6 +22,7 @@ def client(server: RunningServer) -> Iterator[anthropic.Anthropic]:  # noqa: F81
         yield client
 
 
-@pytest.fixture(params=[False, True], ids=["whole", "streamed"])
+@pytest.fixture
 def conversation(client: anthropic.Anthropic, stub: StubServer, request: pytest.FixtureRequest) -> Conversation:  # noqa: F811 - the fixture
-    return Conversation(client, stub, stream=request.param)
+    """Return a conversation whose answers are streamed if the test is marked `STREAMED` and has the parameter True."""
+    return Conversation(client, stub, stream=getattr(request, "param", False))

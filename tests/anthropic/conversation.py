@@ -15,6 +15,9 @@ if TYPE_CHECKING:  # only the worker that runs these tests imports the client
     import anthropic
     from anthropic.types import Message
 
+STREAMED = pytest.mark.parametrize("conversation", [False, True], ids=["whole", "streamed"], indirect=True)
+"""Runs a test without and with streams: for tests of answers, not of what is sent to the model."""
+
 LOOK: Any = {"name": "look", "input_schema": {"type": "object"}}
 
 

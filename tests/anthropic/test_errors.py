@@ -10,7 +10,7 @@ from typing import Any
 import httpx
 import pytest
 
-from tests.anthropic.conversation import Conversation, client_of
+from tests.anthropic.conversation import STREAMED, Conversation, client_of
 from tests.anthropic.test_messages import PDF, image
 from tests.support.cases import cases
 from tests.support.raw_ollama import RawOllama, line, stream_head, whole
@@ -21,6 +21,11 @@ RESULT: Any = {"type": "tool_result", "tool_use_id": "t1", "content": "blue"}
 
 def user(content: Any) -> dict[str, Any]:
     return {"messages": [{"role": "user", "content": content}]}
+
+
+def with_system(content: Any) -> dict[str, Any]:
+    """Return a request in which a system message with this content follows the user message."""
+    return {"messages": [{"role": "user", "content": "Hi."}, {"role": "system", "content": content}]}
 
 
 @cases(
@@ -41,6 +46,9 @@ def user(content: Any) -> dict[str, Any]:
         ),
         (user([{"type": "video", "source": {}}]), "messages.0.content.0: Input tag 'video' found using 'type'"),
         (user([PDF]), "messages.0.content.0: this server does not support PDF input, only text and images"),
+        (with_system(None), "messages.1.content"),
+        (with_system(5), "messages.1.content"),
+        (with_system([{"type": "image"}]), "messages.1.content"),
         (
             user([{"type": "text", "text": "See."}, image()]),
             "messages: Could not process image: model 'mochi:latest' does not",
@@ -64,6 +72,7 @@ def test_error_names_the_field(conversation: Conversation, asks: Any, message: s
     assert error.body["error"]["message"].startswith(message)
 
 
+@STREAMED
 def test_overflow_has_the_words_that_clients_look_for(conversation: Conversation) -> None:
     error: Any = conversation.rejected(messages=user("word " * 150_000)["messages"])
     assert (error.status_code, error.type) == (400, "invalid_request_error")
@@ -86,6 +95,7 @@ def test_invalid_bodies_are_rejected(server: RunningServer, body: Any, message: 
     assert (response.status_code, response.json()) == (400, {"type": "error", "error": error, "request_id": request_id})
 
 
+@STREAMED
 def test_unknown_models_and_paths_are_404(conversation: Conversation, server: RunningServer) -> None:
     for model in ("nowhere", "agent:nobody"):
         error = conversation.rejected(model=model)

@@ -8,10 +8,9 @@ from typing import Any
 
 import pytest
 
-from mochi_server.chat.prompt import HIDDEN_IMAGES
 from mochi_server.protocols.anthropic import HIDDEN_DOCUMENT
 from mochi_stub import StubServer
-from tests.anthropic.conversation import LOOK, Conversation, call_of, client_of, text_of
+from tests.anthropic.conversation import LOOK, STREAMED, Conversation, call_of, client_of, text_of
 from tests.openai.conversation import stored
 from tests.support.cases import cases
 from tests.support.images import PNG, base64_image
@@ -43,6 +42,7 @@ def offered(body: Any) -> list[str]:
     return [tool["function"]["name"] for tool in body.get("tools", ())]
 
 
+@STREAMED
 def test_answer_is_a_message(conversation: Conversation) -> None:
     answer = conversation.send_message("Hello!")
     assert answer.id.startswith("msg_")
@@ -92,6 +92,7 @@ def test_model_thinks_only_if_thinking_is_enabled(conversation: Conversation, as
     assert [block.type for block in answer.content] == (["thinking", "text"] if think else ["text"])
 
 
+@STREAMED
 def test_thinking_blocks_are_accepted_in_the_next_request(conversation: Conversation) -> None:
     answer = conversation.send_message(instruct(words(2), reasoning=3), thinking={"type": "adaptive"})
     block: Any = answer.content[0]
@@ -101,10 +102,12 @@ def test_thinking_blocks_are_accepted_in_the_next_request(conversation: Conversa
     assert conversation.send_message("Go on.").stop_reason == "end_turn"
 
 
+@STREAMED
 def test_answer_at_limit_has_stop_reason_max_tokens(conversation: Conversation) -> None:
     assert conversation.send_message("Hello!", max_tokens=5).stop_reason == "max_tokens"
 
 
+@STREAMED
 def test_client_tools_are_called_by_client(conversation: Conversation) -> None:
     conversation.asks = {"tools": [LOOK, OTHER]}
     answer = conversation.send_message(instruct(words(2), calls("look", at="sky"), words(3)))
@@ -142,6 +145,7 @@ def test_parallel_tool_use_can_be_disabled(conversation: Conversation) -> None:
     assert call_of(answer).name == "look"
 
 
+@STREAMED
 def test_provider_tools_are_left_out_with_a_notice(conversation: Conversation) -> None:
     request: Any = {
         "model": "mochi",
@@ -164,6 +168,7 @@ def test_provider_tools_are_left_out_with_a_notice(conversation: Conversation) -
     assert offered(conversation.sent[-1]) == ["look"]
 
 
+@STREAMED
 def test_server_tools_run_on_server(conversation: Conversation) -> None:
     conversation.asks = {"extra_headers": {"X-Mochi-Tools": "add, note"}}
     answer = conversation.send_message(instruct(words(1), calls("add", a=1, b=2), words(2)))
@@ -178,6 +183,7 @@ def test_call_that_needs_approval_is_denied(conversation: Conversation, policy: 
     assert result in conversation.sent[-1]["messages"][-1]["content"]
 
 
+@STREAMED
 def test_agent_thinks_and_answers(conversation: Conversation, data_dir: Path) -> None:
     before = stored(data_dir)
     answer = conversation.send_message(instruct(words(2), calls("look"), words(3), label="A"), model="agent:helper")
@@ -207,25 +213,36 @@ def test_consecutive_messages_of_a_role_are_merged(conversation: Conversation) -
 
 
 @cases(
-    ("messages", "roles"),
+    ("messages", "expected"),
     [
-        ([USER, SYSTEM], ["user", "system"]),
-        ([SYSTEM, USER], ["system", "user"]),
-        ([USER, SYSTEM, ANSWER, USER, SYSTEM], ["user", "system", "assistant", "user", "system"]),
-        ([USER, SYSTEM, SYSTEM, USER], ["user", "system", "user"]),
-        ([USER, CALL, SYSTEM, RESULT, USER], ["user", "assistant", "system", "tool", "user"]),
+        ([USER, SYSTEM], [("user", "Hello!"), ("system", "Be.")]),
+        ([SYSTEM, USER], [("system", "Be."), ("user", "Hello!")]),
+        (
+            [USER, SYSTEM, ANSWER, USER, {"role": "system", "content": "Be brief."}],
+            [
+                *[("user", "Hello!"), ("system", "Be."), ("assistant", "Yes.")],
+                ("user", "Hello!"),
+                ("system", "Be brief."),
+            ],
+        ),
+        ([USER, SYSTEM, SYSTEM, USER], [("user", "Hello!"), ("system", "Be.\nBe."), ("user", "Hello!")]),
+        (
+            [USER, {"role": "system", "content": [text("a"), text("b")]}],
+            [("user", "Hello!"), ("system", "a\nb")],
+        ),
+        (
+            [USER, CALL, SYSTEM, RESULT, USER],
+            [("user", "Hello!"), ("assistant", ""), ("system", "Be."), ("tool", "Sun."), ("user", "Hello!")],
+        ),
     ],
 )
-def test_system_messages_keep_their_position(conversation: Conversation, messages: Any, roles: list[str]) -> None:
+def test_system_messages_keep_their_position(
+    conversation: Conversation, messages: Any, expected: list[tuple[str, str]]
+) -> None:
     answer = conversation.create(messages=messages)
     assert (answer.stop_reason, text_of(answer).endswith("Hello!")) == ("end_turn", True)
-    assert [message["role"] for message in conversation.sent[-1]["messages"]] == roles
-    assert {m["content"] for m in conversation.sent[-1]["messages"] if m["role"] == "system"} <= {"Be.", "Be.\nBe."}
-
-
-def test_system_message_can_be_a_text(conversation: Conversation) -> None:
-    conversation.create(messages=[USER, {"role": "system", "content": "Be brief."}])
-    assert conversation.sent[-1]["messages"][-1] == {"role": "system", "content": "Be brief."}
+    sent = conversation.sent[-1]["messages"]
+    assert [(message["role"], message["content"]) for message in sent] == expected
 
 
 def test_agent_gets_the_user_message_before_instructions(conversation: Conversation) -> None:
@@ -239,7 +256,9 @@ def test_agent_gets_the_user_message_before_instructions(conversation: Conversat
         ([text(BILLING), text("Be kind."), text("Be brief.")], ["Be kind.\nBe brief."]),
         ([text(f"{BILLING}\nBe kind."), text("Be brief.")], ["Be kind.\nBe brief."]),
         (f"{BILLING}\nBe kind.\nBe brief.", ["Be kind.\nBe brief."]),
+        ([text(f"{BILLING}\n\nBe kind.")], ["Be kind."]),
         ([text(BILLING)], []),
+        (BILLING, []),
         (f"{BILLING}\n", []),
         ([text("Be kind."), text(BILLING)], [f"Be kind.\n{BILLING}"]),
         (f"Be kind.\n{BILLING}", [f"Be kind.\n{BILLING}"]),
@@ -249,22 +268,6 @@ def test_billing_line_is_not_sent_to_the_model(conversation: Conversation, syste
     conversation.send_message("Hello!", system=system)
     messages = conversation.sent[-1]["messages"]
     assert [message["content"] for message in messages if message["role"] == "system"] == sent
-
-
-def test_images_of_the_past_become_notes_for_a_blind_model(conversation: Conversation) -> None:
-    conversation.messages = [
-        {"role": "user", "content": [text("Look."), image()]},
-        {"role": "assistant", "content": [{"type": "tool_use", "id": "t1", "name": "look", "input": {}}]},
-        {"role": "user", "content": [{"type": "tool_result", "tool_use_id": "t1", "content": [image()]}]},
-    ]
-    answer: Any = conversation.create()
-    if not conversation.stream:
-        assert [notice["code"] for notice in answer.mochi["notices"]] == ["IMAGES_NOT_SUPPORTED"]
-    asked, _, seen = conversation.sent[-1]["messages"]
-    assert (asked["content"], seen["content"]) == (f"Look.\n{HIDDEN_IMAGES}", HIDDEN_IMAGES)
-    assert "images" not in asked | seen
-    conversation.messages.append({"role": "assistant", "content": "Yes."})
-    conversation.send_message("And now?")
 
 
 def test_documents_of_the_past_become_notes(conversation: Conversation) -> None:
@@ -279,8 +282,7 @@ def test_documents_of_the_past_become_notes(conversation: Conversation) -> None:
     asked, _, seen, _, last = conversation.sent[-1]["messages"]
     assert (asked["content"], seen["content"]) == (f"Read.\n{HIDDEN_DOCUMENT}", f"See.\n{HIDDEN_DOCUMENT}")
     assert last["content"] == "And this?\nPlain."
-    if not conversation.stream:
-        assert [notice["code"] for notice in answer.mochi["notices"]] == ["DOCUMENT_LEFT_OUT"]
+    assert [notice["code"] for notice in answer.mochi["notices"]] == ["DOCUMENT_LEFT_OUT"]
 
 
 def test_tool_reference_names_a_tool_that_was_found(conversation: Conversation) -> None:
@@ -340,9 +342,12 @@ def test_count_tokens_estimates_the_prompt(client: Any) -> None:
     assert 0 < short < 100 < long
     assert count("Hello!", tools=[LOOK]) > short
     assert count("Hello!", system="Be brief." * 20) > short
-    assert count("Hello!", system=f"{BILLING}\n" + "Be brief." * 20) == count("Hello!", system="Be brief." * 20)
     messages: Any = [USER, SYSTEM]
     assert client.messages.count_tokens(model="mochi", messages=messages).input_tokens > short
+    instructions = "Be brief." * 20
+    expected = count("Hello!", system=instructions)
+    assert count("Hello!", system=f"{BILLING}\n{instructions}") == expected
+    assert count("Hello!", system=[text(BILLING), text(instructions)]) == expected
 
 
 def test_count_tokens_counts_images_only_if_the_model_sees_them(client: Any) -> None:

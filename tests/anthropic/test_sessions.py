@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from mochi_server.chat.prompt import HIDDEN_IMAGES
-from tests.anthropic.conversation import LOOK, Conversation, call_of, text_of
+from tests.anthropic.conversation import LOOK, STREAMED, Conversation, call_of, text_of
 from tests.anthropic.test_messages import image
 from tests.support.api import Api
 from tests.support.cases import cases
@@ -32,6 +32,7 @@ def contents(api: Api, session: str) -> list[tuple[str, str]]:
     return [(message["role"], message["content"]) for message in api.messages(session)]
 
 
+@STREAMED
 def test_session_has_the_conversation(conversation: Conversation, api: Api, session: str) -> None:
     conversation.asks["tools"] = [LOOK]
     first = conversation.send_message("One.")
@@ -63,6 +64,25 @@ def test_system_message_counts_for_one_request(conversation: Conversation, api: 
     assert [role for role, _ in contents(api, session)] == ["user", "assistant"] * 2
 
 
+def test_system_message_follows_the_prompt_of_the_session(conversation: Conversation, api: Api) -> None:
+    session = api.create_session("mochi", system_prompt="Be kind.")["session_id"]
+    brief = {"role": "system", "content": "Be brief."}
+    messages = [{"role": "user", "content": "Hello!"}, brief]
+    conversation.create(messages=messages, extra_headers={"X-Mochi-Session": session})
+    sent = conversation.sent[-1]["messages"]
+    assert [message["content"] for message in sent] == ["Be kind.\n\nBe brief.", "Hello!"]
+    assert contents(api, session)[:2] == [("system", "Be kind."), ("user", "Hello!")]
+
+
+def test_tool_result_before_a_system_message_continues(conversation: Conversation, api: Api, session: str) -> None:
+    conversation.asks["tools"] = [LOOK]
+    call = call_of(conversation.send_message(instruct(calls("look"), words(2))))
+    result = {"type": "tool_result", "tool_use_id": call.id, "content": "blue"}
+    later = [{"role": "user", "content": [result]}, {"role": "system", "content": "s"}]
+    conversation.create(messages=[*conversation.messages, *later])
+    assert [role for role, _ in contents(api, session)] == ["user", "assistant", "tool", "assistant"]
+
+
 def test_image_of_a_tool_result_is_stored(conversation: Conversation, api: Api, session: str) -> None:
     conversation.asks["tools"] = [LOOK]
     call = call_of(conversation.send_message(instruct(calls("look"), words(2))))
@@ -74,6 +94,7 @@ def test_image_of_a_tool_result_is_stored(conversation: Conversation, api: Api, 
     assert (sent["content"], sent.get("images")) == (HIDDEN_IMAGES, None)
 
 
+@STREAMED
 def test_repeated_key_returns_the_stored_answer(conversation: Conversation, api: Api, session: str) -> None:
     headers = {"X-Mochi-Session": session, "Idempotency-Key": "k1"}
     conversation.messages = [{"role": "user", "content": "Hello!"}]
@@ -105,6 +126,7 @@ def test_messages_without_news_are_rejected(
     assert (error.status_code, error.body["error"]["message"]) == (400, message)
 
 
+@STREAMED
 @cases("unknown", ["", "0123456789"])
 def test_unknown_session_is_404(conversation: Conversation, unknown: str) -> None:
     error = conversation.rejected(extra_headers={"X-Mochi-Session": unknown})

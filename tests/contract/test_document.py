@@ -74,11 +74,16 @@ def test_document_is_valid(document: Document, schemas: dict[str, Any]) -> None:
 
     components = document["components"]
     jsonschema_rs.validator_for({"allOf": [{"$ref": ref(name)} for name in schemas], "components": components})
+    fields_with_default: dict[str, Any] = {}
     for name, schema in schemas.items():
         jsonschema_rs.meta.validate(schema)
         for field, each in schema.get("properties", {}).items():
             if "default" in each:
-                assert jsonschema_rs.is_valid({**each, "components": components}, each["default"]), (name, field)
+                fields_with_default[f"{name}.{field}"] = each
+    assert fields_with_default
+    defaults = {name: each["default"] for name, each in fields_with_default.items()}
+    all_fields = {"properties": fields_with_default, "components": components}  # making a validator takes 10 ms
+    jsonschema_rs.validate(all_fields, defaults)
     validate({**document, "components": {**components, "schemas": dict.fromkeys(schemas, True)}})
 
 

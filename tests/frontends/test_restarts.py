@@ -30,16 +30,21 @@ class Restarts:
         self.server = self._start()
         settings: dict[str, Any] = {"tool_settings": {"tools": ["note"]}}
         settings |= {"agent_settings": {"enabled_agents": ["helper"]}}
-        self.sessions = [self.server.api().create_session("mochi", **settings)["session_id"] for _ in range(2)]
+        self.sessions = [self.server.client.create_session("mochi", **settings)["session_id"] for _ in range(2)]
+
+    @property
+    def frontends(self) -> list[Frontend]:
+        """Clients of the two sessions."""
+        return [Frontend(self.server.client, session) for session in self.sessions]
 
     @property
     def frontend(self) -> Frontend:
-        return Frontend(self.server.api(), self.sessions[0])
+        return self.frontends[0]
 
     @property
     def other(self) -> Frontend:
         """Client of another session."""
-        return Frontend(self.server.api(), self.sessions[1])
+        return self.frontends[1]
 
     def restart(self) -> None:
         self.server.stop()
@@ -66,22 +71,23 @@ def interrupts(events: list[Chunk]) -> list[Chunk]:
     return found
 
 
-@pytest.mark.parametrize("approved", [True, False])
-def test_ai_sdk_decides_after_a_restart(restarts: Restarts, approved: bool) -> None:
-    approval = of_type(restarts.frontend.ai_sdk(user(NOTE)), "tool-approval-request")
+def test_ai_sdk_decides_after_a_restart(restarts: Restarts) -> None:
+    approvals = [of_type(each.ai_sdk(user(NOTE)), "tool-approval-request") for each in restarts.frontends]
     restarts.restart()
-    answer = response_to(approval, approved=approved)
-    chunks = restarts.frontend.ai_sdk(user(NOTE), answer)
-    result = of_type(chunks, "tool-output-available" if approved else "tool-output-denied")
-    assert result["toolCallId"] == approval["toolCallId"]
-    assert chunks[0] == {"type": "start", "messageId": approval["toolCallId"].partition("-")[0]}
-    assert types(chunks)[-1] == "finish"
-    assert restarts.frontend.roles() == ["user", "assistant", "tool", "assistant"]
+    answers = [response_to(approvals[0], approved=True), response_to(approvals[1], approved=False)]
+    for number, result_type in enumerate(("tool-output-available", "tool-output-denied")):
+        frontend, called = restarts.frontends[number], approvals[number]["toolCallId"]
+        chunks = frontend.ai_sdk(user(NOTE), answers[number])
+        assert of_type(chunks, result_type)["toolCallId"] == called
+        assert chunks[0] == {"type": "start", "messageId": called.partition("-")[0]}
+        assert types(chunks)[-1] == "finish"
+        assert frontend.roles() == ["user", "assistant", "tool", "assistant"]
     for restarts_first in (False, True):
         if restarts_first:
             restarts.restart()
-        assert types(restarts.frontend.ai_sdk(user(NOTE), answer))[-1] == "finish", "the request can be repeated"
-        assert len(restarts.frontend.roles()) == 4
+        for frontend, answer in zip(restarts.frontends, answers, strict=True):
+            assert types(frontend.ai_sdk(user(NOTE), answer))[-1] == "finish", "the request can be repeated"
+            assert len(frontend.roles()) == 4
 
 
 def test_decision_about_a_call_that_was_not_parked_can_be_repeated_after_a_restart(restarts: Restarts) -> None:
@@ -154,16 +160,19 @@ def test_ai_sdk_decides_the_call_of_an_agent_after_a_restart(restarts: Restarts)
     assert notes(restarts.data_dir) == ["x"]
 
 
-@pytest.mark.parametrize("sent", [NOTE, IN_AGENT])
-def test_ag_ui_answers_an_interrupt_after_a_restart(restarts: Restarts, sent: str) -> None:
-    (interrupt,) = interrupts(restarts.frontend.ag_ui(message(sent)))
+def test_ag_ui_answers_an_interrupt_after_a_restart(restarts: Restarts) -> None:
+    """One call is made by the model of the session, the other by an agent."""
+    interrupted = []
+    for frontend, sent in zip(restarts.frontends, (NOTE, IN_AGENT), strict=True):
+        interrupted += interrupts(frontend.ag_ui(message(sent)))
     restarts.restart()
-    answer = {"interruptId": interrupt["id"], "status": "resolved"}
-    resume = [answer | {"payload": {"approved": True, "editedArgs": {"text": "tea"}}}]
-    events = restarts.frontend.ag_ui(resume=resume, runId="r2")
-    assert interrupt["toolCallId"] in [e["toolCallId"] for e in events if e["type"] == "TOOL_CALL_RESULT"]
-    assert (events[0]["runId"], types(events)[-1]) == ("r2", "RUN_FINISHED")
-    assert restarts.frontend.roles() == ["user", "assistant", "tool", "assistant"]
+    for frontend, interrupt in zip(restarts.frontends, interrupted, strict=True):
+        answer = {"interruptId": interrupt["id"], "status": "resolved"}
+        resume = [answer | {"payload": {"approved": True, "editedArgs": {"text": "tea"}}}]
+        events = frontend.ag_ui(resume=resume, runId="r2")
+        assert interrupt["toolCallId"] in [e["toolCallId"] for e in events if e["type"] == "TOOL_CALL_RESULT"]
+        assert (events[0]["runId"], types(events)[-1]) == ("r2", "RUN_FINISHED")
+        assert frontend.roles() == ["user", "assistant", "tool", "assistant"]
 
 
 def test_other_protocols_show_what_a_parked_session_waits_for(restarts: Restarts) -> None:

@@ -40,7 +40,7 @@ def test_agent_streams_plan_as_reasoning_and_answers(conversation: Conversation,
 
 @STREAMED
 def test_plan_of_agent_is_separate_from_answer(conversation: Conversation, server: RunningServer, stream: bool) -> None:
-    api = server.api()
+    api = server.client
     session = api.create_session("mochi", agent_settings={"enabled_agents": ["helper"]})["session_id"]
     api.send_message(session, instruct(delegate(), words(2)))
     chat = api.ok(api.http.get("/agents/chats"))["sessions"][0]["session_id"]
@@ -54,21 +54,16 @@ def test_plan_of_agent_is_separate_from_answer(conversation: Conversation, serve
         assert message.reasoning == plan
 
 
-@STREAMED
-def test_text_of_agents_in_a_session_is_reasoning(
-    conversation: Conversation, server: RunningServer, stream: bool
-) -> None:
-    api = server.api()
+def test_text_of_agents_in_a_session_is_reasoning(conversation: Conversation, server: RunningServer) -> None:
+    api = server.client
     session = api.create_session("mochi", agent_settings={"enabled_agents": ["helper"]})["session_id"]
-    conversation.stream = stream
     does = (words(2), calls("look"), words(3))
     answer = conversation.send_message(
         nested(delegate(*does), words(4), label="M"), extra_headers={"X-Mochi-Session": session}
     )
     message: Any = message_of(answer)
     assert message.content == api.messages(session)[-1]["content"]
-    if not stream:
-        assert message.reasoning.split("\n\n") == ["A lorem ipsum A", "A lorem ipsum A", "A lorem ipsum dolor A"]
+    assert message.reasoning.split("\n\n") == ["A lorem ipsum A", "A lorem ipsum A", "A lorem ipsum dolor A"]
 
 
 @pytest.mark.parametrize(("policy", "written"), [(None, []), ("never_confirm", ["x"])])
@@ -84,7 +79,7 @@ def test_write_tool_of_agent_needs_policy(
 
 
 def test_conversation_with_an_agent_is_continued_by_its_id(conversation: Conversation, server: RunningServer) -> None:
-    api = server.api()
+    api = server.client
     session = api.create_session("mochi", agent_settings={"enabled_agents": ["helper"]})["session_id"]
     api.send_message(session, instruct(delegate(), words(2)))
     chat = api.ok(api.http.get("/agents/chats"))["sessions"][0]

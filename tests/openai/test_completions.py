@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any
 import httpx
 import pytest
 
-from mochi_server.chat.prompt import HIDDEN_IMAGES
 from mochi_stub import Cut, Model, Reply, StubServer, Text
 from tests.openai.conversation import LOOK, Conversation, call_of, client_of, message_of, stored
 from tests.support.api import Api
@@ -161,8 +160,7 @@ def test_server_tools_run_on_server(conversation: Conversation, stream: bool) ->
     assert conversation.sent[-1]["messages"][-1]["content"] == "3.0"
 
 
-@STREAMED
-@pytest.mark.parametrize("names", [("add", "look"), ("look", "add")])
+@cases(("names", "stream"), [(("add", "look"), False), (("look", "add"), True)])
 def test_server_and_client_tools_are_called_together(
     conversation: Conversation, names: tuple[str, str], stream: bool
 ) -> None:
@@ -221,48 +219,6 @@ def test_images_are_sent_to_vision_models(tmp_path: Path) -> None:
         conversation.send_message("And now?", model="seeing")
         assert [message.get("images") for message in conversation.sent[-1]["messages"]] == [[PIXEL], None, None]
         in_session(conversation, server.api())
-
-
-def test_image_of_a_tool_result_is_sent_to_the_model(conversation: Conversation) -> None:
-    call = {"id": "call_1", "type": "function", "function": {"name": "look", "arguments": "{}"}}
-    image = {"type": "image_url", "image_url": {"url": f"data:image/png;base64,{PIXEL}"}}
-    result = {"role": "tool", "tool_call_id": "call_1", "content": [{"type": "text", "text": "Seen."}, image]}
-    messages = [{"role": "user", "content": "Look!"}, {"role": "assistant", "tool_calls": [call]}, result]
-    conversation.send_messages(*messages, model="echo")
-    sent = conversation.sent[-1]["messages"][-1]
-    assert (sent["role"], sent["content"], sent["images"]) == ("tool", "Seen.", [PIXEL])
-
-
-def test_image_of_a_tool_result_is_stored_in_a_session(conversation: Conversation, server: RunningServer) -> None:
-    api, image = server.client, {"type": "image_url", "image_url": {"url": f"data:image/png;base64,{PIXEL}"}}
-    session = api.create_session("echo")["session_id"]
-    conversation.asks = {"model": "echo", "extra_headers": {"X-Mochi-Session": session}, "tools": [LOOK]}
-    call = call_of(conversation.send_message(instruct(calls("look"), words(1)), model="mochi"))
-    result = {"role": "tool", "tool_call_id": call.id, "content": [image]}
-    conversation.send_messages(result)
-    conversation.send_message("And now?")
-    assert [each["images"] for each in conversation.sent[-1]["messages"] if "images" in each] == [[PIXEL]]
-    (stored,) = [each for each in api.messages(session) if each["role"] == "tool"]
-    (reference,) = stored["images"]
-    blob = api.http.get(f"/sessions/{session}/blobs/{reference['sha256']}")
-    assert blob.content == base64.b64decode(PIXEL)
-
-
-def test_images_of_the_past_become_notes_for_a_blind_model(conversation: Conversation) -> None:
-    image = {"type": "image_url", "image_url": {"url": f"data:image/png;base64,{PIXEL}"}}
-    call = {"id": "call_1", "type": "function", "function": {"name": "look", "arguments": "{}"}}
-    conversation.messages = [
-        {"role": "user", "content": [image]},
-        {"role": "assistant", "tool_calls": [call]},
-        {"role": "tool", "tool_call_id": "call_1", "content": [image]},
-    ]
-    answer: Any = conversation.send_message("And now?")
-    assert [notice["code"] for notice in answer.mochi["notices"]] == ["IMAGES_NOT_SUPPORTED"]
-    first, _, result, _ = conversation.sent[-1]["messages"]
-    assert (first["content"], result["content"]) == (HIDDEN_IMAGES, HIDDEN_IMAGES)
-    assert not any("images" in message for message in conversation.sent[-1]["messages"])
-    refusal = conversation.refused(messages=[*conversation.messages, {"role": "user", "content": [image]}])
-    assert (refusal.status_code, refusal.param) == (400, "messages")
 
 
 def test_conversation_can_have_more_images_than_a_message(conversation: Conversation) -> None:

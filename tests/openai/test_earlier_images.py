@@ -26,45 +26,42 @@ OPENAI_CALL = {"id": "c1", "type": "function", "function": {"name": "look", "arg
 INPUT_IMAGE = {"type": "input_image", "image_url": URL, "detail": "auto"}
 BLOCK = {"type": "image", "source": {"type": "base64", "media_type": "image/png", "data": DATA}}
 
-ANSWERED: dict[str, list[Any]] = {
+CONVERSATIONS: dict[str, list[Any]] = {
     "/v1/chat/completions": [
-        {"role": "user", "content": [OPENAI_IMAGE]},
-        {"role": "assistant", "content": "Seen."},
-        {"role": "user", "content": "And now?"},
-    ],
-    "/v1/responses": [
-        {"role": "user", "content": [INPUT_IMAGE]},
-        {"role": "assistant", "content": "Seen."},
-        {"role": "user", "content": "And now?"},
-    ],
-    "/v1/messages": [
-        {"role": "user", "content": [BLOCK]},
-        {"role": "assistant", "content": "Seen."},
-        {"role": "user", "content": "And now?"},
-    ],
-}
-"""Conversations in which the user sent an image before the newest message, by route."""
-
-RESULTS: dict[str, list[Any]] = {
-    "/v1/chat/completions": [
-        {"role": "user", "content": "Look!"},
+        {"role": "user", "content": [{"type": "text", "text": "Look!"}, OPENAI_IMAGE]},
         {"role": "assistant", "content": None, "tool_calls": [OPENAI_CALL]},
-        {"role": "tool", "tool_call_id": "c1", "content": [OPENAI_IMAGE]},
+        {"role": "tool", "tool_call_id": "c1", "content": [{"type": "text", "text": "Seen."}, OPENAI_IMAGE]},
     ],
     "/v1/responses": [
-        {"role": "user", "content": "Look!"},
+        {"role": "user", "content": [{"type": "input_text", "text": "Look!"}, INPUT_IMAGE]},
         {"type": "function_call", "call_id": "c1", "name": "look", "arguments": "{}"},
-        {"type": "function_call_output", "call_id": "c1", "output": [INPUT_IMAGE]},
+        {
+            "type": "function_call_output",
+            "call_id": "c1",
+            "output": [{"type": "input_text", "text": "Seen."}, INPUT_IMAGE],
+        },
     ],
     "/v1/messages": [
-        {"role": "user", "content": "Look!"},
+        {"role": "user", "content": [{"type": "text", "text": "Look!"}, BLOCK]},
         {"role": "assistant", "content": [{"type": "tool_use", "id": "c1", "name": "look", "input": {}}]},
-        {"role": "user", "content": [{"type": "tool_result", "tool_use_id": "c1", "content": [BLOCK]}]},
+        {
+            "role": "user",
+            "content": [
+                {"type": "tool_result", "tool_use_id": "c1", "content": [{"type": "text", "text": "Seen."}, BLOCK]}
+            ],
+        },
     ],
 }
-"""Conversations that end with a tool result that is an image, by route."""
+"""Conversations that begin with an image and end with a tool result that is an image, by route."""
 
-NEWEST = {route: messages[:1] for route, messages in ANSWERED.items()}
+REFUSED = {
+    "/v1/chat/completions": {"param": "messages"},
+    "/v1/responses": {"param": "input"},
+    "/v1/messages": {"type": "invalid_request_error"},
+}
+"""Fields of the error if the newest message has an image, by route."""
+
+LATER: list[Any] = [{"role": "assistant", "content": "Seen."}, {"role": "user", "content": "And now?"}]
 
 
 @pytest.fixture(scope="module")
@@ -104,39 +101,34 @@ def sent(stub: StubServer) -> list[dict[str, Any]]:
     return messages
 
 
-def assert_note_at(position: int, stub: StubServer, response: httpx.Response) -> None:
-    """Fail unless the message at `position` has a note in place of its image, and the answer has a notice."""
+@cases("later", [[], LATER], ids=["result is newest", "question is newest"])
+@cases("route", list(CONVERSATIONS))
+def test_earlier_images_become_notes_for_a_blind_model(api: Api, stub: StubServer, route: str, later: Any) -> None:
+    response = post(api, route, CONVERSATIONS[route] + later, "blind")
     assert response.status_code == 200, response.text
-    message = sent(stub)[position]
-    assert (message["content"], message.get("images")) == (NOTE, None)
+    asked, _, result, *_ = sent(stub)
+    assert (asked["content"], result["content"]) == (f"Look!\n{NOTE}", f"Seen.\n{NOTE}")
+    assert not any("images" in message for message in sent(stub))
     codes = [notice["code"] for notice in response.json()["mochi"]["notices"]]
     assert codes == ["IMAGES_NOT_SUPPORTED"]
 
 
-@cases("route", list(ANSWERED))
-def test_earlier_image_becomes_a_note_for_a_blind_model(api: Api, stub: StubServer, route: str) -> None:
-    response = post(api, route, ANSWERED[route], "blind")
-    assert_note_at(0, stub, response)
-
-
-@cases("route", list(RESULTS))
-def test_image_of_a_result_becomes_a_note_for_a_blind_model(api: Api, stub: StubServer, route: str) -> None:
-    response = post(api, route, RESULTS[route], "blind")
-    assert_note_at(2, stub, response)
-
-
-@cases("route", list(NEWEST))
+@cases("route", list(CONVERSATIONS))
 def test_image_of_the_newest_message_is_refused(api: Api, route: str) -> None:
-    response = post(api, route, NEWEST[route], "blind")
-    assert response.status_code == 400
-    assert "does not support images" in response.text
+    question = CONVERSATIONS[route][0]
+    for earlier in ([], CONVERSATIONS[route]):
+        response = post(api, route, [*earlier, question], "blind")
+        assert response.status_code == 400
+        assert REFUSED[route].items() <= response.json()["error"].items()
+        assert "does not support images" in response.text
 
 
-@cases("route", list(ANSWERED))
+@cases("route", list(CONVERSATIONS))
 def test_seeing_model_gets_all_images(api: Api, stub: StubServer, route: str) -> None:
-    for position, conversation in ((0, ANSWERED), (2, RESULTS)):
-        assert post(api, route, conversation[route], "seeing").status_code == 200
-        assert sent(stub)[position]["images"] == [DATA]
+    assert post(api, route, CONVERSATIONS[route], "seeing").status_code == 200
+    asked, _, result = sent(stub)
+    assert (asked["content"], asked["images"]) == ("Look!", [DATA])
+    assert (result["content"], result["images"]) == ("Seen.", [DATA])
 
 
 @cases(("model", "images"), [("blind", None), ("seeing", [DATA])])

@@ -35,14 +35,14 @@ class Requests:
 
     def __init__(self, server: RunningServer) -> None:
         self.url = f"{server.url}/v1/chat/completions"
-        self.api: Api = server.api()
+        self.api: Api = server.client
         self.session_id = self.api.create_session("mochi")["session_id"]
         self.headers = {"X-Mochi-Session": self.session_id, "Idempotency-Key": "key-1"}
 
     def send(self, text: Any, **fields: Any) -> httpx.Response:
         messages = [{"role": "user", "content": text}] if isinstance(text, str) else text
         body = {"model": "mochi", "messages": messages, **fields}
-        return httpx.post(self.url, json=body, headers=self.headers, timeout=10)
+        return self.api.http.post(self.url, json=body, headers=self.headers)
 
     def stored(self) -> list[str]:
         return [message["content"] for message in self.api.messages(self.session_id)]
@@ -67,7 +67,7 @@ def test_repeated_request_of_the_responses_api_gets_the_same_id(requests: Reques
     def respond(**fields: Any) -> Any:
         body = {"model": "mochi", "input": "Hello!", **fields}
         url = requests.url.replace("chat/completions", "responses")
-        return httpx.post(url, json=body, headers=requests.headers, timeout=10)
+        return requests.api.http.post(url, json=body, headers=requests.headers)
 
     first = respond().json()
     assert respond().json()["id"] == first["id"]
@@ -96,7 +96,7 @@ def test_repeated_request_after_a_restart_gets_the_stored_answer(tmp_path: Path,
         requests = Requests(server)
         first = requests.send("Hello!").json()
     with RunningServer(tmp_path, stub.url) as server:
-        requests.url, requests.api = f"{server.url}/v1/chat/completions", server.api()
+        requests.url, requests.api = f"{server.url}/v1/chat/completions", server.client
         second = requests.send("Hello!").json()
         assert [first["choices"], first["usage"]] == [second["choices"], second["usage"]]
         assert len(requests.stored()) == 2
@@ -106,10 +106,10 @@ def test_repeated_previous_response_after_a_restart_is_accepted(tmp_path: Path, 
     def respond(server: RunningServer, key: str, **fields: Any) -> Any:
         headers = {"X-Mochi-Session": session_id, "Idempotency-Key": key}
         body = {"model": "mochi", "input": key, **fields}
-        return httpx.post(f"{server.url}/v1/responses", json=body, headers=headers, timeout=10).json()
+        return server.client.http.post(f"{server.url}/v1/responses", json=body, headers=headers).json()
 
     with RunningServer(tmp_path, stub.url) as server:
-        session_id = server.api().create_session("mochi")["session_id"]
+        session_id = server.client.create_session("mochi")["session_id"]
         first = respond(server, "key-1")
         second = respond(server, "key-2", previous_response_id=first["id"])
     with RunningServer(tmp_path, stub.url) as server:
@@ -146,7 +146,7 @@ def test_key_with_another_model_after_a_restart_is_refused(tmp_path: Path, stub:
         requests = Requests(server)
         requests.send("Hello!")
     with RunningServer(tmp_path, stub.url) as server:
-        requests.url, requests.api = f"{server.url}/v1/chat/completions", server.api()
+        requests.url, requests.api = f"{server.url}/v1/chat/completions", server.client
         response = requests.send("Hello!", model="mochi-chat")
         assert (response.status_code, response.json()["error"]["code"]) == (400, "idempotency_key_reused")
         assert requests.send("Hello!", model="mochi:latest").status_code == 200
@@ -172,7 +172,7 @@ def test_repeated_tool_result_after_a_restart_gets_the_stored_answer(tmp_path: P
         result = {"role": "tool", "tool_call_id": call["id"], "content": "seen"}
         first = requests.send([result], tools=[LOOK]).json()
     with RunningServer(tmp_path, stub.url) as server:
-        requests.url, requests.api = f"{server.url}/v1/chat/completions", server.api()
+        requests.url, requests.api = f"{server.url}/v1/chat/completions", server.client
         second = requests.send([result], tools=[LOOK]).json()
         assert [first["choices"], first["usage"]] == [second["choices"], second["usage"]]
         response = requests.send([{**result, "content": "other"}], tools=[LOOK])
@@ -193,7 +193,7 @@ def test_repeated_request_after_a_restart_gets_the_tool_calls_of_its_answer(tmp_
         second = requests.send([result], tools=[LOOK]).json()["choices"]
         assert second[0]["finish_reason"] == "tool_calls"
     with RunningServer(tmp_path, stub.url) as server:
-        requests.url, requests.api = f"{server.url}/v1/chat/completions", server.api()
+        requests.url, requests.api = f"{server.url}/v1/chat/completions", server.client
         assert requests.send([result], tools=[LOOK]).json()["choices"] == second
         assert len(requests.stored()) == 4
 

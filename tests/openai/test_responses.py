@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any
 import httpx
 import pytest
 
-from mochi_server.chat.prompt import HIDDEN_IMAGES
 from mochi_stub import Cut, Reply, StubServer, Text
 from tests.openai.conversation import client_of
 from tests.support.agents import delegate
@@ -120,15 +119,14 @@ def test_tool_round_trip(client: openai.OpenAI, stub: StubServer, stream: bool) 
     assert result == {"role": "tool", "content": "blue", "tool_name": "look", "tool_call_id": call.call_id}
 
 
-@STREAMED
-def test_items_can_be_sent_by_id(client: openai.OpenAI, stub: StubServer, stream: bool) -> None:
+def test_items_of_a_stream_can_be_sent_by_id(client: openai.OpenAI, stub: StubServer) -> None:
     """The AI SDK does this unless `store` is false."""
     text = instruct(words(2), calls("look"), reasoning=2)
-    first = respond(client, stream, input=text, tools=[LOOK], reasoning={"effort": "low"})
+    first = respond(client, True, input=text, tools=[LOOK], reasoning={"effort": "low"})
     references: Any = [{"type": "item_reference", "id": item.id} for item in first.output]
     call: Any = first.output[-1]
     output = {"type": "function_call_output", "call_id": call.call_id, "output": "blue"}
-    respond(client, stream, input=[{"role": "user", "content": text}, *references, output], tools=[LOOK])
+    respond(client, input=[{"role": "user", "content": text}, *references, output], tools=[LOOK])
     _, answer, result = sent(stub)["messages"]
     assert answer["content"] == first.output_text != ""
     assert answer["tool_calls"][0]["id"] == result["tool_call_id"] == call.call_id
@@ -163,36 +161,6 @@ def test_conversation_is_converted_to_messages(client: openai.OpenAI, stub: Stub
         *(("tool", "blue"), ("tool", "red"), ("assistant", "No."), ("assistant", "Yes."), ("user", "Bye.")),
     ]
     assert [call["id"] for call in messages[3]["tool_calls"]] == ["call_1", "call_2"]
-
-
-def test_images_of_the_past_become_notes_for_a_blind_model(client: openai.OpenAI, stub: StubServer) -> None:
-    image = {"type": "input_image", "image_url": f"data:image/png;base64,{PIXEL}", "detail": "auto"}
-    items: Any = [
-        {"role": "user", "content": [{"type": "input_text", "text": "Look!"}, image]},
-        {"type": "function_call", "call_id": "call_1", "name": "view_image", "arguments": "{}"},
-        {"type": "function_call_output", "call_id": "call_1", "output": [image]},
-    ]
-    response: Any = respond(client, input=items)
-    assert [notice["code"] for notice in response.mochi["notices"]] == ["IMAGES_NOT_SUPPORTED"]
-    asked, _, result = sent(stub)["messages"]
-    assert (asked["content"], result["content"]) == (f"Look!\n{HIDDEN_IMAGES}", HIDDEN_IMAGES)
-    assert refused(client, input=[*items, items[0]]).param == "input"
-
-
-def test_image_of_a_tool_result_is_sent_to_the_model(client: openai.OpenAI, stub: StubServer) -> None:
-    image = "iVBORw0KGgo="
-    output = [
-        {"type": "input_text", "text": "Seen."},
-        {"type": "input_image", "image_url": f"data:image/png;base64,{image}", "detail": "auto"},
-    ]
-    items: Any = [
-        {"role": "user", "content": "Look!"},
-        {"type": "function_call", "call_id": "call_1", "name": "look", "arguments": "{}"},
-        {"type": "function_call_output", "call_id": "call_1", "output": output},
-    ]
-    respond(client, model="echo", input=items)
-    result = sent(stub)["messages"][-1]
-    assert (result["role"], result["content"], result["images"]) == ("tool", "Seen.", [image])
 
 
 def test_options_are_sent_to_ollama(client: openai.OpenAI, stub: StubServer) -> None:
@@ -231,20 +199,19 @@ def test_answer_at_limit_is_incomplete(client: openai.OpenAI, stream: bool) -> N
     assert response.output[-1].status == "incomplete"
 
 
-@STREAMED
 def test_session_continues_with_previous_response(
-    client: openai.OpenAI, server: RunningServer, stub: StubServer, stream: bool
+    client: openai.OpenAI, server: RunningServer, stub: StubServer
 ) -> None:
-    api = server.api()
+    api = server.client
     session = str(api.create_session("mochi")["session_id"])
     headers = {"X-Mochi-Session": session}
-    first = respond(client, stream, input=instruct(calls("look"), words(2)), tools=[LOOK], extra_headers=headers)
+    first = respond(client, True, input=instruct(calls("look"), words(2)), tools=[LOOK], extra_headers=headers)
     (call,) = first.output
     assert call.type == "function_call"
     output: Any = [{"type": "function_call_output", "call_id": call.call_id, "output": "blue"}]
     asks: Any = {"tools": [LOOK], "extra_headers": headers}
-    second = respond(client, stream, input=output, previous_response_id=first.id, **asks)
-    third = respond(client, stream, input="And now?", previous_response_id=second.id, instructions="Be kind.", **asks)
+    second = respond(client, input=output, previous_response_id=first.id, **asks)
+    third = respond(client, True, input="Hello!", previous_response_id=second.id, instructions="Be kind.", **asks)
     assert third.previous_response_id == second.id
     assert [role for role, _ in contents(api, session)] == [
         "user",
@@ -262,7 +229,7 @@ def test_session_continues_with_previous_response(
 
 
 def test_previous_response_must_be_stored(client: openai.OpenAI, server: RunningServer) -> None:
-    api = server.api()
+    api = server.client
     session = str(api.create_session("mochi")["session_id"])
     headers = {"X-Mochi-Session": session}
     first = respond(client, input="Hello!", extra_headers=headers)
@@ -274,7 +241,7 @@ def test_previous_response_must_be_stored(client: openai.OpenAI, server: Running
 
 
 def test_session_continues_after_a_repeated_request(client: openai.OpenAI, server: RunningServer) -> None:
-    api = server.api()
+    api = server.client
     call = {"id": "call_1", "function": {"name": "look", "arguments": {}}}
     messages = [
         {"role": "user", "content": "Hello!"},
@@ -292,7 +259,7 @@ def test_session_continues_after_a_repeated_request(client: openai.OpenAI, serve
 
 
 def test_failed_request_with_a_previous_response_is_repeated(client: openai.OpenAI, server: RunningServer) -> None:
-    api = server.api()
+    api = server.client
     session = str(api.create_session("mochi")["session_id"])
     asks: Any = {"tools": [LOOK], "extra_headers": {"X-Mochi-Session": session}}
     first = respond(client, input="Hello!", tool_choice="required", **asks)
@@ -310,7 +277,7 @@ def test_failed_request_with_a_previous_response_is_repeated(client: openai.Open
 
 
 def test_session_continues_after_tools_of_server_and_client(client: openai.OpenAI, server: RunningServer) -> None:
-    session = str(server.api().create_session("mochi")["session_id"])
+    session = str(server.client.create_session("mochi")["session_id"])
     asks: Any = {"tools": [LOOK], "extra_headers": {"X-Mochi-Session": session, "X-Mochi-Tools": "add"}}
     first = respond(client, input=instruct(calls("look", "add", a=1, b=2), words(2)), **asks)
     call: Any = first.output[-1]
@@ -323,7 +290,7 @@ def test_session_continues_after_tools_of_server_and_client(client: openai.OpenA
 def test_references_to_items_of_a_session_need_no_memory(
     client: openai.OpenAI, server: RunningServer, stub: StubServer
 ) -> None:
-    api = server.api()
+    api = server.client
     session = str(api.create_session("mochi")["session_id"])
     asks: Any = {"tools": [LOOK], "extra_headers": {"X-Mochi-Session": session}}
     question: Any = {"role": "user", "content": instruct(calls("look"), words(2))}
@@ -354,7 +321,7 @@ def test_previous_response_without_session_is_continued(client: openai.OpenAI, s
 
 
 def test_unknown_previous_response_names_the_session_header(client: openai.OpenAI, server: RunningServer) -> None:
-    session = str(server.api().create_session("mochi")["session_id"])
+    session = str(server.client.create_session("mochi")["session_id"])
     unstored = respond(client, input="Hello!", store=False)
     in_session = respond(client, input="Hello!", extra_headers={"X-Mochi-Session": session})
     for response_id in (unstored.id, in_session.id, "resp_1", ""):
@@ -391,7 +358,7 @@ def test_agent_answers(client: openai.OpenAI, server: RunningServer, stream: boo
 
 
 def test_conversation_with_an_agent_continues(client: openai.OpenAI, server: RunningServer) -> None:
-    api = server.api()
+    api = server.client
     session = api.create_session("mochi", agent_settings={"enabled_agents": ["helper"]})["session_id"]
     api.send_message(session, instruct(delegate(), words(2)))
     chat = str(api.ok(api.http.get("/agents/chats"))["sessions"][0]["session_id"])
@@ -524,10 +491,9 @@ def test_new_value_replaces_the_earlier_one() -> None:
     assert [values.get(str(number)) for number in range(3)] == [b"x", None, b"x"]
 
 
-@STREAMED
-def test_tools_of_openai_are_left_out(client: openai.OpenAI, stub: StubServer, stream: bool) -> None:
+def test_tools_of_openai_are_left_out(client: openai.OpenAI, stub: StubServer) -> None:
     hosted: Any = [{"type": "web_search", "external_web_access": False}, {"type": "mcp", "server_label": "x"}]
-    response: Any = respond(client, stream, input="Hello!", tools=[*hosted, LOOK])
+    response: Any = respond(client, True, input="Hello!", tools=[*hosted, LOOK])
     assert [tool["function"]["name"] for tool in sent(stub)["tools"]] == ["look"]
     notices = [notice for notice in response.mochi["notices"] if notice["code"] == "TOOL_LEFT_OUT"]
     assert [name in notice["message"] for name, notice in zip(("web_search", "mcp"), notices, strict=True)] == [

@@ -15,12 +15,10 @@ from tests.support.holding import GatedStub
 from tests.support.instructions import calls, instruct, words
 from tests.support.server import RunningServer
 
-STREAMED = pytest.mark.parametrize("stream", [False, True], ids=["whole", "streamed"])
-
 
 @pytest.fixture(scope="module")
 def api(server: RunningServer) -> Api:
-    return server.api()
+    return server.client
 
 
 @pytest.fixture
@@ -37,11 +35,10 @@ def contents(api: Api, session: str) -> list[tuple[str, str]]:
     return [(message["role"], message["content"]) for message in api.messages(session)]
 
 
-@STREAMED
-def test_turns_with_tools_of_the_client(conversation: Conversation, api: Api, session: str, stream: bool) -> None:
-    in_session(conversation, session).stream = stream
-    conversation.asks["tools"] = [LOOK]
-    for turn in range(2):
+def test_turns_with_tools_of_the_client(conversation: Conversation, api: Api, session: str) -> None:
+    in_session(conversation, session).asks["tools"] = [LOOK]
+    for turn, stream in enumerate((False, True)):
+        conversation.stream = stream
         answer = conversation.send_message(instruct(calls("look", at=turn), words(2), label=f"T{turn}"))
         call = call_of(answer)
         conversation.send_messages({"role": "tool", "tool_call_id": call.id, "content": f"seen {turn}"})
@@ -52,12 +49,12 @@ def test_turns_with_tools_of_the_client(conversation: Conversation, api: Api, se
     assert [m["tool_call_id"] for m in messages[2::4]] == [m["tool_calls"][0]["id"] for m in messages[1::4]]
 
 
-@STREAMED
-def test_turns_with_tools_of_the_server(conversation: Conversation, api: Api, session: str, stream: bool) -> None:
+def test_turns_with_tools_of_the_server(conversation: Conversation, api: Api, session: str) -> None:
     """The client sends only the new message."""
-    in_session(conversation, session, **{"X-Mochi-Tools": "add"}).stream = stream
+    in_session(conversation, session, **{"X-Mochi-Tools": "add"})
     api.ok(api.http.patch(f"/sessions/{session}", json={"tool_settings": {"execution_policy": "confirm_destructive"}}))
-    for turn in range(2):
+    for turn, stream in enumerate((False, True)):
+        conversation.stream = stream
         conversation.messages.clear()
         answer: Any = conversation.send_message(instruct(calls("add", a=turn, b=1), words(2), label=f"T{turn}"))
         assert str(message_of(answer).content).count(f"T{turn}") == 2
@@ -216,7 +213,7 @@ def test_busy_session_is_409(holding: GatedStub, tmp_path: Path) -> None:
         RunningServer(tmp_path, holding.stub.url) as server,
         client_of(server) as client,
     ):
-        api = server.api()
+        api = server.client
         session = str(api.create_session("mochi")["session_id"])
         with api.open_stream(session, "hold") as events:
             next(events)
@@ -229,7 +226,7 @@ def test_busy_session_is_409(holding: GatedStub, tmp_path: Path) -> None:
 
 def test_concurrent_requests_are_one_turn_and_one_409(holding: GatedStub, tmp_path: Path) -> None:
     with RunningServer(tmp_path, holding.stub.url) as server:
-        session = str(server.api().create_session("mochi")["session_id"])
+        session = str(server.client.create_session("mochi")["session_id"])
         codes: list[int] = []
 
         def complete() -> None:

@@ -52,7 +52,7 @@ def test_reasoning_is_left_out(client: openai.OpenAI) -> None:
 
 
 def test_session_stores_the_prompt(client: openai.OpenAI, server: RunningServer) -> None:
-    api = server.api()
+    api = server.client
     session = str(api.create_session("mochi")["session_id"])
     client.completions.create(model="mochi", prompt="Hello!", extra_headers={"X-Mochi-Session": session})
     assert [message["role"] for message in api.messages(session)] == ["user", "assistant"]
@@ -81,7 +81,7 @@ def test_unsupported_requests_are_refused(client: openai.OpenAI, server: Running
     import openai
 
     if "extra_headers" in asks:
-        asks["extra_headers"]["X-Mochi-Session"] = server.api().create_session("mochi")["session_id"]
+        asks["extra_headers"]["X-Mochi-Session"] = server.client.create_session("mochi")["session_id"]
     request: Any = {"model": "mochi", "prompt": "Hello!", **asks}
     with pytest.raises(openai.BadRequestError) as caught:
         client.completions.create(**request)

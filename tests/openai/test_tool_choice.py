@@ -87,8 +87,11 @@ def test_call_of_the_first_answer_needs_no_second_request(conversation: Conversa
     assert [sent.get("format") for sent in conversation.sent] == [None]
 
 
-@STREAMED
-@pytest.mark.parametrize(("choice", "names"), [("required", {"look", "walk"}), (NAMED, {"walk"})], ids=["any", "named"])
+@pytest.mark.parametrize(
+    ("choice", "names", "stream"),
+    [("required", {"look", "walk"}, False), (NAMED, {"walk"}, True)],
+    ids=["any", "named and streamed"],
+)
 def test_model_is_forced_to_call(conversation: Conversation, choice: Any, names: set[str], stream: bool) -> None:
     """The default model answers with text, and its second answer matches the format."""
     conversation.stream = stream
@@ -104,8 +107,7 @@ def test_model_is_forced_to_call(conversation: Conversation, choice: Any, names:
     assert all(name in second["messages"][-1]["content"] for name in names)
 
 
-@STREAMED
-@pytest.mark.parametrize("mode", ["auto", "required"])
+@pytest.mark.parametrize(("mode", "stream"), [("auto", True), ("required", False)])
 def test_only_allowed_tools_are_offered(conversation: Conversation, mode: str, stream: bool) -> None:
     conversation.stream = stream
     answer = conversation.send_message("Hello!", tools=[LOOK, WALK], tool_choice=allowed(mode, "walk"))
@@ -149,8 +151,9 @@ def test_text_before_the_forced_call_is_dropped(stubborn: Conversation, model: S
     assert message_of_last(stubborn) == "I would rather talk."
 
 
-@STREAMED
-@pytest.mark.parametrize("answer", ["{}", "no", '{"name": "fly", "arguments": {}}'])
+@pytest.mark.parametrize(
+    ("answer", "stream"), [("{}", False), ("no", True), ('{"name": "fly", "arguments": {}}', False)]
+)
 def test_model_that_refuses_is_an_error(
     stubborn: Conversation, model: StubbornModel, answer: str, stream: bool
 ) -> None:

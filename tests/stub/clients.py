@@ -17,13 +17,11 @@ from tests.support.lazy import LazyModule
 
 if TYPE_CHECKING:
     import anthropic
-    import ollama
     import openai
     from google import genai
     from google.genai import types
 else:
     anthropic = LazyModule("anthropic")
-    ollama = LazyModule("ollama")
     openai = LazyModule("openai")
     genai = LazyModule("google.genai")
     types = LazyModule("google.genai.types")
@@ -71,22 +69,22 @@ class ClientReply:
 
 
 def ollama_reply(stub: StubServer, text: str, *, stream: bool, **options: Any) -> ClientReply:
-    client = ollama.Client(stub.url)
-    try:
-        messages = [{"role": "user", "content": text}]
-        tools = [{"type": "function", "function": {"name": "now", "parameters": {"type": "object"}}}]
-        chat: Any = client.chat
-        answer = chat(MODEL, messages, stream=stream, tools=tools, options=options)
-        received = ClientReply()
-        for chunk in answer if stream else [answer]:
-            received.text += chunk.message.content or ""
-            received.reasoning += chunk.message.thinking or ""
-            received.calls += [(c.function.name, c.function.arguments) for c in chunk.message.tool_calls or ()]
-            received.finish = chunk.done_reason
-            received.usage = (chunk.prompt_eval_count, chunk.eval_count)
-        return received
-    finally:
-        client._client.close()
+    """Return the reply of Ollama's chat."""
+    request: dict[str, Any] = {"model": MODEL, "messages": [{"role": "user", "content": text}], "stream": stream}
+    tools = [{"type": "function", "function": {"name": "now", "parameters": {"type": "object"}}}]
+    answer = send_request(stub, "POST", "/api/chat", {**request, "tools": tools, "options": options})
+    assert answer.status == 200, answer.body
+    received = ClientReply()
+    for line in answer.lines:
+        message = line["message"]
+        calls = [call["function"] for call in message.get("tool_calls", ())]
+        received.text += message["content"]
+        received.reasoning += message.get("thinking", "")
+        received.calls += [(call["name"], call["arguments"]) for call in calls]
+        if line["done"]:
+            received.finish = line["done_reason"]
+            received.usage = (line["prompt_eval_count"], line["eval_count"])
+    return received
 
 
 def _send(stub: StubServer, path: str, request: Mapping[str, Any]) -> list[Any]:

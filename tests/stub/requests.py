@@ -34,11 +34,25 @@ def send_request(
     stub: StubServer, method: str, path: str, body: Any = None, headers: Mapping[str, str] | None = None
 ) -> RawResponse:
     """Send one request and return the response. A body that is not bytes is sent as JSON."""
-    data = body if body is None or isinstance(body, bytes) else json.dumps(body).encode()
+    with keep_alive(stub) as connection:
+        return send_on(connection, method, path, body, headers)
+
+
+@contextmanager
+def keep_alive(stub: StubServer) -> Iterator[HTTPConnection]:
+    """Yield a connection for several requests. Opening one takes as long as most requests."""
     with closing(HTTPConnection(stub.host, stub.port, timeout=10)) as connection:
-        connection.request(method, path, data, dict(headers or {}))
-        response = connection.getresponse()
-        return RawResponse(response.status, {k.lower(): v for k, v in response.getheaders()}, response.read())
+        yield connection
+
+
+def send_on(
+    connection: HTTPConnection, method: str, path: str, body: Any = None, headers: Mapping[str, str] | None = None
+) -> RawResponse:
+    """Send one request like `send_request`, over an open connection."""
+    data = body if body is None or isinstance(body, bytes) else json.dumps(body).encode()
+    connection.request(method, path, data, dict(headers or {}))
+    response = connection.getresponse()
+    return RawResponse(response.status, {k.lower(): v for k, v in response.getheaders()}, response.read())
 
 
 def send_message(stub: StubServer, text: str, model: str = "mochi", **fields: Any) -> RawResponse:

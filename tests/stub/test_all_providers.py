@@ -7,6 +7,7 @@ import re
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -27,7 +28,7 @@ from tests.stub.clients import (
     response_reply,
     stub_replying,
 )
-from tests.stub.requests import RawResponse, raw_connection, send_request
+from tests.stub.requests import RawResponse, keep_alive, raw_connection, send_on, send_request
 from tests.support.cases import cases
 
 GetReply = Callable[..., ClientReply]
@@ -392,9 +393,9 @@ FIELDS = [
 @pytest.mark.parametrize("odd_values", [ODD[1::12], pytest.param(ODD, marks=pytest.mark.slow)], ids=["two", "all"])
 @pytest.mark.parametrize("wire", [wire for wire in PATHS if wire != "ollama"])
 def test_odd_values_of_fields_do_not_crash_the_server(stub: StubServer, wire: str, odd_values: list[Any]) -> None:
-    for field in FIELDS:
-        for odd in odd_values:
-            answer = send_request(stub, "POST", PATHS[wire], {**body(wire), field: odd})
+    with keep_alive(stub) as connection:
+        for field, odd in product(FIELDS, odd_values):
+            answer = send_on(connection, "POST", PATHS[wire], {**body(wire), field: odd})
             assert answer.status in (200, 400, 404), (field, odd, answer.body)
             assert answer.status == 200 or message_of(wire, answer)[0]
 

@@ -6,6 +6,7 @@ import asyncio
 import json
 import re
 from collections.abc import Iterator
+from itertools import accumulate
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -479,25 +480,24 @@ def test_chat_has_log_probabilities_of_its_tokens(stub: StubServer, model: str, 
     assert {len(entry["top_logprobs"]) for entry in entries} == {2}
 
 
-@pytest.mark.parametrize("stream", [True, False])
-def test_completion_has_log_probabilities_of_its_tokens(stub: StubServer, stream: bool) -> None:
-    body: Any = {"model": "mochi", "prompt": ["hé", "ab"], "logprobs": 2, "echo": True, "stream": stream}
-    with openai_client(stub) as client:
-        created: Any = client.completions.create(**body)
-        choices = [choice for chunk in (created if stream else [created]) for choice in chunk.choices]
+@cases("stream", [True, False])
+def test_completion_has_log_probabilities_of_its_tokens(module_stub: StubServer, stream: bool) -> None:
+    body = {"model": "mochi", "prompt": ["hé", "ab"], "logprobs": 2, "echo": True}
+    path = "/v1/completions"
+    chunks = events(module_stub, path, body) if stream else [send_request(module_stub, "POST", path, body).json]
+    choices = [choice for chunk in chunks for choice in chunk["choices"]]
     for index, prompt in enumerate(("hé", "ab")):
-        sent = [choice for choice in choices if choice.index == index]
-        text = "".join(choice.text for choice in sent)
-        parts = [choice.logprobs for choice in sent if choice.logprobs]
-        tokens = [token for part in parts for token in part.tokens]
+        sent = [choice for choice in choices if choice["index"] == index]
+        text = "".join(choice["text"] for choice in sent)
+        parts = [choice["logprobs"] for choice in sent if choice["logprobs"]]
+        tokens = [token for part in parts for token in part["tokens"]]
         assert text.startswith(prompt)
         assert "".join(tokens) == text
         assert len(tokens) == len(text)
-        assert [offset for part in parts for offset in part.text_offset] == [
-            sum(map(len, tokens[:at])) for at in range(len(tokens))
-        ]
-        assert all(value <= 0 for part in parts for value in part.token_logprobs)
-        assert {len(top) for part in parts for top in part.top_logprobs} <= {1, 2}
+        offsets = [offset for part in parts for offset in part["text_offset"]]
+        assert offsets == list(accumulate(map(len, tokens[:-1]), initial=0))
+        assert all(value <= 0 for part in parts for value in part["token_logprobs"])
+        assert {len(top) for part in parts for top in part["top_logprobs"]} <= {1, 2}
 
 
 def test_log_probabilities_are_sent_only_on_request(stub: StubServer) -> None:

@@ -46,18 +46,28 @@ def test_truncated_reply_is_incomplete(client: openai.OpenAI) -> None:
     assert client.responses.create(model="echo", input="xyz").output[0].to_dict()["status"] == "completed"
 
 
-@pytest.mark.parametrize("included", [True, False])
-def test_response_has_log_probabilities_on_request(client: openai.OpenAI, included: bool) -> None:
-    include: Any = ["message.output_text.logprobs"] if included else []
-    request: Any = {"model": "token-stream", "input": "hé", "include": include, "top_logprobs": 3}
-    whole: Any = client.responses.create(**request).output[0]
-    events: list[Any] = list(client.responses.create(**request, stream=True))
-    deltas = [entry for event in events if event.type == "response.output_text.delta" for entry in event.logprobs]
-    (done,) = [event for event in events if event.type == "response.output_text.done"]
-    final = events[-1].response.output[0].content[0].logprobs
-    for entries in (whole.content[0].logprobs, deltas, done.logprobs, final):
-        assert "".join(entry.token for entry in entries) == (whole.content[0].text if included else "")
-        assert {len(entry.top_logprobs) for entry in entries} == ({3} if included else set())
+def events_of(stub: StubServer, request: dict[str, Any]) -> list[tuple[str, Any]]:
+    """Return names and data of the events of a stream."""
+    answer = send_request(stub, "POST", "/v1/responses", {**request, "stream": True})
+    assert answer.headers["content-type"] == "text/event-stream; charset=utf-8"
+    *frames, rest = answer.body.decode().split("\n\n")
+    assert rest == ""
+    pairs = [frame.split("\n") for frame in frames]
+    return [(name.removeprefix("event: "), json.loads(data.removeprefix("data: "))) for name, data in pairs]
+
+
+@cases("included", [True, False])
+def test_response_has_log_probabilities_on_request(module_stub: StubServer, included: bool) -> None:
+    include = ["message.output_text.logprobs"] if included else []
+    request = {"model": "token-stream", "input": "hé", "include": include, "top_logprobs": 3}
+    whole = send_request(module_stub, "POST", "/v1/responses", request).json["output"][0]["content"][0]
+    events = events_of(module_stub, request)
+    deltas = [entry for name, data in events if name == "response.output_text.delta" for entry in data["logprobs"]]
+    (done,) = [data for name, data in events if name == "response.output_text.done"]
+    final = events[-1][1]["response"]["output"][0]["content"][0]
+    for entries in (whole["logprobs"], deltas, done["logprobs"], final["logprobs"]):
+        assert "".join(entry["token"] for entry in entries) == (whole["text"] if included else "")
+        assert {len(entry["top_logprobs"]) for entry in entries} == ({3} if included else set())
 
 
 def test_stream_has_events_for_each_item_in_order() -> None:
@@ -102,14 +112,9 @@ def test_stream_has_events_for_each_item_in_order() -> None:
 
 
 def test_event_names_are_their_types(module_stub: StubServer) -> None:
-    answer = send_request(module_stub, "POST", "/v1/responses", {"model": "mochi", "input": "hello", "stream": True})
-    assert answer.headers["content-type"] == "text/event-stream; charset=utf-8"
-    *frames, rest = answer.body.decode().split("\n\n")
-    assert rest == ""
-    for frame in frames:
-        name, data = frame.split("\n")
-        assert name.removeprefix("event: ") == json.loads(data.removeprefix("data: "))["type"]
-    assert frames[-1].startswith("event: response.completed")
+    events = events_of(module_stub, {"model": "mochi", "input": "hello"})
+    assert [name for name, _ in events] == [data["type"] for _, data in events]
+    assert events[-1][0] == "response.completed"
 
 
 def test_client_helper_assembles_a_stream(client: openai.OpenAI) -> None:
