@@ -48,7 +48,7 @@ def compactions(
     return requests_of_each_compaction(exchanges), texts
 
 
-@pytest.mark.parametrize(("context_length", "limit", "chars_per_token", "turns"), [(1024, 2, 3, 10), (8192, 1, 4, 20)])
+@pytest.mark.parametrize(("context_length", "limit", "chars_per_token", "turns"), [(1024, 2, 3, 8), (8192, 1, 4, 13)])
 def test_compaction_needs_few_requests_and_cuts_no_message(
     tmp_path: Path, context_length: int, limit: int, chars_per_token: int, turns: int
 ) -> None:
