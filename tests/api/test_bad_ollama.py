@@ -100,7 +100,7 @@ def test_stream_ends_with_error_and_keeps_partial_text(
 ) -> None:
     raw_ollama.chat = chat
     api = raw_server.client
-    session_id = api.create_session("raw")["session_id"]
+    session_id = imported(api, "raw")
 
     events = api.stream_message(session_id, "Hello!")
 

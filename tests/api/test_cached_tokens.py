@@ -15,6 +15,8 @@ pytestmark = pytest.mark.two_servers
 
 TURNS = {True: 6, False: 2}
 """Number of turns with slots, more than the five of which a share is shown, and without slots."""
+ROUNDS = 2
+"""Number of requests of each other protocol."""
 _Messages = list[dict[str, str]]
 
 
@@ -62,12 +64,12 @@ def test_cached_tokens_are_those_of_ollama(
 ) -> None:
     messages: _Messages = []
     counts = []
-    for turn in range(TURNS[has_slots]):
+    for turn in range(ROUNDS):
         messages.append({"role": "user", "content": f"Turn {turn} has some words. " * 5})
         text, cached = send(api, messages)
         messages.append({"role": "assistant", "content": text})
         counts.append(cached)
-    assert counts == (expected(stub) if has_slots else [missing] * TURNS[has_slots])
+    assert counts == (expected(stub) if has_slots else [missing] * ROUNDS)
 
 
 def test_native_api_shows_cached_tokens_and_their_share(api: Api, stub: StubServer, has_slots: bool) -> None:

@@ -100,7 +100,7 @@ class RandomConversation:
 @pytest.mark.parametrize(
     ("seed", "turns", "longest"),
     [
-        pytest.param(1, 10, 660, id="few long turns"),
+        pytest.param(1, 5, 1320, id="few long turns"),
         *(pytest.param(seed, 60, 110, marks=pytest.mark.slow) for seed in (1, 2, 3)),
     ],
 )
@@ -126,7 +126,7 @@ def test_long_conversation_reloads_at_most_three_times(tmp_path: Path, seed: int
 
 @pytest.mark.two_servers
 @pytest.mark.parametrize(
-    ("turns", "longest"), [pytest.param(5, 800, id="few long turns"), pytest.param(40, 110, marks=pytest.mark.slow)]
+    ("turns", "longest"), [pytest.param(4, 1000, id="few long turns"), pytest.param(40, 110, marks=pytest.mark.slow)]
 )
 def test_sessions_of_different_length_share_their_models_window(
     api: Api, stub: ModelStub, turns: int, longest: int
@@ -267,9 +267,11 @@ def test_imported_window_is_limited_to_the_model(
     file = {"metadata": {"model": model, "context_window_config": config}, "messages": messages}
     session_id = api.ok(api.http.post("/sessions/import", json=file), 201)["sessions"][0]["session_id"]
     assert api.ok(api.http.get(f"/sessions/{session_id}/status"))["context_window"]["dynamic_enabled"] is True
-    new = api.create_session(model)["session_id"]
-    for each, expected in ((session_id, used), (new, 8192 if is_manual else used)):
-        assert api.send_message(each, "Hello!")["context_window"]["current_window"] == expected
+    assert api.send_message(session_id, "Hello!")["context_window"]["current_window"] == used
+    if used > 8192:  # a new session adopts the window that is loaded, unless it is that of another session
+        new = api.create_session(model)["session_id"]
+        expected = 8192 if is_manual else used
+        assert api.send_message(new, "Hello!")["context_window"]["current_window"] == expected
 
 
 @pytest.mark.two_servers
@@ -337,13 +339,13 @@ def test_cut_answer_enlarges_the_window_of_the_next_request(api: Api, stub: Mode
 
 
 def test_longest_answer_fits_the_window_after_each_prompt(api: Api, stub: ModelStub) -> None:
-    for chars, length in ((1, 2048), (1, 40960), (4, 40960)):
+    for chars, length, turns in ((1, 2048, 6), (1, 40960, 3), (4, 40960, 3)):
         model = stub.add_model(context_length=length, chars_per_token=chars)
         session_id = api.create_session(model)["session_id"]
-        for turn in range(6):
+        for turn in range(turns):
             api.send_message(session_id, instruct(words(30)) + f"Fact {turn} is {turn * 7}. " + "word " * 110)
     exchanges = chats(stub)
-    assert len(exchanges) > 18, "the requests for checkpoints are included"
+    assert len(exchanges) > 12, "the requests for checkpoints are included"
     for exchange in exchanges:
         options = (exchange.body or {})["options"]
         assert (exchange.prompt_tokens or 0) + options["num_predict"] <= options["num_ctx"], options
@@ -570,7 +572,7 @@ def test_after_a_restart_the_stored_token_count_limits_the_answer(tmp_path: Path
     assert (last.prompt_tokens or 0) + options["num_predict"] <= options["num_ctx"], options
 
 
-@cases(("chars_per_token", "length"), [(1, 5000), (3, 16_000), (4, 20_000)])
+@cases(("chars_per_token", "length"), [(1, 5000), (4, 20_000)])
 def test_first_answer_of_a_model_fits_the_window_after_a_long_prompt(
     api: Api, stub: ModelStub, chars_per_token: int, length: int
 ) -> None:

@@ -1,5 +1,6 @@
 """The demo model of test mode, as the model of a server: sentences, tool calls and agents."""
 
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -7,15 +8,21 @@ import pytest
 
 from mochi_server.events import ContentDelta
 from mochi_server.testing import ThreadedServer
+from mochi_stub import StubServer
 from tests.support.cases import cases
 
 ROOT = Path(__file__).parents[2]
 
 
-@pytest.fixture
-def mochi_server_settings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
-    monkeypatch.setenv("MOCHI_FILES_ROOT", str(tmp_path))
-    return {"tools_dir": str(ROOT / "tools"), "agents_dir": str(ROOT / "agents")}
+@pytest.fixture(scope="module")
+def mochi_server(shared_stub: StubServer, tmp_path_factory: pytest.TempPathFactory) -> Iterator[ThreadedServer]:
+    """A server with the sample tools and agents, whose workspace is an empty directory."""
+    directories = {"tools_dir": str(ROOT / "tools"), "agents_dir": str(ROOT / "agents")}
+    data_dir = str(tmp_path_factory.mktemp("demo"))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("MOCHI_FILES_ROOT", str(tmp_path_factory.mktemp("workspace")))
+        with ThreadedServer(data_dir=data_dir, ollama_host=shared_stub.url, **directories) as server:
+            yield server
 
 
 def test_named_tool_is_called_and_its_result_is_in_the_answer(mochi_server: ThreadedServer) -> None:

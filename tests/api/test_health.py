@@ -1,12 +1,13 @@
 """Health checks: liveness and readiness without an API key."""
 
+from collections.abc import Iterator
 from pathlib import Path
 
-import httpx
 import pytest
 
 from mochi_stub import StubServer
 from tests.support.api import Api, error_of
+from tests.support.cases import cases
 from tests.support.server import RunningServer
 
 pytestmark = pytest.mark.two_servers
@@ -27,14 +28,19 @@ def test_readiness_check_leaves_no_files(private_api: Api, tmp_path: Path) -> No
     assert sorted(tmp_path.rglob("*")) == before
 
 
-@pytest.mark.parametrize("path", ["/health/live", "/health/ready"])
-def test_health_of_server_with_keys_needs_no_key(tmp_path: Path, stub: StubServer, path: str) -> None:
-    with RunningServer(tmp_path, stub.url, api_keys=("key",)) as server:
-        api = server.api()
-        assert set(api.ok(api.http.get(path))) == {"status"}
-        assert set(api.ok(httpx.get(f"{server.url}{path}"))) == {"status"}
-        assert httpx.get(f"{server.url}/health").status_code == 401
-        for nearly in (f"{path}/", path.upper(), f"{path}/x", "/health"):
-            assert api.http.get(nearly).status_code == 401
-        assert api.http.post(path).status_code == 401
-        assert error_of(api.http.get(path, headers={"Origin": "https://foreign.example"}))[0] == 403
+@pytest.fixture(scope="module")
+def server_with_keys(shared_stub: StubServer, tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningServer]:
+    with RunningServer(tmp_path_factory.mktemp("keys"), shared_stub.url, api_keys=("key",)) as server:
+        yield server
+
+
+@cases("path", ["/health/live", "/health/ready"])
+def test_health_of_server_with_keys_needs_no_key(server_with_keys: RunningServer, path: str) -> None:
+    api, url = server_with_keys.client, server_with_keys.url
+    assert set(api.ok(api.http.get(path))) == {"status"}
+    assert set(api.ok(api.http.get(f"{url}{path}"))) == {"status"}
+    assert api.http.get(f"{url}/health").status_code == 401
+    for nearly in (f"{path}/", path.upper(), f"{path}/x", "/health"):
+        assert api.http.get(nearly).status_code == 401
+    assert api.http.post(path).status_code == 401
+    assert error_of(api.http.get(path, headers={"Origin": "https://foreign.example"}))[0] == 403

@@ -131,8 +131,9 @@ def test_cors_does_not_allow_the_user_header(server: RunningServer) -> None:
 
 def test_shared_routes_require_scope_all(server: RunningServer) -> None:
     root = as_key(server, "root")
+    others = (as_key(server, "ann"), as_key(server, "root", **{"X-Mochi-User": "one"}))
     for method, path, body in _CHANGES_OF_ALL:
-        for api in (as_key(server, "ann"), as_key(server, "root", **{"X-Mochi-User": "one"})):
+        for api in others:
             assert error_of(api.http.request(method, path, json=body)) == (403, "FORBIDDEN")
         assert root.http.request(method, path, json=body).status_code in (200, 201, 204)
 

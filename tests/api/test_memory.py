@@ -78,6 +78,7 @@ def _grown_types(before: Counter[str], ignored: frozenset[str] = frozenset(), *,
         } - ignored
         if not grown or time.monotonic() > deadline:
             return grown
+        time.sleep(0.01)
 
 
 def test_deleted_sessions_leave_no_objects(tmp_path: Path, stub: StubServer) -> None:

@@ -2,6 +2,7 @@
 
 import socket
 import threading
+from collections.abc import Iterator
 from pathlib import Path
 
 import httpx
@@ -10,12 +11,12 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from mochi_server.telemetry.metrics import Metrics
 from mochi_stub import StubServer
-from mochi_stub.models import Model
 from tests.support.api import Api, error_of, types_of
 from tests.support.holding import GatedStub
 from tests.support.instructions import instruct, words
 from tests.support.raw_ollama import RawOllama, stream_head
 from tests.support.server import RunningServer
+from tests.support.stub import ModelStub
 from tests.support.tools import write_tools
 from tests.support.waiting import until
 
@@ -105,53 +106,77 @@ def test_gauges_show_ollama_and_the_turns_that_wait_for_it(tmp_path: Path) -> No
     assert (after["mochi_waiting_turns{}"], after["mochi_ollama_connected{}"]) == (0, 1)
 
 
-def test_turn_metrics_have_tokens_and_first_token_time(private_api: Api) -> None:
-    answer = private_api.send_message(private_api.create_session("mochi")["session_id"], instruct(words(7)))["message"]
-    private_api.stream_message(private_api.create_session("mochi")["session_id"], instruct(words(7)))
-    seen = read(private_api)
+@pytest.fixture(scope="module")
+def shared_stub() -> Iterator[ModelStub]:
+    with ModelStub() as stub:
+        yield stub
+
+
+@pytest.fixture(scope="module")
+def shared_server(shared_stub: ModelStub, tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningServer]:
+    """A server with tools whose models are each of one test."""
+    write_tools(data_dir := tmp_path_factory.mktemp("metrics"), TOOLS)
+    with RunningServer(data_dir, shared_stub.url, summarization_enabled=False) as server:
+        yield server
+
+
+class Growth:
+    """Growth of the samples of a server since the start of a test."""
+
+    def __init__(self, api: Api) -> None:
+        self._api = api
+        self._before = read(api)
+
+    def read(self) -> Samples:
+        return Samples((name, value - self._before[name]) for name, value in read(self._api).items())
+
+
+@pytest.fixture
+def growth(api: Api) -> Growth:
+    return Growth(api)
+
+
+def test_turn_metrics_have_tokens_and_first_token_time(api: Api, stub: ModelStub, growth: Growth) -> None:
+    model = stub.add_model()
+    answer = api.send_message(api.create_session(model)["session_id"], instruct(words(7)))["message"]
+    api.stream_message(api.create_session(model)["session_id"], instruct(words(7)))
+    seen = growth.read()
     assert seen["mochi_turns_total{outcome=completed}"] == 2
     assert seen["mochi_turn_duration_seconds_count{}"] == 2
-    assert seen["mochi_model_requests_total{model=mochi:latest}"] == 2
-    assert seen["mochi_tokens_total{direction=out,model=mochi:latest}"] == 2 * answer["eval_count"]
-    assert seen["mochi_tokens_total{direction=in,model=mochi:latest}"] == 2 * answer["prompt_eval_count"]
-    assert seen["mochi_time_to_first_token_seconds_count{model=mochi:latest}"] == 2
+    assert seen[f"mochi_model_requests_total{{model={model}:latest}}"] == 2
+    assert seen[f"mochi_tokens_total{{direction=out,model={model}:latest}}"] == 2 * answer["eval_count"]
+    assert seen[f"mochi_tokens_total{{direction=in,model={model}:latest}}"] == 2 * answer["prompt_eval_count"]
+    assert seen[f"mochi_time_to_first_token_seconds_count{{model={model}:latest}}"] == 2
     assert seen["mochi_http_requests_total{method=POST,status=201}"] == 2
 
 
-def test_model_load_is_counted_once_with_duration(tmp_path: Path) -> None:
-    heavy = Model("heavy", capabilities=("completion",), context_length=8192, load_time=2.5)
-    with StubServer(speed=0, models=(heavy,)) as stub, RunningServer(tmp_path, stub.url) as server:
-        api = server.api()
-        session_id = api.create_session("heavy")["session_id"]
-        loads = [api.send_message(session_id, "Hello!")["message"]["load_duration"] for _ in range(2)]
-        seen = read(api)
+def test_model_load_is_counted_once_with_duration(api: Api, stub: ModelStub) -> None:
+    heavy = stub.add_model(load_time=2.5)
+    session_id = api.create_session(heavy)["session_id"]
+    loads = [api.send_message(session_id, "Hello!")["message"]["load_duration"] for _ in range(2)]
+    seen = read(api)
     assert loads[1] < 0.1e9 < loads[0]
-    assert seen["mochi_model_load_duration_seconds_count{model=heavy:latest}"] == 1
-    assert seen["mochi_model_load_duration_seconds_sum{model=heavy:latest}"] == pytest.approx(loads[0] / 1e9)
+    assert seen[f"mochi_model_load_duration_seconds_count{{model={heavy}:latest}}"] == 1
+    assert seen[f"mochi_model_load_duration_seconds_sum{{model={heavy}:latest}}"] == pytest.approx(loads[0] / 1e9)
 
 
-def test_window_growth_and_compaction_are_counted(tmp_path: Path) -> None:
-    small = Model("small", capabilities=("completion",), context_length=8192 * 2)
-    with StubServer(speed=0, models=(small,)) as stub, RunningServer(tmp_path, stub.url) as server:
-        api = server.api()
-        session_id = api.create_session("small")["session_id"]
-        events = [event.type for _ in range(3) for event in api.stream_message(session_id, "0123456789 " * 1000)]
-        seen = read(api)
+def test_window_growth_and_compaction_are_counted(api: Api, stub: ModelStub, growth: Growth) -> None:
+    session_id = api.create_session(stub.add_model(context_length=8192 * 2))["session_id"]
+    events = [event.type for _ in range(3) for event in api.stream_message(session_id, "0123456789 " * 1000)]
+    seen = growth.read()
     assert seen["mochi_context_adjustments_total{reason=usage_threshold}"] == 1
     assert events.count("context_compacted") >= seen["mochi_context_compactions_total{}"] >= 1
 
 
-def test_tool_calls_are_counted_by_outcome(tmp_path: Path, stub: StubServer) -> None:
-    write_tools(tmp_path, TOOLS)
-    with RunningServer(tmp_path, stub.url) as server:
-        api = server.api()
-        for policy in ("never_confirm", "always_confirm"):
-            settings = {"tools": ["add", "boom"], "execution_policy": policy}
-            session_id = api.create_session("mochi", tool_settings=settings)["session_id"]
-            tool_calls = [("add", {"a": 1, "b": 2}), ("boom", {}), ("invented", {})]
-            call = {"tool_call": [{"name": name, "args": arguments} for name, arguments in tool_calls]}
-            api.send_message(session_id, instruct(call, words(2)))
-        seen = read(api)
+def test_tool_calls_are_counted_by_outcome(api: Api, stub: ModelStub, growth: Growth) -> None:
+    model = stub.add_model()
+    for policy in ("never_confirm", "always_confirm"):
+        settings = {"tools": ["add", "boom"], "execution_policy": policy}
+        session_id = api.create_session(model, tool_settings=settings)["session_id"]
+        tool_calls = [("add", {"a": 1, "b": 2}), ("boom", {}), ("invented", {})]
+        call = {"tool_call": [{"name": name, "args": arguments} for name, arguments in tool_calls]}
+        api.send_message(session_id, instruct(call, words(2)))
+    seen = growth.read()
     assert {name: value for name, value in seen.items() if name.startswith("mochi_tool_calls_total")} == {
         "mochi_tool_calls_total{outcome=succeeded,tool=add}": 1,
         "mochi_tool_calls_total{outcome=failed,tool=boom}": 1,

@@ -51,9 +51,10 @@ def outer_app(first: Path, second: Path, ollama_host: str) -> FastAPI:
     return app
 
 
-@pytest.fixture
-def url(stub: StubServer, tmp_path: Path) -> Iterator[str]:
-    app = outer_app(tmp_path / "one", tmp_path / "two", stub.url)
+@pytest.fixture(scope="module")
+def url(shared_stub: StubServer, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    data_dir = tmp_path_factory.mktemp("own")
+    app = outer_app(data_dir / "one", data_dir / "two", shared_stub.url)
     port = free_port()
     server = uvicorn.Server(uvicorn.Config(app, port=port, log_config=None, timeout_graceful_shutdown=5))
     thread = threading.Thread(target=server.run)

@@ -8,15 +8,15 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-import httpx
 import pytest
 
 from mochi_server.telemetry.logging import REQUEST_ID
 from mochi_stub import StubServer
 from tests.support.api import Api, error_of
 from tests.support.cases import cases
+from tests.support.holding import GatedStub
 from tests.support.instructions import instruct, words
-from tests.support.raw_http import send_request
+from tests.support.raw_http import connect, send_request
 from tests.support.server import RunningServer
 from tests.support.tools import write_tools
 
@@ -109,27 +109,21 @@ def test_preflight_and_exposed_headers_have_request_id(api: Api) -> None:
     assert HEADER in exposed.split(", ")
 
 
-def test_unexpected_error_has_request_id(private_server: RunningServer, private_api: Api, lines: RequestLog) -> None:
-    @private_server.app.get("/breaks")
-    async def fail() -> None:
-        raise RuntimeError("a defect")
-
-    response = private_api.http.get(private_server.url + "/breaks", headers={HEADER: "mine"})
-    assert error_of(response) == (500, "INTERNAL_ERROR")
-    assert "defect" not in response.text
-    assert response.headers[HEADER] == "mine"
-    line = lines.wait_for("mine")
-    assert (line["status"], line["ended"]) == (500, "failed")
-
-
-def test_traceback_of_unexpected_error_has_request_id(private_server: RunningServer, private_api: Api) -> None:
+def test_unexpected_error_and_its_traceback_have_request_id(
+    private_server: RunningServer, private_api: Api, lines: RequestLog
+) -> None:
     @private_server.app.get("/breaks")
     async def fail() -> None:
         raise RuntimeError("a defect")
 
     with logged_by("uvicorn.error") as tracebacks:
-        private_api.http.get(private_server.url + "/breaks", headers={HEADER: "mine"})
+        response = private_api.http.get(private_server.url + "/breaks", headers={HEADER: "mine"})
         assert "Exception in ASGI application" in tracebacks.wait_for("mine")["message"]
+    assert error_of(response) == (500, "INTERNAL_ERROR")
+    assert "defect" not in response.text
+    assert response.headers[HEADER] == "mine"
+    line = lines.wait_for("mine")
+    assert (line["status"], line["ended"]) == (500, "failed")
 
 
 def test_invalid_http_gets_request_id_and_is_logged(server: RunningServer, lines: RequestLog) -> None:
@@ -165,27 +159,25 @@ def test_stream_is_logged_when_it_ends(api: Api, lines: RequestLog) -> None:
     assert (line["path"], line["status"], line["ended"]) == (f"/api/v1/chat/{session_id}/stream", 200, None)
 
 
-def test_disconnect_from_stream_is_logged(tmp_path: Path, lines: RequestLog) -> None:
-    with StubServer(speed=1) as stub, RunningServer(tmp_path, stub.url) as server:
-        api = server.api()
-        session_id = api.create_session("mochi")["session_id"]
-        body = {"message": instruct(words(100_000))}
-        with api.http.stream("POST", f"/chat/{session_id}/stream", json=body, headers={HEADER: "mine"}) as response:
-            next(response.iter_raw())
-        assert lines.wait_for("mine")["ended"] == "client_left"
+def test_disconnect_from_stream_is_logged(holding: GatedStub, holding_server: RunningServer, lines: RequestLog) -> None:
+    api = holding_server.client
+    session_id = api.create_session("mochi")["session_id"]
+    body = {"message": "hold"}
+    with api.http.stream("POST", f"/chat/{session_id}/stream", json=body, headers={HEADER: "mine"}) as response:
+        next(response.iter_raw())
+    assert lines.wait_for("mine")["ended"] == "client_left"
 
 
-def test_disconnect_from_collected_turn_is_logged(tmp_path: Path, lines: RequestLog) -> None:
-    with StubServer(speed=1) as stub, RunningServer(tmp_path, stub.url) as server:
-        session_id = server.api().create_session("mochi")["session_id"]
-        with pytest.raises(httpx.ReadTimeout):
-            httpx.post(
-                f"{server.url}/api/v1/chat/{session_id}",
-                json={"message": instruct(words(100_000))},
-                headers={HEADER: "mine"},
-                timeout=httpx.Timeout(5, read=0.3),
-            )
-        assert lines.wait_for("mine")["ended"] == "client_left"
+def test_disconnect_from_collected_turn_is_logged(
+    holding: GatedStub, holding_server: RunningServer, lines: RequestLog
+) -> None:
+    session_id = holding_server.client.create_session("mochi")["session_id"]
+    head = f"POST /api/v1/chat/{session_id} HTTP/1.1\r\nHost: localhost\r\n{HEADER}: mine\r\n"
+    body = b'Content-Type: application/json\r\nContent-Length: 19\r\n\r\n{"message": "hold"}'
+    with connect(holding_server.url) as connection:
+        connection.sendall(head.encode() + body)
+        holding.stub.wait_for(lambda exchanges: any(each.path == "/api/chat" for each in exchanges))
+    assert lines.wait_for("mine")["ended"] == "client_left"
 
 
 def test_tool_runs_with_request_id_of_its_request(private_api: Api, tmp_path: Path) -> None:

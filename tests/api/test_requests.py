@@ -20,6 +20,12 @@ from tests.support.server import RunningServer, ThreadedServer
 pytestmark = pytest.mark.two_servers
 
 
+@pytest.fixture
+def session_id(api: Api) -> str:
+    """An empty session."""
+    return str(api.create_session("mochi")["session_id"])
+
+
 def test_unknown_paths_and_wrong_methods_have_the_envelope(api: Api, server: RunningServer) -> None:
     assert error_of(api.http.get("/nothing")) == (404, "NOT_FOUND")
     assert error_of(httpx.get(server.url + "/nothing")) == (404, "NOT_FOUND")
@@ -30,8 +36,7 @@ def test_unknown_paths_and_wrong_methods_have_the_envelope(api: Api, server: Run
 
 
 @cases("body", [b"{", b'{"message": "x"', b"\xff\xfe", b'{"message": "\\ud800"}', b"[]", b"5", b'"x"'])
-def test_bodies_of_wrong_shape_are_422(api: Api, body: bytes) -> None:
-    session_id = api.create_session("mochi")["session_id"]
+def test_bodies_of_wrong_shape_are_422(api: Api, session_id: str, body: bytes) -> None:
     for path in (f"/chat/{session_id}", f"/chat/{session_id}/stream"):
         response = api.http.post(path, content=body, headers={"Content-Type": "application/json"})
         assert error_of(response) == (422, "VALIDATION_ERROR")
@@ -73,8 +78,7 @@ def test_json_content_types_are_accepted(api: Api, content_type: str) -> None:
 
 
 @cases("message", ["", "   \n\t", 5, ["x"], {"content": "x"}, "x" * 1_000_001])
-def test_blank_and_too_long_messages_are_422(api: Api, message: object) -> None:
-    session_id = api.create_session("mochi")["session_id"]
+def test_blank_and_too_long_messages_are_422(api: Api, session_id: str, message: object) -> None:
     assert error_of(api.http.post(f"/chat/{session_id}", json={"message": message})) == (422, "VALIDATION_ERROR")
 
 
@@ -208,14 +212,14 @@ def test_undecodable_json_is_reported(api: Api, body: bytes) -> None:
     assert response.json()["error"] == {"code": "VALIDATION_ERROR", "message": message, "details": {"errors": []}}
 
 
-@pytest.mark.parametrize("declared", [True, False])
-def test_bodies_over_the_limit_are_413(tmp_path: Path, stub: StubServer, declared: bool) -> None:
+def test_bodies_over_the_limit_are_413(tmp_path: Path, stub: StubServer) -> None:
+    data = b'{"model": "' + b"x" * 2000 + b'"}'
+    headers = {"Content-Type": "application/json"}
     with RunningServer(tmp_path, stub.url, max_body_bytes=1000) as server:
-        api = server.api()
-        data = b'{"model": "' + b"x" * 2000 + b'"}'
-        content = data if declared else iter([data[:600], data[600:]])
-        response = api.http.post("/sessions", content=content, headers={"Content-Type": "application/json"})
-        assert error_of(response) == (413, "BODY_TOO_LARGE")
+        for path in ("/sessions", "/sessions/import"):
+            declared = server.client.http.post(path, content=data, headers=headers)
+            chunked = server.client.http.post(path, content=iter([data[:600], data[600:]]), headers=headers)
+            assert error_of(declared) == error_of(chunked) == (413, "BODY_TOO_LARGE")
 
 
 def test_chunked_body_within_limit_is_accepted(api: Api) -> None:
@@ -240,8 +244,7 @@ def test_loopback_host_names_are_accepted(api: Api, host: str) -> None:
 
 
 @cases("origin", ["https://evil.example", "null", "http://localhost.evil.example", "file://", "http://["])
-def test_foreign_origin_is_403(api: Api, origin: str) -> None:
-    session_id = api.create_session("mochi")["session_id"]
+def test_foreign_origin_is_403(api: Api, session_id: str, origin: str) -> None:
     headers = {"Origin": origin}
     assert error_of(api.http.get("/health", headers=headers)) == (403, "ORIGIN_FORBIDDEN")
     response = api.http.post(f"/chat/{session_id}/stream", json={"message": "x"}, headers=headers)

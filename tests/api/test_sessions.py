@@ -35,6 +35,12 @@ FIELDS = {
 }
 
 
+@pytest.fixture
+def session_id(api: Api) -> str:
+    """An empty session."""
+    return str(api.create_session("mochi")["session_id"])
+
+
 def test_new_session_has_every_field_and_its_defaults(api: Api) -> None:
     created = api.create_session("mochi")
     assert created.pop("warnings") == []
@@ -118,9 +124,8 @@ def test_missing_prompt_file_is_404(api: Api) -> None:
 
 
 @cases("model", ["nobody", "mochi-embed", "mochi:8b"])
-def test_unknown_and_embedding_models_are_404(api: Api, model: str) -> None:
+def test_unknown_and_embedding_models_are_404(api: Api, session_id: str, model: str) -> None:
     assert error_of(api.http.post("/sessions", json={"model": model})) == (404, "MODEL_NOT_FOUND")
-    session_id = api.create_session("mochi")["session_id"]
     assert error_of(api.http.patch(f"/sessions/{session_id}", json={"model": model})) == (404, "MODEL_NOT_FOUND")
 
 
@@ -160,8 +165,8 @@ def test_longest_durations_are_accepted(api: Api, keep_alive: str | float) -> No
 
 
 @cases("window", ["8192", True, 8192.5, 0, [8192]])
-def test_window_must_be_a_whole_number(api: Api, window: object) -> None:
-    path = f"/sessions/{api.create_session('mochi')['session_id']}"
+def test_window_must_be_a_whole_number(api: Api, session_id: str, window: object) -> None:
+    path = f"/sessions/{session_id}"
     response = api.http.patch(path, json={"context_window": {"current_window": window}})
     assert error_of(response) == (422, "VALIDATION_ERROR")
     status = api.ok(api.http.get(f"{path}/status"))["context_window"]
@@ -265,8 +270,7 @@ def test_only_user_messages_can_be_edited(api: Api) -> None:
 
 
 @cases(("index", "content"), [("x", "y"), ("0", ""), ("0", "  \n"), ("0", None), ("0", 5)])
-def test_wrong_edits_are_422(api: Api, index: str, content: object) -> None:
-    session_id = api.create_session("mochi")["session_id"]
+def test_wrong_edits_are_422(api: Api, session_id: str, index: str, content: object) -> None:
     response = api.http.put(f"/sessions/{session_id}/messages/{index}", json={"content": content})
     assert error_of(response) == (422, "VALIDATION_ERROR")
 

@@ -1,18 +1,19 @@
 """Compaction in small context windows: few requests, and no cut messages."""
 
 import random
-from collections.abc import Callable, Sequence
+from collections.abc import Iterator, Sequence
 from itertools import groupby
-from pathlib import Path
+from typing import Any
 
 import pytest
 
-from mochi_stub import Model, StubServer
 from mochi_stub.journal import Exchange
 from mochi_stub.prompt import Prompt
+from tests.support.api import Api
 from tests.support.server import RunningServer
-from tests.support.stub import chats
+from tests.support.stub import ModelStub, chats
 
+SMALL: dict[str, Any] = {"capabilities": ("completion",)}
 INSTRUCTION = "Write a summary of the conversation so far"
 
 
@@ -30,39 +31,45 @@ def resolve(prompt: Prompt) -> str:
     return "Fine, " + "I keep that in mind. " * (5 + 7 * (len(prompt.messages) % 5))
 
 
-def compactions(
-    directory: Path, model: Model, answer: Callable[[Prompt], str], messages: Sequence[str]
-) -> tuple[list[int], list[str]]:
+@pytest.fixture(scope="module")
+def shared_stub() -> Iterator[ModelStub]:
+    with ModelStub() as stub:
+        yield stub
+
+
+@pytest.fixture(scope="module")
+def shared_server(shared_stub: ModelStub, tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningServer]:
+    """A server whose models are each of one test."""
+    with RunningServer(tmp_path_factory.mktemp("small"), shared_stub.url, summarization_enabled=False) as server:
+        yield server
+
+
+def compactions(api: Api, stub: ModelStub, model: str, messages: Sequence[str]) -> tuple[list[int], list[str]]:
     """Return the number of requests of each compaction of a conversation, and the texts of these requests."""
-    with (
-        StubServer(models=[model], speed=0, resolve=answer) as stub,
-        RunningServer(directory, stub.url, summarization_enabled=False) as server,
-    ):
-        api = server.api()
-        session_id = api.create_session("small", system_prompt="Be brief.")["session_id"]
-        for message in messages:
-            api.send_message(session_id, message)
-        exchanges = chats(stub)
+    session_id = api.create_session(model, system_prompt="Be brief.")["session_id"]
+    for message in messages:
+        api.send_message(session_id, message)
+    exchanges = chats(stub)
     assert {exchange.status for exchange in exchanges} == {200}
     texts = [str(m["content"]) for each in exchanges if is_compaction(each) for m in (each.body or {})["messages"]]
     return requests_of_each_compaction(exchanges), texts
 
 
-@pytest.mark.parametrize(("context_length", "limit", "chars_per_token", "turns"), [(1024, 2, 3, 10), (8192, 1, 4, 20)])
+@pytest.mark.parametrize(("context_length", "limit", "chars_per_token", "turns"), [(1024, 2, 3, 8), (8192, 1, 4, 13)])
 def test_compaction_needs_few_requests_and_cuts_no_message(
-    tmp_path: Path, context_length: int, limit: int, chars_per_token: int, turns: int
+    api: Api, stub: ModelStub, *, context_length: int, limit: int, chars_per_token: int, turns: int
 ) -> None:
-    model = Model("small", ("completion",), context_length=context_length, chars_per_token=chars_per_token)
+    model = stub.add_model(resolve, context_length=context_length, chars_per_token=chars_per_token, **SMALL)
     lengths = [(context_length * chars_per_token // 10) * (1 + turn % 3) // 2 for turn in range(turns)]
     messages = [f"Fact {turn} is {turn * 7}. " + "word " * length for turn, length in enumerate(lengths)]
     messages = [message[:length] for message, length in zip(messages, lengths, strict=True)]
-    counts, texts = compactions(tmp_path, model, resolve, messages)
+    counts, texts = compactions(api, stub, model, messages)
     assert counts
     assert max(counts) <= limit, counts
     assert not any("[...]" in text for text in texts)
 
 
-def test_compaction_of_long_messages_needs_two_requests_in_a_small_window(tmp_path: Path) -> None:
+def test_compaction_of_long_messages_needs_two_requests_in_a_small_window(api: Api, stub: ModelStub) -> None:
     chance = random.Random(1)
 
     def answer(prompt: Prompt) -> str:
@@ -70,22 +77,22 @@ def test_compaction_of_long_messages_needs_two_requests_in_a_small_window(tmp_pa
             return "They talked about facts. " * 100
         return "Fine, " + "I keep that in mind. " * chance.choice([10, 30, 40])
 
-    model = Model("small", ("completion",), context_length=1024, chars_per_token=3)
+    model = stub.add_model(answer, context_length=1024, chars_per_token=3, **SMALL)
     lengths = [int(2763 * chance.choice([0.2, 0.3, 0.4])) for _ in range(7)]
     messages = [f"Fact {turn}. " + "word " * (length // 5) for turn, length in enumerate(lengths)]
-    counts, texts = compactions(tmp_path, model, answer, messages)
+    counts, texts = compactions(api, stub, model, messages)
     assert counts
     assert max(counts) <= 2, counts
     assert not any("[...]" in text for text in texts)
 
 
-def test_compaction_of_text_with_one_token_per_character(tmp_path: Path) -> None:
+def test_compaction_of_text_with_one_token_per_character(api: Api, stub: ModelStub) -> None:
     def answer(prompt: Prompt) -> str:
         return "They talked about facts. " * 100 if prompt.messages[0].content.startswith(INSTRUCTION) else "Fine."
 
-    model = Model("small", ("completion",), context_length=1024, chars_per_token=1)
+    model = stub.add_model(answer, context_length=1024, chars_per_token=1, **SMALL)
     messages = [f"Fact {turn}. " + "word " * 80 for turn in range(8)]
-    counts, texts = compactions(tmp_path, model, answer, messages)
+    counts, texts = compactions(api, stub, model, messages)
     assert counts
     assert max(counts) <= 2, counts
     assert not any("[...]" in text for text in texts)

@@ -27,7 +27,7 @@ def shared_server(shared_stub: ModelStub, tmp_path_factory: pytest.TempPathFacto
         yield server
 
 
-@cases("depth", [246, 252, 480, 900])
+@cases("depth", [246, 252, 900])
 def test_stored_session_with_too_deep_arguments_can_be_read(
     api: Api, server: RunningServer, stub: ModelStub, depth: int
 ) -> None:

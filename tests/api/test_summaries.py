@@ -13,14 +13,13 @@ import pytest
 
 from mochi_stub import Machine, StubServer
 from mochi_stub.journal import Exchange
-from mochi_stub.models import Model
 from mochi_stub.prompt import Prompt, ToolCall
 from mochi_stub.reply import Failure, Gate, Reply, Text, ToolCalls
 from tests.support.api import Api, error_of
 from tests.support.cases import cases
 from tests.support.instructions import calls, instruct, words
 from tests.support.server import RunningServer
-from tests.support.stub import chats
+from tests.support.stub import ModelStub, chats
 from tests.support.tools import write_tools
 from tests.support.waiting import until
 
@@ -260,18 +259,42 @@ def test_summaries_continue_prompts_again_after_a_third_session(
     assert [take_turns(first, second) for _ in range(2)] == [[False, False]] * 2
 
 
-def test_summary_is_separate_when_an_embedding_used_the_slot(tmp_path: Path) -> None:
-    models = [Model("both", ("completion", "embedding"))]
-    with (
-        StubServer(speed=0, models=models) as stub,
-        RunningServer(tmp_path, stub.url, summarization_enabled=False) as server,
-    ):
-        api = server.api()
-        session_id = api.create_session("both")["session_id"]
-        api.send_message(session_id, "My boat is called Wanda.")
-        api.ok(api.http.post(f"{server.url}/v1/embeddings", json={"model": "both", "input": "My boat"}))
-        api.ok(api.http.post(f"/sessions/{session_id}/summarize"))
-        assert [is_separate(body) for body in summaries(stub)] == [True]
+@pytest.fixture(scope="module")
+def shared_models() -> Iterator[ModelStub]:
+    """A stub with models of single tests. Tests take `models`."""
+    with ModelStub() as models:
+        yield models
+
+
+@pytest.fixture(scope="module")
+def models_server(shared_models: ModelStub, tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningServer]:
+    """A server in front of `models`, without summaries in the background."""
+    data_dir = tmp_path_factory.mktemp("models")
+    with RunningServer(data_dir, shared_models.url, summarization_enabled=False) as server:
+        yield server
+
+
+@pytest.fixture
+def models(shared_models: ModelStub) -> ModelStub:
+    """A stub with models of single tests and an empty journal."""
+    shared_models.clear_exchanges()
+    return shared_models
+
+
+@pytest.fixture
+def models_api(models: ModelStub, models_server: RunningServer) -> Api:
+    """A client of the server in front of `models`."""
+    return models_server.client
+
+
+def test_summary_is_separate_when_an_embedding_used_the_slot(models_api: Api, models: ModelStub) -> None:
+    both = models.add_model(capabilities=("completion", "embedding"))
+    session_id = models_api.create_session(both)["session_id"]
+    models_api.send_message(session_id, "My boat is called Wanda.")
+    embeddings = models_api.http.base_url.copy_with(path="/v1/embeddings")
+    models_api.ok(models_api.http.post(embeddings, json={"model": both, "input": "My boat"}))
+    models_api.ok(models_api.http.post(f"/sessions/{session_id}/summarize"))
+    assert [is_separate(body) for body in summaries(models)] == [True]
 
 
 def test_summary_is_separate_when_the_slot_was_used_during_the_answer(tmp_path: Path) -> None:
@@ -471,28 +494,23 @@ def test_stored_summary_names_the_model_that_wrote_it(api: Api, change: dict[str
     assert api.ok(api.http.get(f"{path}/summary")) == made
 
 
-def test_refused_summary_is_requested_again_with_less_text(tmp_path: Path) -> None:
+def test_refused_summary_is_requested_again_with_less_text(models_api: Api, models: ModelStub) -> None:
     dense = "漢字" * 6000  # the estimate for a model that has not answered yet is much too small for this text
-    models = (Model("chatty", context_length=131_072), Model("summarizing", context_length=131_072))
-    with StubServer(speed=0, models=models) as stub, RunningServer(tmp_path, stub.url) as server:
-        api = server.api()
-        session_id = api.create_session("chatty")["session_id"]
-        api.send_message(session_id, dense)
-        path = f"/sessions/{session_id}/summarize"
-        assert api.ok(api.http.post(path, json={"model": "summarizing"}))["model_used"] == "summarizing"
-        assert len(summaries(stub)) == 1
-        assert api.ok(api.http.post(path, json={"model": "summarizing"}))["summary"]
+    chatty, summarizing = (models.add_model(context_length=131_072) for _ in range(2))
+    session_id = models_api.create_session(chatty)["session_id"]
+    models_api.send_message(session_id, dense)
+    path, body = f"/sessions/{session_id}/summarize", {"model": summarizing}
+    assert models_api.ok(models_api.http.post(path, json=body))["model_used"] == summarizing
+    assert len(summaries(models)) == 1
+    assert models_api.ok(models_api.http.post(path, json=body))["summary"]
 
 
 @pytest.mark.two_servers
-def test_summary_fits_a_small_window(tmp_path: Path) -> None:
-    models = (Model("small", context_length=2048),)
-    with StubServer(speed=0, models=models) as stub, RunningServer(tmp_path, stub.url) as server:
-        api = server.api()
-        session_id = api.create_session("small")["session_id"]
-        api.send_message(session_id, "Tell me about tea. " + "word " * 200)
-        api.ok(api.http.post(f"/sessions/{session_id}/summarize"))
-        exchange = [e for e in stub.exchanges() if is_summary(e)][-1]
+def test_summary_fits_a_small_window(models_api: Api, models: ModelStub) -> None:
+    session_id = models_api.create_session(models.add_model(context_length=2048))["session_id"]
+    models_api.send_message(session_id, "Tell me about tea. " + "word " * 200)
+    models_api.ok(models_api.http.post(f"/sessions/{session_id}/summarize"))
+    exchange = [e for e in models.exchanges() if is_summary(e)][-1]
     assert exchange.prompt_tokens is not None
     options = (exchange.body or {})["options"]
     assert options["num_predict"] + exchange.prompt_tokens <= options["num_ctx"]
@@ -523,7 +541,7 @@ def test_session_without_messages_has_no_summary(api: Api, stub: StubServer, cre
 
 
 @pytest.mark.two_servers
-def test_invalid_summary_is_retried_with_the_error(tmp_path: Path) -> None:
+def test_invalid_summary_is_retried_with_the_error(models_api: Api, models: ModelStub) -> None:
     requested: list[Prompt] = []
 
     def resolve(prompt: Prompt) -> Reply | None:
@@ -533,30 +551,28 @@ def test_invalid_summary_is_retried_with_the_error(tmp_path: Path) -> None:
         wrapped = '<think>Hm.</think>```json\n{"summary": "Repaired.", "topics": ["boats"]}\n```'
         return Reply.of('{"summary": "", "topics": []}' if len(requested) == 1 else wrapped)
 
-    with StubServer(speed=0, resolve=resolve) as stub, RunningServer(tmp_path, stub.url) as server:
-        api = server.api()
-        session_id = api.create_session("mochi")["session_id"]
-        api.send_message(session_id, "Hello!")
-        made = api.ok(api.http.post(f"/sessions/{session_id}/summarize"))
-    assert made == {"summary": "Repaired.", "topics": ["boats"], "model_used": "mochi"}
+    model = models.add_model(resolve)
+    session_id = models_api.create_session(model)["session_id"]
+    models_api.send_message(session_id, "Hello!")
+    made = models_api.ok(models_api.http.post(f"/sessions/{session_id}/summarize"))
+    assert made == {"summary": "Repaired.", "topics": ["boats"], "model_used": model}
     assert "at least 1 character" in requested[1].user_text
 
 
 @pytest.mark.two_servers
-def test_summary_longer_than_requested_is_stored(tmp_path: Path) -> None:
+def test_summary_longer_than_requested_is_stored(models_api: Api, models: ModelStub) -> None:
     written: dict[str, Any] = {}
 
     def resolve(prompt: Prompt) -> Reply | None:
         return Reply.of("Fine.") if prompt.format is None else Reply.of(json.dumps(written))
 
-    with StubServer(speed=0, resolve=resolve) as stub, RunningServer(tmp_path, stub.url) as server:
-        api = server.api()
-        session_id = api.create_session("mochi")["session_id"]
-        api.send_message(session_id, "Hello!")
-        for long in ({"summary": "x" * 900}, {"topics": ["x" * 60]}, {"topics": ["boats"] * 12}):
-            written = {"summary": "They talked.", "topics": []} | long
-            made = api.ok(api.http.post(f"/sessions/{session_id}/summarize"))
-            assert made == written | {"model_used": "mochi"}
+    model = models.add_model(resolve)
+    session_id = models_api.create_session(model)["session_id"]
+    models_api.send_message(session_id, "Hello!")
+    for long in ({"summary": "x" * 900}, {"topics": ["x" * 60]}, {"topics": ["boats"] * 12}):
+        written = {"summary": "They talked.", "topics": []} | long
+        made = models_api.ok(models_api.http.post(f"/sessions/{session_id}/summarize"))
+        assert made == written | {"model_used": model}
 
 
 @pytest.mark.two_servers

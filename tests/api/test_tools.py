@@ -51,7 +51,7 @@ TOOLS = '''
 
     def much() -> str:
         """Say much."""
-        return "x" * 1_000_000
+        return "x" * 100_000
 
     def nothing() -> None:
         """Say nothing."""
@@ -90,7 +90,8 @@ def shared_server(shared_stub: StubServer, tmp_path_factory: pytest.TempPathFact
     """A server with the tools of these tests."""
     data_dir = tmp_path_factory.mktemp("tools")
     write_tools(data_dir, TOOLS)
-    with RunningServer(data_dir, shared_stub.url, tool_timeout_seconds=0.5, summarization_enabled=False) as server:
+    settings = {"tool_timeout_seconds": 0.5, "tool_output_limit_chars": 1000, "summarization_enabled": False}
+    with RunningServer(data_dir, shared_stub.url, **settings) as server:
         yield server
 
 
@@ -227,14 +228,11 @@ def test_tool_outcomes_are_sent_to_model_and_turn_continues(api: Api) -> None:
     assert api.send_message(session_id, "Go on")["message"]
 
 
-def test_large_tool_output_is_cut_to_head_and_tail(stub: StubServer, tmp_path: Path) -> None:
-    write_tools(tmp_path, TOOLS)
-    with RunningServer(tmp_path, stub.url, tool_output_limit_chars=2000) as server:
-        api = server.api()
-        session_id = session_with(api)
-        api.send_message(session_id, instruct(calls("much")))
-        stored = next(message for message in api.messages(session_id) if message["role"] == "tool")
-    assert len(stored["content"]) == 2000
+def test_large_tool_output_is_cut_to_head_and_tail(api: Api) -> None:
+    session_id = session_with(api)
+    api.send_message(session_id, instruct(calls("much")))
+    stored = next(message for message in api.messages(session_id) if message["role"] == "tool")
+    assert len(stored["content"]) == 1000
     assert "characters left out" in stored["content"]
 
 
