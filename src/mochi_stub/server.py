@@ -131,7 +131,7 @@ class StubServer:
         """Return the latest requests with their outcomes, oldest first."""
         return self._journal.exchanges()
 
-    def wait_for(self, condition: Callable[[list[Exchange]], bool], timeout: float = 5) -> list[Exchange]:
+    def wait_for(self, condition: Callable[[list[Exchange]], bool], timeout: float = 30) -> list[Exchange]:
         """Return the exchanges once `condition(exchanges)` is true. Raises TimeoutError after `timeout` seconds."""
         return self._journal.wait_for(condition, timeout)
 

@@ -288,7 +288,7 @@ def test_collected_turn_waits_for_approval_of_agent_tool(api: Api, server: Runni
     other = server.api()
     until(lambda: pending_calls(other, session_id))
     decide(other, session_id, Event("", "", pending_calls(other, session_id)[0]), approved=True)
-    asking.join(10)
+    asking.join(60)
     assert answers[0]["tool_calls_executed"][0]["success"] is True
     assert notes(data_dir) == ["waited"]
 

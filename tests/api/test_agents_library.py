@@ -133,7 +133,7 @@ async def test_timed_out_command_is_killed_with_its_children(monkeypatch: pytest
 
     assert answer == "Killed after 1 seconds."
     child = Path("/proc", (tmp_path / "child").read_text().strip(), "stat")
-    until(lambda: not child.exists() or child.read_text().split()[2] == "Z", 5)
+    until(lambda: not child.exists() or child.read_text().split()[2] == "Z")
 
 
 def test_agent_builder_cannot_read_conversations() -> None:

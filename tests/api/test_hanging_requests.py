@@ -52,7 +52,7 @@ def test_incomplete_request_times_out(server: RunningServer, before: bytes, sent
 
 
 def test_idle_connection_is_closed(server: RunningServer) -> None:
-    with socket.create_connection(address(server), timeout=10) as client:
+    with socket.create_connection(address(server), timeout=60) as client:
         assert client.recv(1) == b""
 
 
@@ -61,7 +61,7 @@ def test_slow_answer_does_not_time_out(server: RunningServer, holding: GatedStub
     with api.open_stream(api.create_session("mochi")["session_id"], "hold") as events:
         assert [next(events).data["content"] for _ in range(3)] == ["one ", "two ", "three "]
         for _ in range(2):
-            with socket.create_connection(address(server), timeout=10) as other:
+            with socket.create_connection(address(server), timeout=60) as other:
                 assert other.recv(1) == b""
         holding.gate.open()
         assert types_of(events) == ["content_delta", "message_complete", "done"]

@@ -68,7 +68,7 @@ def test_same_post_during_turn_subscribes_to_it(api: Api, server: RunningServer,
         again.start()
         holding.gate.open()
         whole = [*begun, *events]
-    again.join(10)
+    again.join(60)
     assert received == [whole]
     assert contents(api, session_id) == ["hold", "one two three four"]
 
@@ -150,7 +150,7 @@ def test_concurrent_same_posts_are_one_turn(api: Api, server: RunningServer) -> 
     for thread in threads:
         thread.start()
     for thread in threads:
-        thread.join(10)
+        thread.join(60)
     assert received == [received[0]] * 6
     assert contents(api, session_id) == ["Hi", "Fine."]
 

@@ -166,7 +166,7 @@ def assert_released(url: str, request: Request) -> None:
     with without_collector():
         for _ in range(ROUNDS):
             request(url)
-        until(lambda: tracebacks() <= 1, 3)
+        until(lambda: tracebacks() <= 1)
 
 
 MODEL = {"model": "mochi"}
@@ -426,4 +426,4 @@ def test_closed_connection_to_the_stub_leaves_memory(replies: StubServer) -> Non
             assert connections() == 1
             connection.sendall(head("/api/chat", "Content-Length: 1000000") + MALFORMED)
             connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, RESET)
-        until(lambda: connections() == 0, 3)
+        until(lambda: connections() == 0)

@@ -90,7 +90,7 @@ def test_gauges_show_ollama_and_the_turns_that_wait_for_it(tmp_path: Path) -> No
     end = b'{"model":"raw","message":{"role":"assistant","content":"Hi!"},"done":true}\n'
 
     def chat(connection: socket.socket) -> None:
-        released.wait(10)
+        released.wait(60)
         connection.sendall(stream_head() + end)
 
     with RawOllama(chat) as ollama, RunningServer(tmp_path, ollama.url, summarization_enabled=False) as server:

@@ -28,13 +28,13 @@ def test_server_answers_while_it_makes_its_openapi_document(tmp_path: Path, stub
 
         def openapi() -> dict[str, Any]:
             begun.set()
-            assert answered.wait(10)
+            assert answered.wait(60)
             return {"openapi": "3.1.0"}
 
         server.app.openapi = openapi  # type: ignore[method-assign]
         server.app.root_path = "/chat"
-        document = pool.submit(httpx.get, f"{server.url}/chat/openapi.json", timeout=20)
-        assert begun.wait(10)
+        document = pool.submit(httpx.get, f"{server.url}/chat/openapi.json", timeout=60)
+        assert begun.wait(60)
         assert httpx.get(f"{server.url}/health/live").status_code == 200
         answered.set()
         assert document.result().json() == {"openapi": "3.1.0", "servers": [{"url": "/chat"}]}

@@ -59,7 +59,7 @@ def url(shared_stub: StubServer, tmp_path_factory: pytest.TempPathFactory) -> It
     server = uvicorn.Server(uvicorn.Config(app, port=port, log_config=None, timeout_graceful_shutdown=5))
     thread = threading.Thread(target=server.run)
     thread.start()
-    until(lambda: server.started, 20)
+    until(lambda: server.started)
     yield f"http://127.0.0.1:{port}"
     server.should_exit = True
     thread.join()

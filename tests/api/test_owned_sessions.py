@@ -199,7 +199,7 @@ def requests_of(route: Route, victim: Victim) -> Iterator[tuple[str, int, dict[s
 def test_no_operation_reaches_what_another_key_owns(server: RunningServer, victim: Victim) -> None:
     from tests.support.openapi import routes
 
-    bob = server.api(headers=headers("bob"), timeout=8)
+    bob = server.api(headers=headers("bob"))
     before = victim.snapshot()
     for route in routes():
         unknown = list(attacks(route, victim, UNKNOWN))

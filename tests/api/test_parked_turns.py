@@ -320,7 +320,7 @@ def test_decision_while_the_server_stops_is_kept_for_the_next_one(private_stub: 
         until(lambda: not server.app.state.services.runs.cache.running())
         store.is_slow = True
         deciding = pool.submit(decide, server.client, session_id, asked)
-        assert store.is_writing.wait(10)
+        assert store.is_writing.wait(60)
         stopped = pool.submit(server.stop)
         until(server.app.state.services.runs.shutdown.is_set)
         store.may_write.set()
@@ -749,7 +749,7 @@ async def test_approval_expires_at_the_stored_time() -> None:
     bound = BoundCall(call, Tool("note", note, schema), await call.bind(schema))
     expired = Confirmation("conf_1", bound, unchanged(bound), expires_at=time.time())
     waiting = ApprovalService(timeout=300).wait_for_decision(run_of_session(), expired)
-    assert await asyncio.wait_for(waiting, 10) is None
+    assert await asyncio.wait_for(waiting, 60) is None
 
 
 async def test_stream_follows_a_turn_that_was_parked_a_thousand_times() -> None:

@@ -40,7 +40,7 @@ class RequestLog(logging.Handler):
     def wait_for(self, request_id: str) -> dict[str, Any]:
         """Wait for the line of a request and return it."""
         with self._written:
-            assert self._written.wait_for(lambda: self._find(request_id), 10), f"no line for {request_id}"
+            assert self._written.wait_for(lambda: self._find(request_id), 60), f"no line for {request_id}"
             (line,) = self._find(request_id)
             return line
 

@@ -100,7 +100,7 @@ def test_stopped_collected_turn_returns_partial_answer(api: Api, server: Running
         next(event for event in read_events(subscription) if event.type == "content_delta")
 
     api.ok(other.http.post(f"/chat/{session_id}/stop"))
-    asking.join(10)
+    asking.join(60)
 
     message = answers[0]["message"]
     assert isinstance(message, dict)
@@ -141,7 +141,7 @@ def test_turn_waits_for_the_previous_one(api: Api, server: RunningServer, holdin
         waiting.start()
         holding.gate.open()
         list(events)
-    waiting.join(10)
+    waiting.join(60)
 
     assert len(answers) == 1
     assert [m["content"] for m in api.messages(session_id)] == ["hold", "one two three four", "Next", "Fine."]
@@ -220,7 +220,7 @@ def test_shutdown_stores_partial_answer_and_sends_error(tmp_path: Path, holding:
             leaving = threading.Thread(target=server.stop)
             leaving.start()
             seen.extend(events)
-        leaving.join(10)
+        leaving.join(60)
         assert types_of(seen[-2:]) == ["error", "done"]
         assert seen[-2].data["code"] == "SHUTTING_DOWN"
         assert "ended this answer before it was complete" in seen[-2].data["message"]

@@ -72,7 +72,7 @@ def stop_during_the_last_write(server: RunningServer, regenerates: bool) -> None
     runs, store = server.app.state.services.runs, server.app.state.services.stores.chats
     store.is_slow = True
     with ThreadPoolExecutor() as pool, api.open_stream(session_id, None if regenerates else "Again") as events:
-        assert store.is_storing.wait(10)
+        assert store.is_storing.wait(60)
         stopping = pool.submit(other.http.post, f"/chat/{session_id}/stop")
         until(lambda: runs.cache.find(session_id).stopped)
         store.may_store.set()

@@ -64,7 +64,7 @@ TOOLS = '''
 
     def hang() -> str:
         """Hang."""
-        gate.wait(20)
+        gate.wait(60)
         return "late"
 
     async def later(a: int) -> str:
@@ -479,7 +479,7 @@ def test_collected_turn_can_wait_for_approval(api: Api, server: RunningServer, d
         pending = other.ok(other.http.get(f"/chat/{session_id}/confirmations"))["confirmations"]
     body = {"confirmation_id": pending[0]["confirmation_id"], "approved": True}
     other.ok(other.http.post(f"/chat/{session_id}/confirm-tool", json=body))
-    asking.join(10)
+    asking.join(60)
     assert answers[0]["tool_calls_executed"][0]["success"] is True
     assert notes(data_dir) == ["waited"]
 

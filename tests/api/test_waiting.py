@@ -141,5 +141,5 @@ def test_stop_during_load_takes_effect_at_once(tmp_path: Path, stream: bool) -> 
         asking.start()
         stub.wait_for(lambda all_: any(e.path == "/api/chat" for e in all_))
         assert other.ok(other.http.post(f"/chat/{session_id}/stop"))["state"] == "stopped"
-        asking.join(5)
+        asking.join(60)
         assert not asking.is_alive()

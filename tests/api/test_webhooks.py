@@ -196,7 +196,7 @@ class SlowThreads(ThreadPoolExecutor):
 
         def run_later() -> Any:
             self.is_waiting.set()
-            assert self.released.wait(10)
+            assert self.released.wait(60)
             return job(*arguments, **options)
 
         return super().submit(run_later)

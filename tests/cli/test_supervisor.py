@@ -15,4 +15,4 @@ def test_signal_while_workers_start_stops_all_of_them() -> None:
     process = shared_fork_server().start("tests.cli.supervised", (), root, dict(os.environ))
     assert process.stdout is not None
     with process.stdout:
-        assert process.wait(30) == 0, process.stdout.read()
+        assert process.wait(60) == 0, process.stdout.read()

@@ -44,7 +44,7 @@ pytestmark = pytest.mark.skipif(shutil.which("node") is None, reason="there is n
 def node(script: Path, code: str, server: RunningServer) -> str:
     """Write a program, with the address of the server, and return what it prints."""
     script.write_text(code.replace("http://127.0.0.1:8000", server.url))
-    return subprocess.check_output(["node", str(script)], text=True, timeout=30)
+    return subprocess.check_output(["node", str(script)], text=True, timeout=60)
 
 
 def test_frontend_code_streams_and_approves_a_tool_call(tmp_path: Path) -> None:

@@ -96,7 +96,7 @@ class Proxy:
 
     def __exit__(self, *_: object) -> None:
         self._process.terminate()
-        self._process.wait(10)
+        self._process.wait(60)
 
     def _is_ready(self) -> bool:
         assert self._process.poll() is None, self.log

@@ -38,7 +38,7 @@ async def test_ended_server_has_imported_all_or_nothing(
             response = threads.submit(api.http.post, "/sessions/import", content=content, headers=headers)
             await wait_for_staged_files(tmp_path / "chat_sessions", response)
             command.process.send_signal(sig)
-            command.process.wait(30)
+            command.process.wait(60)
         if sig is signal.SIGTERM:
             assert response.result().status_code in (201, 503)
     with Command("mochi_server", cwd=tmp_path, **environment) as command:

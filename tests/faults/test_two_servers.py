@@ -71,7 +71,7 @@ def test_child_process_of_a_killed_server_does_not_keep_the_lock(stub: StubServe
     write_mcp(tmp_path, slow={"command": sys.executable, "args": ["-c", script], "cwd": str(tmp_path)})
     with serve(stub, tmp_path) as server:
         server.api()
-        until(lambda: (tmp_path / "child").exists() and (tmp_path / "child").read_text() != "", 10)
+        until(lambda: (tmp_path / "child").exists() and (tmp_path / "child").read_text() != "")
         server.end(signal.SIGKILL)
     process_id = int((tmp_path / "child").read_text())
     try:

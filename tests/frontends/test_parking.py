@@ -66,7 +66,7 @@ def parking(stub: StubServer, tmp_path_factory: pytest.TempPathFactory) -> Itera
 
 @pytest.fixture
 def parked(parking: RunningServer) -> Frontend:
-    api = parking.api(timeout=10)
+    api = parking.api()
     return Frontend(api, api.create_session("mochi", tool_settings={"tools": ["note"]})["session_id"])
 
 

@@ -39,7 +39,7 @@ class LoggedServer:
     def __exit__(self, *_: object) -> None:
         self._process.terminate()
         try:
-            self._process.wait(15)
+            self._process.wait(60)
         finally:
             self._process.kill()
 

@@ -33,7 +33,7 @@ def shared_server(shared_stub: StubServer, tmp_path_factory: pytest.TempPathFact
     write_agent(data_dir, "helper", SKILL=skill("maths"))
     with PatientServer(data_dir, shared_stub.url, summarization_enabled=False) as server:
         api = server.api()
-        until(lambda: {"echo", "look"} <= set(api.ok(api.http.get("/tools"))["tools"]), 30)
+        until(lambda: {"echo", "look"} <= set(api.ok(api.http.get("/tools"))["tools"]))
         yield server
 
 

@@ -48,7 +48,7 @@ def test_generated_answers_disturb_nothing_else(stub: StubServer, tmp_path: Path
         options = ["--port", "0", "--ollama-host", stub.url]
         with Command("mochi_server", *options, cwd=tmp_path, MOCHI_TOOL_TIMEOUT_SECONDS="2") as command:
             api = command.api(timeout=60)
-            until(lambda: "note" in api.ok(api.http.get("/tools"))["tools"], 30)
+            until(lambda: "note" in api.ok(api.http.get("/tools"))["tools"])
             exit_code = pool.submit(command.wait)  # reads the log, because a full pipe would block the server
             with Watch(api, command.process.pid) as watch:
                 call_all(api, tmp_path, watch, pool)

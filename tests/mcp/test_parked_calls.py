@@ -16,7 +16,7 @@ def test_stored_decision_waits_for_its_mcp_server(private_stub: StubServer, tmp_
     message = instruct(calls("echo", text="x"), words(2))
     with PatientServer(tmp_path, private_stub.url, park_seconds=0) as server:
         api = server.client
-        until(lambda: "echo" in api.ok(api.http.get("/tools"))["tools"], 30)
+        until(lambda: "echo" in api.ok(api.http.get("/tools"))["tools"])
         session_id = api.create_session("mochi", tool_settings={"tools": ["echo"]})["session_id"]
         api.ok(api.http.post(f"/chat/{session_id}", json={"message": message, "background": True}), 202)
         until(lambda: api.ok(api.http.get(f"/chat/{session_id}/confirmations"))["confirmations"])

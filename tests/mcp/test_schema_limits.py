@@ -195,7 +195,7 @@ def test_worker_ends_without_its_server(stuck: bool) -> None:
         request = ["check_arguments", 0.1, {"schema": UNIQUE, "arguments": {"items": ITEMS * stuck}}]
         connection.sendall(json.dumps(request).encode() + b"\n")
         connection.shutdown(socket.SHUT_WR)
-        assert process.wait(20) == (-signal.SIGALRM if stuck else 0)
+        assert process.wait(60) == (-signal.SIGALRM if stuck else 0)
 
 
 @pytest.fixture
@@ -244,7 +244,7 @@ def test_workers_have_no_sockets_and_end_with_the_server(stub: StubServer, tmp_p
     write_mcp(tmp_path, hand=by_hand(tmp_path, "unique"))
     with PatientServer(tmp_path, stub.url, schema_checks=SchemaChecks) as server:
         with server.api() as api:
-            until(lambda: "unique" in api.ok(api.http.get("/tools"))["tools"], 30)
+            until(lambda: "unique" in api.ok(api.http.get("/tools"))["tools"])
         checks: SchemaChecks = server.app.state.services.mcp.checks
         (worker,) = workers_of(checks)
         assert b"mochi_server.util.schema_worker" in Path(f"/proc/{worker}/cmdline").read_bytes()

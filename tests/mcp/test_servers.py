@@ -60,7 +60,7 @@ def shared(shared_stub: StubServer, tmp_path_factory: pytest.TempPathFactory) ->
     write_mcp(data_dir, hand=by_hand(data_dir, "echo", "note"))
     with PatientServer(data_dir, shared_stub.url) as server:
         shared = Shared(server.api(), data_dir)
-        until(lambda: "echo" in shared.api.ok(shared.api.http.get("/tools"))["tools"], 30)
+        until(lambda: "echo" in shared.api.ok(shared.api.http.get("/tools"))["tools"])
         yield shared
 
 
@@ -268,7 +268,7 @@ def test_silent_server_delays_no_call_of_another_server_after_a_reload(stub: Stu
     write_mcp(tmp_path, hand=by_hand(tmp_path, "note"), silent=silent)
     limits = replace(PATIENT, start_seconds=30)
     with PatientServer(tmp_path, stub.url, limits=limits) as server, ThreadPoolExecutor() as pool:
-        api, other = server.api(timeout=30), server.api(timeout=30)
+        api, other = server.api(timeout=60), server.api(timeout=60)
         assert {"echo", "note"} <= set(api.ok(api.http.get("/tools"))["tools"])
         session_id = session_with(api)
         reload = pool.submit(other.http.post, "/tools/reload")

@@ -73,7 +73,7 @@ def test_response_has_all_required_fields(server: RunningServer) -> None:
     from openai.types.responses import Response
 
     body = {"model": "mochi", "input": instruct(words(2), calls("look", at="sky"), reasoning=2), "tools": [LOOK]}
-    answer = httpx.post(f"{server.url}/v1/responses", json=body, timeout=10)
+    answer = httpx.post(f"{server.url}/v1/responses", json=body, timeout=60)
     response = Response.model_validate_json(answer.content)
     assert [item.type for item in response.output] == ["reasoning", "message", "function_call"]
 
@@ -81,7 +81,7 @@ def test_response_has_all_required_fields(server: RunningServer) -> None:
 def test_stream_has_all_events_in_order(server: RunningServer) -> None:
     text = instruct(words(2), calls("look", at="sky"), reasoning=2)
     body = {"model": "mochi", "input": text, "tools": [LOOK], "stream": True, "reasoning": {"effort": "low"}}
-    with httpx.stream("POST", f"{server.url}/v1/responses", json=body, timeout=10) as response:
+    with httpx.stream("POST", f"{server.url}/v1/responses", json=body, timeout=60) as response:
         assert response.headers["content-type"].startswith("text/event-stream")
         frames = [frame.split("\n") for frame in "".join(response.iter_text()).split("\n\n") if frame]
     events = [json.loads(data.removeprefix("data: ")) for _, data in frames]

@@ -78,7 +78,7 @@ def test_server_without_the_lock_does_not_write_the_session(
 @pytest.mark.slow
 def test_server_without_database_is_not_ready(start: Start, relay_to: tuple[CuttingRelay, str]) -> None:
     relay, url = relay_to
-    with relay, Api(start(store_url=url).url, timeout=40) as api:
+    with relay, Api(start(store_url=url).url, timeout=60) as api:
         wait_until_ready(api)
         relay.set_target("http://127.0.0.1:9")
         relay.cut()
@@ -93,7 +93,7 @@ def test_server_without_database_is_not_ready(start: Start, relay_to: tuple[Cutt
 
 
 def wait_until_ready(api: Api) -> None:
-    until(lambda: api.http.get("/health/ready").status_code == 200, 20)
+    until(lambda: api.http.get("/health/ready").status_code == 200)
 
 
 @pytest.mark.slow

@@ -62,7 +62,7 @@ def test_received_text_is_stored_or_reported_as_lost(
     counts: Counter[str] = Counter()
     with Api(start(stub.url, store_url=cluster.url()).url, timeout=120) as api, ThreadPoolExecutor(CLIENTS) as pool:
         for number in range(share(1)):
-            until(lambda: api.http.get("/health/ready").status_code == 200, 30)
+            until(lambda: api.http.get("/health/ready").status_code == 200)
             over = threading.Event()
             talking = [pool.submit(run_turns, api, over) for _ in range(CLIENTS)]
             time.sleep(random.uniform(0.5, 1) * IN_MID_TURN_SECONDS)

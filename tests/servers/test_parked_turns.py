@@ -70,7 +70,7 @@ def test_approval_expires_after_its_server_was_killed(start: Start, tmp_path: Pa
             a.ok(a.http.post(f"/chat/{session_id}", json={"message": PLAN, "background": True}), 202)
             until(lambda: a.ok(a.http.get(f"/chat/{session_id}/confirmations"))["confirmations"])
             killed.kill()
-            until(lambda: len(b.messages(session_id)) == 4, 30)
+            until(lambda: len(b.messages(session_id)) == 4)
             assert b.messages(session_id)[2]["decided_by"] == "timeout"
 
 

@@ -150,7 +150,7 @@ def test_stopped_server_refuses_the_requests_that_it_forwards(start: Start, hold
             events = read_events(response)
             next(events)
             forwarded = pool.submit(b.http.post, f"/chat/{session_id}", json=body, headers=key)
-            until(lambda: "mochi_open_streams 2.0" in httpx.get(f"{running.url}/metrics").text, 5)
+            until(lambda: "mochi_open_streams 2.0" in httpx.get(f"{running.url}/metrics").text)
             stopped.stop()
             assert error_of(forwarded.result()) == (503, "SHUTTING_DOWN")
             holding.gate.open()

@@ -50,7 +50,7 @@ def test_stop_closes_a_connection_that_is_just_being_accepted() -> None:
     with socket.socket() as client, StubServer() as stub:  # an open connection would be an unraisable warning
         stub._loop.call_soon_threadsafe(connect_and_stop)
         assert stub._thread is not None
-        stub._thread.join(10)
+        stub._thread.join(60)
 
 
 def test_stopping_twice_or_before_start_does_nothing() -> None:

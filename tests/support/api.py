@@ -52,7 +52,7 @@ class Api:
 
     def __init__(self, url: str, *, limits: httpx.Limits = KEPT, **client: Any) -> None:
         transport = ConnectionsOfEachThread(limits)
-        plain = {"base_url": f"{url}/api/v1", "trust_env": False, "transport": transport, "timeout": 20}
+        plain = {"base_url": f"{url}/api/v1", "trust_env": False, "transport": transport, "timeout": 60}
         self.http = httpx.Client(**{**plain, **client})
 
     def __enter__(self) -> "Api":

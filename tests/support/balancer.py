@@ -29,7 +29,7 @@ class Balancer:
     def __exit__(self, *_: object) -> None:
         with suppress(OSError):
             self._listener.shutdown(socket.SHUT_RDWR)
-        self._thread.join(5)
+        self._thread.join(60)
         self._listener.close()
 
     def _serve(self) -> None:

@@ -91,7 +91,7 @@ class Member:
         """Stop the server as a signal does, with the grace period for running turns."""
         if self.process.is_alive():
             self._ours.send("stop")
-            self.process.join(15)
+            self.process.join(60)
             assert not self.process.is_alive(), "the server did not stop"
 
     def kill(self) -> None:

@@ -89,7 +89,7 @@ class Command:
         """Read the remaining output and return the exit code."""
         assert self.process.stdout is not None
         self.output.extend(self.process.stdout)
-        return self.process.wait(15)
+        return self.process.wait(60)
 
 
 class FreshCommand(Command):

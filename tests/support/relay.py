@@ -41,7 +41,7 @@ class CuttingRelay:
 
     def __exit__(self, *_: object) -> None:
         self._listener.shutdown(socket.SHUT_RDWR)
-        self._thread.join(5)
+        self._thread.join(60)
         self._listener.close()
 
     def _serve(self) -> None:

@@ -140,12 +140,12 @@ class ThreadedServer:
 
     def stop(self) -> None:
         self._server.request_stop()
-        self._thread.join(10)
+        self._thread.join(60)
         assert not self._thread.is_alive(), "the server did not stop"
 
     def __enter__(self) -> "ThreadedServer":
         self._thread.start()
-        assert self._server.ready.wait(10), "the server did not start"
+        assert self._server.ready.wait(60), "the server did not start"
         return self
 
     def __exit__(self, *_: object) -> None:

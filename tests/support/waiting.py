@@ -6,7 +6,7 @@ from collections.abc import Callable
 _POLL_SECONDS = 0.01
 
 
-def until(condition: Callable[[], object], seconds: float = 10) -> None:
+def until(condition: Callable[[], object], seconds: float = 60) -> None:
     """Poll a condition until it is true. Fail after `seconds`."""
     deadline = time.monotonic() + seconds
     while not condition():

@@ -46,7 +46,7 @@ class Receiver:
     def settings(self) -> dict[str, str]:
         return {"webhook_url": self.url, "webhook_secret": SECRET}
 
-    def wait(self, count: int, seconds: float = 10) -> list[dict[str, Any]]:
+    def wait(self, count: int, seconds: float = 60) -> list[dict[str, Any]]:
         """Wait for ``count`` webhooks, verify their signatures and return their bodies."""
         until(lambda: len(self.received) >= count, seconds)
         return [Webhook(SECRET).verify(body, headers) for headers, body in self.received]

@@ -15,7 +15,7 @@ from {__name__} import BEGUN, MAY_END
 import shared_name
 assert shared_name.OF_TOOLS
 BEGUN.set()
-MAY_END.wait(10)
+MAY_END.wait(60)
 __all__ = []
 """
 
@@ -32,10 +32,10 @@ def test_other_threads_do_not_import_files_of_tools(tmp_path: Path, monkeypatch:
     service = ToolDiscoveryService(tools)
     loading = threading.Thread(target=service.discover)
     loading.start()
-    assert BEGUN.wait(10)
+    assert BEGUN.wait(60)
 
     module = import_module("shared_name")
     MAY_END.set()
-    loading.join(10)
+    loading.join(60)
     assert not hasattr(module, "OF_TOOLS")
     assert service.discover().problems == ()

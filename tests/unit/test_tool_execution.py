@@ -273,7 +273,7 @@ async def test_tool_timeout_is_reported() -> None:
     release = threading.Event()
 
     def hang() -> str:
-        release.wait(10)
+        release.wait(60)
         return "late"
 
     result = await execute(hang, timeout=0.05)
@@ -288,7 +288,7 @@ async def test_hung_tools_use_at_most_their_threads() -> None:
 
     def hang() -> str:
         begun.append(1)
-        release.wait(10)
+        release.wait(60)
         return ""
 
     service = ToolExecutionService(timeout=0.1)

@@ -33,7 +33,7 @@ class Tools:
         """Hang."""
         self.started.append(1)
         self._begins.release()
-        self.released.wait(20)
+        self.released.wait(60)
         return "late"
 
     def add(self, a: int) -> str:
@@ -53,7 +53,7 @@ class Tools:
 
     async def wait_until_hanging(self, count: int) -> None:
         """Wait until `count` more calls have started to hang."""
-        begins = [asyncio.to_thread(self._begins.acquire, timeout=5) for _ in range(count)]
+        begins = [asyncio.to_thread(self._begins.acquire, timeout=60) for _ in range(count)]
         assert all(await asyncio.gather(*begins))
 
     def counter(self, name: str) -> float:
