@@ -1,8 +1,8 @@
 """The steps of CI: build each environment once, run independent steps side by side, and report the duration of each.
 
 ``steps.py`` runs what must hold of every commit. ``steps.py nightly`` runs what measures, and what needs hours: it is
-``poe nightly``. Steps that measure time or use all cores run alone; the others share the cores. The output of a step is
-printed when the step has ended. The run ends with the durations, slowest first, and the test runner's own summary.
+``poe nightly``. Its steps run alone; those of a commit share the cores. The output of a step is printed when the step
+has ended. The run ends with the durations, slowest first, and the test runner's own summary.
 """
 
 import os
@@ -17,6 +17,8 @@ from pathlib import Path
 COMMIT_SCALE = {"MOCHI_FAULT_ROUNDS": "4", "MOCHI_FUZZ_EXAMPLES": "3"}
 """Repetitions of the fault tests, and requests for each operation of the API: each kind of fault a few times."""
 NIGHTLY_SCALE = {"MOCHI_FAULT_ROUNDS": "200", "MOCHI_FUZZ_EXAMPLES": "100"}
+SHORT = " ".join(f"{name}={value}" for name, value in COMMIT_SCALE.items())
+"""Assignments for a step of the night that tests in another way instead of more often."""
 COVERAGE_FLOOR = 92.0
 """Coverage of `src` with branches, in percent, below which the run fails."""
 PYTEST = "uv run pytest -q"
@@ -73,67 +75,68 @@ done
 """
 """Script that installs the programs of some tests. A test is skipped if its program could not be installed."""
 
-PREPARE = [
-    Step("environment", "uv sync --locked --group docs --group browser --quiet"),
-    Step("Debian packages", DEBIAN_PACKAGES, needs=("apt-get",)),
+ENVIRONMENT = Step("environment", "uv sync --locked --group docs --group browser --quiet")
+"""What all other steps need."""
+
+PACKAGES = [
     Step(
         "node packages",
         "for d in tests/stub/js tests/contract/ts tests/mcp/js tests/openai/js tests/anthropic/js "
-        "tests/frontends/js docs/examples/react; "
+        "tests/frontends/js tests/coding_agents/js docs/examples/react; "
         f"do (cd $d && {NPM_CI}); done",
         NODE,
     ),
+    Step("Debian packages", DEBIAN_PACKAGES, needs=("apt-get",)),
 ]
-"""What the other steps need. The first must end before the others begin."""
+"""What some of the later steps need."""
 
-SHARED = [
-    Step("example page in Chromium", f"{PYTEST} -n 0 -m slow tests/browser", ("chromium",)),
+BEFORE = [
+    *PACKAGES,
     Step(
         "types, also for Windows and macOS",
         "uv run mypy --strict && uv run mypy --strict --platform win32 src "
         "&& uv run mypy --strict --platform darwin src",
     ),
     Step(
-        "unit tests on Python 3.10",
-        f"{ON_OLDEST} pytest -q -n 0 tests/unit tests/sessions",
-        (OLDEST,),
-    ),
-    Step(
         "client frameworks",
         "env -u UV_NO_SYNC UV_PROJECT_ENVIRONMENT=.venv-frameworks uv run --locked --quiet --no-dev --group frameworks "
         f"pytest -q -n 0 -m slow {FRAMEWORKS} tests/stub/frameworks tests/openai/frameworks",
     ),
-    Step("format, lint, lock", "uv run ruff format --check && uv run ruff check && uv lock --check"),
-    Step("documentation site", "uv run zensical build --strict && " + f"{PYTEST} -n 0 -m slow tests/docs/test_site.py"),
-    Step("tutorial from the wheel", "uv run python -m tests.docs_tooling.first_hour"),
-    Step("JavaScript clients", "cd tests/stub/js && uv run node --test", NODE),
-    Step("AI SDK and AG-UI clients", "cd tests/frontends/js && uv run node --test", NODE),
     Step(
-        "coding agents",
-        f"(cd tests/coding_agents/js && {NPM_CI}) && {PYTEST} -n 0 -m slow tests/coding_agents",
-        NODE,
+        "unit tests on Python 3.10",
+        f"{ON_OLDEST} pytest -q -n 0 tests/unit tests/sessions",
+        (OLDEST,),
     ),
+    Step("documentation site", "uv run zensical build --strict && " + f"{PYTEST} -n 0 -m slow tests/docs/test_site.py"),
+    Step("format, lint, lock", "uv run ruff format --check && uv run ruff check && uv lock --check"),
+]
+"""The packages, and the steps of every commit that need none."""
+
+SHARED = [
+    Step("second tier, in its short form", f"{PYTEST} -m {SECOND_TIER} {IGNORED}"),
+    Step("two servers over one PostgreSQL", f"MOCHI_TEST_SERVERS=2 {PYTEST} -m 'two_servers and not slow' tests"),
+    Step("example page in Chromium", f"{PYTEST} -n 0 -m slow tests/browser", ("chromium",)),
+    Step("tutorial from the wheel", "uv run python -m tests.docs_tooling.first_hour"),
+    Step("coding agents", f"{PYTEST} -n 0 -m slow tests/coding_agents", NODE),
+    Step("AI SDK and AG-UI clients", "cd tests/frontends/js && uv run node --test", NODE),
+    Step("JavaScript clients", "cd tests/stub/js && uv run node --test", NODE),
     Step("TypeScript types", "cd tests/contract/ts && uv run npm run --silent check", NODE),
     Step("MCP reference server", f"{PYTEST} -n 0 -m slow tests/mcp/test_everything.py", NODE),
 ]
-"""Steps of every commit that share the cores, longest first."""
+"""Steps of every commit that share the cores, longest first. No test depends on what else the machine does."""
 
-ALONE = [
-    Step("second tier, in its short form", f"{PYTEST} -m {SECOND_TIER} {IGNORED}"),
-    Step("two servers over one PostgreSQL", f"MOCHI_TEST_SERVERS=2 {PYTEST} -m 'two_servers and not slow' tests"),
-    Step("first tier, with coverage", f"{PYTEST} --cov --cov-report=term --cov-fail-under={COVERAGE_FLOOR}"),
-]
-"""Steps of every commit that use all cores. The last is the README's test command, whose summary ends the run."""
+LAST = Step("first tier, with coverage", f"{PYTEST} --cov --cov-report=term --cov-fail-under={COVERAGE_FLOOR}")
+"""The README's test command, whose summary ends the run."""
 
 NIGHTLY = [
     Step("benchmarks and a small soak", f"{PYTEST} -n 0 -m slow tests/benchmarks tests/soak"),
     Step("hostile MCP servers", f"{PYTEST} -n 0 -m slow tests/mcp/test_fuzzed_servers.py"),
     Step("soak: a thousand streams", "uv run python -m tests.soak --seconds 30 --turn 10 --cache 8"),
     Step("second tier, in its long form", f"{PYTEST} -m slow {IGNORED}"),
-    Step("all tests on Python 3.10", f"{ON_OLDEST} pytest -q -m 'not nightly' {IGNORED}", (OLDEST,)),
+    Step("all tests on Python 3.10", f"{SHORT} {ON_OLDEST} pytest -q -m 'not nightly' {IGNORED}", (OLDEST,)),
     Step(
         "both tiers in random order, with coverage",
-        f"{PYTEST} -m 'not nightly' -p randomly --cov --cov-report=term {IGNORED}",
+        f"{SHORT} {PYTEST} -m 'not nightly' -p randomly --cov --cov-report=term {IGNORED}",
     ),
 ]
 """Steps that measure, repeat for long, or test again in another way. None of them decides about a commit."""
@@ -143,15 +146,17 @@ def main(arguments: list[str]) -> int:
     """Run the steps of a commit, or those of a night, and return the exit code."""
     is_nightly = arguments == ["nightly"]
     os.environ.update({**(NIGHTLY_SCALE if is_nightly else COMMIT_SCALE), **os.environ})
-    environment, *others = PREPARE
-    results = [run(environment)]
+    results = [run(ENVIRONMENT)]
     if results[0].status:
         return 1
     os.environ["UV_NO_SYNC"] = "1"
-    with ThreadPoolExecutor(os.cpu_count() or 1) as cores:
-        results += cores.map(run, others)
-        results += cores.map(run, [] if is_nightly else SHARED)
-    results += map(run, NIGHTLY if is_nightly else ALONE)
+    if is_nightly:
+        results += map(run, [*PACKAGES, *NIGHTLY])
+    else:
+        with ThreadPoolExecutor(os.cpu_count() or 1) as cores:
+            results += cores.map(run, BEFORE)
+            results += cores.map(run, SHARED)
+        results.append(run(LAST))
     failed = [result.step.name for result in results if result.status]
     print("\n== durations, slowest first")
     for result in sorted(results, key=lambda result: -result.seconds):
