@@ -10,6 +10,7 @@ from __future__ import annotations
 import gc
 import os
 import re
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -141,7 +142,8 @@ def database() -> Iterator[str]:
 def pytest_configure(config: pytest.Config) -> None:
     """Start what all workers share."""
     # Variables of the developer that change the behaviour under test. Without compiled files, each process that the
-    # tests start would compile its imports for seconds.
+    # tests start would compile its imports for seconds, and so would this one.
+    sys.dont_write_bytecode = False
     for name in ("OLLAMA_API_KEY", "OLLAMA_HOST", "PORT", "HTTP_PROXY", "http_proxy", "PYTHONDONTWRITEBYTECODE"):
         os.environ.pop(name, None)
     # Temporary files in memory: the server syncs each session to the disk.
