@@ -7,6 +7,7 @@ import pytest
 from mochi_server.mcp import servers
 from mochi_server.util import schema_checks
 from tests.support import fork_server
+from tests.support.process import run
 
 
 @pytest.fixture(scope="module")
@@ -38,3 +39,13 @@ def forked_worker(patch: pytest.MonkeyPatch) -> None:
         from tests.support import schema_worker
 
         patch.setattr(schema_checks.SchemaChecks, "_start", schema_worker.start)
+
+
+@pytest.fixture(scope="module")
+def fork_server_is_ready(tmp_path_factory: pytest.TempPathFactory) -> None:
+    """Start the fork server before a server needs it.
+
+    Its imports take seconds, and on a busy machine longer than the check of a schema may take.
+    """
+    if fork_server.AVAILABLE:
+        run("mochi_server", "--version", cwd=tmp_path_factory.mktemp("ready"))

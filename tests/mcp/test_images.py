@@ -15,6 +15,8 @@ from tests.support.mcp import by_hand, write_mcp
 from tests.support.server import RunningServer
 from tests.support.stub import chats
 
+pytestmark = pytest.mark.usefixtures("fork_server_is_ready")
+
 IMAGES = [base64_image(PNG), base64_image(GIF)]
 REFERENCES = [
     {"sha256": sha256_of(PNG), "media_type": "image/png"},

@@ -19,6 +19,8 @@ from tests.support.server import RunningServer
 from tests.support.tools import write_tools
 from tests.support.waiting import until
 
+pytestmark = pytest.mark.usefixtures("fork_server_is_ready")
+
 NOTE = 'def note(text: str) -> str:\n    """Write."""\n    return "Python"\n__all__ = ["note"]'
 NUMBER = {"note": {"inputSchema": {"type": "object", "properties": {"text": {"type": "integer"}}}}}
 INITIAL = {"weather": ["offer"], "notes": ["note", "notes_offer"]}
