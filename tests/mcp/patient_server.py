@@ -18,11 +18,16 @@ The wait is shorter than clients of tests wait for a response.
 
 
 def forked_checks(**limits: Any) -> SchemaChecks:
-    """Return checks in one process, because each process imports its libraries. Fork it, because that is faster."""
+    """Return checks in one process, because each process imports its libraries. Fork it, because that is faster.
+
+    The fork server starts before the MCP servers, because its imports take longer than some tests wait for a server.
+    """
     if not fork_server.AVAILABLE:
         return SchemaChecks(max_workers=1, **limits)
     from tests.support import schema_worker
+    from tests.support.process import shared_fork_server
 
+    shared_fork_server()
     return SchemaChecks(max_workers=1, start=schema_worker.start, **limits)
 
 

@@ -52,6 +52,7 @@ PRELOADED = (
 """Modules that are imported before the first fork."""
 AVAILABLE = sys.platform == "linux"
 _MESSAGE_BYTES = 200_000
+_READY = b"ready"
 
 
 class ForkedProcess:
@@ -90,7 +91,7 @@ class ForkedProcess:
 
 
 class ForkServer:
-    """Client side of the forking process."""
+    """Client side of the forking process. The constructor returns when the process has imported everything."""
 
     def __init__(self) -> None:
         self._control, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
@@ -103,6 +104,7 @@ class ForkServer:
             pass_fds=[theirs.fileno()],
         )
         theirs.close()
+        self._control.recv(len(_READY))
         self._lock = threading.Lock()
         atexit.register(self.close)
 
@@ -139,6 +141,7 @@ class ForkServer:
 
 def _serve(control: socket.socket) -> None:
     """Answer requests until the connection closes, then kill the commands that still run."""
+    control.send(_READY)
     commands: dict[int | None, ForkProcess] = {}
     while True:
         data, descriptors, *_ = socket.recv_fds(control, _MESSAGE_BYTES, 1)
