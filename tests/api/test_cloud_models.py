@@ -64,8 +64,8 @@ def warnings(events: list[Event]) -> list[str]:
 def fill(api: Api, session_id: str) -> list[Event]:
     """Send messages that together exceed 6000 tokens, and return the events of their turns."""
     events: list[Event] = []
-    for number in range(5):
-        events += api.stream_message(session_id, f"Turn {number}. " + "x" * 1500)
+    for number in range(12):
+        events += api.stream_message(session_id, f"Turn {number}. " + "x" * 600)
     return events
 
 
