@@ -11,11 +11,13 @@ import httpx
 import pytest
 
 from mochi_stub import Cut, Model, Reply, StubServer, Text
+from mochi_stub.journal import Exchange
 from tests.openai.conversation import LOOK, Conversation, call_of, client_of, message_of, stored
 from tests.support.api import Api
 from tests.support.cases import cases
 from tests.support.holding import GatedStub
 from tests.support.instructions import calls, instruct, words
+from tests.support.raw_http import connect
 from tests.support.server import RunningServer
 
 if TYPE_CHECKING:
@@ -413,13 +415,20 @@ def test_shutdown_ends_an_answer_with_an_error(holding: GatedStub, tmp_path: Pat
 @STREAMED
 def test_disconnect_stops_the_model(holding: GatedStub, tmp_path: Path, stream: bool) -> None:
     body = {"model": "mochi", "messages": [{"role": "user", "content": "hold"}], "stream": stream}
+    content = json.dumps(body).encode()
+    head = "POST /v1/chat/completions HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
+    request = f"{head}Content-Length: {len(content)}\r\n\r\n".encode() + content
     with RunningServer(tmp_path, holding.stub.url) as server:
-        with httpx.Client(base_url=server.url, timeout=5) as client:
+        with connect(server.url) as connection:
+            connection.sendall(request)
+            holding.stub.wait_for(has_sent_a_chunk, 60)
             if stream:
-                with client.stream("POST", "/v1/chat/completions", json=body) as response:
-                    assert b"three" in next(data for data in response.iter_raw() if b"three" in data)
-            else:
-                with pytest.raises(httpx.ReadTimeout):
-                    client.post("/v1/chat/completions", json=body, timeout=0.3)
-        assert len(holding.chats("cancelled")) == 1
+                received = connection.makefile("rb")
+                assert any(b"three" in line for line in received)
+                received.close()
+        assert len(holding.chats("cancelled", 60)) == 1
     assert stored(tmp_path) == []
+
+
+def has_sent_a_chunk(exchanges: list[Exchange]) -> bool:
+    return any(exchange.path == "/api/chat" and exchange.chunks for exchange in exchanges)
