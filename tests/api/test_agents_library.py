@@ -18,8 +18,6 @@ from tests.support.instructions import calls, instruct, words
 from tests.support.server import RunningServer
 from tests.support.waiting import until
 
-pytestmark = pytest.mark.two_servers
-
 
 @asynccontextmanager
 async def create_service(stub: StubServer, data_dir: Path) -> AsyncIterator[AgentExecutionService]:

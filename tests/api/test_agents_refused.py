@@ -18,8 +18,6 @@ from tests.support.server import RunningServer
 from tests.support.stub import chats
 from tests.support.tools import write_tools
 
-pytestmark = pytest.mark.two_servers
-
 TOOLS = '''
     def agent() -> str:
         """A tool."""

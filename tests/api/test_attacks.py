@@ -28,8 +28,6 @@ from tests.support.cases import cases
 from tests.support.raw_http import send_request, send_requests
 from tests.support.server import RunningServer
 
-pytestmark = pytest.mark.two_servers
-
 if TYPE_CHECKING:
     from tests.support.openapi import Route
 

@@ -16,8 +16,6 @@ from tests.support.cases import cases
 from tests.support.raw_ollama import RawOllama, line, stream_head, whole
 from tests.support.server import RunningServer
 
-pytestmark = pytest.mark.two_servers
-
 INTERNAL = re.compile(r"[{}<>]|\w+Error\b|aiohttp|payload|map\[|llama-server", re.IGNORECASE)
 """Text of an HTTP library or of a model runner. Error messages do not contain it."""
 PIECES = [f"piece {n} " for n in range(10)]

@@ -11,8 +11,6 @@ from tests.support.cases import cases
 from tests.support.server import RunningServer
 from tests.support.stub import chats
 
-pytestmark = pytest.mark.two_servers
-
 TURNS = {True: 6, False: 2}
 """Number of turns with slots, more than the five of which a share is shown, and without slots."""
 ROUNDS = 2

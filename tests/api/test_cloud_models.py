@@ -18,8 +18,6 @@ from tests.support.server import RunningServer
 from tests.support.stub import ModelStub, chats
 from tests.support.waiting import until
 
-pytestmark = pytest.mark.two_servers
-
 WINDOW = 131_072
 LARGEST_ANSWER = 4096  # of the provider; it refuses requests with a larger `num_predict`
 LONG = "word " * 4000

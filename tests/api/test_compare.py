@@ -17,8 +17,6 @@ from tests.support.cases import cases
 from tests.support.server import RunningServer
 from tests.support.stub import ModelStub, chats
 
-pytestmark = pytest.mark.two_servers
-
 Events = list[tuple[str, dict[str, Any]]]
 
 

@@ -16,8 +16,6 @@ from tests.support.server import RunningServer
 from tests.support.stub import ModelStub
 from tests.support.tools import write_tools
 
-pytestmark = pytest.mark.two_servers
-
 TOOL = '''
     def take(value: object) -> str:
         """Take a value."""

@@ -2,14 +2,10 @@
 
 from pathlib import Path
 
-import pytest
-
 from mochi_stub import StubServer
 from tests.support.api import Api
 from tests.support.cases import cases
 from tests.support.server import RunningServer
-
-pytestmark = pytest.mark.two_servers
 
 NEWER = {"metadata": {"model": "mochi", "format_version": "2.0"}, "messages": []}
 

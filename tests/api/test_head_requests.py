@@ -4,14 +4,11 @@ from pathlib import Path
 from typing import Any
 
 import httpx
-import pytest
 
 from tests.support.api import Api
 from tests.support.holding import GatedStub
 from tests.support.raw_http import connect
 from tests.support.server import RunningServer
-
-pytestmark = pytest.mark.two_servers
 
 PARAMETERS = {"session_id": "0123456789", "model_name": "mochi", "sha256": "0" * 64}
 PAGES = ("/docs", "/openapi.json", "/health")

@@ -10,8 +10,6 @@ from tests.support.api import Api, error_of
 from tests.support.cases import cases
 from tests.support.server import RunningServer
 
-pytestmark = pytest.mark.two_servers
-
 
 def test_server_is_ready_without_ollama(tmp_path: Path) -> None:
     with RunningServer(tmp_path, "http://127.0.0.1:9") as server:

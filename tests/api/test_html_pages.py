@@ -8,7 +8,6 @@ from threading import Barrier, BrokenBarrierError
 from typing import Any
 
 import httpx
-import pytest
 from pydantic import BaseModel, GetJsonSchemaHandler
 
 from mochi_server import __version__, create_app
@@ -16,8 +15,6 @@ from mochi_stub import StubServer
 from tests.support.api import Api
 from tests.support.cases import cases
 from tests.support.server import RunningServer
-
-pytestmark = pytest.mark.two_servers
 
 
 @cases("method", ["GET", "HEAD"])

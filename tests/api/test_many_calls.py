@@ -14,8 +14,6 @@ from tests.support.server import RunningServer
 from tests.support.stub import ModelStub
 from tests.support.tools import write_tools
 
-pytestmark = pytest.mark.two_servers
-
 TOOL = '''
     def double(a: int) -> int:
         """Double a number."""

@@ -2,16 +2,12 @@
 
 from pathlib import Path
 
-import pytest
-
 from mochi_server import __version__
 from mochi_stub import StubServer
 from mochi_stub.models import Model
 from tests.support.api import Api, error_of
 from tests.support.cases import cases
 from tests.support.server import RunningServer
-
-pytestmark = pytest.mark.two_servers
 
 
 def test_health_reports_ollama(api: Api, stub: StubServer) -> None:

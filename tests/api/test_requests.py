@@ -17,8 +17,6 @@ from tests.support.api import Api, error_of
 from tests.support.cases import cases
 from tests.support.server import RunningServer, ThreadedServer
 
-pytestmark = pytest.mark.two_servers
-
 
 @pytest.fixture
 def session_id(api: Api) -> str:

@@ -16,8 +16,6 @@ from tests.support.instructions import instruct, words
 from tests.support.openapi import Route, document, routes
 from tests.support.server import RunningServer
 
-pytestmark = pytest.mark.two_servers
-
 LENIENT = ("/import", "/ai-sdk", "/ag-ui")
 
 

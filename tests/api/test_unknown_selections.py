@@ -12,8 +12,6 @@ from tests.support.api import Api
 from tests.support.server import RunningServer
 from tests.support.tools import write_tools
 
-pytestmark = pytest.mark.two_servers
-
 TOOLS = '''
     def add(a: int, b: int) -> str:
         """Add."""

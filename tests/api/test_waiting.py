@@ -13,8 +13,6 @@ from mochi_stub.reply import Failure, Gate, Reply, Text
 from tests.support.api import Api, Event, types_of
 from tests.support.server import RunningServer
 
-pytestmark = pytest.mark.two_servers
-
 SLOW = Model("slow", capabilities=("completion", "tools"), load_time=1.4)
 QUICK = Model("quick", capabilities=("completion", "tools"))
 
