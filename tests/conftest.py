@@ -220,9 +220,10 @@ def pytest_unconfigure(config: pytest.Config) -> None:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Move tests that need PostgreSQL to the second tier. With several servers, keep only the tests marked for them."""
+    """Move tests that need PostgreSQL or long to the second tier. With several servers, keep the tests for them."""
     for item in items:
-        if isinstance(item, pytest.Function) and "database" in item.fixturenames:
+        needs_database = isinstance(item, pytest.Function) and "database" in item.fixturenames
+        if needs_database or item.get_closest_marker("nightly"):
             item.add_marker(pytest.mark.slow)
     if SERVERS in os.environ:
         others = [item for item in items if item.get_closest_marker(FOR_SERVERS) is None]

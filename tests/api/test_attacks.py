@@ -108,7 +108,6 @@ def test_no_name_in_path_leaves_data_directory(server: RunningServer, outside: F
     assert outside.is_untouched()
 
 
-@pytest.mark.slow
 @pytest.mark.nightly
 def test_no_name_of_many_in_path_leaves_data_directory(server: RunningServer, outside: FilesOutside) -> None:
     for route in routes_with_names():

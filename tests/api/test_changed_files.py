@@ -50,7 +50,7 @@ def test_changes_of_a_manager_reach_the_next_prompt(private_api: Api, private_st
     )
 
 
-@pytest.mark.parametrize("turns", [3, pytest.param(40, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("turns", [3, pytest.param(40, marks=pytest.mark.nightly)])
 def test_messages_match_file_after_every_operation(tmp_path: Path, private_stub: StubServer, turns: int) -> None:
     write_tools(tmp_path, ADD)
     with RunningServer(tmp_path, private_stub.url) as server:

@@ -101,7 +101,7 @@ class RandomConversation:
     ("seed", "turns", "longest"),
     [
         pytest.param(1, 5, 1320, id="few long turns"),
-        *(pytest.param(seed, 60, 110, marks=pytest.mark.slow) for seed in (1, 2, 3)),
+        *(pytest.param(seed, 60, 110, marks=pytest.mark.nightly) for seed in (1, 2, 3)),
     ],
 )
 def test_long_conversation_reloads_at_most_three_times(tmp_path: Path, seed: int, turns: int, longest: int) -> None:

@@ -243,7 +243,7 @@ def test_compaction_summary_has_no_images(tmp_path: Path) -> None:
         assert len(sent_images(stub)) < 2 * 6
 
 
-@pytest.mark.parametrize(("clients", "rounds"), [(2, 2), pytest.param(6, 4, marks=pytest.mark.slow)])
+@pytest.mark.parametrize(("clients", "rounds"), [(2, 2), pytest.param(6, 4, marks=pytest.mark.nightly)])
 def test_concurrent_sessions_never_lose_a_shared_image(
     api: Api, server: RunningServer, clients: int, rounds: int
 ) -> None:

@@ -38,7 +38,7 @@ def test_import_while_the_server_drains_is_refused(tmp_path: Path, stub: StubSer
         assert api.ok(api.http.get("/sessions"))["sessions"] == []
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_largest_import_takes_seconds(tmp_path: Path, stub: StubServer) -> None:
     with RunningServer(tmp_path, stub.url) as server:
         api = server.api(timeout=60)

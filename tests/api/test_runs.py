@@ -147,7 +147,7 @@ def test_turn_waits_for_the_previous_one(api: Api, server: RunningServer, holdin
     assert [m["content"] for m in api.messages(session_id)] == ["hold", "one two three four", "Next", "Fine."]
 
 
-@pytest.mark.parametrize("rounds", [2, pytest.param(20, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("rounds", [2, pytest.param(20, marks=pytest.mark.nightly)])
 def test_session_is_unlocked_once_done_is_read(api: Api, server: RunningServer, rounds: int) -> None:
     session_id = api.create_session("mochi")["session_id"]
     other = server.api()

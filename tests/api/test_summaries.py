@@ -215,10 +215,10 @@ def alternating(tmp_path: Path) -> Iterator[Callable[[int], AlternatingSessions]
         yield start
 
 
-ROUNDS = [4, *(pytest.param(rounds, marks=pytest.mark.slow) for rounds in (14, 20))]
+ROUNDS = [4, *(pytest.param(rounds, marks=pytest.mark.nightly) for rounds in (14, 20))]
 
 
-@pytest.mark.parametrize("slots", [2, pytest.param(8, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("slots", [2, pytest.param(8, marks=pytest.mark.nightly)])
 @pytest.mark.parametrize("rounds", ROUNDS)
 def test_summaries_continue_prompts_that_slots_keep(
     alternating: Callable[[int], AlternatingSessions], rounds: int, slots: int

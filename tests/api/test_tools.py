@@ -437,7 +437,7 @@ def test_unknown_and_repeated_decisions_are_refused(api: Api) -> None:
         assert error_of(api.http.post(f"/chat/{session_id}/confirm-tool", json=body)) == (422, "VALIDATION_ERROR")
 
 
-@pytest.mark.parametrize("rounds", [3, pytest.param(200, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("rounds", [3, pytest.param(200, marks=pytest.mark.nightly)])
 def test_one_of_two_concurrent_approvals_succeeds(api: Api, server: RunningServer, data_dir: Path, rounds: int) -> None:
     session_id = session_with(api, "always_confirm")
     clients = [server.api(), server.api()]

@@ -10,7 +10,7 @@ from tests.support.full_disk import largest_file
 MEBIBYTE = 1024 * 1024
 
 
-@pytest.mark.parametrize("writes", [20, pytest.param(200, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("writes", [20, pytest.param(200, marks=pytest.mark.nightly)])
 def test_every_write_has_a_different_signature(tmp_path: Path, writes: int) -> None:
     path = tmp_path / "file"
     seen = [atomic_files.write(path, b"same size") for _ in range(writes)]

@@ -390,7 +390,7 @@ FIELDS = [
 ]
 
 
-@pytest.mark.parametrize("odd_values", [ODD[1::12], pytest.param(ODD, marks=pytest.mark.slow)], ids=["two", "all"])
+@pytest.mark.parametrize("odd_values", [ODD[1::12], pytest.param(ODD, marks=pytest.mark.nightly)], ids=["two", "all"])
 @pytest.mark.parametrize("wire", [wire for wire in PATHS if wire != "ollama"])
 def test_odd_values_of_fields_do_not_crash_the_server(stub: StubServer, wire: str, odd_values: list[Any]) -> None:
     with keep_alive(stub) as connection:
@@ -559,7 +559,7 @@ def test_disconnect_cancels_the_reply(wire: str) -> None:
         stub.wait_for(lambda seen: seen[0].outcome == "cancelled")
 
 
-@pytest.mark.parametrize("number", [28, pytest.param(200, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("number", [28, pytest.param(200, marks=pytest.mark.nightly)])
 def test_servers_with_one_seed_send_the_same_bytes(number: int) -> None:
     wires = list(PATHS)
     mixed = [(wires[index % len(wires)], f"request {index % 50}\nReason: x", index % 2 == 0) for index in range(number)]

@@ -303,7 +303,7 @@ def test_invalid_fields_are_named(module_stub: StubServer, fields: dict[str, Any
     assert answer.json["error"] == {"type": "invalid_request_error", "message": message}
 
 
-@pytest.mark.parametrize("number", [5, pytest.param(50, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("number", [5, pytest.param(50, marks=pytest.mark.nightly)])
 async def test_concurrent_streams_of_the_async_client_do_not_mix(module_stub: StubServer, number: int) -> None:
     async with anthropic.AsyncAnthropic(base_url=module_stub.url, api_key="x") as client:
 

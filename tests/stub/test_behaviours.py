@@ -198,7 +198,7 @@ def test_embedding_model_can_return_zero_vectors(stub: StubServer) -> None:
     assert data[0]["embedding"] == [0] * 768
 
 
-@pytest.mark.parametrize("number", [8, pytest.param(100, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("number", [8, pytest.param(100, marks=pytest.mark.nightly)])
 def test_concurrent_requests_get_the_same_answers(stub: StubServer, number: int) -> None:
     requests = [(f"question {n % 20}", ["map", "thinker", "task", "mirror", "weirdo"][n % 5]) for n in range(number)]
     alone = [send_message(stub, *one).body for one in requests]

@@ -126,7 +126,7 @@ def test_unusual_but_valid_bodies_are_accepted(stub: StubServer, body: dict[str,
     assert answer.json["model"] == body.get("model", "mochi")
 
 
-@pytest.mark.parametrize("size", [500_000, pytest.param(3_300_000, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("size", [500_000, pytest.param(3_300_000, marks=pytest.mark.nightly)])
 def test_huge_message_is_echoed(stub: StubServer, size: int) -> None:
     text = "0123456789 " * (size // 11)
     answer = send_request(

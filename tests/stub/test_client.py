@@ -156,7 +156,7 @@ async def test_async_client_supports_the_same_calls(async_client: ollama.AsyncCl
         await async_client.show("nope")
 
 
-@pytest.mark.parametrize("number", [5, pytest.param(100, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("number", [5, pytest.param(100, marks=pytest.mark.nightly)])
 async def test_concurrent_streams_do_not_mix(async_client: ollama.AsyncClient, number: int) -> None:
     async def stream_message(text: str) -> None:
         stream = await async_client.chat("mochi", [{"role": "user", "content": text}], stream=True)

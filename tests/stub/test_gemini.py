@@ -323,7 +323,7 @@ def test_invalid_fields_are_named(module_stub: StubServer, fields: dict[str, Any
 
 # the client itself derives a class from aiohttp's session
 @pytest.mark.filterwarnings("ignore:Inheritance class AiohttpClientSession:DeprecationWarning")
-@pytest.mark.parametrize("number", [5, pytest.param(20, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("number", [5, pytest.param(20, marks=pytest.mark.nightly)])
 async def test_concurrent_streams_of_the_async_client_do_not_mix(module_stub: StubServer, number: int) -> None:
     with gemini_client(module_stub) as both:
         async with both.aio as client:

@@ -449,7 +449,7 @@ def test_embeddings_need_an_input_and_can_fail(client: openai.OpenAI) -> None:
         other.embeddings.create(model="mochi-embed", input="x")
 
 
-@pytest.mark.parametrize("number", [5, pytest.param(50, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("number", [5, pytest.param(50, marks=pytest.mark.nightly)])
 async def test_concurrent_streams_of_the_async_client_do_not_mix(module_stub: StubServer, number: int) -> None:
     async with openai.AsyncOpenAI(base_url=f"{module_stub.url}/v1", api_key="x") as client:
 

@@ -265,7 +265,7 @@ async def test_methods_callable_objects_and_wrapped_or_async_functions_are_tools
     assert positional(*bound.args, **bound.kwargs) == "2"
 
 
-@pytest.mark.parametrize("seeds", [("1",), pytest.param(("1", "2", "3"), marks=pytest.mark.slow)])
+@pytest.mark.parametrize("seeds", [("1",), pytest.param(("1", "2", "3"), marks=pytest.mark.nightly)])
 def test_schemas_are_the_same_bytes_in_every_process(seeds: tuple[str, ...]) -> None:
     program = (
         "from tests.unit.tool_kinds import KINDS, returns\n"
