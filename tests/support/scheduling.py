@@ -10,13 +10,14 @@ SCOPES = {
         "tests/stub/test_gemini",
         "tests/stub/test_openai",
     ),
-    "commands and the MCP SDK": (
+    "commands": (
         "tests/cli/",
         "tests/docs/test_deploy_examples",
         "tests/faults/",
-        "tests/mcp/",
+        "tests/sessions/test_other_processes",
         "tests/unit/test_mistakes",
     ),
+    "MCP SDK": ("tests/mcp/",),
     "OpenAPI document": (
         "tests/api/test_attacks",
         "tests/api/test_error_advice",
