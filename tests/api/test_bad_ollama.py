@@ -235,3 +235,34 @@ def test_removed_model_is_404_and_stores_nothing(api: Api) -> None:
     response = api.http.post(f"/chat/{session_id}/stream", json={"message": "Hello!"})
     assert error_of(response) == (404, "MODEL_NOT_FOUND")
     assert api.messages(session_id) == []
+
+
+@cases(
+    ("answer", "logged"),
+    [
+        (
+            whole(b'{"error":"requires more memory"}', status="500 Oh"),
+            "Ollama failed model=raw status=500: requires more memory",
+        ),
+        (
+            stream_head() + line("My answer") + b'{"error":"parsing tool call: raw=\'My answer\', err=EOF"}\n',
+            "Ollama failed model=raw status=-: parsing tool call: raw='***', err=EOF",
+        ),
+        (
+            stream_head() + line("My answer")[:40],
+            "Ollama failed model=raw status=-: Ollama sent a line that is not JSON.",
+        ),
+    ],
+    ids=["before the answer", "in the answer", "in a line"],
+)
+def test_log_names_model_status_and_reason_but_no_conversation(
+    raw_server: RunningServer, raw_ollama: RawOllama, caplog: pytest.LogCaptureFixture, answer: bytes, logged: str
+) -> None:
+    caplog.clear()
+    raw_ollama.chat = sends(answer)
+    api = raw_server.client
+    session_id = api.create_session("raw")["session_id"]
+    api.http.post(f"/chat/{session_id}", json={"message": "My prompt"})
+    assert [message for message in caplog.messages if message.startswith(logged)]
+    assert "My prompt" not in caplog.text
+    assert "My answer" not in caplog.text

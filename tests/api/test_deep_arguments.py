@@ -4,6 +4,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import orjson
 import pytest
 
 from mochi_server.chat.answer_builder import AnswerBuilder
@@ -146,3 +147,27 @@ def test_too_deep_edited_arguments_are_refused(api: Api, stub: ModelStub) -> Non
         assert error_of(refused) == (422, "VALIDATION_ERROR")
         api.ok(api.http.post(f"/chat/{session_id}/confirm-tool", json={**decision, "arguments": nested(100)}))
         assert types_of(events)[-1] == "done"
+
+
+@cases("depth", [246, 252, 900])
+def test_stored_session_with_too_deep_arguments_can_be_read(
+    api: Api, server: RunningServer, stub: ModelStub, depth: int
+) -> None:
+    session_id = api.create_session(stub.add_model())["session_id"]
+    path = server.settings.resolved_sessions_dir / f"{session_id}.json"
+    stored = orjson.loads(path.read_bytes())
+    call = {"id": "call_1", "function": {"index": 0, "name": "take", "arguments": "ARGUMENTS"}}
+    stored["messages"] = [
+        {"role": "user", "content": "Hello!"},
+        {"role": "assistant", "content": "", "model": stored["metadata"]["model"], "tool_calls": [call]},
+        {"role": "tool", "content": "taken", "tool_name": "take", "tool_call_id": "call_1"},
+    ]
+    deep = b'{"value":' * depth + b"1" + b"}" * depth
+    path.write_bytes(orjson.dumps(stored).replace(b'"ARGUMENTS"', deep))
+
+    messages = api.messages(session_id)
+    assert [message["role"] for message in messages] == ["user", "assistant", "tool"]
+    assert messages[1]["tool_calls"][0]["function"]["name"] == "take"
+    assert api.ok(api.http.get("/sessions"))["sessions"][0]["message_count"] == 3
+    assert api.send_message(session_id, "Go on")["message"]["content"]
+    assert len(api.messages(session_id)) == 5
