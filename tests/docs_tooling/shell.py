@@ -15,7 +15,9 @@ curl() { command curl --fail-with-body -sS "$@"; }
 uv() { if [ "$1" = run ]; then shift; if [ "$1" = --no-dev ]; then shift; fi; "$@"; fi; }
 pip() { :; }
 git() { :; }
-sleep() { command sleep 0.2; }
+sleep() {
+    until grep -qs -e "^event: content_delta" -e "^event: tool_call_confirmation" answer.txt; do command sleep 0.05; done
+}
 set -eu -o pipefail
 """
 
