@@ -66,7 +66,11 @@ ON_OLDEST = f"env -u UV_NO_SYNC UV_PROJECT_ENVIRONMENT=.venv-3.10 uv run --locke
 NODE = ("node", "npm")
 NPM_CI = "npm ci --no-audit --no-fund --silent"
 DEBIAN_PACKAGES = r"""
-missing=$(for program in chromium nginx caddy docker-compose; do command -v $program >/dev/null || echo $program; done)
+missing=$(
+    for program in chromium-headless-shell nginx caddy docker-compose; do
+        command -v $program >/dev/null || echo $program
+    done
+)
 [ -z "$missing" ] || apt-get update -qq >/dev/null 2>&1 || true
 for program in $missing; do
     apt-get install -y -qq --no-install-recommends $program >/dev/null 2>&1 ||
@@ -115,7 +119,7 @@ BEFORE = [
 SHARED = [
     Step("second tier, in its short form", f"{PYTEST} -m {SECOND_TIER} {IGNORED}"),
     Step("two servers over one PostgreSQL", f"MOCHI_TEST_SERVERS=2 {PYTEST} -m 'two_servers and not slow' tests"),
-    Step("example page in Chromium", f"{PYTEST} -n 0 -m slow tests/browser", ("chromium",)),
+    Step("example page in Chromium", f"{PYTEST} -n 0 -m slow tests/browser"),
     Step("tutorial from the wheel", "uv run python -m tests.docs_tooling.first_hour"),
     Step("coding agents", f"{PYTEST} -n 0 -m slow tests/coding_agents", NODE),
     Step("AI SDK and AG-UI clients", "cd tests/frontends/js && uv run node --test", NODE),
