@@ -150,7 +150,7 @@ def test_session_has_its_responses_after_a_restart(tmp_path: Path, stub: StubSer
         headers = {"X-Mochi-Session": session_id}
         first = ended(client, start(client, instruct(words(3), reasoning=2), headers).id)
         called = ended(client, start(client, instruct(calls("look")), headers, tools=[LOOK]).id)
-        result: Any = [{"type": "function_call_output", "call_id": called.output[0].call_id, "output": "blue"}]  # type: ignore[union-attr]
+        result: Any = [{"type": "function_call_output", "call_id": called.output[0].call_id, "output": "blue"}]
         answered = ended(client, start(client, result, headers, tools=[LOOK]).id)
         stub.clear_exchanges()
         stopped = start(client, "hold", headers)
@@ -161,7 +161,7 @@ def test_session_has_its_responses_after_a_restart(tmp_path: Path, stub: StubSer
         assert (again.status, again.output_text, again.usage) == ("completed", first.output_text, first.usage)
         assert [item.type for item in again.output] == ["reasoning", "message"]
         (call,) = client.responses.retrieve(called.id).output
-        assert (call.type, call.call_id) == ("function_call", called.output[0].call_id)  # type: ignore[union-attr]
+        assert (call.type, call.call_id) == ("function_call", called.output[0].call_id)
         assert client.responses.retrieve(answered.id).output_text == answered.output_text
         assert client.responses.retrieve(stopped.id).status == "cancelled"
         assert client.responses.cancel(stopped.id).output_text == "one "

@@ -54,7 +54,7 @@ def test_answer_has_text_and_token_counts_of_ollama(conversation: Conversation, 
     conversation.stream = stream
     answer = conversation.send_message("Hello!")
     assert message_of(answer).content
-    assert message_of(answer).content.endswith("Hello!")  # type: ignore[union-attr]  # not None
+    assert message_of(answer).content.endswith("Hello!")
     assert answer.choices[0].finish_reason == "stop"
     assert answer.usage
     assert answer.usage.prompt_tokens > 0
@@ -158,7 +158,7 @@ def test_server_tools_run_on_server(conversation: Conversation, stream: bool) ->
     conversation.stream, conversation.asks = stream, {"extra_headers": {"X-Mochi-Tools": "add, note"}}
     answer = conversation.send_message(instruct(words(1), calls("add", a=1, b=2), words(2)))
     assert message_of(answer).content
-    assert "\n\n" in message_of(answer).content, "the texts of two rounds run into each other"  # type: ignore[operator]  # not None
+    assert "\n\n" in message_of(answer).content, "the texts of two rounds run into each other"
     assert conversation.sent[-1]["messages"][-1]["content"] == "3.0"
 
 

@@ -119,7 +119,7 @@ def test_official_client_repeats_a_failed_stream(raw_server: RunningServer, olla
 
     ollama.chat = answer
     with openai.OpenAI(base_url=f"{raw_server.url}/v1", api_key="any", max_retries=2) as client:
-        client._calculate_retry_timeout = lambda *_: 0  # type: ignore[method-assign]  # no wait in tests
+        client._calculate_retry_timeout = lambda *_: 0
         stream = client.chat.completions.create(model="raw", messages=HELLO, stream=True)
         assert "".join(chunk.choices[0].delta.content or "" for chunk in stream) == "Fine."
     assert answers == []

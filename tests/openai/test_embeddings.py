@@ -50,7 +50,7 @@ def test_unknown_model_error_lists_embedding_models(client: openai.OpenAI) -> No
     with pytest.raises(openai.NotFoundError) as caught:
         client.embeddings.create(model="mochi-embd", input="one")
     assert caught.value.code == "model_not_found"
-    message = str(caught.value.body["message"])  # type: ignore[index]  # a dictionary
+    message = str(caught.value.body["message"])
     assert message.startswith(
         "There is no embedding model 'mochi-embd'. Did you mean 'mochi-embed'? "
         "Choose one of the embedding models: mochi-embed"

@@ -60,7 +60,7 @@ def test_response_has_text_and_token_counts(client: openai.OpenAI, stub: StubSer
     assert response.output_text.endswith("Hello!")
     assert [item.type for item in response.output] == ["message"]
     assert (response.model, response.instructions, response.metadata) == ("mochi", "Be kind.", {"a": "b"})
-    assert response.store is False  # type: ignore[attr-defined]  # newer than the types
+    assert response.store is False
     assert response.usage
     assert response.usage.input_tokens > 0
     assert response.usage.total_tokens == response.usage.input_tokens + response.usage.output_tokens
