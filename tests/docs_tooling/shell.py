@@ -16,7 +16,7 @@ uv() { if [ "$1" = run ]; then shift; if [ "$1" = --no-dev ]; then shift; fi; "$
 pip() { :; }
 git() { :; }
 sleep() {
-    until grep -qs -e "^event: content_delta" -e "^event: tool_call_confirmation" answer.txt; do command sleep 0.05; done
+    until grep -qsE "^event: (content_delta|tool_call_confirmation)" answer.txt; do command sleep 0.05; done
 }
 set -eu -o pipefail
 """
