@@ -174,11 +174,16 @@ def pytest_collection() -> None:
     gc.disable()
 
 
-def pytest_collection_finish() -> None:
+def pytest_collection_finish(session: pytest.Session) -> None:
     """Exempt what collection made from garbage collection, which otherwise visits it over and over.
 
-    With Python's default thresholds, garbage collection would take 6 % of the CPU time.
+    With Python's default thresholds, garbage collection would take 6 % of the CPU time. If tests fork servers, let the
+    process from which they fork import the server: it has one list of modules, and collection may have set another.
     """
+    if SERVERS in os.environ or session.config.option.markexpr != FIRST_TIER:
+        from tests.support import cluster
+
+        cluster.preload()
     gc.freeze()
     gc.set_threshold(100_000, 50, 100)
     gc.enable()

@@ -7,19 +7,11 @@ from typing import Any
 
 import pytest
 
-from tests.support import cluster
 from tests.support.api import Api
 from tests.support.cluster import Member
 from tests.support.holding import GatedStub
 
 Start = Callable[..., Member]
-
-
-def pytest_collection_finish(session: pytest.Session) -> None:
-    """Preload servers in the fork server if this run includes tests of this directory that start servers."""
-    slow = (item for item in session.items if item.get_closest_marker("slow"))
-    if any(Path(__file__).parent in item.path.parents for item in slow):
-        cluster.preload()
 
 
 @pytest.fixture

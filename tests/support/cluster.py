@@ -12,13 +12,20 @@ from typing import Any
 from tests.support import postgres
 from tests.support.balancer import Balancer
 
+_START_SECONDS = 120
 _CONTEXT = multiprocessing.get_context("forkserver")
 _PRELOADED = [
     "tests.support.server",
     "mochi_server.cluster.middleware",
     "mochi_server.storage.postgres.store",
     "anyio._backends._asyncio",
+    "aiohttp",
+    "encodings.idna",
+    "fastapi.telemetry._runtime",
+    "fastapi_offline",
+    "httpcore",
     "pytest",
+    "tests.support.built_routes",
     "uvicorn.lifespan.on",
     "uvloop",
     "yaml",
@@ -28,12 +35,9 @@ _PRELOADED = [
 def preload() -> None:
     """Preload the modules of a server in the process from which children are forked.
 
-    All children of this process share it, so call this function before the first child starts.
+    All children of this process share it, also those of other modules, so call it before the first child starts.
     """
     _CONTEXT.set_forkserver_preload(_PRELOADED)
-
-
-preload()
 
 
 class Cluster:
@@ -78,7 +82,7 @@ class Member:
         self.process = _CONTEXT.Process(target=_serve, args=arguments, daemon=True)
         self.process.start()
         theirs.close()
-        if not self._ours.poll(20):
+        if not self._ours.poll(_START_SECONDS):
             self.kill()  # it would run until the end of the tests, and delay them
             raise AssertionError("the server did not start")
         self.port: int = self._ours.recv()

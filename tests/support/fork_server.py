@@ -43,6 +43,7 @@ PRELOADED = (
     "mochi_stub.server",
     "multiprocessing.popen_fork",
     "ollama_instructor.ollama_instructor",
+    "tests.support.built_routes",
     "tests.support.process",
     "uvicorn.lifespan.on",
     "uvicorn.loops.auto",
@@ -181,11 +182,10 @@ def _run(control: socket.socket, output: int, command: dict[str, Any]) -> None:
 
 
 def _share_routes() -> None:
-    """Build the routes of the app once for all commands, as `tests.support.server` does for servers in threads."""
+    """Let all commands use the routes that are built already, as `tests.support.server` does for servers in threads."""
     from mochi_server import testing
     from mochi_server.app import create_app as create
     from mochi_server.cli import main, server
-    from mochi_server.config import MochiServerSettings
 
     def create_app(*arguments: Any, **options: Any) -> Any:
         app = create(*arguments, **options)
@@ -193,9 +193,6 @@ def _share_routes() -> None:
         return app
 
     server.create_app = create_app  # type: ignore[attr-defined]
-    routes = create_app(MochiServerSettings.model_construct()).router.routes
-    while routes:
-        routes = [each for route in routes for each in getattr(route, "effective_candidates", list)()]
     main._parser()  # compiles patterns
 
 
