@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from mochi_server.sessions import FileSessionStore, Message, SessionManager
+from mochi_server.sessions import ChatSession, FileSessionStore, Message, SessionManager
 from mochi_stub import StubServer
 from tests.support.api import Api
 from tests.support.holding import GatedStub
@@ -83,6 +83,42 @@ def stop_during_the_last_write(server: RunningServer, regenerates: bool) -> None
     assert complete.data["message_id"] == answer["message_id"]
     assert "interrupted" not in answer
     assert api.ok(api.http.get(f"/chat/{session_id}/run"))["state"] == "completed"
+
+
+class LateStore(FileSessionStore):
+    """Store that waits before it loads a session, while `is_late` is true, until `may_load` is set."""
+
+    def __init__(self, path: Path) -> None:
+        super().__init__(path)
+        self.is_late = False
+        self.is_loading, self.may_load = threading.Event(), threading.Event()
+
+    async def load(self, session_id: str) -> ChatSession:
+        if self.is_late:
+            self.is_loading.set()
+            await asyncio.to_thread(self.may_load.wait, 60)
+        return await super().load(session_id)
+
+
+def test_message_that_begins_to_wait_during_a_shutdown_is_refused(tmp_path: Path, holding: GatedStub) -> None:
+    with RunningServer(tmp_path, holding.stub.url, with_store(LateStore), shutdown_grace_seconds=5) as server:
+        api, other = server.api(), server.api()
+        session_id = api.create_session("mochi")["session_id"]
+        runs, store = server.app.state.services.runs, server.app.state.services.stores.chats
+        body, key = {"message": "Hi", "if_busy": "wait"}, {"Idempotency-Key": "k"}
+        with ThreadPoolExecutor() as pool, api.open_stream(session_id, "hold") as events:
+            next(events)
+            store.is_late = True
+            waiting = pool.submit(other.http.post, f"/chat/{session_id}", json=body, headers=key)
+            assert store.is_loading.wait(60)
+            stopping = pool.submit(server.stop)
+            until(lambda: runs.shutdown.is_set())
+            store.may_load.set()
+            assert waiting.result().json()["error"]["code"] == "SHUTTING_DOWN"
+            assert runs.cache.running(), "the message waited for the end of the turn"
+            holding.gate.open()
+            assert list(events)[-1].type == "done"
+            stopping.result()
 
 
 def test_turn_with_corrupt_file_can_be_stopped(api: Api, server: RunningServer, holding: GatedStub) -> None:

@@ -278,6 +278,7 @@ class RunRegistry:
         assert task is not None  # noqa: S101 - in a coroutine
         self._waiting.add(task)
         try:
+            self.refuse_at_shutdown()  # it may have begun before this task was in the set
             yield
         except asyncio.CancelledError:
             self.refuse_at_shutdown()
