@@ -234,3 +234,5 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         others = [item for item in items if item.get_closest_marker(FOR_SERVERS) is None]
         items[:] = [item for item in items if item.get_closest_marker(FOR_SERVERS) is not None]
         config.hook.pytest_deselected(items=others)
+    if len({item.nodeid for item in items}) < len(items):
+        raise pytest.UsageError("Two tests have the same ID, so that xdist would run only one of them.")

@@ -9093,6 +9093,24 @@ export interface operations {
                     "application/json": components["schemas"]["AgentChatList"];
                 };
             };
+            /** @description `VALIDATION_ERROR` */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "error": {
+                     *         "code": "VALIDATION_ERROR",
+                     *         "message": "<message>",
+                     *         "details": {}
+                     *       }
+                     *     }
+                     */
+                    "application/json": components["schemas"]["ErrorEnvelope"];
+                };
+            };
             /** @description Any other error. All routes can return 400, 401, 403, 408, 413, 422, 431 and 500. */
             default: {
                 headers: {

@@ -112,7 +112,7 @@ def test_message_that_begins_to_wait_during_a_shutdown_is_refused(tmp_path: Path
             waiting = pool.submit(other.http.post, f"/chat/{session_id}", json=body, headers=key)
             assert store.is_loading.wait(60)
             stopping = pool.submit(server.stop)
-            until(lambda: runs.shutdown.is_set())
+            until(runs.shutdown.is_set)
             store.may_load.set()
             assert waiting.result().json()["error"]["code"] == "SHUTTING_DOWN"
             assert runs.cache.running(), "the message waited for the end of the turn"

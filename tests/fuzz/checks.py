@@ -25,6 +25,7 @@ _LIMITS_OUTSIDE_SCHEMA = (
         "forwardedProps",
         "no earlier message has",
     ),
+    *("the ID or the number of an event", "the hosts are", "has no stream"),
     *("not an image", "cannot see images", "does not support images", "images require a `message`"),
     "must be at most 2562047h",
 )

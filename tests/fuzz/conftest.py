@@ -32,6 +32,14 @@ def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool 
     return True if collection_path.name == "test_operations.py" and not _is_selected(config) else None
 
 
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Let the ID of each test name its operation. Schemathesis gives all the same ID, and xdist would run only one."""
+    for item in items:
+        if item.path.name == "test_operations.py" and item.parent is not None:
+            item._id = item.parent.id.child(item.name)
+
+
 @pytest.fixture(scope="session")
 def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
     """One server in test mode in its own process. Fails if its log reports a defect."""

@@ -4,7 +4,7 @@ from typing import Any
 
 from mochi_server.agents.config import AgentDefinition
 from mochi_server.dependencies import ServicesDep
-from mochi_server.errors import AgentChatNotFound, AgentInvalid, AgentNotFound, SessionNotFound
+from mochi_server.errors import AgentChatNotFound, AgentInvalid, AgentNotFound, SessionNotFound, ValidationFailed
 from mochi_server.models.agents import AgentChatDetail, AgentChatList, AgentDetails, AgentList
 from mochi_server.models.sessions import SessionDetail
 from mochi_server.routers.sessions import OwnerQuery
@@ -26,7 +26,7 @@ async def reload_agents(services: ServicesDep) -> dict[str, Any]:
     return {"agents": await services.agents.reload()}
 
 
-@router.get("/chats", response_model=AgentChatList)
+@router.get("/chats", response_model=AgentChatList, responses=responses(ValidationFailed))
 async def list_agent_chats(services: ServicesDep, owner: OwnerQuery = None) -> dict[str, Any]:
     """List the sessions of agents, the most recently changed first."""
     return {"sessions": (await services.agent_chats.list(SessionQuery(owner=owner))).entries}
