@@ -14,7 +14,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
-COMMIT_SCALE = {"MOCHI_FAULT_ROUNDS": "4", "MOCHI_FUZZ_EXAMPLES": "3"}
+COMMIT_SCALE = {"MOCHI_FAULT_ROUNDS": "3", "MOCHI_FUZZ_EXAMPLES": "3"}
 """Repetitions of the fault tests, and requests for each operation of the API: each kind of fault a few times."""
 NIGHTLY_SCALE = {"MOCHI_FAULT_ROUNDS": "200", "MOCHI_FUZZ_EXAMPLES": "100"}
 SHORT = " ".join(f"{name}={value}" for name, value in COMMIT_SCALE.items())
@@ -116,12 +116,14 @@ BEFORE = [
 ]
 """The packages, and the steps of every commit that need none."""
 
-FIRST_TIER = Step("first tier, with coverage", f"{PYTEST} --cov --cov-report=term --cov-fail-under={COVERAGE_FLOOR}")
+FIRST_TIER = Step(
+    "first tier, with coverage", f"{PYTEST} -n 2 --cov --cov-report=term --cov-fail-under={COVERAGE_FLOOR}"
+)
 """The README's test command, whose summary ends the run."""
 SHARED = [
-    Step("second tier, in its short form", f"{PYTEST} -m {SECOND_TIER} {IGNORED}"),
+    Step("second tier, in its short form", f"{PYTEST} -n 2 -m {SECOND_TIER} {IGNORED}"),
     FIRST_TIER,
-    Step("two servers over one PostgreSQL", f"MOCHI_TEST_SERVERS=2 {PYTEST} -m 'two_servers and not slow' tests"),
+    Step("two servers over one PostgreSQL", f"MOCHI_TEST_SERVERS=2 {PYTEST} -n 2 -m 'two_servers and not slow' tests"),
     Step("example page in Chromium", f"{PYTEST} -n 0 -m slow tests/browser"),
     Step("tutorial from the wheel", "uv run python -m tests.docs_tooling.first_hour"),
     Step("coding agents", f"{PYTEST} -n 0 -m slow tests/coding_agents", NODE),
@@ -130,7 +132,10 @@ SHARED = [
     Step("TypeScript types", "cd tests/contract/ts && uv run npm run --silent check", NODE),
     Step("MCP reference server", f"{PYTEST} -n 0 -m slow tests/mcp/test_everything.py", NODE),
 ]
-"""Steps of every commit that share the cores, longest first. No test depends on what else the machine does."""
+"""Steps of every commit that share the cores, longest first. No test depends on what else the machine does.
+
+Other steps use the time in which the tests of a step wait, so that a step needs no more workers than there are cores.
+"""
 
 NIGHTLY = [
     Step("benchmarks and a small soak", f"{PYTEST} -n 0 -m slow tests/benchmarks tests/soak"),
