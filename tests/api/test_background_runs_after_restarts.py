@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from mochi_server.sessions import ChatSession, FileSessionStore
+from mochi_server.sessions import Change, ChatSession, FileSessionStore
 from mochi_stub import Cut, Gate, Prompt, Reply, StubServer, Text
 from tests.api.test_background_runs import ended, run_of, start, wait_for_text
 from tests.support.api import Api
@@ -79,17 +79,13 @@ class CountingStore(FileSessionStore):
 
     writes = 0
 
-    async def append(self, *arguments: Any, **options: Any) -> None:
+    async def write(self, session_id: str, change: Change) -> None:
         self.writes += 1
-        await super().append(*arguments, **options)
+        await super().write(session_id, change)
 
     async def patch(self, *arguments: Any, **options: Any) -> ChatSession:
         self.writes += 1
         return await super().patch(*arguments, **options)
-
-    async def flush(self, *arguments: Any, **options: Any) -> None:
-        self.writes += 1
-        await super().flush(*arguments, **options)
 
 
 def test_completed_turn_stores_its_state_without_another_write(tmp_path: Path, stub: StubServer) -> None:

@@ -4,14 +4,12 @@ import asyncio
 import os
 import shutil
 import threading
-from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-from mochi_server.sessions import ChatSession, FileSessionStore, Message, SessionManager
+from mochi_server.sessions import Change, ChatSession, FileSessionStore, SessionManager
 from mochi_stub import StubServer
 from tests.support.api import Api
 from tests.support.holding import GatedStub
@@ -52,11 +50,11 @@ class SlowStore(FileSessionStore):
         self.is_slow = False
         self.is_storing, self.may_store = threading.Event(), threading.Event()
 
-    async def append(self, session_id: str, messages: Sequence[Message], **options: Any) -> None:
-        if messages[-1]["role"] == "assistant" and self.is_slow:
+    async def write(self, session_id: str, change: Change) -> None:
+        if self.is_slow and change.messages and change.messages[-1]["role"] == "assistant":
             self.is_storing.set()
             await asyncio.to_thread(self.may_store.wait, 10)
-        await super().append(session_id, messages, **options)
+        await super().write(session_id, change)
 
 
 @pytest.mark.parametrize("regenerates", [False, True])

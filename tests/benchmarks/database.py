@@ -13,6 +13,7 @@ from dataclasses import dataclass
 import psycopg
 
 from mochi_server.sessions import ChatSession, Message, SessionCreationOptions
+from mochi_server.sessions.change import Change
 from mochi_server.sessions.session import user_message
 from mochi_server.storage.postgres.database import CONNECTIONS
 from mochi_server.storage.postgres.store import PostgresStores
@@ -76,9 +77,9 @@ async def _cost(url: str, stores: PostgresStores, session_id: str) -> Cost:
     before, began = _counted(url), time.perf_counter()
     async with stores.chats.hold(session_id, run_id=new_id()):
         await stores.chats.load(session_id)
-        await stores.chats.append(session_id, [user_message("x" * _CHARACTERS)])
-        await stores.chats.flush(session_id, _answer())
-        await stores.chats.append(session_id, [_answer()], ends_turn=True)
+        await stores.chats.write(session_id, Change([user_message("x" * _CHARACTERS)]))
+        await stores.chats.write(session_id, Change(partial=_answer()))
+        await stores.chats.write(session_id, Change([_answer()], ends_turn=True))
     took = time.perf_counter() - began
     await asyncio.sleep(1.1)  # as often as a connection reports its counters
     await asyncio.gather(*(stores.check() for _ in range(2 * CONNECTIONS)))  # each connection reports its own rows

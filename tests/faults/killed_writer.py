@@ -8,6 +8,7 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 
 from mochi_server.sessions import ChatSession, FileSessionStore, Image
+from mochi_server.sessions.change import Change
 from mochi_server.sessions.session import user_message
 from tests.sessions.samples import assistant, new_session, user
 from tests.support.images import numbered_image
@@ -34,7 +35,7 @@ def short(text: str) -> str:
     return f"{text[:20].strip()} {blake2b(text.encode(), digest_size=8).hexdigest()}"
 
 
-Change = tuple[str, State | None] | None
+Step = tuple[str, State | None] | None
 """Session id and its next state, or None for a deletion. None alone reports that the change is done."""
 
 
@@ -68,7 +69,7 @@ class _Writer:
             for _ in range(self._chance.randint(0, 2)):
                 partial = self._text("part")
                 self._about_to(session_id, replace(self._known[session_id], partial=short(partial)))
-                await self._store.flush(session_id, assistant(partial))
+                await self._store.write(session_id, Change(partial=assistant(partial)))
                 self._done()
                 if self._chance.random() < 0.3:
                     await self._retitle(session_id)
@@ -81,7 +82,7 @@ class _Writer:
         start = self._chance.randint(0, len(before.contents))
         async with self._store.hold(session_id):
             self._about_to(session_id, replace(before, contents=(*before.contents[:start], short(text))))
-            await self._store.replace_tail(session_id, start, [user(text)])
+            await self._store.write(session_id, Change([user(text)], start=start))
             self._done()
 
     async def _patch(self) -> None:
@@ -98,7 +99,7 @@ class _Writer:
         before = self._known[session_id]
         self._about_to(session_id, State((*before.contents, short(text)), before.title))
         images = [Image.of(numbered_image(self._chance.randint(0, 4), 100_000))] if self._chance.random() < 0.3 else []
-        await self._store.append(session_id, [user_message(text, images)], images=images)
+        await self._store.write(session_id, Change([user_message(text, images)], images=images))
         self._done()
 
     async def _retitle(self, session_id: str) -> None:

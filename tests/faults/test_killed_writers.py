@@ -10,7 +10,7 @@ from mochi_server.errors import SessionNotFound
 from mochi_server.sessions import SessionManager, SessionQuery
 from mochi_server.sessions.types import images_in
 from mochi_server.storage.files.backend import DirectoryUse
-from tests.faults.killed_writer import Change, State, write_until_killed
+from tests.faults.killed_writer import State, Step, write_until_killed
 from tests.faults.rounds import repeated
 from tests.sessions.processes import child
 
@@ -41,16 +41,16 @@ def test_killed_writer_leaves_every_session_whole(manager: SessionManager, sessi
     assert {path.name for path in (sessions_dir / "blobs").iterdir()} == named_images(manager, known)
 
 
-def run_and_kill(messages: int, seconds: float, directory: Path, known: Known, seed: int) -> list[Change]:
+def run_and_kill(messages: int, seconds: float, directory: Path, known: Known, seed: int) -> list[Step]:
     """Kill a writer `seconds` after so many messages. Return its messages; the last change may not be done."""
     with child(write_until_killed, directory, known, seed) as writer:
-        sent: list[Change] = [writer.next() for _ in range(messages)]
+        sent: list[Step] = [writer.next() for _ in range(messages)]
         time.sleep(seconds)  # at a random time, so that every step of a write is hit eventually
         writer.process.kill()
         return sent + writer.rest()
 
 
-def replay(known: Known, sent: list[Change]) -> tuple[Known, tuple[str, State | None]]:
+def replay(known: Known, sent: list[Step]) -> tuple[Known, tuple[str, State | None]]:
     """Return the acknowledged states and the last change that was started, whether done or not."""
     states, started = dict(known), sent[0]
     for change in sent:

@@ -14,6 +14,7 @@ import pytest
 from mochi_server.app import create_app
 from mochi_server.errors import DirectoryInUse
 from mochi_server.sessions import FileSessionStore, SessionCreationOptions, SessionManager
+from mochi_server.sessions.change import Change
 from mochi_server.util.platform import lock_file
 from mochi_stub import StubServer
 from mochi_stub.prompt import Prompt
@@ -192,11 +193,11 @@ def test_regenerated_answer_keeps_messages_of_a_manager(manager: SessionManager,
 async def test_manager_sees_a_running_answer_as_unfinished(files: FileSessionStore, manager: SessionManager) -> None:
     session_id = (await stored_session(files)).session_id
     async with files.hold(session_id, run_id="r"):
-        await files.append(session_id, [user("question")])
-        await files.flush(session_id, assistant("half an ans"))
+        await files.write(session_id, Change([user("question")]))
+        await files.write(session_id, Change(partial=assistant("half an ans")))
         assert contents(manager.load_session(session_id)) == ["question"]
         assert manager.list_sessions()[0]["message_count"] == 1
-        await files.append(session_id, [assistant("answer")])
+        await files.write(session_id, Change([assistant("answer")]))
     assert contents(manager.load_session(session_id)) == ["question", "answer"]
 
 

@@ -12,6 +12,7 @@ from typing import Any
 
 from mochi_server.errors import DirectoryInUse, StorageFailed
 from mochi_server.sessions import FileSessionStore, SessionCreationOptions, SessionManager
+from mochi_server.sessions.change import Change
 from tests.sessions.samples import assistant, user
 
 DEADLINE = 30.0
@@ -81,8 +82,8 @@ def run_turns_forever(connection: Connection, directory: Path, session_id: str) 
         for turn in count():
             async with store.hold(session_id, run_id="r"):
                 for text in (f"{turn} question", f"{turn} call", f"{turn} answer"):
-                    await store.flush(session_id, assistant("so f"))
-                    await store.append(session_id, [user(text)])
+                    await store.write(session_id, Change(partial=assistant("so f")))
+                    await store.write(session_id, Change([user(text)]))
                     connection.send(text)
             await store.patch(session_id, {"title": str(turn)})
 
@@ -134,15 +135,15 @@ def exceed_disk(connection: Connection, directory: Path, session_id: str, limit:
         store = FileSessionStore(directory)
         before = await store.load(session_id)
         limit_files(limit)
-        connection.send(await failure(store.append(session_id, [user("x" * limit)])))
+        connection.send(await failure(store.write(session_id, Change([user("x" * limit)]))))
         connection.send(await store.load(session_id) == before)
         async with store.hold(session_id, run_id="r"):
-            connection.send(await failure(store.append(session_id, [user("x" * limit)])))
-            await store.append(session_id, [user("fits")])
-            await store.append(session_id, [user("fits, too")])
-            connection.send(await failure(store.append(session_id, [user("x" * limit)])))
-            connection.send(await failure(store.flush(session_id, assistant("x" * limit))))
-            await store.append(session_id, [user("fits at last")])
+            connection.send(await failure(store.write(session_id, Change([user("x" * limit)]))))
+            await store.write(session_id, Change([user("fits")]))
+            await store.write(session_id, Change([user("fits, too")]))
+            connection.send(await failure(store.write(session_id, Change([user("x" * limit)]))))
+            connection.send(await failure(store.write(session_id, Change(partial=assistant("x" * limit)))))
+            await store.write(session_id, Change([user("fits at last")]))
         connection.send([message["content"] for message in (await store.load(session_id)).messages])
         await store.aclose()
 
@@ -162,9 +163,9 @@ def end_turn_on_full_disk(connection: Connection, directory: Path, session_id: s
     async def turn() -> None:
         store = FileSessionStore(directory)
         async with store.hold(session_id, run_id="r"):
-            await store.append(session_id, [user("a" * 300)])
+            await store.write(session_id, Change([user("a" * 300)]))
             limit_files(limit)
-            await store.append(session_id, [assistant("b" * 300)])
+            await store.write(session_id, Change([assistant("b" * 300)]))
         connection.send("ended")
         await store.aclose()
 

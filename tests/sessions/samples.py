@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from mochi_server.sessions import ChatSession, Message, SessionCreationOptions, SessionStore
+from mochi_server.sessions.change import Change
 from mochi_server.sessions.session import user_message
 from mochi_server.util.clock import new_id, now
 
@@ -36,7 +37,7 @@ async def stored_session(store: SessionStore, *messages: Message) -> ChatSession
 
 async def appended(store: SessionStore, session_id: str, messages: Sequence[Message], **options: Any) -> ChatSession:
     """Append messages to a session and return the changed session."""
-    await store.append(session_id, messages, **options)
+    await store.write(session_id, Change(messages, **options))
     return await store.load(session_id)
 
 

@@ -10,6 +10,7 @@ import pytest
 from mochi_server.errors import SessionNotFound
 from mochi_server.sessions import SessionQuery
 from mochi_server.sessions.caller import CALLER, Caller
+from mochi_server.sessions.change import Change
 from mochi_server.sessions.store import VisibleSessions
 from mochi_server.storage.postgres.database import Database, fetch_all
 from mochi_server.storage.postgres.store import PostgresStores
@@ -93,8 +94,8 @@ async def test_damaged_metadata_affects_no_other_session(
         for operation in (
             rows.chats.load(rows.damaged),
             rows.chats.patch(rows.damaged, {"title": "t"}),
-            rows.chats.append(rows.damaged, [user("three")]),
-            rows.chats.replace_tail(rows.damaged, 0, [user("three")]),
+            rows.chats.write(rows.damaged, Change([user("three")])),
+            rows.chats.write(rows.damaged, Change([user("three")], start=0)),
         ):
             with pytest.raises(SessionNotFound, match="damaged"):
                 await operation
@@ -129,7 +130,7 @@ async def test_damaged_opening_only_removes_the_preview(database: str, text: str
     async with damage(database) as rows:
         await rows.set_column("opening", text)
         assert sorted(await rows.listed()) == sorted([rows.sound, rows.damaged])
-        await rows.chats.append(rows.damaged, [user("three")])
+        await rows.chats.write(rows.damaged, Change([user("three")]))
         assert contents(await rows.chats.load(rows.damaged)) == ["one", "two", "three"]
         assert (await rows.chats.patch(rows.damaged, {"title": "t"})).metadata.title == "t"
 
@@ -144,7 +145,7 @@ async def test_damaged_message_affects_no_other_session(
             with pytest.raises(SessionNotFound, match="damaged"):
                 await rows.chats.load(rows.damaged)
         with pytest.raises(SessionNotFound, match="damaged"):
-            await rows.chats.append(rows.damaged, [user("three")], revision="2-x")
+            await rows.chats.write(rows.damaged, Change([user("three")], revision="2-x"))
         assert len(warnings(caplog, rows.damaged)) == 1
         assert rows.sound in await rows.listed("one")
         assert contents(await rows.chats.load(rows.sound)) == ["one", "two"]

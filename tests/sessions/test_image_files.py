@@ -8,6 +8,7 @@ import pytest
 
 from mochi_server.errors import SessionNotFound, StorageFailed
 from mochi_server.sessions import FileSessionStore, Image, SessionManager
+from mochi_server.sessions.change import Change
 from mochi_server.sessions.session import user_message
 from mochi_server.storage.files.backend import SessionDirectory
 from tests.faults.rounds import repeated
@@ -21,7 +22,7 @@ SHOWN = Image.of(PNG)
 def session_with_image(directory: SessionDirectory, image: Image = SHOWN) -> str:
     """Create a session with a message that has an image and return its id."""
     session = directory.create(new_session())
-    directory.append(session.session_id, [user_message("see", [image])], images=[image])
+    directory.write(session.session_id, Change([user_message("see", [image])], images=[image]))
     return session.session_id
 
 
@@ -114,7 +115,7 @@ def test_message_is_not_stored_without_space_for_its_image(directory: SessionDir
     session = directory.create(new_session())
     (sessions_dir / "blobs").write_text("no folder")
     with pytest.raises(StorageFailed):
-        directory.append(session.session_id, [user_message("see", [SHOWN])], images=[SHOWN])
+        directory.write(session.session_id, Change([user_message("see", [SHOWN])], images=[SHOWN]))
     assert directory.load(session.session_id).messages == []
 
 
@@ -122,7 +123,7 @@ def test_sweep_skips_sessions_without_images(
     directory: SessionDirectory, sessions_dir: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     one, two = (directory.create(new_session()).session_id for _ in range(2))
-    directory.append(one, [user("a")])
+    directory.write(one, Change([user("a")]))
     reads = read_count(monkeypatch)
     directory.delete(two)
     assert reads() == 0

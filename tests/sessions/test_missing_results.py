@@ -12,6 +12,7 @@ from mochi_server.sessions import (
     SessionManager,
     SessionStore,
 )
+from mochi_server.sessions.change import Change
 from mochi_server.sessions.history import History, with_missing_results
 from tests.sessions.conftest import postgres_store
 from tests.sessions.samples import appended, assistant, file_of, new_session, stored_session, user
@@ -49,11 +50,11 @@ def results(session: ChatSession) -> list[tuple[str, bool]]:
 async def test_crash_after_stored_calls_leaves_results(files: FileSessionStore, tmp_path: Path) -> None:
     session = await stored_session(files)
     async with files.hold(session.session_id, run_id="r"):
-        await files.append(session.session_id, [user("a")])
-        await files.append(session.session_id, [calling("c1", "c2")], unfinished=result("c1", "c2"))
+        await files.write(session.session_id, Change([user("a")]))
+        await files.write(session.session_id, Change([calling("c1", "c2")], partial=result("c1", "c2")))
         shutil.copytree(tmp_path / "sessions", tmp_path / "crashed")
         assert roles(await files.load(session.session_id)) == ["user", "assistant"]
-        await files.append(session.session_id, [result("c1")], unfinished=result("c2"))
+        await files.write(session.session_id, Change([result("c1")], partial=result("c2")))
         shutil.copytree(tmp_path / "sessions", tmp_path / "later")
     first = SessionManager(tmp_path / "crashed").load_session(session.session_id)
     assert results(first) == [("c1", True), ("c2", True)]
@@ -64,8 +65,8 @@ async def test_crash_after_stored_calls_leaves_results(files: FileSessionStore, 
 async def test_torn_checkpoint_does_not_prevent_recovery(files: FileSessionStore, tmp_path: Path) -> None:
     session = await stored_session(files)
     async with files.hold(session.session_id, run_id="r"):
-        await files.append(session.session_id, [user("a")])
-        await files.append(session.session_id, [calling("c1", "c2")], unfinished=result("c1", "c2"))
+        await files.write(session.session_id, Change([user("a")]))
+        await files.write(session.session_id, Change([calling("c1", "c2")], partial=result("c1", "c2")))
         shutil.copytree(tmp_path / "sessions", tmp_path / "crashed")
     (log,) = (tmp_path / "crashed").glob(".*.turn.jsonl")
     log.write_bytes(log.read_bytes()[:-20])
@@ -79,7 +80,7 @@ async def test_database_stores_the_checkpoint_with_the_calls(database: str) -> N
         async with postgres_store(database) as there:
             hold = there.hold(session.session_id, run_id="r")
             await hold.__aenter__()
-            await there.append(session.session_id, [calling("c1", "c2")], unfinished=result("c1", "c2"))
+            await there.write(session.session_id, Change([calling("c1", "c2")], partial=result("c1", "c2")))
             assert roles(await here.load(session.session_id)) == ["user", "assistant"]
             assert roles(await there.load(session.session_id)) == ["user", "assistant"]
         assert results(await here.load(session.session_id)) == [("c1", True), ("c2", True)]
@@ -108,7 +109,7 @@ async def test_turn_follows_results_that_it_added(store: SessionStore) -> None:
     async with store.hold(session.session_id, run_id="r"):
         await store.load(session.session_id)
         for message in (user("b"), assistant("c")):
-            await store.append(session.session_id, [message])
+            await store.write(session.session_id, Change([message]))
             await store.load(session.session_id)
     found = await store.load(session.session_id)
     assert [message["content"] for message in found.messages][3:] == ["b", "c"]

@@ -12,6 +12,7 @@ import pytest
 from mochi_server.cli.store_copy import content_of, copy
 from mochi_server.errors import SessionBusy, SessionNotFound, SessionTooNew, StorageFailed
 from mochi_server.sessions import ChatSession, FileSessionStore, Message, SessionManager, SessionQuery
+from mochi_server.sessions.change import Change
 from mochi_server.sessions.types import ImageReference, ToolCall
 from mochi_server.storage.postgres.database import Database, fetch_one
 from mochi_server.storage.postgres.processes import SILENT_SECONDS
@@ -47,10 +48,10 @@ async def test_history_changed_by_another_process_is_read_anew(database: str) ->
     async with open_stores(database) as here, open_stores(database) as there:
         session_id = (await stored_session(here.chats, user("a"), assistant("b"), user("c"))).session_id
         await there.chats.load(session_id)
-        await here.chats.replace_tail(session_id, 1, [assistant("B")])
+        await here.chats.write(session_id, Change([assistant("B")], start=1))
         assert contents(await there.chats.load(session_id)) == ["a", "B"]
-        await here.chats.append(session_id, [user("d"), assistant("e")])
-        await here.chats.replace_tail(session_id, 3, [assistant("E"), user("f")])
+        await here.chats.write(session_id, Change([user("d"), assistant("e")]))
+        await here.chats.write(session_id, Change([assistant("E"), user("f")], start=3))
         assert contents(await there.chats.load(session_id)) == ["a", "B", "d", "E", "f"]
         await here.chats.delete(session_id)
         fresh = new_session()
@@ -90,7 +91,7 @@ async def test_partial_answer_is_stored_after_its_process_ended(database: str) -
         async with open_stores(database) as there:
             hold = there.chats.hold(session.session_id, run_id="r")
             await hold.__aenter__()
-            await there.chats.flush(session.session_id, assistant("so f"))
+            await there.chats.write(session.session_id, Change(partial=assistant("so f")))
             assert contents(await here.chats.load(session.session_id)) == ["a"]
             with pytest.raises(SessionBusy):
                 async with here.chats.hold(session.session_id, run_id="s"):
@@ -109,7 +110,7 @@ async def test_open_tool_calls_get_results_after_process_ended(database: str) ->
         async with open_stores(database) as there:
             hold = there.chats.hold(session.session_id, run_id="r")
             await hold.__aenter__()
-            await there.chats.flush(session.session_id, result)
+            await there.chats.write(session.session_id, Change(partial=result))
             assert contents(await here.chats.load(session.session_id)) == ["a"]
         results = (await here.chats.load(session.session_id)).messages[1:]
     assert [(m["tool_name"], m["tool_call_id"], m["interrupted"]) for m in results] == [

@@ -10,6 +10,7 @@ import pytest
 from mochi_server.chat.prompt import encode_messages
 from mochi_server.errors import SessionNotFound
 from mochi_server.sessions import FileSessionStore, Message, SessionManager
+from mochi_server.sessions.change import Change
 from mochi_server.storage.files.atomic_files import Signature
 from mochi_server.storage.files.backend import FileSnapshot, SessionDirectory
 from mochi_server.storage.session_record import MAX_BYTES, SessionCache, SessionRecord
@@ -34,7 +35,7 @@ async def test_next_turn_has_messages_of_a_manager(files: FileSessionStore, sess
         manager.append_messages(session_id, [user("other question"), assistant("other answer")])
     async with files.hold(session_id, run_id="r"):
         assert contents(await files.load(session_id)) == ["a", "b", "other question", "other answer"]
-        await files.append(session_id, [user("c")])
+        await files.write(session_id, Change([user("c")]))
     assert contents(SessionManager(sessions_dir).load_session(session_id)) == [
         "a",
         "b",
@@ -60,7 +61,7 @@ async def test_restored_older_file_is_loaded(files: FileSessionStore, sessions_d
     session_id = (await stored_session(files, user("a"))).session_id
     path = file_of(sessions_dir, session_id)
     shutil.copy2(path, path.with_name("backup"))
-    await files.append(session_id, [assistant("b")])
+    await files.write(session_id, Change([assistant("b")]))
     shutil.copy2(path.with_name("backup"), path)
     assert contents(await files.load(session_id)) == ["a"]
     assert contents(await appended(files, session_id, [assistant("c")])) == ["a", "c"]
@@ -83,11 +84,11 @@ async def test_turn_on_a_large_session_writes_its_file_once(
     path = file_of(sessions_dir, session_id)
     before = path.stat()
     async with files.hold(session_id, run_id="r"):
-        await files.append(session_id, [user("question")])
+        await files.write(session_id, Change([user("question")]))
         assert path.stat() == before
         assert log_of(sessions_dir, session_id).stat().st_size < 1000
         crashed = Path(shutil.copytree(sessions_dir, tmp_path / "crashed"))
-        await files.append(session_id, [assistant("answer")], ends_turn=True)
+        await files.write(session_id, Change([assistant("answer")], ends_turn=True))
         assert not log_of(sessions_dir, session_id).exists()
     assert contents(SessionManager(crashed).load_session(session_id))[1:] == ["y", "question"]
     assert contents(SessionManager(sessions_dir).load_session(session_id))[1:] == ["y", "question", "answer"]

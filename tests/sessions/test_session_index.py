@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from mochi_server.sessions import FileSessionStore, SessionCreationOptions, SessionManager, SessionQuery
+from mochi_server.sessions.change import Change
 from mochi_server.sessions.session import ChatSession
 from mochi_server.storage.files.backend import SessionDirectory
 from mochi_server.storage.files.session_index import SessionIndex
@@ -144,8 +145,8 @@ async def test_interrupted_answer_is_counted_after_a_crash(
 ) -> None:
     session = await stored_session(files)
     async with files.hold(session.session_id, run_id="r"):
-        await files.append(session.session_id, [user("a")])
-        await files.flush(session.session_id, assistant("so f"))
+        await files.write(session.session_id, Change([user("a")]))
+        await files.write(session.session_id, Change(partial=assistant("so f")))
         (running,) = (await files.list(SessionQuery())).entries
         (crashed,) = SessionManager(shutil.copytree(sessions_dir, tmp_path / "crashed")).list_sessions()
     assert (running["message_count"], crashed["message_count"]) == (1, 2)
@@ -204,7 +205,7 @@ async def test_waiting_lists_do_not_delay_a_turn(sessions_dir: Path, ids: list[s
         other.execute("BEGIN EXCLUSIVE")
         lists = [asyncio.create_task(store.list(SessionQuery(limit=count))) for count in range(1, 9)]
         async with store.hold(ids[0], run_id="run"):
-            await store.append(ids[0], [user("Hello")])
+            await store.write(ids[0], Change([user("Hello")]))
         assert not any(task.done() for task in lists)
     await asyncio.gather(*lists)
     await store.aclose()

@@ -10,6 +10,7 @@ from anyio.lowlevel import checkpoint
 
 from mochi_server.errors import SessionBusy, SessionNotFound
 from mochi_server.sessions import FileSessionStore
+from mochi_server.sessions.change import Change
 from mochi_server.storage.session_record import SessionLocks
 from tests.sessions.samples import contents, new_session, stored_session, user
 
@@ -144,8 +145,8 @@ async def test_cancelled_turn_releases_its_lock_with_all_saved(files: FileSessio
 
     async def turn() -> None:
         async with files.hold(session.session_id, run_id="r"):
-            await files.append(session.session_id, [user("a")])
-            await files.append(session.session_id, [user("b")])
+            await files.write(session.session_id, Change([user("a")]))
+            await files.write(session.session_id, Change([user("b")]))
             spoken.set()
             await anyio.sleep_forever()
 
@@ -162,7 +163,7 @@ async def test_running_write_finishes_before_cancellation(
     files: FileSessionStore,
 ) -> None:
     session = await stored_session(files)
-    writing = asyncio.create_task(files.append(session.session_id, [user("a")]))
+    writing = asyncio.create_task(files.write(session.session_id, Change([user("a")])))
     await checkpoint()
     writing.cancel()
     with pytest.raises(asyncio.CancelledError):

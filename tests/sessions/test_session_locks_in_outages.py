@@ -3,6 +3,7 @@
 import pytest
 
 from mochi_server.errors import SessionTaken
+from mochi_server.sessions.change import Change
 from mochi_server.sessions.types import Message
 from mochi_server.storage.postgres.store import PostgresSessionStore
 from tests.sessions.conftest import postgres_store
@@ -17,9 +18,9 @@ async def test_write_with_a_lost_commit_response_can_be_repeated(database: str) 
     async with postgres_store(database) as holder, postgres_store(database) as unnoticed:
         session = await stored_session(holder, user("a"))
         async with holder.hold(session.session_id, run_id="r"):
-            await unnoticed.append(session.session_id, [ANSWER])
-            await holder.append(session.session_id, [ANSWER])
-            await holder.append(session.session_id, [user("b")])
+            await unnoticed.write(session.session_id, Change([ANSWER]))
+            await holder.write(session.session_id, Change([ANSWER]))
+            await holder.write(session.session_id, Change([user("b")]))
         assert contents(await holder.load(session.session_id)) == ["a", "so far and further", "b"]
 
 
@@ -28,7 +29,7 @@ async def test_replacement_with_a_lost_commit_can_be_repeated(database: str) -> 
         session = await stored_session(holder, user("a"), assistant("old"))
         async with holder.hold(session.session_id, run_id="r"):
             for store in (unnoticed, holder):
-                await store.replace_tail(session.session_id, 1, [ANSWER], revision=session.revision)
+                await store.write(session.session_id, Change([ANSWER], start=1, revision=session.revision))
         assert contents(await holder.load(session.session_id)) == ["a", "so far and further"]
 
 
@@ -36,14 +37,14 @@ async def test_final_answer_replaces_recovered_text(database: str) -> None:
     async with postgres_store(database) as holder, postgres_store(database) as other:
         session_id = (await stored_session(holder, user("a"))).session_id
         async with holder.hold(session_id, run_id="r"):
-            await holder.flush(session_id, assistant("so far"))
+            await holder.write(session_id, Change(partial=assistant("so far")))
             await without_lock(holder, session_id)
             await other.recover_all_crashed()
             assert contents(await other.load(session_id)) == ["a", "so far"]
-            await holder.flush(session_id, assistant("so far and"))
+            await holder.write(session_id, Change(partial=assistant("so far and")))
             await other.recover_all_crashed()
             assert contents(await other.load(session_id)) == ["a", "so far and"]
-            await holder.append(session_id, [ANSWER])
+            await holder.write(session_id, Change([ANSWER]))
         assert contents(await other.load(session_id)) == ["a", "so far and further"]
 
 
@@ -51,13 +52,13 @@ async def test_session_locked_by_another_server_is_not_written(database: str) ->
     async with postgres_store(database) as holder, postgres_store(database) as other:
         session_id = (await stored_session(holder, user("a"))).session_id
         async with holder.hold(session_id, run_id="r"):
-            await holder.flush(session_id, assistant("so far"))
+            await holder.write(session_id, Change(partial=assistant("so far")))
             await without_lock(holder, session_id)
             async with other.hold(session_id):
                 pass
-            for written in (holder.append(session_id, [ANSWER]), holder.flush(session_id, ANSWER)):
+            for change in (Change([ANSWER]), Change(partial=ANSWER)):
                 with pytest.raises(SessionTaken):
-                    await written
+                    await holder.write(session_id, change)
         assert contents(await other.load(session_id)) == ["a", "so far"]
 
 
@@ -65,7 +66,7 @@ async def test_partial_text_without_a_final_message_is_recovered(database: str) 
     async with postgres_store(database) as holder:
         session_id = (await stored_session(holder, user("a"))).session_id
         async with holder.hold(session_id, run_id="r"):
-            await holder.flush(session_id, assistant("so far"))
+            await holder.write(session_id, Change(partial=assistant("so far")))
         (_, partial) = (await holder.load(session_id)).messages
         assert (partial["content"], partial["interrupted"]) == ("so far", True)
 

@@ -12,6 +12,7 @@ from mochi_server.sessions import (
     ToolExecutionPolicy,
     ToolSettings,
 )
+from mochi_server.sessions.change import Change
 from mochi_server.sessions.session import user_message
 from mochi_server.util.clock import timestamp
 from tests.sessions.samples import appended, assistant, contents, new_session, stored_session, user
@@ -53,10 +54,10 @@ async def test_put_session_replaces_another_unchanged(store: SessionStore) -> No
 async def test_every_operation_on_unknown_session_is_not_found(store: SessionStore, session_id: str) -> None:
     for verb in (
         store.load(session_id),
-        store.append(session_id, [user("hi")]),
-        store.replace_tail(session_id, 0, []),
+        store.write(session_id, Change([user("hi")])),
+        store.write(session_id, Change([], start=0)),
         store.patch(session_id, {"title": "x"}),
-        store.flush(session_id, assistant("so far")),
+        store.write(session_id, Change(partial=assistant("so far"))),
         store.delete(session_id),
     ):
         with pytest.raises(SessionNotFound):
@@ -77,7 +78,7 @@ async def test_appended_messages_are_at_the_end_and_counted(store: SessionStore)
 
 async def test_replaced_tail_keeps_earlier_messages(store: SessionStore) -> None:
     session = await stored_session(store, user("a"), assistant("b"), user("c"))
-    changed = await store.replace_tail(session.session_id, 1, [assistant("B")])
+    changed = await appended(store, session.session_id, [assistant("B")], start=1)
     assert contents(changed) == ["a", "B"]
     assert changed.metadata.message_count == 2
     assert await store.load(session.session_id) == changed
@@ -85,7 +86,7 @@ async def test_replaced_tail_keeps_earlier_messages(store: SessionStore) -> None
 
 async def test_replacing_from_the_beginning_replaces_everything(store: SessionStore) -> None:
     session = await stored_session(store, user("a"), assistant("b"))
-    assert (await store.replace_tail(session.session_id, 0, [])).messages == []
+    assert (await appended(store, session.session_id, [], start=0)).messages == []
     assert (await store.load(session.session_id)).metadata.message_count == 0
 
 
@@ -93,8 +94,8 @@ async def test_change_based_on_an_older_revision_is_a_conflict(store: SessionSto
     old = await stored_session(store, user("a"))
     new = await appended(store, old.session_id, [assistant("b")], revision=old.revision)
     for verb in (
-        store.append(old.session_id, [user("late")], revision=old.revision),
-        store.replace_tail(old.session_id, 0, [], revision=old.revision),
+        store.write(old.session_id, Change([user("late")], revision=old.revision)),
+        store.write(old.session_id, Change([], start=0, revision=old.revision)),
         store.patch(old.session_id, {"title": "late"}, revision=old.revision),
     ):
         with pytest.raises(SessionConflict):
@@ -210,10 +211,10 @@ async def test_list_and_search_of_one_owner(store: SessionStore) -> None:
 async def test_running_turn_is_read_without_its_partial_answer(store: SessionStore) -> None:
     session = await stored_session(store)
     async with store.hold(session.session_id, run_id="r"):
-        await store.append(session.session_id, [user("a")])
-        await store.flush(session.session_id, assistant("so f"))
+        await store.write(session.session_id, Change([user("a")]))
+        await store.write(session.session_id, Change(partial=assistant("so f")))
         assert contents(await store.load(session.session_id)) == ["a"]
-        await store.append(session.session_id, [assistant("so far")])
+        await store.write(session.session_id, Change([assistant("so far")]))
         assert contents(await store.load(session.session_id)) == ["a", "so far"]
         (entry,) = (await store.list(SessionQuery())).entries
         assert entry["message_count"] == 2
@@ -223,7 +224,7 @@ async def test_running_turn_is_read_without_its_partial_answer(store: SessionSto
 async def test_checkpoint_alone_changes_neither_history_nor_time(store: SessionStore) -> None:
     session = await stored_session(store, user("a"))
     async with store.hold(session.session_id, run_id="r"):
-        await store.flush(session.session_id, assistant("so f"))
+        await store.write(session.session_id, Change(partial=assistant("so f")))
         assert await store.load(session.session_id) == session
 
 
@@ -233,7 +234,7 @@ async def test_patch_during_a_turn_is_merged_with_it(store: SessionStore) -> Non
         await store.patch(session.session_id, {"title": "before"})
         spoken = await appended(store, session.session_id, [user("a")], revision=session.revision)
         await store.patch(session.session_id, {"title": "during"})
-        await store.append(session.session_id, [assistant("b")], revision=spoken.revision)
+        await store.write(session.session_id, Change([assistant("b")], revision=spoken.revision))
         assert (await store.load(session.session_id)).metadata.title == "during"
     ended = await store.load(session.session_id)
     assert ended.metadata.title == "during"
@@ -244,22 +245,22 @@ async def test_turn_may_replace_earlier_messages(store: SessionStore) -> None:
     session = await stored_session(store, user("a"), assistant("old"))
     async with store.hold(session.session_id, run_id="r"):
         await store.patch(session.session_id, {"title": "t"})
-        await store.replace_tail(session.session_id, 1, [assistant("new")])
-        await store.replace_tail(session.session_id, 0, [user("A")])
-        await store.append(session.session_id, [assistant("newest")])
+        await store.write(session.session_id, Change([assistant("new")], start=1))
+        await store.write(session.session_id, Change([user("A")], start=0))
+        await store.write(session.session_id, Change([assistant("newest")]))
     assert contents(await store.load(session.session_id)) == ["A", "newest"]
 
 
 async def test_deleting_during_a_turn_is_final(store: SessionStore) -> None:
     session = await stored_session(store)
     async with store.hold(session.session_id, run_id="r"):
-        await store.append(session.session_id, [user("a")])
-        await store.append(session.session_id, [assistant("b")])
+        await store.write(session.session_id, Change([user("a")]))
+        await store.write(session.session_id, Change([assistant("b")]))
         await store.delete(session.session_id)
         with pytest.raises(SessionNotFound):
-            await store.append(session.session_id, [user("c")])
+            await store.write(session.session_id, Change([user("c")]))
         with pytest.raises(SessionNotFound):
-            await store.flush(session.session_id, assistant("c"))
+            await store.write(session.session_id, Change(partial=assistant("c")))
     with pytest.raises(SessionNotFound):
         await store.load(session.session_id)
     assert (await store.list(SessionQuery())).total == 0
@@ -371,13 +372,13 @@ async def test_search_results_are_sorted_by_last_change_and_paged(store: Session
 async def test_search_finds_changed_text(store: SessionStore) -> None:
     session = await stored_session(store, user("apple"), assistant("banana"))
     assert await found(store, "banana") == [session.session_id]
-    await store.replace_tail(session.session_id, 1, [assistant("cherry")])
+    await store.write(session.session_id, Change([assistant("cherry")], start=1))
     assert (await found(store, "banana"), await found(store, "cherry")) == ([], [session.session_id])
     await store.patch(session.session_id, {"title": "damson"})
     assert await found(store, "damson apple") == [session.session_id]
     async with store.hold(session.session_id, run_id="r"):
-        await store.append(session.session_id, [user("elder")])
-        await store.append(session.session_id, [assistant("fig")])
+        await store.write(session.session_id, Change([user("elder")]))
+        await store.write(session.session_id, Change([assistant("fig")]))
         assert await found(store, "elder fig") == [session.session_id]
     assert await found(store, "elder fig") == [session.session_id]
     await store.delete(session.session_id)
@@ -390,7 +391,7 @@ async def test_words_are_found_anywhere_in_long_sessions(store: SessionStore) ->
         store, user("first"), *filler[:30], user("middle" * 5000), *filler[30:], user("last")
     )
     assert await found(store, "first middle last 59") == [session.session_id]
-    await store.append(session.session_id, [assistant("afterwards")])
+    await store.write(session.session_id, Change([assistant("afterwards")]))
     assert await found(store, "first middle afterwards") == [session.session_id]
 
 
@@ -402,7 +403,7 @@ async def test_title_comes_from_first_message_or_summary_unless_set(store: Sessi
 
     session = await stored_session(store)
     assert await title() is None
-    await store.append(session.session_id, [user(" What  is\n the capital of France? "), assistant("Paris.")])
+    await store.write(session.session_id, Change([user(" What  is\n the capital of France? "), assistant("Paris.")]))
     assert await title() == "What is the capital of France?"
     await store.patch(session.session_id, {"summary": {"summary": "About Paris. And more.", "topics": []}})
     assert await title() == "About Paris"
@@ -423,8 +424,8 @@ async def test_image_is_stored_with_the_message_that_names_it(store: SessionStor
 
 async def test_image_is_stored_with_the_tail_that_names_it(store: SessionStore) -> None:
     session = await stored_session(store)
-    await store.append(session.session_id, [user("look"), assistant("at what?")])
-    changed = await store.replace_tail(session.session_id, 1, [user_message("this", [SHOWN])], images=[SHOWN])
+    await store.write(session.session_id, Change([user("look"), assistant("at what?")]))
+    changed = await appended(store, session.session_id, [user_message("this", [SHOWN])], start=1, images=[SHOWN])
     assert changed.messages[-1]["images"] == [SHOWN.reference]
     assert await store.load_image(SHOWN.sha256) == SHOWN.data
 
@@ -437,10 +438,10 @@ async def test_unknown_image_is_not_found(store: SessionStore, name: str) -> Non
 
 async def test_image_is_deleted_with_the_last_message_naming_it(store: SessionStore) -> None:
     one, two = await session_with_image(store), await session_with_image(store)
-    await store.replace_tail(one.session_id, 0, [user("instead")])
+    await store.write(one.session_id, Change([user("instead")], start=0))
     assert await store.load_image(SHOWN.sha256) == SHOWN.data
-    await store.append(two.session_id, [user_message("again", [SHOWN])], images=[SHOWN])
-    await store.replace_tail(two.session_id, 1, [])
+    await store.write(two.session_id, Change([user_message("again", [SHOWN])], images=[SHOWN]))
+    await store.write(two.session_id, Change([], start=1))
     assert await store.load_image(SHOWN.sha256) == SHOWN.data
     await store.delete(two.session_id)
     with pytest.raises(BlobNotFound):
@@ -470,8 +471,8 @@ async def test_put_session_stores_its_images(store: SessionStore) -> None:
 async def test_image_of_a_running_turn_is_not_deleted(store: SessionStore) -> None:
     session, other = await stored_session(store, user("a")), await session_with_image(store)
     async with store.hold(session.session_id, run_id="r"):
-        await store.append(session.session_id, [user("b")])
-        await store.append(session.session_id, [user_message("see", [SHOWN])], images=[SHOWN])
+        await store.write(session.session_id, Change([user("b")]))
+        await store.write(session.session_id, Change([user_message("see", [SHOWN])], images=[SHOWN]))
         await store.delete(other.session_id)
         await store.patch(session.session_id, {"title": "t"})
         assert await store.load_image(SHOWN.sha256) == SHOWN.data
@@ -481,7 +482,7 @@ async def test_image_of_a_running_turn_is_not_deleted(store: SessionStore) -> No
 async def test_image_of_a_refused_change_is_not_required(store: SessionStore) -> None:
     session = await session_with_image(store)
     with pytest.raises(SessionConflict):
-        await store.append(session.session_id, [user_message("late", [OTHER])], revision="0", images=[OTHER])
+        await store.write(session.session_id, Change([user_message("late", [OTHER])], revision="0", images=[OTHER]))
     with pytest.raises(BlobNotFound):
         await store.load_image(OTHER.sha256)
 

@@ -15,6 +15,7 @@ import pytest
 
 from mochi_server.errors import SessionNotFound
 from mochi_server.sessions import ChatSession, FileSessionStore, Message, SessionManager
+from mochi_server.sessions.change import Change
 from mochi_server.sessions.serialization import encode
 from mochi_server.sessions.types import ToolCall
 from mochi_server.storage.session_record import SessionRecord
@@ -51,13 +52,13 @@ async def test_turn_writes_whole_file_at_first_change_and_end(files: FileSession
     path, log = file_of(sessions_dir, session.session_id), log_of(sessions_dir, session.session_id)
     versions = [path.read_bytes()]
     async with files.hold(session.session_id, run_id="r"):
-        await files.append(session.session_id, [user("a")])
+        await files.write(session.session_id, Change([user("a")]))
         versions.append(path.read_bytes())
         assert not log.exists()
-        await files.flush(session.session_id, assistant("so f"))
-        await files.append(session.session_id, [assistant("so far")])
+        await files.write(session.session_id, Change(partial=assistant("so f")))
+        await files.write(session.session_id, Change([assistant("so far")]))
         await files.patch(session.session_id, {"title": "t"})
-        await files.replace_tail(session.session_id, 2, [assistant("better")])
+        await files.write(session.session_id, Change([assistant("better")], start=2))
         versions.append(path.read_bytes())
         assert len(log.read_bytes().splitlines()) == 4
     versions.append(path.read_bytes())
@@ -69,9 +70,9 @@ async def test_turn_writes_whole_file_at_first_change_and_end(files: FileSession
 async def test_changes_outside_a_turn_leave_no_log(files: FileSessionStore, sessions_dir: Path) -> None:
     session = await stored_session(files, user("a"))
     async with files.hold(session.session_id):
-        await files.append(session.session_id, [user("b")])
+        await files.write(session.session_id, Change([user("b")]))
         assert b'"b"' in file_of(sessions_dir, session.session_id).read_bytes()
-        await files.replace_tail(session.session_id, 0, [])
+        await files.write(session.session_id, Change([], start=0))
     await files.patch(session.session_id, {"title": "t"})
     assert not log_of(sessions_dir, session.session_id).exists()
 
@@ -79,9 +80,9 @@ async def test_changes_outside_a_turn_leave_no_log(files: FileSessionStore, sess
 async def test_crash_keeps_the_partial_answer(files: FileSessionStore, crash: Crash) -> None:
     session = await stored_session(files)
     async with files.hold(session.session_id, run_id="r"):
-        await files.append(session.session_id, [user("a")])
-        await files.flush(session.session_id, assistant("so"))
-        await files.flush(session.session_id, assistant("so f"))
+        await files.write(session.session_id, Change([user("a")]))
+        await files.write(session.session_id, Change(partial=assistant("so")))
+        await files.write(session.session_id, Change(partial=assistant("so f")))
         directory = crash()
         found = load(directory, session)
     assert contents(found) == ["a", "so f"]
@@ -98,8 +99,8 @@ async def test_crash_keeps_changes_of_a_large_file_without_times(
     large = {"metadata": {"model": "m"}, "messages": [{"role": "user", "content": "x" * 2**20}]}
     file_of(sessions_dir, session.session_id).write_bytes(encode(large))
     async with files.hold(session.session_id, run_id="r"):
-        await files.append(session.session_id, [user("a")])
-        await files.flush(session.session_id, assistant("so f"))
+        await files.write(session.session_id, Change([user("a")]))
+        await files.write(session.session_id, Change(partial=assistant("so f")))
         directory = crash()
     assert contents(load(directory, session))[1:] == ["a", "so f"]
 
@@ -115,8 +116,8 @@ async def test_tool_calls_interrupted_by_a_crash_have_results(files: FileSession
         "tool_calls": [later],
     }
     async with files.hold(session.session_id, run_id="r"):
-        await files.append(session.session_id, [assistant("")])
-        await files.flush(session.session_id, result)
+        await files.write(session.session_id, Change([assistant("")]))
+        await files.write(session.session_id, Change(partial=result))
         directory = crash()
     found = load(directory, session)
     results = [(m["role"], m["tool_name"], m["tool_call_id"], m["interrupted"]) for m in found.messages[2:]]
@@ -133,9 +134,9 @@ async def test_parallel_checkpoints_do_not_affect_each_other(files: FileSessionS
         for session_id in ids:
             await holds.enter_async_context(files.hold(session_id, run_id="r"))
         for text in ("so", "so f", "so fa"):
-            await asyncio.gather(*(files.flush(session_id, assistant(text)) for session_id in ids))
+            await asyncio.gather(*(files.write(session_id, Change(partial=assistant(text))) for session_id in ids))
         await files.delete(ids[7])
-        flushes = (files.flush(session_id, assistant("so far")) for session_id in ids)
+        flushes = (files.write(session_id, Change(partial=assistant("so far"))) for session_id in ids)
         errors = await asyncio.gather(*flushes, return_exceptions=True)
         directory = crash()
     assert [type(error) for error in errors if error is not None] == [SessionNotFound]
@@ -148,12 +149,12 @@ async def test_log_deleted_during_a_turn_is_recreated(
 ) -> None:
     session = await stored_session(files, user("a"))
     async with files.hold(session.session_id, run_id="r"):
-        await files.flush(session.session_id, assistant("so"))
-        await files.flush(session.session_id, assistant("so f"))
+        await files.write(session.session_id, Change(partial=assistant("so")))
+        await files.write(session.session_id, Change(partial=assistant("so f")))
         log_of(sessions_dir, session.session_id).unlink()
-        await files.flush(session.session_id, assistant("so fa"))
+        await files.write(session.session_id, Change(partial=assistant("so fa")))
         assert contents(load(crash(), session)) == ["a", "so fa"]
-        await files.flush(session.session_id, assistant("so far"))
+        await files.write(session.session_id, Change(partial=assistant("so far")))
         directory = crash()
     assert contents(load(directory, session)) == ["a", "so far"]
 
@@ -161,9 +162,9 @@ async def test_log_deleted_during_a_turn_is_recreated(
 async def test_checkpoint_replaced_by_a_later_message_is_ignored(files: FileSessionStore, crash: Crash) -> None:
     session = await stored_session(files)
     async with files.hold(session.session_id, run_id="r"):
-        await files.append(session.session_id, [user("a")])
-        await files.flush(session.session_id, assistant("so f"))
-        await files.append(session.session_id, [assistant("so far")])
+        await files.write(session.session_id, Change([user("a")]))
+        await files.write(session.session_id, Change(partial=assistant("so f")))
+        await files.write(session.session_id, Change([assistant("so far")]))
         assert contents(load(crash(), session)) == ["a", "so far"]
 
 
@@ -175,7 +176,7 @@ async def test_crash_keeps_everything_acknowledged(files: FileSessionStore, cras
             assert load(crash(), session) == acknowledged
         acknowledged = await files.patch(session.session_id, {"title": "t"})
         assert load(crash(), session) == acknowledged
-        acknowledged = await files.replace_tail(session.session_id, 1, [user("B")])
+        acknowledged = await appended(files, session.session_id, [user("B")], start=1)
         assert load(crash(), session) == acknowledged
 
 
@@ -183,10 +184,10 @@ async def crashed(files: FileSessionStore, crash: Crash) -> tuple[Path, ChatSess
     """A directory whose turn was killed, with a log that has every kind of line."""
     session = await stored_session(files, user("before"))
     async with files.hold(session.session_id, run_id="r"):
-        await files.append(session.session_id, [user("a")])
-        await files.append(session.session_id, [assistant("b")])
+        await files.write(session.session_id, Change([user("a")]))
+        await files.write(session.session_id, Change([assistant("b")]))
         await files.patch(session.session_id, {"title": "t"})
-        await files.flush(session.session_id, assistant("so f"))
+        await files.write(session.session_id, Change(partial=assistant("so f")))
         directory = crash()
     return directory, session
 
@@ -220,10 +221,10 @@ async def test_patch_by_another_process_keeps_the_running_turn(files: FileSessio
     async with files.hold(session.session_id, run_id="r"):
         spoken = await appended(files, session.session_id, [user("a")])
         other.update_session(session.session_id, title="one")
-        await files.flush(session.session_id, assistant("so f"))
+        await files.write(session.session_id, Change(partial=assistant("so f")))
         other.update_session(session.session_id, title="two", summary_model="s")
         assert contents(await files.load(session.session_id)) == ["a"]
-        await files.append(session.session_id, [assistant("so far")], revision=spoken.revision)
+        await files.write(session.session_id, Change([assistant("so far")], revision=spoken.revision))
     ended = await files.load(session.session_id)
     assert contents(ended) == ["a", "so far"]
     assert (ended.metadata.title, ended.metadata.summary_model) == ("two", "s")
@@ -271,9 +272,9 @@ async def test_log_left_after_a_completed_turn_changes_nothing(files: FileSessio
     session = await stored_session(files)
     log = log_of(sessions_dir, session.session_id)
     async with files.hold(session.session_id, run_id="r"):
-        await files.append(session.session_id, [user("a")])
-        await files.flush(session.session_id, assistant("b?"))
-        await files.append(session.session_id, [assistant("b")])
+        await files.write(session.session_id, Change([user("a")]))
+        await files.write(session.session_id, Change(partial=assistant("b?")))
+        await files.write(session.session_id, Change([assistant("b")]))
         await files.patch(session.session_id, {"title": "t"})
         lines = log.read_bytes()
     ended = await files.load(session.session_id)
@@ -298,10 +299,10 @@ async def test_turn_does_not_read_its_own_writes(files: FileSessionStore, monkey
     reads = read_count(monkeypatch)
     async with files.hold(session.session_id, run_id="r"):
         await files.load(session.session_id)
-        await files.append(session.session_id, [user("a")])
-        await files.flush(session.session_id, assistant("so f"))
+        await files.write(session.session_id, Change([user("a")]))
+        await files.write(session.session_id, Change(partial=assistant("so f")))
         await files.patch(session.session_id, {"title": "t"})
-        await files.append(session.session_id, [assistant("so far")])
+        await files.write(session.session_id, Change([assistant("so far")]))
     await files.load(session.session_id)
     assert reads() == 0
 
@@ -311,8 +312,8 @@ async def test_turns_continue_after_a_crash(files: FileSessionStore, crash: Cras
     store = FileSessionStore(directory)
     async with store.hold(session.session_id, run_id="next"):
         found = await store.load(session.session_id)
-        await store.append(session.session_id, [user("c")], revision=found.revision)
-        await store.append(session.session_id, [assistant("d")])
+        await store.write(session.session_id, Change([user("c")], revision=found.revision))
+        await store.write(session.session_id, Change([assistant("d")]))
     assert contents(await store.load(session.session_id)) == ["before", "a", "b", "so f", "c", "d"]
     await store.aclose()
 
@@ -360,7 +361,7 @@ async def test_interrupted_answer_keeps_the_time_of_the_last_change(files: FileS
     session = await stored_session(files, user("a"))
     partial: Message = assistant("so f")
     async with files.hold(session.session_id, run_id="r"):
-        await files.flush(session.session_id, partial)
+        await files.write(session.session_id, Change(partial=partial))
         found = load(crash(), session)
     assert timestamp(found.metadata.updated_at) == timestamp(session.metadata.updated_at)
     assert found.messages[-1] == {**partial, "interrupted": True}

@@ -10,8 +10,9 @@ from mochi_server.chat.conversation import Conversation
 from mochi_server.chat.turn_input import TurnInput
 from mochi_server.chat.turn_writer import TurnWriter
 from mochi_server.errors import InternalError, MochiError
+from mochi_server.sessions.change import Change
 from mochi_server.sessions.session import ChatSession
-from mochi_server.sessions.types import Message, SessionCreationOptions
+from mochi_server.sessions.types import SessionCreationOptions
 from mochi_server.storage.memory import MemorySessionStore
 
 
@@ -45,12 +46,15 @@ class _Store(MemorySessionStore):
         self.seconds = 0.0
         """Duration of a flush."""
 
-    async def flush(self, _: str, partial: Message) -> None:
+    async def write(self, session_id: str, change: Change) -> None:
+        if change.partial is None:
+            await super().write(session_id, change)
+            return
         await asyncio.sleep(self.seconds)
         failure, self.failure = self.failure, None
         if failure is not None:
             raise failure
-        self.flushes.append((round(asyncio.get_running_loop().time(), 1), partial["content"]))
+        self.flushes.append((round(asyncio.get_running_loop().time(), 1), change.partial["content"]))
 
 
 class _Turn:

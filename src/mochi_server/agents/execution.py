@@ -27,6 +27,7 @@ from mochi_server.chat.turn_result import TurnResult, agent_event
 from mochi_server.chat.turn_writer import TurnWriter
 from mochi_server.errors import MochiError, ModelNotFound, SessionBusy, SessionNotFound, ToolNotFound
 from mochi_server.inference.gateway import ModelGateway
+from mochi_server.inference.waiting import Ticket
 from mochi_server.ollama.types import ModelInfo
 from mochi_server.sessions.session import (
     OWNER,
@@ -76,6 +77,7 @@ class AgentCaller:
     progress: CallProgress = field(default_factory=CallProgress)  # its partial output names the session
     is_resumed: bool = False  # whether the agent continues its task, because the calling turn was parked
     known_outcome: Callable[[ToolInvocation], ToolOutcome | None] = lambda _: None  # of calls that must not run again
+    ticket: Ticket = field(default_factory=Ticket)  # of a turn that the agent answers
 
     @classmethod
     def without_user(cls, policy: ToolExecutionPolicy | None) -> "AgentCaller":
@@ -287,7 +289,7 @@ class AgentExecutionService:
         try:
             await writer.wait_until_stored()
             generation = GenerationOptions(think=False, keep_alive=turn_input.generation.keep_alive)
-            model_call = ModelCall(self.gateway, writer, publish_planning, info, session, generation)
+            model_call = ModelCall(self.gateway, writer, publish_planning, info, session, generation, caller.ticket)
             if not caller.is_resumed:
                 if warnings := [*_warnings(agent, model_call.name), *model_call.warnings(toolbox.schemas())]:
                     publisher.publish(warnings)
@@ -323,8 +325,9 @@ async def with_agent_prompt(store: SessionStore, session: ChatSession, agent: Ag
     prompt = agent.system_prompt
     if (session.system_prompt["content"] if session.system_prompt else "") == prompt:
         return session
-    start, messages = with_system_prompt(session, prompt) if prompt else without_system_prompt(session)
-    return await store.replace_tail(session.session_id, start, messages)
+    change = with_system_prompt(session, prompt) if prompt else without_system_prompt(session)
+    await store.write(session.session_id, change)
+    return await store.load(session.session_id)
 
 
 async def _reminder(prompt: Callable[[], str]) -> list[Message]:
@@ -347,11 +350,11 @@ class AgentAnswererFactory:
 
     async def prepare(self, conversation: Conversation, session: ChatSession, turn_input: TurnInput) -> "AgentAnswerer":
         """Find the agent of a turn. Raises ``AgentNotFound``, ``AgentInvalid`` or ``SessionNotFound``."""
-        self.service.gateway.admit()
+        ticket = self.service.gateway.admit()
         agent = await self.registry.current(await self.registry.get(turn_input.agent or ""))
         check_owner(session, agent)
         caller = AgentCaller.without_user(turn_input.policy)
-        caller = replace(caller, current_tools=partial(self.registry.current_tools, agent))
+        caller = replace(caller, current_tools=partial(self.registry.current_tools, agent), ticket=ticket)
         return AgentAnswerer(self.service, agent, conversation, turn_input, caller)
 
 

@@ -23,6 +23,7 @@ from mochi_server.chat.turn_input import TurnInput
 from mochi_server.chat.turn_result import agent_event, call_events, open_calls, snapshot
 from mochi_server.chat.turn_writer import tool_message
 from mochi_server.sessions.caller import UNRESTRICTED
+from mochi_server.sessions.change import Change
 from mochi_server.sessions.session import ChatSession
 from mochi_server.sessions.types import Message
 from mochi_server.tools.discovery import Tool
@@ -190,7 +191,7 @@ class ParkedTurns:
     async def _store_denied(self, session: ChatSession, record: ParkedTurn, last_run: dict[str, Any]) -> None:
         results = [tool_message(call, denied(call)) for call in open_calls(turn_messages(session, record))]
         if record.replacement is None and results:
-            await self.store.append(session.session_id, results)
+            await self.store.write(session.session_id, Change(results))
         await self.store.patch(session.session_id, {"pending_approval": None, "last_run": last_run})
         if record.agent is not None:
             await self.conversations.agent_chats.patch(record.agent.session_id, {"pending_approval": None})

@@ -14,6 +14,7 @@ from mochi_server.chat.run import Run
 from mochi_server.chat.turn_input import TurnInput
 from mochi_server.chat.turn_result import open_calls, stored_outcomes
 from mochi_server.errors import MochiError
+from mochi_server.sessions.change import Change
 from mochi_server.sessions.history import INTERRUPTED
 from mochi_server.sessions.session import ChatSession, key_digest, user_message
 from mochi_server.sessions.types import Image, Message, ToolCall
@@ -85,8 +86,8 @@ class TurnWriter:
         """Begin to store the run, the user message and its images. Return the write, or None if there is none."""
         last_run = self._last_run("running")
         if self._new_messages:
-            write = self._append(self._new_messages, images=images, last_run=last_run)
-            self._initial_write = asyncio.ensure_future(write)
+            change = Change(self._new_messages, images=images, last_run=last_run)
+            self._initial_write = asyncio.ensure_future(self._write(change))
         elif last_run is not None:
             self._initial_write = asyncio.ensure_future(self.conversation.patch({"last_run": last_run}))
         return self._initial_write
@@ -152,7 +153,7 @@ class TurnWriter:
         if self.is_regeneration and self.stored:
             await self._replace(self.stored)
         elif messages:
-            await self._append(messages, images=list(self.unstored_images.values()))
+            await self._write(Change(messages, images=list(self.unstored_images.values())))
 
     def _results_of_open_calls(self) -> list[Message]:
         """Return result messages for the open tool calls. Calls without an outcome are marked as interrupted."""
@@ -168,11 +169,15 @@ class TurnWriter:
 
     async def _add(self, message: Message, *, last: bool = False, result_of: ToolInvocation | None = None) -> None:
         if not self.is_regeneration:
-            images = list(self.unstored_images.values())
-            # Placeholder results are stored with the calls, so that after a crash each call has a result.
-            unfinished = self._unfinished_calls(result_of)
-            last_run = self._last_run("completed", message) if last else None
-            await self._append([message], ends_turn=last, unfinished=unfinished, images=images, last_run=last_run)
+            change = Change(
+                [message],
+                images=list(self.unstored_images.values()),
+                # Placeholder results are stored with the calls, so that after a crash each call has a result.
+                partial=self._unfinished_calls(result_of),
+                ends_turn=last,
+                last_run=self._last_run("completed", message) if last else None,
+            )
+            await self._write(change)
             self.unstored_images.clear()
         elif last:
             await self._replace([*self.stored, message], last_run=self._last_run("completed", message))
@@ -196,13 +201,19 @@ class TurnWriter:
         answer_id = None if answer is None else answer["message_id"]
         return None if self.run is None else self.run.stored_state(state, answer_id)
 
-    async def _append(self, messages: Sequence[Message], **options: Any) -> None:
-        await self.conversation.retry.run(lambda: self._store.append(self._session_id, messages, **options))
+    async def _write(self, change: Change) -> None:
+        await self.conversation.retry.run(lambda: self._store.write(self._session_id, change))
 
-    async def _replace(self, messages: Sequence[Message], **options: Any) -> None:
-        # The revision check protects messages that another process or a SessionManager has added.
-        images = list(self.unstored_images.values())
-        await self._append(messages, from_index=self.answer_index, revision=self._revision, images=images, **options)
+    async def _replace(self, messages: Sequence[Message], last_run: dict[str, Any] | None = None) -> None:
+        change = Change(
+            messages,
+            start=self.answer_index,
+            images=list(self.unstored_images.values()),
+            last_run=last_run,
+            # The revision check protects messages that another process or a SessionManager has added.
+            revision=self._revision,
+        )
+        await self._write(change)
 
     def _start_flush(self) -> None:
         self._flush = asyncio.ensure_future(self._store_partial(self._flush))
@@ -214,7 +225,7 @@ class TurnWriter:
         try:
             await self.wait_until_stored()
             if self.answer is not None:
-                await self._store.flush(self._session_id, self.answer.message(interrupted=True))
+                await self._store.write(self._session_id, Change(partial=self.answer.message(interrupted=True)))
         except Exception as error:  # the turn itself does not depend on this write
             logger.warning("Partial answer not stored session_id=%s: %s", self._session_id, error)
 

@@ -152,8 +152,8 @@ class SessionService:
 
     async def edit(self, session: ChatSession, index: int, content: str) -> ChatSession:
         """Like ``edit_message``, for a caller that holds the session's lock. May also raise ``SessionConflict``."""
-        tail = edited(session, index, content)
-        changed = await self.store.replace_tail(session.session_id, *tail, revision=session.revision)
+        await self.store.write(session.session_id, edited(session, index, content))
+        changed = await self.store.load(session.session_id)
         if has_stale_checkpoint(changed.metadata, changed.history):
             changed = await self.store.patch(session.session_id, {"compaction": None})
         return changed
@@ -164,15 +164,15 @@ class SessionService:
             text = await self._system_prompt(content, source_file)
             if text is None:
                 raise errors.ValidationFailed("The system prompt is empty. Send content or source_file.")
-            tail = with_system_prompt(session, text, source_file or None)
-            return await self.store.replace_tail(session_id, *tail, revision=session.revision)
+            await self.store.write(session_id, with_system_prompt(session, text, source_file or None))
+            return await self.store.load(session_id)
 
     async def remove_system_prompt(self, session_id: str) -> None:
         """Remove the system message. Raise ``SessionBusy``, or ``PromptNotFound`` if there is no system message."""
         async with self._changing(session_id) as session:
             if session.system_prompt is None:
                 raise errors.PromptNotFound(None)
-            await self.store.replace_tail(session_id, *without_system_prompt(session), revision=session.revision)
+            await self.store.write(session_id, without_system_prompt(session))
 
     @asynccontextmanager
     async def _changing(self, session_id: str) -> AsyncIterator[ChatSession]:

@@ -3,6 +3,7 @@
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+from mochi_server.sessions.change import Change
 from mochi_server.sessions.session import (
     ChatSession,
     SessionMetadata,
@@ -34,6 +35,7 @@ if TYPE_CHECKING:
 __all__ = [
     "AgentSettings",
     "AssistantMessage",
+    "Change",
     "ChatSession",
     "FileSessionStore",
     "Image",

@@ -4,9 +4,9 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
+from mochi_server.sessions.change import Change
 from mochi_server.sessions.session import (
     ChatSession,
-    Tail,
     edited,
     has_stale_checkpoint,
     with_system_prompt,
@@ -57,29 +57,28 @@ class SessionManager:
 
     def append_messages(self, session_id: str, messages: Sequence[Message]) -> ChatSession:
         """Append messages to the history of a session and return the session."""
-        self._use.directory.append(session_id, messages)
+        self._use.directory.write(session_id, Change(messages))
         return self._use.directory.load(session_id)
 
     def edit_message(self, session_id: str, index: int, content: str) -> ChatSession:
         """Replace the text of a user message and remove all later messages. Raises ``InvalidMessageIndex``."""
-        changed = self._replace(session_id, lambda session: edited(session, index, content))
+        changed = self._change(session_id, lambda session: edited(session, index, content))
         if has_stale_checkpoint(changed.metadata, changed.history):
             changed = self._use.directory.patch(session_id, {"compaction": None})
         return changed
 
     def set_system_prompt(self, session_id: str, content: str, source_file: str | None = None) -> ChatSession:
         """Set or replace the system message. Raises ``SessionConflict`` if another change of the history came first."""
-        return self._replace(session_id, lambda session: with_system_prompt(session, content, source_file))
+        return self._change(session_id, lambda session: with_system_prompt(session, content, source_file))
 
     def remove_system_prompt(self, session_id: str) -> ChatSession:
         """Remove the system message, if any. Raises ``SessionConflict`` if another change of the history came first."""
-        return self._replace(session_id, without_system_prompt)
+        return self._change(session_id, without_system_prompt)
 
     def delete_session(self, session_id: str) -> None:
         self._use.directory.delete(session_id)
 
-    def _replace(self, session_id: str, edit: Callable[[ChatSession], Tail]) -> ChatSession:
-        session = self._use.directory.load(session_id)
-        from_index, messages = edit(session)
-        self._use.directory.append(session_id, messages, from_index=from_index, revision=session.revision)
-        return self._use.directory.load(session_id)
+    def _change(self, session_id: str, change: Callable[[ChatSession], Change]) -> ChatSession:
+        directory = self._use.directory
+        directory.write(session_id, change(directory.load(session_id)))
+        return directory.load(session_id)

@@ -11,6 +11,7 @@ from mochi_server.constants import FORMAT_VERSION, PREVIEW_CHARS
 from mochi_server.errors import InvalidMessageIndex, SessionTooNew
 from mochi_server.sessions import types
 from mochi_server.sessions.caller import current_owner
+from mochi_server.sessions.change import Change
 from mochi_server.sessions.history import History
 from mochi_server.sessions.types import Image, LastRun, Message, SessionCreationOptions, SessionSettings, optional
 from mochi_server.util.clock import new_id, now
@@ -318,11 +319,11 @@ def _is_call(call: object) -> bool:
     return isinstance(function.get("name"), str) and isinstance(function.get("arguments"), dict)
 
 
-Tail = tuple[int, list[Message]]
+def edited(session: ChatSession, index: int, content: str) -> Change:
+    """Return the change that edits a user message and removes later messages.
 
-
-def edited(session: ChatSession, index: int, content: str) -> Tail:
-    """Return the edit of a user message that removes later ones. Raises InvalidMessageIndex for other roles."""
+    Raises InvalidMessageIndex for other roles. Like the changes below, it is for the present revision only.
+    """
     if not 0 <= index < len(session.history):
         raise InvalidMessageIndex(index, f"the session has {len(session.history)} messages")
     message = session.history[index]
@@ -330,17 +331,19 @@ def edited(session: ChatSession, index: int, content: str) -> Tail:
         raise InvalidMessageIndex(index, f"its role is {message.get('role')}, not user")
     changed = message.copy()
     changed["content"], changed["timestamp"] = content, now()
-    return index, [changed]
+    return Change([changed], start=index, revision=session.revision)
 
 
-def with_system_prompt(session: ChatSession, content: str, source_file: str | None = None) -> Tail:
-    """Return the edit that sets or replaces the system message."""
-    return 0, [system_message(content, source_file), *without_system_prompt(session)[1]]
+def with_system_prompt(session: ChatSession, content: str, source_file: str | None = None) -> Change:
+    """Return the change that sets or replaces the system message."""
+    others = without_system_prompt(session).messages
+    return Change([system_message(content, source_file), *others], start=0, revision=session.revision)
 
 
-def without_system_prompt(session: ChatSession) -> Tail:
-    """Return the edit that removes the system message, if any."""
-    return 0, list(session.history[1:] if session.system_prompt else session.history)
+def without_system_prompt(session: ChatSession) -> Change:
+    """Return the change that removes the system message, if any."""
+    others = session.history[1:] if session.system_prompt else session.history
+    return Change(list(others), start=0, revision=session.revision)
 
 
 def forked(session: ChatSession, index: int | None = None) -> ChatSession:

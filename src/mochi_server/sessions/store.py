@@ -13,6 +13,7 @@ from pydantic import BaseModel
 
 from mochi_server.errors import SessionDamaged, SessionNotFound
 from mochi_server.sessions.caller import CALLER
+from mochi_server.sessions.change import Change
 from mochi_server.sessions.serialization import decode, normalize, sanitize
 from mochi_server.sessions.session import ChatSession, SessionMetadata, complete_message
 from mochi_server.sessions.types import APPROVED, Image, Message, SessionQuery, ToolSettings
@@ -138,46 +139,14 @@ class SessionStore(Protocol):
     async def load(self, session_id: str) -> ChatSession:
         """Return the current state of a session, including the stored messages of a running or crashed turn."""
 
-    async def append(
-        self,
-        session_id: str,
-        messages: Sequence[Message],
-        *,
-        from_index: int | None = None,
-        revision: str | None = None,
-        ends_turn: bool = False,
-        unfinished: Message | None = None,
-        images: Sequence[Image] = (),
-        last_run: dict[str, Any] | None = None,
-    ) -> None:
-        """Append messages to the history, or replace all messages from ``from_index`` by them.
-
-        ``ends_turn`` marks the last messages of a turn. The partial answer ``unfinished`` and the ``images`` are stored
-        atomically with the messages, and so is ``last_run``, unless it is None. An image is removed when no message of
-        any session references it any more.
-        """
+    async def write(self, session_id: str, change: Change) -> None:
+        """Store a change."""
 
     async def load_image(self, sha256: str) -> bytes:
         """Return the bytes of an image. Raises ``BlobNotFound`` if no message references it."""
 
-    async def replace_tail(
-        self,
-        session_id: str,
-        from_index: int,
-        messages: Sequence[Message],
-        *,
-        revision: str | None = None,
-        images: Sequence[Image] = (),
-    ) -> ChatSession:
-        """Replace all messages from position ``from_index``, and store ``images``. Return the changed session."""
-        await self.append(session_id, messages, from_index=from_index, revision=revision, images=images)
-        return await self.load(session_id)
-
     async def patch(self, session_id: str, fields: FieldChanges, *, revision: str | None = None) -> ChatSession:
         """Set metadata fields atomically. A function computes the new fields from the stored metadata."""
-
-    async def flush(self, session_id: str, partial: Message) -> None:
-        """Store the partial answer of a turn for crash recovery. The next change of the history removes it."""
 
     async def delete(self, session_id: str) -> None:
         """Remove a session."""

@@ -2,13 +2,13 @@
 
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
-from typing import Any
 
 from mochi_server.errors import BlobNotFound, SessionConflict, SessionNotFound
 from mochi_server.sessions import store as rules
+from mochi_server.sessions.change import Change
 from mochi_server.sessions.serialization import encode
 from mochi_server.sessions.session import ChatSession
-from mochi_server.sessions.types import Image, Message, SessionQuery, images_in
+from mochi_server.sessions.types import Image, SessionQuery, images_in
 from mochi_server.storage.session_record import SessionLocks, SessionRecord
 from mochi_server.util.clock import new_id, now, timestamp
 
@@ -33,20 +33,13 @@ class MemorySessionStore(rules.SessionStore):
     async def load(self, session_id: str) -> ChatSession:
         return self._find(session_id).session()
 
-    async def append(
-        self,
-        session_id: str,
-        messages: Sequence[Message],
-        *,
-        from_index: int | None = None,
-        revision: str | None = None,
-        images: Sequence[Image] = (),
-        last_run: dict[str, Any] | None = None,
-        **_: Any,
-    ) -> None:
-        record = self._find(session_id, revision)
-        start = record.position(from_index)
-        self._put(record.with_tail(start, rules.normalized_messages(messages, start), now(), last_run), images)
+    async def write(self, session_id: str, change: Change) -> None:
+        record = self._find(session_id, change.revision)
+        if change.only_partial is not None:
+            return  # there is no crash recovery
+        start = record.position(change.start)
+        messages = rules.normalized_messages(change.messages, start)
+        self._put(record.with_tail(start, messages, now(), change.last_run), change.images)
 
     async def load_image(self, sha256: str) -> bytes:
         if not any(sha256 in images_in(record.messages) for record in self._records.values()):
@@ -56,9 +49,6 @@ class MemorySessionStore(rules.SessionStore):
     async def patch(self, session_id: str, fields: rules.FieldChanges, *, revision: str | None = None) -> ChatSession:
         record = self._find(session_id, revision)
         return self._put(record.with_fields(rules.normalized_fields(fields, record.metadata), now()))
-
-    async def flush(self, session_id: str, partial: Message) -> None:  # noqa: ARG002 - there is no crash recovery
-        self._find(session_id)
 
     async def delete(self, session_id: str) -> None:
         self._find(session_id)

@@ -15,11 +15,11 @@ from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from tempfile import NamedTemporaryFile
-from typing import Any
 from weakref import finalize
 
 from mochi_server.errors import SessionConflict, SessionNotFound, SessionTooNew, StorageBusy
 from mochi_server.sessions import store as rules
+from mochi_server.sessions.change import Change
 from mochi_server.sessions.serialization import decode_file
 from mochi_server.sessions.session import ChatSession, is_session_id
 from mochi_server.sessions.types import Image, Message, SessionQuery, images_in
@@ -142,33 +142,24 @@ class SessionDirectory:
         stored = self._current(session_id)
         return None if stored is None else self._visible(session_id, stored).session()
 
-    def append(
-        self,
-        session_id: str,
-        messages: Sequence[Message],
-        *,
-        from_index: int | None = None,
-        revision: str | None = None,
-        ends_turn: bool = False,
-        unfinished: Message | None = None,
-        images: Sequence[Image] = (),
-        last_run: dict[str, Any] | None = None,
-    ) -> None:
+    def write(self, session_id: str, change: Change) -> None:
+        if change.only_partial is not None:
+            self._write_partial(session_id, change.only_partial)
+            return
         moment = now()
         with self._writing(session_id) as stored:
-            before = self._require_revision(session_id, stored, revision)
-            start = before.position(from_index)
-            new = rules.normalized_messages(messages, start)
-            after, line = before.with_tail(start, new, moment, last_run), b""
+            before = self._require_revision(session_id, stored, change.revision)
+            start = before.position(change.start)
+            new = rules.normalized_messages(change.messages, start)
+            after, line = before.with_tail(start, new, moment, change.last_run), b""
             turn = self.turns.get(session_id)
-            is_logged = turn is not None and (
-                turn.has_changes or unfinished is not None or stored.file.size > _LARGE_BYTES
-            )
-            if is_logged and unfinished is not None:
-                after, line = after.with_partial_line(unfinished)
-            with self._images.storing(new, images):
+            is_large = stored.file.size > _LARGE_BYTES
+            is_logged = turn is not None and (turn.has_changes or change.partial is not None or is_large)
+            if is_logged and change.partial is not None:
+                after, line = after.with_partial_line(change.partial)
+            with self._images.storing(new, change.images):
                 written = None
-                if ends_turn or not is_logged:
+                if change.ends_turn or not is_logged:
                     # If the file cannot be written, the turn log stores the change instead.
                     with suppress(OSError) if is_logged else nullcontext():
                         written = self._save(session_id, stored, after)
@@ -192,12 +183,6 @@ class SessionDirectory:
             else:
                 written = self._save(session_id, stored, visible.with_fields(values, moment))
             return self._cache_written(session_id, written)
-
-    def flush(self, session_id: str, partial: Message) -> None:
-        """Append a partial answer to the turn log. The line survives a crash of the process, but not of the machine."""
-        with self._writing(session_id) as stored:
-            after, line = stored.record.with_partial_line(partial)
-            self._cache(session_id, self._append_to_log(session_id, stored, after, line, durably=False))
 
     def delete(self, session_id: str) -> None:
         """Delete a session. Raises the errors of ``load`` for a file that is not a session, and keeps the file."""
@@ -249,6 +234,12 @@ class SessionDirectory:
         with self._writing(session_id) as stored:
             if stored.log:
                 self._cache(session_id, self._save(session_id, stored, stored.record.with_partial(None)))
+
+    def _write_partial(self, session_id: str, partial: Message) -> None:
+        """Append a partial answer to the turn log. The line survives a crash of the process, but not of the machine."""
+        with self._writing(session_id) as stored:
+            after, line = stored.record.with_partial_line(partial)
+            self._cache(session_id, self._append_to_log(session_id, stored, after, line, durably=False))
 
     def read(self, session_id: str) -> FileSnapshot:
         """Read the files of a session without the cache.

@@ -12,6 +12,7 @@ from psycopg.errors import ReadOnlySqlTransaction
 
 from mochi_server import errors
 from mochi_server.sessions import store as rules
+from mochi_server.sessions.change import Change
 from mochi_server.sessions.history import History, with_missing_results
 from mochi_server.sessions.serialization import encode
 from mochi_server.sessions.session import ChatSession, SessionMetadata, complete_message, is_session_id, revision_at
@@ -147,30 +148,25 @@ class PostgresSessionStore(rules.SessionStore):
         return head.session(history.messages)
 
     @_shielded
-    async def append(
-        self,
-        session_id: str,
-        messages: Sequence[Message],
-        *,
-        from_index: int | None = None,
-        revision: str | None = None,
-        ends_turn: bool = False,
-        unfinished: Message | None = None,
-        images: Sequence[Image] = (),
-        last_run: dict[str, Any] | None = None,
-    ) -> None:
-        del ends_turn
+    async def write(self, session_id: str, change: Change) -> None:
+        if change.only_partial is not None:
+            await self._write_only_partial(session_id, change.only_partial)
+        else:
+            await self._write_messages(session_id, change)
+
+    async def _write_messages(self, session_id: str, change: Change) -> None:
         async with self._row_for_update(session_id) as (connection, head):
             lock = self.locked_sessions.get(session_id)
             # Messages after `end` are from a committed first attempt of this write, or from a premature recovery.
             end = lock.end if lock else head.message_count
-            start = end if from_index is None else max(0, min(from_index, end))
-            new = rules.normalized_messages(messages, start)
-            await _require_revision(connection, head, revision, revision_at(start + len(new), new[-1]) if new else None)
-            await row_mapping.replace_tail(connection, head, start, new, images=images, last_run=last_run)
+            start = end if change.start is None else max(0, min(change.start, end))
+            new = rules.normalized_messages(change.messages, start)
+            written = revision_at(start + len(new), new[-1]) if new else None
+            await _require_revision(connection, head, change.revision, written)
+            await row_mapping.replace_tail(connection, head, start, new, images=change.images, last_run=change.last_run)
             advanced = lock and lock._replace(end=start + len(new))
-            if unfinished is not None:
-                await self._write_partial(connection, session_id, unfinished, advanced)
+            if change.partial is not None:
+                await self._write_partial(connection, session_id, change.partial, advanced)
         if advanced is not None and self.locked_sessions.get(session_id) == lock:
             self.locked_sessions[session_id] = advanced
 
@@ -185,8 +181,7 @@ class PostgresSessionStore(rules.SessionStore):
             await connection.execute(_PATCH, values)
         return await self.load(session_id)
 
-    @_shielded
-    async def flush(self, session_id: str, partial: Message) -> None:
+    async def _write_only_partial(self, session_id: str, partial: Message) -> None:
         async with self._database.connection(f"save session {session_id}") as connection:
             lock = self.locked_sessions.get(session_id)
             if not await self._write_partial(connection, session_id, partial, lock):
