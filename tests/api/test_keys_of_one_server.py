@@ -41,6 +41,17 @@ def test_turns_per_minute_are_limited(server: RunningServer) -> None:
     as_key(server, "ann").create_session("mochi")
 
 
+def test_refused_turns_are_not_counted(tmp_path: Path, stub: StubServer) -> None:
+    path = write_keys(tmp_path / "keys.yaml", few={"turns_per_minute": 1})
+    with RunningServer(tmp_path, stub.url, api_keys_file=str(path)) as server:
+        few = as_key(server, "few")
+        session_id = few.create_session("mochi")["session_id"]
+        for _ in range(3):
+            assert error_of(few.http.post(f"/chat/{session_id}"))[1] == "EMPTY_HISTORY"
+        few.send_message(session_id, "Hello")
+        assert error_of(few.http.post(f"/chat/{session_id}", json={"message": "Hello"})) == (429, "RATE_LIMITED")
+
+
 def test_log_and_metrics_name_the_key(server: RunningServer, caplog: pytest.LogCaptureFixture) -> None:
     from mochi_server.telemetry.logging import JsonFormatter, TextFormatter
     from mochi_server.util.text import SecretMasker

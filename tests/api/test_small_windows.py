@@ -96,3 +96,16 @@ def test_compaction_of_text_with_one_token_per_character(api: Api, stub: ModelSt
     assert counts
     assert max(counts) <= 2, counts
     assert not any("[...]" in text for text in texts)
+
+
+@pytest.mark.parametrize("share", [0.8, 0.88, 0.92, 1.5])
+def test_chat_without_a_user_message_is_answered_or_refused(
+    api: Api, server: RunningServer, stub: ModelStub, share: float
+) -> None:
+    model = stub.add_model(resolve, context_length=1024, chars_per_token=3, **SMALL)
+    call = {"id": "c1", "type": "function", "function": {"name": "look", "arguments": "{}"}}
+    asked = {"role": "assistant", "content": "word " * int(share * 1024 * 3 / 5), "tool_calls": [call]}
+    messages = [asked, {"role": "tool", "tool_call_id": "c1", "content": "It is blue."}]
+    response = api.http.post(f"{server.url}/v1/chat/completions", json={"model": model, "messages": messages})
+    if response.status_code != 200:
+        assert (response.status_code, response.json()["error"]["code"]) == (400, "context_length_exceeded")

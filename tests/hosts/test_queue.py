@@ -32,6 +32,24 @@ async def test_requests_enter_in_turn_by_session() -> None:
     assert (queue.running, queue.waiting) == (0, 0)
 
 
+async def test_requests_without_a_session_do_not_wait_for_each_other() -> None:
+    queue, order, go = FairQueue(1), list[str](), asyncio.Event()
+
+    async def request(session_id: str, name: str) -> None:
+        async with queue.slot(session_id):
+            order.append(name)
+            await go.wait()
+
+    first = asyncio.ensure_future(request("a", "a"))
+    await asyncio.sleep(0)
+    sent = [("", "embeddings"), ("", "comparison"), ("b", "b")]
+    others = [asyncio.ensure_future(request(*each)) for each in sent]
+    await asyncio.sleep(0)
+    go.set()
+    await asyncio.gather(first, *others)
+    assert order == ["a", "embeddings", "comparison", "b"]
+
+
 async def test_cancelled_request_leaves_the_queue() -> None:
     queue = FairQueue(1)
     async with queue.slot("a"):
@@ -110,6 +128,24 @@ def test_full_queue_refuses_turns_before_anything_is_stored(api: Api, hold: str,
             assert response.json()["error"]["code"] == "OLLAMA_BUSY"
             assert int(response.headers["Retry-After"]) >= 1
             assert api.messages(session_id) == []
+
+
+EMBEDDINGS = "/v1/embeddings", {"model": "mochi-embed", "input": "Hello"}
+COMPARISON = "/api/v1/models/test", {"modelIds": ["mochi"], "message": "Hello"}
+AGENT = "/v1/chat/completions", {"model": "agent:helper", "messages": [{"role": "user", "content": "Hello"}]}
+
+
+@pytest.mark.parametrize("kind", ["embeddings", "comparison"])
+def test_full_queue_refuses_a_burst_of_other_requests(start: Start, holding: GatedStub, kind: str) -> None:
+    server = start(ollama_hosts=(), ollama_host=holding.stub.url, ollama_slots=1, max_queue=2)
+    api = server.api()
+    path, body = EMBEDDINGS if kind == "embeddings" else COMPARISON
+    with api.open_stream(api.create_session("mochi")["session_id"], "hold") as events, ThreadPoolExecutor(6) as pool:
+        next(event for event in events if event.type == "content_delta")
+        sent = [pool.submit(api.http.post, f"{server.url}{path}", json=body) for _ in range(6)]
+        until(lambda: sum(each.done() for each in sent) == 4)
+        holding.gate.open()
+        assert sorted(each.result().status_code for each in sent) == [200, 200, 503, 503, 503, 503]
 
 
 def test_queued_turn_whose_client_leaves_sends_nothing(api: Api, hold: str, holding: GatedStub) -> None:

@@ -33,7 +33,10 @@ class TurnLimiter:
 
     @contextmanager
     def turn(self, caller: Caller) -> Iterator[None]:
-        """Count a turn of the caller while the context is open. Raises ``RateLimited``."""
+        """Count a turn of the caller while the context is open. Raises ``RateLimited``.
+
+        A turn that an error refuses does not count among those of the last minute.
+        """
         started, now = self._started[caller.key], time.monotonic()
         while started and started[0] <= now - 60:
             started.popleft()
@@ -45,5 +48,9 @@ class TurnLimiter:
         self._running[caller.key] += 1
         try:
             yield
+        except BaseException:
+            if now in started:
+                started.remove(now)
+            raise
         finally:
             self._running[caller.key] -= 1

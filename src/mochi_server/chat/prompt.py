@@ -271,7 +271,7 @@ class Budget:
         """Return how many messages, in whole turns, a checkpoint must cover, or None. Raises ``ContextOverflow``."""
         ends = [
             i
-            for i in range(prompt.covered + 1, prompt.turn_start + 1)
+            for i in range(prompt.covered + 1, min(prompt.turn_start + 1, len(prompt.history)))
             if prompt.history[i]["role"] == "user" and i > prompt.system_count
         ]
         if not ends:

@@ -10,6 +10,7 @@
 
 import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager
 from copy import copy
 from functools import partial
 from math import inf
@@ -104,7 +105,7 @@ class ModelGateway:
         self.fleet = Fleet(hosts, connect, hosts_file)
         self.observer, self.max_queue = observer, max_queue
         self.turns = LRUCache[str, HostOfTurn](_MAX_TURNS)  # by session ID
-        self.trims: dict[str, tuple[int, str]] = {}  # window and last trimmed message, by session ID
+        self.trims = LRUCache[str, tuple[int, str]](_MAX_TURNS)  # window and last trimmed message, by session ID
         self._tickets: WeakSet[Ticket] = WeakSet()
         self._only: Host | None = None
 
@@ -249,7 +250,7 @@ class ModelGateway:
                     last = lines[-1]
                     self.observer.response_ended(last, host.name)
 
-            async with host.queue.slot(request.session_id, lambda: self._tickets.discard(request.ticket)):
+            async with self._slot(host, request):
                 tracked.sent = time.monotonic()
                 held = slots.begin(request.session_id, allocation.num_ctx)
                 with scope:
@@ -266,10 +267,14 @@ class ModelGateway:
     ) -> Mapping[str, Any]:
         window = request.allocation.num_ctx
         options = {"options": {"num_ctx": window}} if window else {}
-        async with host.queue.slot(request.session_id):
+        async with self._slot(host, request):
             tracked.sent = time.monotonic()
             host.slots(request.model).begin(request.session_id, window)
             return await host.client.embed({**request.payload, **options})
+
+    def _slot(self, host: Host, request: ModelRequest) -> AbstractAsyncContextManager[None]:
+        """Return a context with a slot of the host. From the entry into its queue, the request needs no ticket."""
+        return host.queue.slot(request.session_id, lambda: self._tickets.discard(request.ticket))
 
     async def _status(self, host: Host, request: TrackedRequest, sent: ModelRequest, scope: anyio.CancelScope) -> State:
         """Return the status of a waiting request. Cancel ``scope`` if there are other hosts and this one is silent."""

@@ -46,9 +46,12 @@ class FairQueue:
 
     @asynccontextmanager
     async def slot(self, session_id: str, on_entered: Callable[[], object] = lambda: None) -> AsyncIterator[None]:
-        """Wait for a slot and occupy it. ``on_entered`` is called when the request runs or waits. See ``abort``."""
+        """Wait for a slot and occupy it. ``on_entered`` is called when the request runs or waits. See ``abort``.
+
+        ``session_id`` is "" for a request of no session, which does not wait for others of the same kind.
+        """
         self._number += 1
-        rounds = [each.round + 1 for each in self._waiting if each.session_id == session_id]
+        rounds = [each.round + 1 for each in self._waiting if session_id and each.session_id == session_id]
         granted = asyncio.get_running_loop().create_future()
         request = _Waiting(max([self._round, *rounds]), self._number, session_id, granted)
         insort(self._waiting, request)

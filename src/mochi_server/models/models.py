@@ -79,7 +79,9 @@ class CompareRequest(StrictBody):
             messages.append({"role": "system", "content": self.systemPrompt})
         messages.extend({"role": m.role, "content": m.content} for m in self.chatHistory or ())
         messages.append({"role": "user", "content": self.message})
-        return Comparison(await service.find(self.modelIds), messages, self.think, self.options or {})
+        ticket = service.admit()
+        models = await service.find(self.modelIds)
+        return Comparison(models, messages, self.think, self.options or {}, ticket)
 
 
 COMPARE_EVENTS = EventUnion(

@@ -11,6 +11,7 @@ from urllib.parse import urlsplit
 from mochi_server.errors import InvalidComparison, MochiError, ModelNotFound, ShuttingDown
 from mochi_server.inference.gateway import ModelGateway
 from mochi_server.inference.requests import FixedPrompt, ModelRequest
+from mochi_server.inference.waiting import Ticket
 from mochi_server.inference.windows import PromptSize
 from mochi_server.ollama.payloads import chat_payload
 from mochi_server.ollama.transport import Line
@@ -106,6 +107,7 @@ class Comparison:
     messages: list[ChatMessage]
     think: bool | str | None
     options: Mapping[str, Any]
+    ticket: Ticket = field(default_factory=Ticket)
     hosts: list[str] = field(default_factory=list)  # names of the hosts of earlier models; the next one avoids them
 
 
@@ -120,11 +122,14 @@ class CompareService:
     _running: "dict[asyncio.Future[None], asyncio.Task[None]]" = field(default_factory=dict)
     """Task of each comparison. The key is a future that completes when the client has received all events."""
 
-    async def find(self, model_ids: object) -> list[tuple[str, ModelInfo]]:
-        """Return each ID with its model. An ID is a model name or a position in the list of models, from 1."""
+    def admit(self) -> Ticket:
+        """Admit a comparison. Raises ``ShuttingDown``, and ``OllamaBusy`` if too many requests wait."""
         if self._is_draining:
             raise ShuttingDown
-        self.gateway.admit()
+        return self.gateway.admit()
+
+    async def find(self, model_ids: object) -> list[tuple[str, ModelInfo]]:
+        """Return each ID with its model. An ID is a model name or a position in the list of models, from 1."""
         if not isinstance(model_ids, list) or not model_ids:
             raise InvalidComparison("modelIds must be a non-empty array")
         if len(model_ids) > MAX_MODELS:
@@ -216,6 +221,7 @@ class CompareService:
             payload=chat_payload(model.name, (), think=think, options=comparison.options),
             prompt=FixedPrompt(comparison.messages, PromptSize(characters)),
             avoid=comparison.hosts,
+            ticket=comparison.ticket,
         )
         comparison.hosts.append((await self.gateway.send(request, receive)).host)
         send(End(model_id))

@@ -84,7 +84,7 @@ async def embed(gateway: ModelGateway, wanted: EmbeddingRequest) -> bytes:
 
     Raises ``ValidationFailed`` if a text does not fit into the context window, and the errors of Ollama.
     """
-    gateway.admit()
+    ticket = gateway.admit()
     model, data, tokens = wanted.model, list[orjson.Fragment](), 0
     texts = [wanted.input] if isinstance(wanted.input, str) else wanted.input
     try:  # the window of a chat model, so that Ollama does not reload it
@@ -97,7 +97,8 @@ async def embed(gateway: ModelGateway, wanted: EmbeddingRequest) -> bytes:
     for start in range(0, len(texts), _BATCH_SIZE):
         batch = texts[start : start + _BATCH_SIZE]
         payload = {"model": model, "input": batch, **options}
-        body = await gateway.embed(ModelRequest(allocation=allocation, payload=payload, prompt=prompt))
+        request = ModelRequest(allocation=allocation, payload=payload, prompt=prompt, ticket=ticket)
+        body = await gateway.embed(request)
         vectors = body.get("embeddings")
         if not isinstance(vectors, list) or len(vectors) != len(batch):
             raise OllamaError(f"Ollama did not send one embedding for each of the {len(batch)} texts.")
