@@ -14,7 +14,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
-COMMIT_SCALE = {"MOCHI_FAULT_ROUNDS": "3", "MOCHI_FUZZ_EXAMPLES": "3"}
+COMMIT_SCALE = {"MOCHI_FAULT_ROUNDS": "4", "MOCHI_FUZZ_EXAMPLES": "3"}
 """Repetitions of the fault tests, and requests for each operation of the API: each kind of fault a few times."""
 NIGHTLY_SCALE = {"MOCHI_FAULT_ROUNDS": "200", "MOCHI_FUZZ_EXAMPLES": "100"}
 SHORT = " ".join(f"{name}={value}" for name, value in COMMIT_SCALE.items())

@@ -153,7 +153,7 @@ def test_killed_servers_finish_turns_with_approvals(
 
         spare = start() if store == "postgres" else None
         server = start()
-        for number in range(ROUNDS // 2 or 1):
+        for number in range(max(ROUNDS // 2, len(KINDS))):
             kind = KINDS[number % len(KINDS)]
             with Api(server.url) as api:
                 until(partial(_has_echo, api), DEADLINE_SECONDS)
@@ -168,6 +168,7 @@ def test_killed_servers_finish_turns_with_approvals(
             assert turn.is_done, f"the client of round {number} ({kind}) did not receive the end of the turn"
             with Api(server.url) as api:
                 unknown += check(api, turn)
-    noted = (tmp_path / "tools" / "notes.txt").read_text().split()
+    notes = tmp_path / "tools" / "notes.txt"
+    noted = notes.read_text().split() if notes.exists() else []  # perhaps no call ran
     assert len(noted) == len(set(noted)), "a call ran twice"
     record_property("unknown_outcomes", unknown)
