@@ -4,11 +4,13 @@ import asyncio
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
+from pathlib import Path
 
 import pytest
 
 from mochi_server.inference.waiting import FairQueue
 from tests.hosts.conftest import Start
+from tests.support.agents import write_agent
 from tests.support.api import Api
 from tests.support.holding import GatedStub
 from tests.support.waiting import until
@@ -130,16 +132,22 @@ def test_full_queue_refuses_turns_before_anything_is_stored(api: Api, hold: str,
             assert api.messages(session_id) == []
 
 
-EMBEDDINGS = "/v1/embeddings", {"model": "mochi-embed", "input": "Hello"}
-COMPARISON = "/api/v1/models/test", {"modelIds": ["mochi"], "message": "Hello"}
-AGENT = "/v1/chat/completions", {"model": "agent:helper", "messages": [{"role": "user", "content": "Hello"}]}
+OTHER_REQUESTS = {
+    "embeddings": ("/v1/embeddings", {"model": "mochi-embed", "input": "Hello"}),
+    "comparison": ("/api/v1/models/test", {"modelIds": ["mochi"], "message": "Hello"}),
+    "agent": ("/v1/chat/completions", {"model": "agent:helper", "messages": [{"role": "user", "content": "Hello"}]}),
+}
 
 
-@pytest.mark.parametrize("kind", ["embeddings", "comparison"])
-def test_full_queue_refuses_a_burst_of_other_requests(start: Start, holding: GatedStub, kind: str) -> None:
-    server = start(ollama_hosts=(), ollama_host=holding.stub.url, ollama_slots=1, max_queue=2)
+@pytest.mark.parametrize("kind", OTHER_REQUESTS)
+def test_full_queue_refuses_a_burst_of_other_requests(
+    start: Start, holding: GatedStub, tmp_path: Path, kind: str
+) -> None:
+    write_agent(tmp_path)
+    host = {"ollama_hosts": (), "ollama_host": holding.stub.url}
+    server = start(**host, data_dir=tmp_path, ollama_slots=1, max_queue=2)
     api = server.api()
-    path, body = EMBEDDINGS if kind == "embeddings" else COMPARISON
+    path, body = OTHER_REQUESTS[kind]
     with api.open_stream(api.create_session("mochi")["session_id"], "hold") as events, ThreadPoolExecutor(6) as pool:
         next(event for event in events if event.type == "content_delta")
         sent = [pool.submit(api.http.post, f"{server.url}{path}", json=body) for _ in range(6)]
