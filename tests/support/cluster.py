@@ -11,24 +11,17 @@ from typing import Any
 
 from tests.support import postgres
 from tests.support.balancer import Balancer
+from tests.support.fork_server import OF_A_SERVER
 
 _START_SECONDS = 120
 _CONTEXT = multiprocessing.get_context("forkserver")
 _PRELOADED = [
-    "tests.support.server",
+    *OF_A_SERVER,
     "mochi_server.cluster.middleware",
     "mochi_server.storage.postgres.store",
-    "anyio._backends._asyncio",
-    "aiohttp",
-    "encodings.idna",
-    "fastapi.telemetry._runtime",
-    "fastapi_offline",
-    "httpcore",
     "pytest",
-    "tests.support.built_routes",
-    "uvicorn.lifespan.on",
+    "tests.support.server",
     "uvloop",
-    "yaml",
 ]
 
 

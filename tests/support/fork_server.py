@@ -23,15 +23,21 @@ from typing import Any, TextIO
 
 from mochi_server import protocols
 
-PRELOADED = (
+OF_A_SERVER = (
     "aiohttp",
     "anyio._backends._asyncio",
     "encodings.idna",
     "fastapi.telemetry._runtime",
     "fastapi_offline",
-    "frontmatter",
     "httpcore",
-    "mochi_server.app",
+    "tests.support.built_routes",
+    "uvicorn.lifespan.on",
+    "yaml",
+)
+"""Modules that a server imports while it runs, and its routes."""
+PRELOADED = (
+    *OF_A_SERVER,
+    "frontmatter",
     "mochi_server.cli.init",
     "mochi_server.cli.main",
     "mochi_server.cli.replay",
@@ -43,12 +49,9 @@ PRELOADED = (
     "mochi_stub.server",
     "multiprocessing.popen_fork",
     "ollama_instructor.ollama_instructor",
-    "tests.support.built_routes",
     "tests.support.process",
-    "uvicorn.lifespan.on",
     "uvicorn.loops.auto",
     "uvicorn.loops.uvloop",
-    "yaml",
 )
 """Modules that are imported before the first fork."""
 AVAILABLE = sys.platform == "linux"
