@@ -154,22 +154,6 @@ class PostgresSessionStore(rules.SessionStore):
         else:
             await self._write_messages(session_id, change)
 
-    async def _write_messages(self, session_id: str, change: Change) -> None:
-        async with self._row_for_update(session_id) as (connection, head):
-            lock = self.locked_sessions.get(session_id)
-            # Messages after `end` are from a committed first attempt of this write, or from a premature recovery.
-            end = lock.end if lock else head.message_count
-            start = end if change.start is None else max(0, min(change.start, end))
-            new = rules.normalized_messages(change.messages, start)
-            written = revision_at(start + len(new), new[-1]) if new else None
-            await _require_revision(connection, head, change.revision, written)
-            await row_mapping.replace_tail(connection, head, start, new, images=change.images, last_run=change.last_run)
-            advanced = lock and lock._replace(end=start + len(new))
-            if change.partial is not None:
-                await self._write_partial(connection, session_id, change.partial, advanced)
-        if advanced is not None and self.locked_sessions.get(session_id) == lock:
-            self.locked_sessions[session_id] = advanced
-
     @_shielded
     async def patch(self, session_id: str, fields: rules.FieldChanges, *, revision: str | None = None) -> ChatSession:
         async with self._row_for_update(session_id) as (connection, head):
@@ -180,15 +164,6 @@ class PostgresSessionStore(rules.SessionStore):
             values = {"key": head.key, "metadata": row_mapping.metadata_text(metadata), "searched": searched}
             await connection.execute(_PATCH, values)
         return await self.load(session_id)
-
-    async def _write_only_partial(self, session_id: str, partial: Message) -> None:
-        async with self._database.connection(f"save session {session_id}") as connection:
-            lock = self.locked_sessions.get(session_id)
-            if not await self._write_partial(connection, session_id, partial, lock):
-                exists = f"SELECT FROM sessions s WHERE {_BY_ID}"
-                if await fetch_one(connection, exists, self._parameters(session_id)) is None:
-                    raise errors.SessionNotFound(session_id)
-                raise errors.SessionTaken(session_id)
 
     @_shielded
     async def delete(self, session_id: str) -> None:
@@ -305,6 +280,31 @@ class PostgresSessionStore(rules.SessionStore):
         images = await row_mapping.images_from(connection, head.key, 0)
         await connection.execute("DELETE FROM sessions WHERE key = %s", [head.key])
         return images
+
+    async def _write_messages(self, session_id: str, change: Change) -> None:
+        async with self._row_for_update(session_id) as (connection, head):
+            lock = self.locked_sessions.get(session_id)
+            # Messages after `end` are from a committed first attempt of this write, or from a premature recovery.
+            end = lock.end if lock else head.message_count
+            start = end if change.start is None else max(0, min(change.start, end))
+            new = rules.normalized_messages(change.messages, start)
+            written = revision_at(start + len(new), new[-1]) if new else None
+            await _require_revision(connection, head, change.revision, written)
+            await row_mapping.replace_tail(connection, head, start, new, images=change.images, last_run=change.last_run)
+            advanced = lock and lock._replace(end=start + len(new))
+            if change.partial is not None:
+                await self._write_partial(connection, session_id, change.partial, advanced)
+        if advanced is not None and self.locked_sessions.get(session_id) == lock:
+            self.locked_sessions[session_id] = advanced
+
+    async def _write_only_partial(self, session_id: str, partial: Message) -> None:
+        async with self._database.connection(f"save session {session_id}") as connection:
+            lock = self.locked_sessions.get(session_id)
+            if not await self._write_partial(connection, session_id, partial, lock):
+                exists = f"SELECT FROM sessions s WHERE {_BY_ID}"
+                if await fetch_one(connection, exists, self._parameters(session_id)) is None:
+                    raise errors.SessionNotFound(session_id)
+                raise errors.SessionTaken(session_id)
 
     async def _write_partial(
         self, connection: Connection, session_id: str, partial: Message, lock: SessionLock | None
