@@ -175,6 +175,9 @@ class MochiServerSettings(BaseSettings):
     park_seconds: Seconds = Field(
         30, description="How long a turn that waits for approval stays in memory. Its stored state waits on."
     )
+    continue_background_turns: bool = Field(
+        True, description="Whether a background turn continues after its server was killed or stopped."
+    )
     max_agent_iterations: int = Field(50, ge=1, description="Limit of tool-call rounds in an agent's execution phase.")
 
     api_keys: Secrets = Field(

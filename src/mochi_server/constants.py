@@ -16,7 +16,7 @@ DEMO_MODEL = "mochi-demo"  # model of test mode that answers with sentences
 KEY_PATTERN = "^[!-~]{1,255}$"  # of the Idempotency-Key header
 TOTAL_HEADER = "X-Total-Count"  # number of items on all pages of a list
 PING_SECONDS = 10  # maximum time without bytes in a stream, so that proxies do not close it
-FORMAT_VERSION = "1.3"  # of session files
+FORMAT_VERSION = "1.4"  # of session files
 PREVIEW_CHARS = 250  # maximum length of a preview in lists, without the "..." that follows
 
 DEFAULT_WINDOW = 8192  # initial context window of a session in tokens, limited to the model's maximum

@@ -10,18 +10,15 @@ from functools import partial
 from typing import cast
 
 from mochi_server.agents.discovery import AgentDiscoveryService, AgentRegistry
-from mochi_server.agents.execution import AgentAnswererFactory, AgentExecutionService
+from mochi_server.agents.execution import AgentExecutionService, AgentTurns
 from mochi_server.agents.prompt_loader import PromptLoader
 from mochi_server.agents.tool_factory import agent_toolbox
 from mochi_server.chat.approvals import ApprovalService
 from mochi_server.chat.conversation import Conversations, StorageRetry
-from mochi_server.chat.engine import ChatEngine
 from mochi_server.chat.limits import RunLimits
-from mochi_server.chat.model_answerer import ModelAnswererFactory
-from mochi_server.chat.parked_record import refuse_if_waiting
-from mochi_server.chat.run import Run
-from mochi_server.chat.run_registry import RunRegistry
-from mochi_server.chat.tool_loop import ToolLoopLimits
+from mochi_server.chat.loop import ToolLoopLimits
+from mochi_server.chat.preparation import ModelTurns
+from mochi_server.chat.service import TurnService, refuse_if_waiting
 from mochi_server.config import MochiServerSettings, hosts_file
 from mochi_server.constants import AGENT_TOOL, DEFAULT_WINDOW, PING_SECONDS
 from mochi_server.errors import NotReady, ShuttingDown, StorageFailed
@@ -108,7 +105,8 @@ class Services:
         views = [cast(SessionStore, VisibleSessions(each)) for each in (self.stores.chats, self.stores.agents)]
         self.store, self.agent_chats = views
         retry = StorageRetry(settings.store_retry_seconds)
-        self.conversations = Conversations(self.store, self.agent_chats, retry)
+        webhook_url = settings.webhook_url.get_secret_value()
+        self.conversations = Conversations(self.store, self.agent_chats, retry, reports=bool(webhook_url))
         self.prompts = SystemPromptService(settings.resolved(settings.system_prompts_dir))
         tools_dir, agents_dir = settings.code_directory("tools_dir"), settings.code_directory("agents_dir")
         self.mcp = McpServers(tools_dir, [AGENT_TOOL], components.mcp, components.schema_checks())
@@ -121,15 +119,13 @@ class Services:
         )
         self.webhooks = WebhookService(
             self.stores.webhooks,
-            self.store,
-            settings.webhook_url.get_secret_value(),
+            webhook_url,
             settings.webhook_secret.get_secret_value(),
             components.webhooks,
         )
         self.approvals = ApprovalService(
             timeout=settings.tool_confirmation_timeout_seconds,
             park_seconds=settings.park_seconds,
-            on_waiting=self.webhooks.run_waits,
         )
         agents = AgentDiscoveryService(agents_dir, settings.resolved(settings.agent_chats_dir))
         self.agents = AgentRegistry(agents, self.tools)
@@ -159,7 +155,7 @@ class Services:
             retry=retry,
             callers=self.store,
         )
-        models = ModelAnswererFactory(
+        models = ModelTurns(
             gateway=gateway,
             registry=self.tools,
             execution=self.execution,
@@ -169,25 +165,25 @@ class Services:
             sessions=self.sessions,
             check_answer=self.mcp.checks.check_answer,
             tools_of_agent=self.agents.tools_of,
+            continues_background_turns=settings.continue_background_turns,
         )
-        self._record_turn = partial(record_turn, metrics, trace_content=settings.trace_content)
-        self.runs = RunRegistry(
-            ChatEngine(models, AgentAnswererFactory(self.agents, agent_execution).prepare),
-            self.summaries,
-            self.approvals,
-            self.conversations,
-            gateway.fleet.prefetch_loaded,
+        self.turns = TurnService(
+            turns=models,
+            agent_turns=AgentTurns(self.agents, agent_execution),
+            summaries=self.summaries,
+            approvals=self.approvals,
+            conversations=self.conversations,
+            prefetch=gateway.fleet.prefetch_loaded,
             disconnect_grace=settings.disconnect_grace_seconds,
             shutdown_grace=settings.shutdown_grace_seconds,
-            on_starting=self.webhooks.run_starting,
-            on_ended=self._run_ended,
+            on_ended=partial(record_turn, metrics, trace_content=settings.trace_content),
             limits=components.runs,
         )
-        self.stores.on_sessions_lost(self.runs.abort_all)
-        max_sessions, shutdown = settings.max_import_sessions, self.runs.shutdown
+        self.stores.on_sessions_lost(self.turns.abort_all)
+        max_sessions, shutdown = settings.max_import_sessions, self.turns.shutdown
         self.transfers = ImportExportService(self.store, max_sessions=max_sessions, shutdown=shutdown)
         self.compare = CompareService(gateway, shutdown_grace=settings.shutdown_grace_seconds)
-        running = self.runs.cache.running
+        running = self.turns.table.running
         metrics.waiting.set_function(lambda: sum(host.tracker.waiting_turns() for host in gateway.fleet.hosts))
         metrics.running.set_function(lambda: len(running()))
         metrics.subscribers.set_function(lambda: sum(run.subscribers for run in running()))
@@ -199,11 +195,11 @@ class Services:
         await self.stores.open()
         await self.mcp.open()
         self.webhooks.open()
-        self.runs.parked.open(is_shared=self.stores.is_shared)
+        self.turns.open(is_shared=self.stores.is_shared)
 
     async def check_ready(self) -> None:
         """Raise ``ShuttingDown`` or ``NotReady`` if the server cannot run or store new turns."""
-        if self.runs.shutdown.is_set():
+        if self.turns.shutdown.is_set():
             raise ShuttingDown
         try:
             await self.stores.check()
@@ -212,30 +208,25 @@ class Services:
 
     async def drain(self) -> None:
         """Refuse new turns and comparisons. Wait for the running ones, and end those that exceed the grace period."""
-        turns, began = self.runs.cache.running(), time.monotonic()
+        turns, began = self.turns.table.running(), time.monotonic()
         log_event(logger, logging.INFO, "Draining began", turns=len(turns))
-        await asyncio.gather(self.runs.drain(), self.compare.drain())
+        await asyncio.gather(self.turns.drain(), self.compare.drain())
         cancelled, seconds = sum(run.state == "cancelled" for run in turns), time.monotonic() - began
         log_event(logger, logging.INFO, "Draining ended", cancelled=cancelled, duration_ms=round(seconds * 1000))
 
     async def end_turns(self) -> None:
         """End running turns and comparisons now."""
-        await asyncio.gather(self.runs.end_all(), self.compare.end_all())
+        await asyncio.gather(self.turns.end_all(), self.compare.end_all())
 
     async def aclose(self) -> None:
         """End running turns, store their partial answers, and close files and connections."""
         self.is_closed = True
-        await self.runs.aclose()
+        await self.turns.aclose()
         await self.webhooks.aclose()
         await self.mcp.aclose()
         await self.summaries.aclose()
         await self.stores.aclose()
         await self.fleet.aclose()
-
-    def _run_ended(self, run: Run) -> None:
-        if run.state != "waiting_for_approval":
-            self._record_turn(run)
-        self.webhooks.run_ended(run)
 
 
 def build_services(

@@ -72,8 +72,10 @@ class SessionBusy(MochiError):
 
     @classmethod
     def waiting(cls, session_id: str, run_id: str, confirmations: Sequence[dict[str, Any]]) -> "SessionBusy":
-        """Return the error for a session whose turn waits for approval."""
+        """Return the error for a session whose turn waits for approval, or is about to continue."""
         error = cls(session_id, run_id)
+        if not confirmations:  # the turn is about to continue
+            return error
         error.details["confirmations"] = list(confirmations)
         error.message = (
             f"Session {session_id!r} is busy: its turn waits for the approval of a tool call. Decide with POST "
@@ -363,11 +365,13 @@ class ServerLost(MochiError):
 
     code, status, cause = "SERVER_LOST", 504, "The server that runs the turn does not respond."
 
-    def __init__(self, session_id: str, *, is_unreachable: bool = False) -> None:
+    def __init__(self, session_id: str, *, is_unreachable: bool = False, starts: int = 1) -> None:
+        """``starts`` is how often a server has started the turn before it died."""
         unreachable = "cannot be reached. Check its MOCHI_ADVERTISE_URL and the log"
         problem = f"session {session_id!r} {unreachable if is_unreachable else 'does not respond'}"
         advice = "Load the session to see the stored messages. Send the request again later."
-        super().__init__(f"The server that runs the turn of {problem}. {advice}", session_id=session_id)
+        tried = f"The turn was started {starts} times, and its server died each time. " if starts > 1 else ""
+        super().__init__(f"The server that runs the turn of {problem}. {tried}{advice}", session_id=session_id)
 
 
 class ShuttingDown(MochiError):

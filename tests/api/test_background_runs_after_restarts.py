@@ -38,6 +38,7 @@ MESSAGES = {
     **{"regenerated": "Hi", "repeated": "Hi"},
 }
 """Messages of turns by their end. The end of the server cancels a turn."""
+OFF = {"continue_background_turns": False}
 
 
 def repeatable(api: Api, session_id: str, message: str) -> dict[str, Any]:
@@ -47,7 +48,7 @@ def repeatable(api: Api, session_id: str, message: str) -> dict[str, Any]:
 
 def test_final_state_is_shown_after_a_restart(tmp_path: Path) -> None:
     with StubServer(speed=0, resolve=resolve) as stub:
-        with RunningServer(tmp_path, stub.url, shutdown_grace_seconds=0) as server:
+        with RunningServer(tmp_path, stub.url, **OFF, shutdown_grace_seconds=0) as server:
             api, runs = server.client, dict[str, dict[str, Any]]()
             sessions = {end: api.create_session("mochi")["session_id"] for end in MESSAGES}
             for end, message in MESSAGES.items():
@@ -96,13 +97,14 @@ def test_completed_turn_stores_its_state_without_another_write(tmp_path: Path, s
         store: CountingStore = server.app.state.services.stores.chats
         before = store.writes
         server.client.send_message(session_id, "Hi again")
-        stored = json.loads((tmp_path / "chat_sessions" / f"{session_id}.json").read_text())["metadata"]["last_run"]
+        turn = json.loads((tmp_path / "chat_sessions" / f"{session_id}.json").read_text())["metadata"]["turn"]
+        stored = {"run_id": turn["run_ids"][-1], "state": turn["state"], "answer_id": turn["answer_id"]}
         assert stored == run_of(server.client, session_id)
     assert store.writes - before == 2
 
 
 def test_run_of_a_killed_server_has_failed(tmp_path: Path, holding: GatedStub) -> None:
-    with RunningServer(tmp_path, holding.stub.url) as server:
+    with RunningServer(tmp_path, holding.stub.url, **OFF) as server:
         session_id = server.client.create_session("mochi")["session_id"]
         run = start(server.client, session_id, "hold")
         holding.stub.wait_for(lambda all_: any(e.path == "/api/chat" and e.chunks >= 3 for e in all_))

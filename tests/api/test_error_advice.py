@@ -96,7 +96,7 @@ def test_foreign_host_names_the_setting_and_its_value(api: Api) -> None:
 def test_import_of_a_later_version_is_refused(api: Api) -> None:
     message = message_of(api, "POST", "/sessions/import", 422, json=NEWER)
     assert message == (
-        "Item 0 of the file has format version 2.0, and this server reads versions up to 1.3. Update mochi-server."
+        "Item 0 of the file has format version 2.0, and this server reads versions up to 1.4. Update mochi-server."
     )
 
 
@@ -114,10 +114,10 @@ def test_model_that_was_removed_after_the_session_was_created(private_stub: Stub
 def test_session_file_of_a_later_version_is_refused(private_api: Api, tmp_path: Path) -> None:
     session = private_api.create_session("mochi")["session_id"]
     path = tmp_path / "chat_sessions" / f"{session}.json"
-    path.write_text(path.read_text().replace('"format_version": "1.3"', '"format_version": "2.0"'))
+    path.write_text(path.read_text().replace('"format_version": "1.4"', '"format_version": "2.0"'))
     message = message_of(private_api, "GET", f"/sessions/{session}", 409)
     assert message == (
-        f"The file of session '{session}' has format version 2.0, and this server reads versions up to 1.3. "
+        f"The file of session '{session}' has format version 2.0, and this server reads versions up to 1.4. "
         "Update mochi-server."
     )
     assert message_of(private_api, "POST", f"/chat/{session}", 409, json={"message": "Hello"}) == message

@@ -33,7 +33,7 @@ def test_import_of_more_sessions_than_allowed_is_refused(tmp_path: Path, stub: S
 def test_import_while_the_server_drains_is_refused(tmp_path: Path, stub: StubServer) -> None:
     with RunningServer(tmp_path, stub.url) as server:
         api = server.api()
-        server.app.state.services.runs.shutdown.set()
+        server.app.state.services.turns.shutdown.set()
         assert error_of(import_sessions(api, 1)) == (503, "SHUTTING_DOWN")
         assert api.ok(api.http.get("/sessions"))["sessions"] == []
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from mochi_server.chat.run import Batch, decode, encode
+from mochi_server.chat.event_log import Batch, decode, encode
 from mochi_server.events import ContentDelta
 from mochi_stub import StubServer
 from tests.frontends.chats import message, user

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from mochi_server.chat.tool_loop import ToolLoopLimits
+from mochi_server.chat.loop import ToolLoopLimits
 from mochi_server.config import MochiServerSettings
 from mochi_stub.prompt import Prompt, ToolCall
 from mochi_stub.reply import Reply, Text, ToolCalls

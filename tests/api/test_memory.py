@@ -27,12 +27,13 @@ _SESSION = frozenset(
         "ChatSession",
         "HostOfTurn",
         "HeldPrompt",
+        "StoredTurn",
     }
 )
 """Types that belong to recently used sessions."""
 _RUN = frozenset(
     {
-        *("Run", "EventLog", "Conversation", "TurnInput", "ToolSelection"),
+        *("Run", "EventLog", "Conversation", "TurnInput", "ToolSelection", "TurnControl"),
         *("TurnResult", "GenerationOptions", "WindowDecision"),
     }
 )

@@ -17,23 +17,21 @@ from typing import Any
 import httpx
 import pytest
 
-from mochi_server.chat.approvals import ApprovalService
+from mochi_server.chat.approvals import ApprovalRequest, ApprovalService, TurnControl
 from mochi_server.chat.conversation import Conversation
+from mochi_server.chat.event_log import Batch
 from mochi_server.chat.limits import RunLimits
-from mochi_server.chat.parked_record import ParkedAgent, ParkedTurn, RecordWriter
-from mochi_server.chat.run import Batch, Confirmation, Run
+from mochi_server.chat.run import Run
 from mochi_server.chat.turn_input import TurnInput
 from mochi_server.container import Components
 from mochi_server.errors import ConfirmationResolved, StorageFailed
 from mochi_server.events import Done
-from mochi_server.sessions import FileSessionStore
-from mochi_server.sessions.session import ChatSession
-from mochi_server.sessions.store import FieldChanges
-from mochi_server.sessions.types import SessionCreationOptions
+from mochi_server.sessions import Change, FileSessionStore
+from mochi_server.sessions.turn import Approval, Decision
 from mochi_server.storage.memory import MemorySessionStore
 from mochi_server.tools.discovery import Tool
 from mochi_server.tools.schema import make_schema
-from mochi_server.tools.toolbox import BoundCall, Decision, FindTool, ToolInvocation
+from mochi_server.tools.toolbox import BoundCall, FindTool, ToolInvocation
 from mochi_stub import Gate, Model, Prompt, Reply, StubServer, Text
 from tests.support.agents import delegate, nested, notes, write_agent
 from tests.support.api import Api, Event, error_of, read_events
@@ -157,11 +155,11 @@ def restarted(shared_stub: StubServer, tmp_path_factory: pytest.TempPathFactory)
     write_tools(data_dir, CHANGED)
     shutil.rmtree(lost)
     with changed_record(data_dir, turns["expired"][0]) as record:
-        record |= {name: record[name] - 300 for name in ("due", "expires_at")}  # the default timeout has passed
+        record["approval"]["expires_at"] -= 300  # the default timeout has passed
     with changed_record(data_dir, turns["unreadable"][0]) as record:
         record["input"] = 7
     with changed_record(data_dir, turns["stored decision"][0]) as record:  # the server was killed after the decision
-        record |= {"decision": {"approved": True}, "due": 0}
+        record |= {"state": "running", "approval": record["approval"] | {"decision": {"approved": True}}}
     with RunningServer(data_dir, shared_stub.url, summarization_enabled=False) as server:
         yield Restarted(server, data_dir, turns)
 
@@ -199,12 +197,17 @@ def park(api: Api, session_id: str, message: str = PLAN) -> dict[str, Any]:
     return confirmations(api, session_id)[0]
 
 
+def turn_in(file: Path) -> dict[str, Any]:
+    turn: dict[str, Any] = json.loads(file.read_text())["metadata"]["turn"]
+    return turn
+
+
 @contextmanager
 def changed_record(data_dir: Path, session_id: str) -> Iterator[dict[str, Any]]:
     """Change the record of a waiting turn in the file of its session."""
     file = data_dir / "chat_sessions" / f"{session_id}.json"
     session = json.loads(file.read_text())
-    yield session["metadata"]["pending_approval"]
+    yield session["metadata"]["turn"]
     file.write_text(json.dumps(session))
 
 
@@ -218,7 +221,7 @@ def test_decision_or_stop_after_a_restart_ends_the_wait(private_stub: StubServer
         assert [entry["confirmation_id"] for entry in confirmations(api, session_id)] == [asked["confirmation_id"]]
         run = api.ok(api.http.get(f"/chat/{session_id}/run"))
         assert (run["run_id"], run["state"]) == (asked["run_id"], "waiting_for_approval")
-        assert "pending_approval" not in api.session(session_id)
+        assert "turn" not in api.session(session_id)
         api.ok(decide(api, session_id, asked))
         assert error_of(decide(api, session_id, asked)) == (409, "CONFIRMATION_RESOLVED")
         events = finish(api, session_id)
@@ -249,7 +252,7 @@ def test_turn_that_ends_while_it_is_parked_is_counted_once(private_stub: StubSer
     with RunningServer(tmp_path, private_stub.url, park_seconds=0) as server:
         api = server.client
         stopped, deleted = (start(api, PLAN, WITH_TOOLS)[0] for _ in range(2))
-        until(lambda: not server.app.state.services.runs.cache.running())
+        until(lambda: not server.app.state.services.turns.table.running())
         api.ok(api.http.post(f"/chat/{stopped}/stop"))
         for session_id in (stopped, deleted):
             assert api.http.delete(f"/sessions/{session_id}").status_code == 204
@@ -288,24 +291,24 @@ def test_parked_turn_continues_after_a_failed_deletion(private_stub: StubServer,
     with RunningServer(tmp_path, private_stub.url, components, **settings) as server:
         api = server.client
         session_id, _ = start(api, PLAN, WITH_TOOLS)
-        until(lambda: not server.app.state.services.runs.cache.running())
+        until(lambda: not server.app.state.services.turns.table.running())
         assert error_of(api.http.delete(f"/sessions/{session_id}")) == (500, "STORAGE_FAILED")
         until(lambda: len(api.messages(session_id)) == 4)
 
 
 class SlowStore(FileSessionStore):
-    """Store whose changes of metadata wait, while `is_slow` is true, until `may_write` is set."""
+    """Store whose changes wait, while `is_slow` is true, until `may_write` is set."""
 
     def __init__(self, path: Path) -> None:
         super().__init__(path)
         self.is_slow = False
         self.is_writing, self.may_write = threading.Event(), threading.Event()
 
-    async def patch(self, session_id: str, fields: FieldChanges, *, revision: str | None = None) -> ChatSession:
+    async def write(self, session_id: str, change: Change) -> None:
         if self.is_slow:
             self.is_writing.set()
             await asyncio.to_thread(self.may_write.wait, 10)
-        return await super().patch(session_id, fields, revision=revision)
+        await super().write(session_id, change)
 
 
 def test_decision_while_the_server_stops_is_kept_for_the_next_one(private_stub: StubServer, tmp_path: Path) -> None:
@@ -317,12 +320,12 @@ def test_decision_while_the_server_stops_is_kept_for_the_next_one(private_stub: 
     ):
         store: SlowStore = server.app.state.services.stores.chats
         session_id, asked = start(server.client, PLAN, WITH_TOOLS)
-        until(lambda: not server.app.state.services.runs.cache.running())
+        until(lambda: not server.app.state.services.turns.table.running())
         store.is_slow = True
         deciding = pool.submit(decide, server.client, session_id, asked)
         assert store.is_writing.wait(60)
         stopped = pool.submit(server.stop)
-        until(server.app.state.services.runs.shutdown.is_set)
+        until(server.app.state.services.turns.shutdown.is_set)
         store.may_write.set()
         stopped.result()
         assert deciding.result().status_code == 202
@@ -370,20 +373,20 @@ def test_kill_after_the_last_message_keeps_the_state_of_the_run(private_stub: St
     with RunningServer(tmp_path, private_stub.url, park_seconds=0) as server:
         session_id, asked = start(server.client, PLAN, WITH_TOOLS)
         file = tmp_path / "chat_sessions" / f"{session_id}.json"
-        until(lambda: "pending_approval" in json.loads(file.read_text())["metadata"])
-        record = json.loads(file.read_text())["metadata"]["pending_approval"]
+        until(lambda: turn_in(file)["state"] == "waiting_for_approval")
+        record = turn_in(file)
         server.client.ok(decide(server.client, session_id, asked))
         finish(server.client, session_id)
     session = json.loads(file.read_text())
-    last_run = session["metadata"]["last_run"]
-    continued = {"run_id": last_run["run_id"], "earlier": last_run["earlier"], "decision": {"approved": True}}
-    session["metadata"]["pending_approval"] = record | continued | {"due": 0}  # as before the removal of the record
+    ended = session["metadata"]["turn"]
+    decided = record["approval"] | {"decision": {"approved": True}}
+    session["metadata"]["turn"] = record | {"run_ids": ended["run_ids"], "state": "running", "approval": decided}
     file.write_text(json.dumps(session))
     with RunningServer(tmp_path, private_stub.url):
-        until(lambda: "pending_approval" not in json.loads(file.read_text())["metadata"])
+        until(lambda: turn_in(file)["state"] == "completed")
     with RunningServer(tmp_path, private_stub.url) as server:
         run = server.client.ok(server.client.http.get(f"/chat/{session_id}/run"))
-    assert (run["state"], run["answer_id"]) == ("completed", last_run["answer_id"])
+    assert (run["state"], run["answer_id"]) == ("completed", ended["answer_id"])
     assert noted(tmp_path) == ["x"]
 
 
@@ -498,7 +501,7 @@ def test_repeated_request_does_not_deny_its_own_calls(parking: RunningServer) ->
     session_id = api.create_session("mochi", **WITH_TOOLS)["session_id"]
     body = {"message": PLAN, "background": True, "if_waiting": "deny"}
     run = api.ok(api.http.post(f"/chat/{session_id}", json=body, headers=headers), 202)
-    until(lambda: confirmations(api, session_id) and not parking.app.state.services.runs.cache.running())
+    until(lambda: confirmations(api, session_id) and not parking.app.state.services.turns.table.running())
     again = api.ok(api.http.post(f"/chat/{session_id}", json=body, headers=headers), 202)
     assert (again["run_id"], again["state"]) == (run["run_id"], "waiting_for_approval")
     assert len(confirmations(api, session_id)) == 1
@@ -508,7 +511,7 @@ def test_message_to_a_parked_session(restarted: Restarted) -> None:
     api, (session_id, asked) = restarted.server.client, restarted.turns["message"]
     fork = api.ok(api.http.post(f"/sessions/{session_id}/fork"), 201)["session_id"]
     exported = json.loads(api.http.get(f"/sessions/{session_id}/export").content)
-    assert exported["metadata"]["pending_approval"]["confirmation_id"] == asked["confirmation_id"]
+    assert exported["metadata"]["turn"]["approval"]["confirmation_id"] == asked["confirmation_id"]
     response = api.ok(api.http.post("/sessions/import", json=exported), 201)
     (imported,), (warning,) = response["sessions"], response["warnings"]
     assert warning["code"] == "TURN_LEFT_OUT"
@@ -551,7 +554,7 @@ def test_repeated_decision_about_a_changed_tool_is_stale(private_stub: StubServe
 
 def test_history_of_a_parked_session_cannot_be_changed(parked: tuple[RunningServer, str, dict[str, Any]]) -> None:
     server, session_id, asked = parked
-    until(lambda: not server.app.state.services.runs.cache.running())
+    until(lambda: not server.app.state.services.turns.table.running())
     for method, path in (("PUT", "messages/0"), ("PUT", "system-prompt"), ("DELETE", "system-prompt")):
         body = {"content": "Other"} if method == "PUT" else None
         refused = server.client.http.request(method, f"/sessions/{session_id}/{path}", json=body)
@@ -595,7 +598,7 @@ def test_session_of_an_agent_whose_caller_is_parked_is_in_use(private_stub: Stub
         api, settings = server.api(), {"agent_settings": {"enabled_agents": ["helper"]}}
         session_id, other = (api.create_session("mochi", **settings)["session_id"] for _ in range(2))
         asked = park(api, session_id, message)
-        until(lambda: not server.app.state.services.runs.cache.running())
+        until(lambda: not server.app.state.services.turns.table.running())
         (chat,) = api.ok(api.http.get("/agents/chats"))["sessions"]
         again = nested(delegate(words(1), words(1), session_id=chat["session_id"]), words(1))
         api.send_message(other, again)
@@ -650,7 +653,7 @@ def test_disconnect_parks_a_turn_that_waits(restarted: Restarted) -> None:
     session_id = api.create_session("mochi", **WITH_TOOLS)["session_id"]
     with api.open_stream(session_id, instruct(calls("note", text="left"), words(2))) as events:
         asked = next(event for event in events if event.type == ASKED)
-    running = server.app.state.services.runs.cache.running
+    running = server.app.state.services.turns.table.running
     until(lambda: all(run.session_id != session_id for run in running()))
     assert state(api, session_id) == "waiting_for_approval"
     api.ok(decide(api, session_id, asked.data))
@@ -721,22 +724,25 @@ def unchanged(bound: BoundCall) -> FindTool:
     return find
 
 
+async def request_for(call: ToolInvocation, tool: Tool, expires_at: float | None = None) -> ApprovalRequest:
+    bound = BoundCall(call, tool, await call.bind(tool.schema))
+    approval = Approval("conf_1", call.name, call.arguments, call.index, "", expires_at=expires_at)
+    return ApprovalRequest(approval, bound, unchanged(bound))
+
+
 async def test_timeout_0_waits_until_the_decision() -> None:
     def note() -> None:
         """Take a note."""
 
-    approvals = ApprovalService(timeout=0)
+    approvals, control = ApprovalService(timeout=0), TurnControl()
     tool = Tool("note", note, make_schema(note, "note"))
-    call = ToolInvocation(0, "call", "note", {})
-    bound = BoundCall(call, tool, await call.bind(tool.schema))
-    run = run_of_session()
-    confirmation = run.waiting = Confirmation("conf_1", bound, unchanged(bound))
-    confirmation.stored.set()
-    waiting = asyncio.ensure_future(approvals.wait_for_decision(run, confirmation))
+    request = control.request = await request_for(ToolInvocation(0, "call", "note", {}), tool)
+    request.stored.set()
+    waiting = asyncio.ensure_future(approvals.wait_for_decision("0", control, request))
     for _ in range(10):
         await asyncio.sleep(0)
     assert not waiting.done()
-    await approvals.decide(run, "conf_1", Decision(approved=True))
+    await approvals.decide("0", control, "conf_1", Decision(approved=True))
     assert await waiting == Decision(approved=True)
 
 
@@ -744,11 +750,9 @@ async def test_approval_expires_at_the_stored_time() -> None:
     def note() -> None:
         """Take a note."""
 
-    schema = make_schema(note, "note")
-    call = ToolInvocation(0, "call", "note", {})
-    bound = BoundCall(call, Tool("note", note, schema), await call.bind(schema))
-    expired = Confirmation("conf_1", bound, unchanged(bound), expires_at=time.time())
-    waiting = ApprovalService(timeout=300).wait_for_decision(run_of_session(), expired)
+    tool = Tool("note", note, make_schema(note, "note"))
+    expired = await request_for(ToolInvocation(0, "call", "note", {}), tool, expires_at=time.time())
+    waiting = ApprovalService(timeout=300).wait_for_decision("0", TurnControl(), expired)
     assert await asyncio.wait_for(waiting, 60) is None
 
 
@@ -762,7 +766,7 @@ async def test_stream_follows_a_turn_that_was_parked_a_thousand_times() -> None:
         run.publish([Done("")])
         run.state = "waiting_for_approval"
     for run, later in pairwise(runs):
-        run.unpark(later)
+        run.leave(later)
     runs[-1].state = "completed"
     await runs[0].forward(receive)
     assert followed == runs
@@ -772,37 +776,16 @@ async def test_stopped_turn_is_not_parked_later() -> None:
     def note() -> None:
         """Take a note."""
 
-    approvals = ApprovalService(timeout=0, park_seconds=0)
-    call = ToolInvocation(0, "call", "note", {})
-    bound = BoundCall(call, Tool("note", note, make_schema(note, "note")), await call.bind(make_schema(note, "note")))
-    run = run_of_session()
-    confirmation = run.waiting = Confirmation("conf_1", bound, unchanged(bound))
-    waiting = asyncio.ensure_future(approvals.wait_for_decision(run, confirmation))
+    approvals, control = ApprovalService(timeout=0, park_seconds=0), TurnControl()
+    tool = Tool("note", note, make_schema(note, "note"))
+    request = control.request = await request_for(ToolInvocation(0, "call", "note", {}), tool)
+    waiting = asyncio.ensure_future(approvals.wait_for_decision("0", control, request))
     await asyncio.sleep(0)
     waiting.cancel()
     for _ in range(3):
         await asyncio.sleep(0)
     assert waiting.cancelled()
-    assert not confirmation.decision.done()
-
-
-async def test_agent_does_not_run_again_if_a_call_in_it_had_begun() -> None:
-    def note() -> None:
-        """Take a note."""
-
-    store = MemorySessionStore()
-    session = await store.create(ChatSession.create(SessionCreationOptions("mochi")))
-    conversation, tool = Conversation(session.session_id, store), Tool("note", note, make_schema(note, "note"))
-    record = ParkedTurn("conf_1", "note", {}, 0, "0123456789", [], None, "", None, 0, 1, TurnInput())
-    inner, outer = ToolInvocation(0, "call_1", "note", {}), ToolInvocation(1, "call_2", "agent", {})
-    agent = ParkedAgent("helper", "a1b2c3d4e5", outer.id)  # it has requested no approval
-    await RecordWriter(conversation, TurnInput(), record).starting(
-        BoundCall(inner, tool, await inner.bind(tool.schema)), agent
-    )
-    stored = ParkedTurn.of(await store.load(session.session_id))
-    outcome = RecordWriter(conversation, TurnInput(), stored).known_outcome(outer)
-    assert outcome is not None
-    assert outcome.is_interrupted
+    assert not request.decision.done()
 
 
 async def test_only_first_of_two_simultaneous_decisions_is_applied() -> None:
@@ -810,24 +793,24 @@ async def test_only_first_of_two_simultaneous_decisions_is_applied() -> None:
         """Take a note."""
 
     schema, checked = make_schema(note, "note"), asyncio.Event()
+    has_bound = False
 
     async def bind(arguments: Mapping[str, Any]) -> inspect.BoundArguments:
-        await checked.wait()
+        if has_bound:
+            await checked.wait()
         return await schema.bind(arguments)
 
-    approvals = ApprovalService(timeout=0)
+    approvals, control = ApprovalService(timeout=0), TurnControl()
     call = ToolInvocation(0, "call", "note", {"text": "x"})
-    tool = Tool("note", note, replace(schema, bind=bind))
-    bound = BoundCall(call, tool, await schema.bind(call.arguments))
-    run = run_of_session()
-    confirmation = run.waiting = Confirmation("conf_1", bound, unchanged(bound))
-    confirmation.stored.set()
+    request = control.request = await request_for(call, Tool("note", note, replace(schema, bind=bind)))
+    has_bound = True
+    request.stored.set()
     edit = Decision(approved=True, arguments={"text": "edited"})
-    edited = asyncio.ensure_future(approvals.decide(run, "conf_1", edit))
+    edited = asyncio.ensure_future(approvals.decide("0", control, "conf_1", edit))
     await asyncio.sleep(0)
-    await approvals.decide(run, "conf_1", Decision(approved=False))
+    await approvals.decide("0", control, "conf_1", Decision(approved=False))
     checked.set()
     with pytest.raises(ConfirmationResolved):
         await edited
-    assert await approvals.wait_for_decision(run, confirmation) == Decision(approved=False)
-    assert confirmation.bound.call is call
+    assert await approvals.wait_for_decision("0", control, request) == Decision(approved=False)
+    assert request.bound.call is call

@@ -67,12 +67,12 @@ def stop_during_the_last_write(server: RunningServer, regenerates: bool) -> None
     api, other = server.api(), server.api()
     session_id = api.create_session("mochi")["session_id"]
     api.send_message(session_id, "Hello")
-    runs, store = server.app.state.services.runs, server.app.state.services.stores.chats
+    runs, store = server.app.state.services.turns, server.app.state.services.stores.chats
     store.is_slow = True
     with ThreadPoolExecutor() as pool, api.open_stream(session_id, None if regenerates else "Again") as events:
         assert store.is_storing.wait(60)
         stopping = pool.submit(other.http.post, f"/chat/{session_id}/stop")
-        until(lambda: runs.cache.find(session_id).stopped)
+        until(lambda: runs.table.find(session_id).stopped)
         store.may_store.set()
         *_, complete, last = events
         assert stopping.result().json()["state"] == "completed"
@@ -102,7 +102,7 @@ def test_message_that_begins_to_wait_during_a_shutdown_is_refused(tmp_path: Path
     with RunningServer(tmp_path, holding.stub.url, with_store(LateStore), shutdown_grace_seconds=5) as server:
         api, other = server.api(), server.api()
         session_id = api.create_session("mochi")["session_id"]
-        runs, store = server.app.state.services.runs, server.app.state.services.stores.chats
+        runs, store = server.app.state.services.turns, server.app.state.services.stores.chats
         body, key = {"message": "Hi", "if_busy": "wait"}, {"Idempotency-Key": "k"}
         with ThreadPoolExecutor() as pool, api.open_stream(session_id, "hold") as events:
             next(events)
@@ -113,7 +113,7 @@ def test_message_that_begins_to_wait_during_a_shutdown_is_refused(tmp_path: Path
             until(runs.shutdown.is_set)
             store.may_load.set()
             assert waiting.result().json()["error"]["code"] == "SHUTTING_DOWN"
-            assert runs.cache.running(), "the message waited for the end of the turn"
+            assert runs.table.running(), "the message waited for the end of the turn"
             holding.gate.open()
             assert list(events)[-1].type == "done"
             stopping.result()

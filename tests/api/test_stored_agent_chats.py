@@ -31,7 +31,7 @@ def test_agent_chats_are_ordinary_session_files(api: Api, data_dir: Path) -> Non
     assert roles(agent_chat(api, chat_id)) == ["system", "user", "assistant", "assistant", "assistant"]
     file = orjson.loads((data_dir / "agents" / "agent_chats" / f"{chat_id}.json").read_bytes())
     assert set(file) == {"metadata", "messages"}
-    assert file["metadata"]["format_version"] == "1.3"
+    assert file["metadata"]["format_version"] == "1.4"
     assert file["metadata"]["agent_name"] == "helper"
     listed = [session["session_id"] for session in api.ok(api.http.get("/sessions"))["sessions"]]
     assert session_id in listed

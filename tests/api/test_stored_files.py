@@ -28,13 +28,13 @@ def test_stored_file_follows_specification(private_api: Api, tmp_path: Path) -> 
         "summary",
         "summary_model",
         "format_version",
-        "last_run",
+        "turn",
         "tool_settings",
         "agent_settings",
         "context_window_config",
     ]
     assert stored["metadata"]["message_count"] == 3
-    assert stored["metadata"]["format_version"] == "1.3"
+    assert stored["metadata"]["format_version"] == "1.4"
     assert stored["metadata"]["context_window_config"] == {
         "dynamic_enabled": True,
         "current_window": 8192,

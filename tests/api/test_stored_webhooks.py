@@ -8,10 +8,10 @@ import orjson
 import pytest
 
 from mochi_server.errors import StorageUnavailable
-from mochi_server.sessions import ChatSession, FileSessionStore
-from mochi_server.sessions.store import FieldChanges
+from mochi_server.sessions import Change, FileSessionStore
 from mochi_stub import StubServer
 from tests.api.test_webhooks import SHORT_PAUSES, TOOL, resolve
+from tests.support.cases import cases
 from tests.support.instructions import calls, instruct
 from tests.support.server import RunningServer
 from tests.support.stores import with_store
@@ -41,7 +41,7 @@ def test_call_of_a_changed_tool_is_reported_again(tmp_path: Path, own_stub: Stub
         path = f"/chat/{session_id}"
         api.ok(api.http.post(path, json={"message": instruct(calls("one")), "background": True}), 202)
         receiver.wait(1)
-        until(lambda: not server.app.state.services.runs.cache.running())  # the turn is parked
+        until(lambda: not server.app.state.services.turns.table.running())  # the turn is parked
         write_tools(tmp_path, TOOL.replace("one()", "one(text: str = '')"))
         api.ok(api.http.post("/tools/reload"))
         (call,) = api.ok(api.http.get(f"{path}/confirmations"))["confirmations"]
@@ -51,17 +51,17 @@ def test_call_of_a_changed_tool_is_reported_again(tmp_path: Path, own_stub: Stub
 
 
 class FailingStore(FileSessionStore):
-    """Store whose first attempt to store a run alone fails."""
+    """Store whose first attempt to store a turn without messages fails."""
 
     def __init__(self, path: Path) -> None:
         super().__init__(path)
         self.failed: list[str] = []
 
-    async def patch(self, session_id: str, fields: FieldChanges, *, revision: str | None = None) -> ChatSession:
-        if not self.failed and isinstance(fields, dict) and "last_run" in fields:
+    async def write(self, session_id: str, change: Change) -> None:
+        if not self.failed and not change.messages:
             self.failed.append(session_id)
-            raise StorageUnavailable("patch", OSError(5, "I/O"))
-        return await super().patch(session_id, fields, revision=revision)
+            raise StorageUnavailable("write", OSError(5, "I/O"))
+        await super().write(session_id, change)
 
 
 def test_changed_call_is_reported_although_its_run_is_stored_late(
@@ -74,10 +74,11 @@ def test_changed_call_is_reported_although_its_run_is_stored_late(
         session_id = server.client.create_session("mochi", tool_settings={"tools": ["one"]})["session_id"]
         body = {"message": instruct(calls("one")), "background": True}
         server.client.ok(server.client.http.post(f"/chat/{session_id}", json=body), 202)
-        until(lambda: not server.app.state.services.runs.cache.running())
+        until(lambda: not server.app.state.services.turns.table.running())
     file = tmp_path / "chat_sessions" / f"{session_id}.json"
     session = orjson.loads(file.read_bytes())
-    session["metadata"]["pending_approval"] |= {"decision": {"approved": True}, "due": 0}  # killed after the decision
+    turn = session["metadata"]["turn"]  # killed after the decision
+    turn |= {"state": "running", "approval": turn["approval"] | {"decision": {"approved": True}}}
     file.write_bytes(orjson.dumps(session))
     write_tools(tmp_path, TOOL.replace("one()", "one(times: int = 1)"))
     settings |= receiver.settings
@@ -86,15 +87,25 @@ def test_changed_call_is_reported_although_its_run_is_stored_late(
         assert server.app.state.services.stores.chats.failed == [session_id]
 
 
-def test_damaged_webhook_blocks_no_other(tmp_path: Path, own_stub: StubServer, receiver: Receiver) -> None:
-    receiver.statuses = [500]
-    damaged = tmp_path / "chat_sessions" / ".webhooks" / "damaged.json"
-    damaged.parent.mkdir(parents=True)
-    damaged.write_bytes(b"\xff{")
+@cases(
+    "damaged",
+    [
+        5,
+        {},
+        {"webhook_id": 1, "session_id": "", "body": None},
+        {"webhook_id": "a\r\nhost: x", "session_id": "0", "body": "{}"},
+    ],
+)
+def test_damaged_webhook_blocks_no_other(
+    tmp_path: Path, own_stub: StubServer, receiver: Receiver, damaged: Any
+) -> None:
+    with RunningServer(tmp_path, own_stub.url) as server:
+        session_id = server.client.create_session("mochi")["session_id"]
+    file = tmp_path / "chat_sessions" / f"{session_id}.json"
+    session = orjson.loads(file.read_bytes())
+    session["metadata"]["notices"] = [damaged]
+    file.write_bytes(orjson.dumps(session))
     settings = {**receiver.settings, "summarization_enabled": False}
     with RunningServer(tmp_path, own_stub.url, SHORT_PAUSES, **settings) as server:
-        until(lambda: not damaged.exists())
-        receiver.received.clear()
-        session_id = server.client.create_session("mochi")["session_id"]
-        server.client.send_message(session_id, "Hi")
+        server.client.send_message(server.client.create_session("mochi")["session_id"], "Hi")
         assert receiver.wait(1)[0]["type"] == "run.completed"

@@ -645,7 +645,7 @@ def test_chosen_summary_model_is_loaded_when_the_host_is_idle(tmp_path: Path) ->
             api.http.post(f"/chat/{waiting}", json={"message": instruct(calls("add", a=1, b=2)), "background": True}),
             202,
         )
-        until(lambda: not services.runs.cache.running())
+        until(lambda: not services.turns.table.running())
         session_id = api.create_session("mochi")["session_id"]
         api.send_message(session_id, "My boat is called Wanda.")
         api.ok(api.http.post(f"/sessions/{session_id}/summarize", json={"model": "mochi-long"}))

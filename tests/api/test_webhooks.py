@@ -1,14 +1,10 @@
 """Webhooks about runs: what is sent, repeats, and restarts."""
 
 import asyncio
-import os
 import subprocess
 import sys
-import threading
 import time
-from collections.abc import Callable, Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
-from itertools import count
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -20,9 +16,9 @@ from pydantic import ValidationError
 
 from mochi_server.config import MochiServerSettings
 from mochi_server.container import Components
+from mochi_server.sessions.change import Notice
 from mochi_server.sessions.store import WebhookOutbox
 from mochi_server.storage.files.webhooks import FileWebhookOutbox
-from mochi_server.storage.memory import MemorySessionStore
 from mochi_server.telemetry.webhooks import WebhookService, WebhookTimes
 from mochi_server.util.clock import as_datetime, as_text
 from mochi_stub import Cut, Gate, Prompt, Reply, StubServer, Text
@@ -58,20 +54,30 @@ class TimedOutbox(WebhookOutbox):
     """Outbox of one webhook whose age grows by each pause."""
 
     def __init__(self) -> None:
+        self.stored = asyncio.Event()
         self.pauses: list[float | None] = []
 
     @property
     def age(self) -> float:
         return sum(pause or 0 for pause in self.pauses)
 
-    async def claim(self, seconds: float) -> tuple[str, str] | None:
+    async def claim(self, seconds: float) -> Notice | None:
         raise NotImplementedError
 
-    async def add(self, _: str, __: str, *, seconds: float = 0) -> None:
+    async def postpone(self, _: str, seconds: float) -> None:
         self.pauses.append(seconds)
 
     async def remove(self, _: str) -> None:
         self.pauses.append(None)
+
+
+def outbox_of(*notices: Notice) -> FileWebhookOutbox:
+    async def delivered(_: Notice) -> None:
+        """Leave the files as they are."""
+
+    outbox = FileWebhookOutbox(delivered)
+    outbox.add(notices)
+    return outbox
 
 
 def settings_of(url: str, secret: str) -> MochiServerSettings:
@@ -154,14 +160,14 @@ def test_webhook_is_sent_after_a_restart(tmp_path: Path, own_stub: StubServer, r
 
 def test_pauses_double_for_more_than_an_hour(receiver: Receiver) -> None:
     outbox = TimedOutbox()
-    service = WebhookService(outbox, MemorySessionStore(), receiver.url, SECRET)
+    service = WebhookService(outbox, receiver.url, SECRET)
     receiver.statuses = [500] * 100
 
     async def attempts() -> list[float]:
         async with aiohttp.ClientSession() as http:
             while outbox.pauses[-1:] != [None]:
                 moment = as_text(as_datetime(time.time() - outbox.age))
-                await service._send(http, "msg_1", f'{{"timestamp":"{moment}"}}')
+                await service._send(http, Notice("msg_1", "0", f'{{"timestamp":"{moment}"}}'))
         return [pause for pause in outbox.pauses if pause is not None]
 
     pauses = asyncio.run(attempts())
@@ -170,92 +176,56 @@ def test_pauses_double_for_more_than_an_hour(receiver: Receiver) -> None:
     assert sum(pauses) >= 3600
 
 
-async def test_old_webhook_is_kept_if_the_server_stops_before_the_answer(tmp_path: Path, receiver: Receiver) -> None:
+async def test_old_webhook_is_kept_if_the_server_stops_before_the_answer(receiver: Receiver) -> None:
     body = orjson.dumps({"type": "run.completed", "timestamp": as_text(as_datetime(time.time() - 7200)), "data": {}})
-    await FileWebhookOutbox(tmp_path).add("msg_1", body.decode())
+    notice = Notice("msg_1", "0", body.decode())
+    outbox = outbox_of(notice)
     receiver.answering.clear()
-    service = WebhookService(FileWebhookOutbox(tmp_path), MemorySessionStore(), receiver.url, SECRET)
+    service = WebhookService(outbox, receiver.url, SECRET)
     service.open()
     await asyncio.to_thread(receiver.wait, 1)
     await service.aclose()
-    assert await FileWebhookOutbox(tmp_path).claim(30) == ("msg_1", body.decode())
+    assert await outbox.claim(30) == notice
 
 
-class SlowThreads(ThreadPoolExecutor):
-    """Threads in which the job with this number waits until it is released."""
-
-    def __init__(self, slow_job: int) -> None:
-        super().__init__()
-        self.is_waiting, self.released = threading.Event(), threading.Event()
-        self._jobs = count(1)
-        self._slow_job = slow_job
-
-    def submit(self, job: Callable[..., Any], /, *arguments: Any, **options: Any) -> "Future[Any]":
-        if next(self._jobs) != self._slow_job:
-            return super().submit(job, *arguments, **options)
-
-        def run_later() -> Any:
-            self.is_waiting.set()
-            assert self.released.wait(60)
-            return job(*arguments, **options)
-
-        return super().submit(run_later)
+ASKED, ENDED = Notice("msg_conf_1", "0", "asked", is_request=True), Notice("msg_1", "0", "ended")
 
 
-async def test_webhook_that_is_replaced_is_not_claimed(tmp_path: Path) -> None:
-    """The outbox holds back the start of a run until its end is stored."""
-    outbox = FileWebhookOutbox(tmp_path)
-    await outbox.add("msg_1", "started", seconds=30)
-    threads = SlowThreads(slow_job=2)  # the first job creates the directory, the second writes the file
-    asyncio.get_running_loop().set_default_executor(threads)
-    adding = asyncio.ensure_future(outbox.add("msg_1", "completed"))
-    with anyio.fail_after(60):
-        while not threads.is_waiting.is_set():  # noqa: ASYNC110 - set by a thread
-            await asyncio.sleep(0.001)
-    claimed = await outbox.claim(30)
-    threads.released.set()
-    await adding
-    assert (claimed, await outbox.claim(30)) == (None, ("msg_1", "completed"))
-
-
-def _fifo(path: Path) -> None:
-    os.mkfifo(path)
-
-
-def _link(path: Path) -> None:
-    path.symlink_to("/dev/zero")
-
-
-@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="the system has no FIFOs")
-@pytest.mark.parametrize(
-    ("name", "make"),
-    [("a", Path.mkdir), ("a", _fifo), ("a", _link), ("a\nb", Path.touch), ("a b", Path.touch)],
-    ids=["directory", "FIFO", "link", "line end", "space"],
-)
-async def test_other_entries_of_the_outbox_stop_no_webhook(
-    tmp_path: Path, name: str, make: Callable[[Path], None]
-) -> None:
-    make(tmp_path / f"{name}.json")
-    outbox = FileWebhookOutbox(tmp_path)
-    await outbox.add("msg_1", "body")
-    assert await outbox.claim(30) == ("msg_1", "body")
+async def test_webhooks_of_a_session_are_sent_in_order() -> None:
+    other = Notice("msg_2", "1", "other")
+    outbox = outbox_of(Notice("msg_0", "0", "first"), ENDED, other)
+    first = await outbox.claim(30)
+    assert first is not None
+    assert (first.body, await outbox.claim(30), await outbox.claim(30)) == ("first", other, None)
+    await outbox.postpone("msg_0", 30)
     assert await outbox.claim(30) is None
-    assert len(list(tmp_path.glob("*.json"))) == 2
+    await outbox.remove("msg_0")
+    assert await outbox.claim(30) == ENDED
+
+
+async def test_later_webhook_replaces_a_request_that_was_not_delivered() -> None:
+    outbox = outbox_of(ASKED)
+    assert await outbox.claim(30) == ASKED
+    outbox.add([ENDED])
+    assert await outbox.claim(30) is None  # it must not overtake the attempt
+    await outbox.postpone(ASKED.webhook_id, 30)
+    assert await outbox.claim(30) == ENDED
 
 
 class ListedOutbox(WebhookOutbox):
     """Outbox with the webhooks of a list, as a damaged table of the database contains them."""
 
-    def __init__(self, *webhooks: tuple[str, str]) -> None:
+    def __init__(self, *webhooks: Notice) -> None:
+        self.stored = asyncio.Event()
         self.waiting = list(webhooks)
         self.removed: list[str] = []
         self.has_removed_two = asyncio.Event()
 
-    async def claim(self, _: float) -> tuple[str, str] | None:
+    async def claim(self, _: float) -> Notice | None:
         return self.waiting.pop(0) if self.waiting else None
 
-    async def add(self, webhook_id: str, body: str, *, seconds: float = 0) -> None:
-        pass
+    async def postpone(self, webhook_id: str, seconds: float) -> None:
+        raise NotImplementedError
 
     async def remove(self, webhook_id: str) -> None:
         self.removed.append(webhook_id)
@@ -263,21 +233,10 @@ class ListedOutbox(WebhookOutbox):
             self.has_removed_two.set()
 
 
-@cases(
-    ("webhook_id", "body"),
-    [
-        ("msg_1\r\nhost: x", "{}"),
-        ("", "{}"),
-        ("msg_1", '{"type":"run.started"'),
-        ("msg_1", '{"type":"run.started"}'),
-        ("msg_1", '{"type":"run.started","data":[]}'),
-        ("msg_1", '{"type":"run.started","data":{"session_id":1,"run_id":null}}'),
-        ("msg_1", '{"type":"run.started","data":{"session_id":"0","run_id":"1","other":1}}'),
-    ],
-)
-async def test_damaged_row_of_a_webhook_is_removed(receiver: Receiver, webhook_id: str, body: str) -> None:
-    outbox = ListedOutbox((webhook_id, body), ("msg_2", '{"type":"run.completed"}'))
-    service = WebhookService(outbox, MemorySessionStore(), receiver.url, SECRET)
+@cases("webhook_id", ["msg_1\r\nhost: x", ""])
+async def test_damaged_row_of_a_webhook_is_removed(receiver: Receiver, webhook_id: str) -> None:
+    outbox = ListedOutbox(Notice(webhook_id, "0", "{}"), Notice("msg_2", "1", '{"type":"run.completed"}'))
+    service = WebhookService(outbox, receiver.url, SECRET)
     service.open()
     with anyio.fail_after(60):
         await outbox.has_removed_two.wait()

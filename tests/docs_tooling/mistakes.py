@@ -194,7 +194,7 @@ def _unapproved(world: World) -> Result:
 def _future_file(world: World) -> Result:
     session_id = world.session()
     file = Path(world.server.settings.data_dir) / "chat_sessions" / f"{session_id}.json"
-    file.write_text(file.read_text().replace('"format_version": "1.3"', '"format_version": "2.0"'))
+    file.write_text(file.read_text().replace('"format_version": "1.4"', '"format_version": "2.0"'))
     result = _error(world.api, "GET", f"/sessions/{session_id}")
     file.unlink()
     return result

@@ -1,20 +1,21 @@
-"""Run ``mochi-server`` and kill it when it is about to store a webhook of the type that KILL_AT names."""
+"""Run ``mochi-server`` and kill it when it has stored a webhook of the type that KILL_AT names, and has not sent it."""
 
 import os
 import signal
 import sys
-from typing import Any
+from collections.abc import Iterable
 
 from mochi_server.cli.main import main
+from mochi_server.sessions.change import Notice
 from mochi_server.storage.files.webhooks import FileWebhookOutbox
 
 _add = FileWebhookOutbox.add
 
 
-async def add_or_die(self: FileWebhookOutbox, webhook_id: str, body: str, **options: Any) -> None:
-    if f'"type":"{os.environ["KILL_AT"]}"' in body:
+def add_or_die(self: FileWebhookOutbox, notices: Iterable[Notice]) -> None:
+    if any(f'"type":"{os.environ["KILL_AT"]}"' in notice.body for notice in notices):
         signal.raise_signal(signal.SIGKILL)
-    await _add(self, webhook_id, body, **options)
+    _add(self, notices)
 
 
 FileWebhookOutbox.add = add_or_die  # type: ignore[method-assign]  # the process has no other purpose

@@ -58,7 +58,7 @@ def command(tmp_path: Path, stub: StubServer, receiver: Receiver, kill_at: str) 
 
 
 @pytest.mark.parametrize("event", MESSAGES)
-def test_webhook_that_was_not_stored_before_a_kill_is_sent(
+def test_webhook_that_was_not_sent_before_a_kill_is_sent(
     tmp_path: Path, stub: StubServer, receiver: Receiver, event: str
 ) -> None:
     with command(tmp_path, stub, receiver, event) as killed:
@@ -86,6 +86,6 @@ def test_run_that_a_kill_interrupts_has_failed(tmp_path: Path, stub: StubServer,
         run_id = api.ok(api.http.post(f"/chat/{session_id}", json=body), 202)["run_id"]
         until(lambda: len(api.messages(session_id)) > 0)
         killed.process.kill()
-    with RunningServer(tmp_path, stub.url, **receiver.settings):
+    with RunningServer(tmp_path, stub.url, **receiver.settings, continue_background_turns=False):
         (sent,) = receiver.wait(1)
         assert (sent["type"], sent["data"]["run_id"]) == ("run.failed", run_id)

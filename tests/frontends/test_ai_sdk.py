@@ -231,7 +231,7 @@ def test_viewers_that_leave_do_not_end_a_turn_that_waits_for_a_response(
     frontend: Frontend, server: RunningServer
 ) -> None:
     approval = of_type(frontend.ai_sdk(user(NOTE)), "tool-approval-request")
-    (run,) = [run for run in server.app.state.services.runs.cache.running() if run.session_id == frontend.session]
+    (run,) = [run for run in server.app.state.services.turns.table.running() if run.session_id == frontend.session]
     for url in (f"/chat/{frontend.session}/stream", f"/chat/{frontend.session}/ai-sdk/any/stream"):
         assert frontend.api.http.head(url).status_code == 200
         with frontend.api.http.stream("GET", url) as response:

@@ -41,7 +41,8 @@ class ParkingStore(FileSessionStore):
             self.release()
         async with super().hold(session_id, run_id=run_id, wait=wait):
             yield
-            if (await self.load(session_id)).metadata.pending_approval is not None:
+            turn = (await self.load(session_id)).metadata.turn
+            if turn is not None and turn.waiting is not None:
                 await self._keep_locked()
 
     def release(self) -> None:
@@ -71,14 +72,14 @@ def parked(parking: RunningServer) -> Frontend:
 
 
 def run_of(server: RunningServer, frontend: Frontend) -> Run | None:
-    run: Run | None = server.app.state.services.runs.cache.find(frontend.session)
+    run: Run | None = server.app.state.services.turns.table.find(frontend.session)
     return run
 
 
 def wait_until_parking(server: RunningServer, frontend: Frontend) -> None:
     def is_parking() -> bool:
         run = run_of(server, frontend)
-        return run is not None and run.is_parking and run.state == "running"
+        return run is not None and run.control.is_parking and run.state == "running"
 
     until(is_parking)
 
@@ -115,7 +116,8 @@ def test_message_ends_a_turn_that_is_being_parked(parking: RunningServer, parked
 
 
 def test_decided_request_does_not_wait_while_the_next_one_is_parked_before_its_announcement() -> None:
-    run = Run(Conversation("a1b2c3d4e5", MemorySessionStore()), TurnInput(), is_parking=True)
+    run = Run(Conversation("a1b2c3d4e5", MemorySessionStore()), TurnInput())
+    run.control.is_parking = True
     assert run.pending is None
     run.publish([ToolConfirmationRequired("note", {}, 0, "conf_1")])
     assert run.pending == "conf_1"

@@ -22,7 +22,8 @@ def test_stored_decision_waits_for_its_mcp_server(private_stub: StubServer, tmp_
         until(lambda: api.ok(api.http.get(f"/chat/{session_id}/confirmations"))["confirmations"])
     file = tmp_path / "chat_sessions" / f"{session_id}.json"
     session = json.loads(file.read_text())
-    session["metadata"]["pending_approval"] |= {"decision": {"approved": True}, "due": 0}  # killed after the decision
+    turn = session["metadata"]["turn"]  # killed after the decision
+    turn |= {"state": "running", "approval": turn["approval"] | {"decision": {"approved": True}}}
     file.write_text(json.dumps(session))
     with PatientServer(tmp_path, private_stub.url, limits=McpLimits(start_seconds=0)) as server:
         until(lambda: len(server.client.messages(session_id)) == 4)

@@ -120,6 +120,16 @@ def test_model_that_always_fails_ends_the_answer(
     assert len(conversation.sent) == 2
 
 
+def test_usage_of_a_repaired_answer_has_both_attempts(conversation: Conversation) -> None:
+    repaired = conversation.send_message("A city?").usage
+    conversation.messages.clear()
+    plain = conversation.send_message("A city?", response_format={"type": "text"}).usage
+    assert repaired is not None
+    assert plain is not None
+    assert repaired.prompt_tokens > 2 * plain.prompt_tokens
+    assert repaired.completion_tokens > plain.completion_tokens
+
+
 def test_repair_continues_the_request(conversation: Conversation) -> None:
     conversation.send_message("A city?", temperature=0.5, max_tokens=99)
     first, repair = conversation.sent

@@ -103,6 +103,7 @@ def test_background_response_can_be_streamed(client: openai.OpenAI, headers: dic
     assert last.type == "response.completed"
     response = ended(client, last.response.id)
     assert response.output_text == last.response.output_text
+    assert [item.id for item in response.output] == [item.id for item in last.response.output]
     assert len(response.output) == 1
     if not headers:
         follow_up: Any = {"input": "And?", "previous_response_id": response.id}
@@ -222,7 +223,7 @@ def test_parked_background_response_that_a_client_ends_is_cancelled(tmp_path: Pa
         session = api.create_session("mochi", tool_settings={"tools": ["look"]})["session_id"]
         response = start(client, instruct(calls("look"), words(2)), {"X-Mochi-Session": session})
         until(lambda: api.ok(api.http.get(f"/chat/{session}/run"))["state"] == WAITING)
-        until(lambda: not server.app.state.services.runs.cache.running())
+        until(lambda: not server.app.state.services.turns.table.running())
         if end == "stop":
             api.ok(api.http.post(f"/chat/{session}/stop"))
         elif end == "deny":

@@ -10,7 +10,7 @@ from typing import Any
 import httpx
 import pytest
 
-from mochi_server.chat.turn import resolve_idempotent
+from mochi_server.chat.idempotency import find_repetition
 from mochi_server.chat.turn_input import ToolSelection, TurnInput
 from mochi_server.sessions.session import ChatSession, key_digest
 from mochi_server.sessions.types import Message, SessionCreationOptions
@@ -230,8 +230,8 @@ def test_repeated_request_during_the_turn_gets_its_answer(holding: GatedStub, tm
         ]
         for thread in threads:
             thread.start()
-        runs = server.app.state.services.runs
-        until(lambda: any(run.subscribers == 3 for run in runs.cache.running()))
+        runs = server.app.state.services.turns
+        until(lambda: any(run.subscribers == 3 for run in runs.table.running()))
         holding.gate.open()
         for thread in threads:
             thread.join()
@@ -301,9 +301,11 @@ def test_repeated_results_do_not_require_another_tool_call() -> None:
         _result("ours"),
     ]
     turn = TurnInput(key="key", results=(_result("theirs"),), tools=ToolSelection(must_call=True))
-    resolved, stored_answer = resolve_idempotent(session, turn)
-    assert (resolved.results, resolved.change, resolved.tools.must_call) == ((), "continue", False)
-    assert stored_answer is None
+    repetition = find_repetition(session, turn)
+    assert repetition is not None
+    again = repetition.input
+    assert (again.results, again.change, again.tools.must_call) == ((), "continue", False)
+    assert repetition.answer is None
 
 
 def _call(call_id: str) -> StoredCall:

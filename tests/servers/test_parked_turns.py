@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from mochi_server.storage.postgres.database import Database, prepare
-from mochi_server.storage.postgres.store import _PARKED
+from mochi_server.storage.postgres.store import _DUE_TURNS
 from mochi_stub import StubServer
 from tests.servers.conftest import Start
 from tests.servers.test_approvals import TOOLS
@@ -81,7 +81,7 @@ async def test_search_for_parked_turns_uses_its_index(database: str) -> None:
     try:
         async with opened.transaction("explain the search") as connection:
             await connection.execute("SET LOCAL enable_seqscan = off")
-            rows: list[Any] = await (await connection.execute("EXPLAIN " + _PARKED, (0.0, "chats"))).fetchall()
+            rows: list[Any] = await (await connection.execute("EXPLAIN " + _DUE_TURNS, (0.0, "chats"))).fetchall()
     finally:
         await opened.aclose()
-    assert any("sessions_parked" in str(row[0]) for row in rows), rows
+    assert any("sessions_due" in str(row[0]) for row in rows), rows

@@ -22,6 +22,10 @@ def receiver() -> Iterator[Receiver]:
     receiver.close()
 
 
+ENDS = {"continue_background_turns": False}
+"""Settings of servers that end the background turns of a killed one."""
+
+
 def test_each_webhook_is_sent_by_one_server(start: Start, receiver: Receiver, database: str) -> None:
     servers = [start(**receiver.settings) for _ in range(2)]
     with Api(servers[0].url) as a, Api(servers[1].url) as b:
@@ -39,7 +43,7 @@ def test_each_webhook_is_sent_by_one_server(start: Start, receiver: Receiver, da
 
 def test_other_server_sends_the_webhooks_of_a_killed_one(start: Start, receiver: Receiver) -> None:
     receiver.statuses = [500]
-    first = start(**receiver.settings)
+    first = start(**receiver.settings, **ENDS)
     with Api(first.url) as api:
         session_id = api.create_session("mochi")["session_id"]
         api.send_message(session_id, "Hi")
@@ -48,14 +52,14 @@ def test_other_server_sends_the_webhooks_of_a_killed_one(start: Start, receiver:
         run = api.ok(api.http.post(f"/chat/{held}", json={"message": "hold", "background": True}), 202)
         until(lambda: len(api.messages(held)) > 0)
         first.kill()
-    start(**receiver.settings)
+    start(**receiver.settings, **ENDS)
     sent = receiver.wait(3, seconds=45)  # the killed server may have claimed the webhook for 30 s
     assert unaccepted in sent[1:]
     assert [each["data"]["run_id"] for each in sent if each["type"] == "run.failed"] == [run["run_id"]]
 
 
 def test_run_of_a_killed_server_has_failed_at_another_one(start: Start, holding: GatedStub) -> None:
-    first, second = start(), start()
+    first, second = start(**ENDS), start(**ENDS)
     with Api(first.url) as a, Api(second.url) as b:
         session_id = a.create_session("mochi")["session_id"]
         run = a.ok(a.http.post(f"/chat/{session_id}", json={"message": "hold", "background": True}), 202)
@@ -67,7 +71,7 @@ def test_run_of_a_killed_server_has_failed_at_another_one(start: Start, holding:
 
 
 def test_background_response_is_controlled_from_another_server(start: Start, holding: GatedStub) -> None:
-    first, second = start(), start()
+    first, second = start(**ENDS), start(**ENDS)
     with Api(first.url) as a:
         session_id = a.create_session("mochi")["session_id"]
     headers = {"X-Mochi-Session": session_id}

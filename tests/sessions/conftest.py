@@ -36,6 +36,7 @@ async def postgres_store(url: str) -> AsyncGenerator[PostgresSessionStore, None]
     from mochi_server.storage.postgres.database import Database, migrate
     from mochi_server.storage.postgres.processes import ServerProcess
     from mochi_server.storage.postgres.store import PostgresSessionStore
+    from mochi_server.storage.postgres.webhooks import PostgresWebhookOutbox
 
     database = Database(url)
     process = ServerProcess(database)
@@ -43,7 +44,7 @@ async def postgres_store(url: str) -> AsyncGenerator[PostgresSessionStore, None]
     try:
         await migrate(database)
         await process.open()
-        yield PostgresSessionStore(database, process)
+        yield PostgresSessionStore(database, process, PostgresWebhookOutbox(database))
     finally:
         await process.aclose()
         await database.aclose()

@@ -26,7 +26,7 @@ SPECIFIED = """\
     "message_count": 6,
     "summary": {"summary": "...", "topics": ["..."]},
     "summary_model": "qwen3:14b",
-    "format_version": "1.3",
+    "format_version": "1.4",
     "tool_settings": {"tools": [], "tool_group": null, "execution_policy": "always_confirm"},
     "agent_settings": {"enabled_agents": [], "selection_metadata": null},
     "context_window_config": {
@@ -111,7 +111,7 @@ def test_older_files_are_written_as_the_current_version(
     assert session.metadata.tool_settings.execution_policy is ToolExecutionPolicy.ALWAYS_CONFIRM
     assert session.metadata.context_window_config["manual_override"] is False
     stored = rewrite(manager, path)
-    assert stored["metadata"]["format_version"] == "1.3"
+    assert stored["metadata"]["format_version"] == "1.4"
     assert stored["metadata"]["created_at"] == "2024-05-01T10:00:00"
     assert stored["metadata"]["agent_settings"] == {"enabled_agents": [], "selection_metadata": None}
     assert stored["messages"] == [A_MESSAGE]
@@ -127,7 +127,7 @@ def test_values_of_an_older_version_are_kept(manager: SessionManager, sessions_d
 def test_unknown_keys_and_nulls_are_written_back(manager: SessionManager, sessions_dir: Path) -> None:
     unknown = {"anything": [1, {"deep": None}]}
     metadata = OF_1_2 | {
-        "format_version": "1.3",
+        "format_version": "1.4",
         "tool_settings": {"tools": None, "tool_group": None, "execution_policy": None, "mine": None},
         "agent_settings": None,
         "context_window_config": {"current_window": None, "mine": unknown},
@@ -166,11 +166,11 @@ def test_session_without_times_has_those_of_its_file(
     assert [entry["session_id"] for entry in manager.list_sessions()] == ["00000000aa", ID]
 
 
-@pytest.mark.parametrize("version", ["1.4", "1.10", "2.0", "2"])
+@pytest.mark.parametrize("version", ["1.5", "1.10", "2.0", "2"])
 def test_file_of_a_later_version_is_refused_and_kept(manager: SessionManager, sessions_dir: Path, version: str) -> None:
     path = put(sessions_dir, {"metadata": OF_1_2 | {"format_version": version}, "messages": []})
     before = path.read_bytes()
-    with pytest.raises(SessionTooNew, match=f"has format version {version}, and this server reads versions up to 1.3"):
+    with pytest.raises(SessionTooNew, match=f"has format version {version}, and this server reads versions up to 1.4"):
         manager.load_session(path.stem)
     with pytest.raises(SessionTooNew):
         manager.update_session(path.stem, title="Other")
@@ -182,7 +182,7 @@ def test_file_of_a_later_version_is_refused_and_kept(manager: SessionManager, se
 
 def test_odd_versions_are_ignored(manager: SessionManager, sessions_dir: Path) -> None:
     path = put(sessions_dir, {"metadata": OF_1_2 | {"format_version": "latest"}, "messages": []})
-    assert rewrite(manager, path)["metadata"]["format_version"] == "1.3"
+    assert rewrite(manager, path)["metadata"]["format_version"] == "1.4"
 
 
 def test_copied_file_is_a_separate_session(manager: SessionManager, sessions_dir: Path) -> None:

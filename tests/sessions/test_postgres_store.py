@@ -64,7 +64,7 @@ async def test_session_of_a_later_version_is_kept_and_not_listed(database: str) 
     async with open_stores(database) as stores, open_database(database) as other:
         listed, later = [(await stored_session(stores.chats, user(text))).session_id for text in ("a", "aa")]
         async with other.transaction("write as a later version") as connection:
-            statement = """UPDATE sessions SET metadata = replace(metadata, '"1.3"', '"9.0"') WHERE session_id = %s"""
+            statement = """UPDATE sessions SET metadata = replace(metadata, '"1.4"', '"9.0"') WHERE session_id = %s"""
             await connection.execute(statement, [later])
         for operation in (stores.chats.delete, stores.chats.load):
             with pytest.raises(SessionTooNew):

@@ -17,7 +17,7 @@ from math import ceil
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from mochi_server.chat.run_cache import MAX_BYTES
+from mochi_server.chat.run_table import MAX_BYTES
 from tests.benchmarks.processes import python
 from tests.soak.load import Job, Result
 from tests.soak.stage import FAST, PACED, allow_descriptors, expected_answer, mochi, stub

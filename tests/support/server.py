@@ -199,5 +199,5 @@ class _Server(uvicorn.Server):
         assert self._loop is not None
         assert self._leaving is not None
         services = self.config.app.state.services  # type: ignore[union-attr]  # our FastAPI
-        asyncio.run_coroutine_threadsafe(services.runs.drain(), self._loop)
+        asyncio.run_coroutine_threadsafe(services.turns.drain(), self._loop)
         self._loop.call_soon_threadsafe(self._leaving.set)

@@ -6,7 +6,8 @@ import anyio
 import anyio.lowlevel
 import pytest
 
-from mochi_server.chat.run import Batch, Run
+from mochi_server.chat.event_log import Batch
+from mochi_server.chat.run import Run
 from mochi_server.events import ContentDelta, Done
 from mochi_server.util.tasks import EagerCall
 from tests.support.runs import run_of

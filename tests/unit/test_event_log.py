@@ -2,7 +2,7 @@
 
 from typing import get_args
 
-from mochi_server.chat.run import EventLog, decode, encode
+from mochi_server.chat.event_log import EventLog, decode, encode
 from mochi_server.events import (
     AgentStart,
     ChatEvent,

@@ -8,8 +8,9 @@ import orjson
 from pydantic import TypeAdapter
 
 from mochi_server import events
-from mochi_server.chat import run as run_module
-from mochi_server.chat.run import Batch, Run
+from mochi_server.chat.event_log import Batch
+from mochi_server.chat.event_log import encode as encode_event
+from mochi_server.chat.run import Run
 from mochi_server.chat.turn_result import TurnResult
 from mochi_server.errors import OllamaError
 from mochi_server.protocols.ai_sdk.encoder import AiSdkEncoder
@@ -28,13 +29,13 @@ WARNING = events.TurnWarning("ANSWER_CUT", "Too long.")
 
 
 def waiting_run(**fields: Any) -> Run:
-    run = run_of(run_id="0a", state="waiting_for_approval", **fields)
+    run = run_of(run_ids=["0a"], state="waiting_for_approval", **fields)
     run.publish([CONFIRMATION])
     return run
 
 
 def ai_sdk(after: int = 0, *, pending: bool = False) -> AiSdkEncoder:
-    return AiSdkEncoder(FrontendRun(waiting_run() if pending else run_of(run_id="0a"), after))
+    return AiSdkEncoder(FrontendRun(waiting_run() if pending else run_of(run_ids=["0a"]), after))
 
 
 def ag_ui(result: TurnResult = TurnResult(), *, timeout: float = 300) -> AgUiEncoder:  # noqa: B008 - frozen
@@ -47,7 +48,7 @@ def ag_ui(result: TurnResult = TurnResult(), *, timeout: float = 300) -> AgUiEnc
 
 
 def encode(encoder: InteractiveEncoder, *published: events.ChatEvent, first: int = 1) -> list[dict[str, Any]]:
-    lines = [run_module.encode(event) for event in published]
+    lines = [encode_event(event) for event in published]
     return messages(encoder.encode(Batch(first, lines)))
 
 

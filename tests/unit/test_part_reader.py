@@ -70,7 +70,7 @@ def test_end_has_the_warnings_without_status_events() -> None:
 
 
 def test_end_of_the_run_interrupts_open_calls() -> None:
-    reader = PartReader(run_of(run_id="0a"))
+    reader = PartReader(run_of(run_ids=["0a"]))
     finished = ToolResult("add", True, "3", None, None, 0)
     parts = read(reader, ToolCalled("add", {"a": 1}, 0), ToolCalled("add", {"a": 2}, 1), finished)
     assert parts == [Call("0a-0", "add", {"a": 1}), Call("0a-1", "add", {"a": 2}), Result("0a-0", "3")]

@@ -8,7 +8,7 @@ from typing import Any
 from mochi_server.chat.answer_builder import AnswerBuilder
 from mochi_server.chat.conversation import Conversation
 from mochi_server.chat.turn_input import TurnInput
-from mochi_server.chat.turn_writer import TurnWriter
+from mochi_server.chat.writer import TurnWriter
 from mochi_server.errors import InternalError, MochiError
 from mochi_server.sessions.change import Change
 from mochi_server.sessions.session import ChatSession
@@ -77,7 +77,7 @@ def _flushes(scenario: Callable[[_Turn], Awaitable[None]]) -> list[tuple[float, 
     async def run() -> list[tuple[float, str]]:
         store = _Store()
         session = await store.create(ChatSession.create(SessionCreationOptions("mochi")))
-        writer = TurnWriter(Conversation(session.session_id, store), session, TurnInput("Hi"))
+        writer = TurnWriter(Conversation(session.session_id, store), session, TurnInput("Hi"), "r1")
         writer.begin()
         await scenario(_Turn(store, writer))
         await asyncio.sleep(100)
@@ -103,7 +103,7 @@ def test_text_is_stored_every_two_seconds() -> None:
 def test_complete_answer_is_not_stored_as_partial() -> None:
     async def scenario(turn: _Turn) -> None:
         turn.receive("Hello")
-        await turn.writer.add(turn.answer.message(), last=True)
+        await turn.writer.add_answer(turn.answer.message(), [], is_last=True)
 
     assert _flushes(scenario) == []
 
@@ -113,7 +113,7 @@ def test_answer_is_added_after_a_running_flush() -> None:
         turn.store.seconds = 5
         turn.receive("Hello")
         await asyncio.sleep(3)
-        await turn.writer.add(turn.answer.message(), last=True)
+        await turn.writer.add_answer(turn.answer.message(), [], is_last=True)
         assert turn.store.flushes == [(107, "Hello")]
 
     assert _flushes(scenario) == [(107, "Hello")]

@@ -2,10 +2,10 @@
 
 import logging
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import Literal
+from hashlib import blake2b
 
 import anyio.to_thread
 import orjson
@@ -14,21 +14,20 @@ from mochi_server import events
 from mochi_server.agents.config import AgentDefinition
 from mochi_server.agents.discovery import AgentRegistry
 from mochi_server.agents.prompt_loader import PromptLoader
-from mochi_server.chat.approvals import SessionApprover
+from mochi_server.chat.approvals import SessionApprover, TurnParked
 from mochi_server.chat.conversation import Conversation, StorageRetry
-from mochi_server.chat.model_call import ModelCall, save_window
-from mochi_server.chat.parked_record import ParkedAgent, refuse_if_caller_waits
-from mochi_server.chat.prompt import answer_index
-from mochi_server.chat.run import TurnParked
-from mochi_server.chat.tool_loop import ToolLoop, ToolLoopLimits
-from mochi_server.chat.turn import Answerer
+from mochi_server.chat.loop import Phases, ToolLoopLimits
+from mochi_server.chat.preparation import LiveParts, TurnPreparation
+from mochi_server.chat.steps import Phase
+from mochi_server.chat.turn import PreparedTurn
 from mochi_server.chat.turn_input import GenerationOptions, TurnInput
 from mochi_server.chat.turn_result import TurnResult, agent_event
-from mochi_server.chat.turn_writer import TurnWriter
+from mochi_server.chat.writer import TurnWriter
 from mochi_server.errors import MochiError, ModelNotFound, SessionBusy, SessionNotFound, ToolNotFound
 from mochi_server.inference.gateway import ModelGateway
-from mochi_server.inference.waiting import Ticket
 from mochi_server.ollama.types import ModelInfo
+from mochi_server.sessions.change import Change
+from mochi_server.sessions.history import History, with_missing_results
 from mochi_server.sessions.session import (
     OWNER,
     ChatSession,
@@ -38,20 +37,12 @@ from mochi_server.sessions.session import (
     without_system_prompt,
 )
 from mochi_server.sessions.store import SessionStore
+from mochi_server.sessions.turn import AgentCall, Parent, StoredTurn
 from mochi_server.sessions.types import Message, SessionCreationOptions, ToolExecutionPolicy
 from mochi_server.tools.discovery import Tool
 from mochi_server.tools.execution import ToolExecutionService
-from mochi_server.tools.toolbox import (
-    Approver,
-    CallProgress,
-    FunctionToolbox,
-    ToolInvocation,
-    ToolOutcome,
-    needs_approval,
-)
+from mochi_server.tools.toolbox import Approver, FunctionToolbox, ToolInvocation, needs_approval
 from mochi_server.util.clock import new_id
-
-Phase = Literal["planning", "execution"]
 
 logger = logging.getLogger(__name__)
 
@@ -69,20 +60,22 @@ class PolicyApprover(Approver):
 
 @dataclass(frozen=True)
 class AgentCaller:
-    """Caller of an agent: a tool call of another turn, or a program without a user."""
+    """Tool call of a turn that runs an agent."""
 
-    approver: Approver
-    current_tools: Callable[[], Awaitable[Mapping[str, Tool]]] | None = None  # None if they do not change
-    call_id: str = ""  # ID of the tool call that started the agent; the events of the agent contain it
-    progress: CallProgress = field(default_factory=CallProgress)  # its partial output names the session
-    is_resumed: bool = False  # whether the agent continues its task, because the calling turn was parked
-    known_outcome: Callable[[ToolInvocation], ToolOutcome | None] = lambda _: None  # of calls that must not run again
-    ticket: Ticket = field(default_factory=Ticket)  # of a turn that the agent answers
+    approver: SessionApprover
+    call: ToolInvocation
+    current_tools: Callable[[], Awaitable[Mapping[str, Tool]]]
 
-    @classmethod
-    def without_user(cls, policy: ToolExecutionPolicy | None) -> "AgentCaller":
-        """Return a caller that denies every call that needs approval. Without a policy, every call needs approval."""
-        return cls(PolicyApprover(policy or ToolExecutionPolicy.ALWAYS_CONFIRM))
+    @property
+    def parent(self) -> Parent:
+        writer = self.approver.writer
+        return Parent(writer.conversation.session_id, writer.turn.turn_id, self.call.id)
+
+    def child_session(self) -> str | None:
+        """Return the session of the agent that this call has started before a wait, or None if the turn names none."""
+        approval = self.approver.writer.turn.approval
+        agent = None if approval is None else approval.agent
+        return agent.session_id if agent is not None and agent.call_id == self.call.id else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,16 +133,7 @@ class AgentPublisher:
             parts.append(_explain(self.agent_name, failure))
         return self.complete("\n\n".join(filter(None, parts)), failure.code if failure else None, messages)
 
-    def of_phase(self, phase: Phase) -> events.Publish:
-        """Return a function that converts the events of ``phase`` and publishes the results."""
-
-        def publish_mapped(batch: list[events.ChatEvent]) -> None:
-            if mapped := [new for event in batch if (new := self._map(event, phase)) is not None]:
-                self.publish(mapped)
-
-        return publish_mapped
-
-    def _map(self, event: events.ChatEvent, phase: Phase) -> events.ChatEvent | None:
+    def convert(self, event: events.ChatEvent, phase: Phase) -> events.ChatEvent | None:
         """Convert an event of the agent's turn. Return None if clients do not receive the event."""
         name, session_id, call_id = self.agent_name, self.session_id or "", self.call_id
         match event:
@@ -163,6 +147,45 @@ class AgentPublisher:
             case events.TurnWarning():
                 return replace(event, message=f"Agent {name!r}: {event.message}")
         return None if isinstance(event, events.ThinkingDelta | events.ToolContinuationStart) else event
+
+
+@dataclass(frozen=True)
+class AgentPhases(Phases):
+    """Phases of an agent's turn. Clients receive its events as those of an agent."""
+
+    prompts: PromptLoader
+    agent: AgentPublisher
+
+    async def reminders(self, phase: Phase) -> Sequence[Message]:
+        prompt = self.prompts.planning if phase == "planning" else self.prompts.execution
+        return [user_message(await anyio.to_thread.run_sync(prompt))]
+
+    def publisher(self, phase: Phase, publish: events.Publish) -> events.Publish:
+        agent = self.agent
+
+        def publish_converted(batch: list[events.ChatEvent]) -> None:
+            converted = [new for event in batch if (new := agent.convert(event, phase)) is not None]
+            if converted:
+                publish(converted)
+
+        return publish_converted
+
+
+@dataclass(frozen=True)
+class AgentAnswerPhases(AgentPhases):
+    """Phases of an agent that answers in place of a model."""
+
+    conversation: Conversation
+    model: str | None
+    """Model to store with the session, or None if the session has it."""
+
+    async def begin(self, publish: events.Publish) -> None:
+        replace(self.agent, publish=publish).start()
+        if self.model is not None:
+            await self.conversation.patch({"model": self.model})
+
+    def complete(self, publish: events.Publish, messages: Sequence[Message], failure: MochiError | None) -> None:
+        replace(self.agent, publish=publish).complete_with(messages, failure)
 
 
 @dataclass
@@ -191,38 +214,45 @@ class AgentExecutionService:
 
         ``turn_input.text`` is the task. ``turn_input.model`` answers if the agent has no model, or its model is not
         installed. ``session_id`` is the session to continue, or None for a new session. Without a ``caller``, calls
-        that need approval under ``turn_input.policy`` are denied. If a ``MochiError`` ends the agent, the result
-        contains its code.
+        that need approval under ``turn_input.policy`` are denied. If a turn continues after a wait or a crash, the
+        agent of its ``caller`` continues, too. If a ``MochiError`` ends the agent, the result contains its code.
         """
-        caller = caller or AgentCaller.without_user(turn_input.policy)
-        publisher = AgentPublisher(publish, agent.name, turn_input.text or "", caller.call_id)
+        call_id = "" if caller is None else caller.call.id
+        publisher = AgentPublisher(publish, agent.name, turn_input.text or "", call_id)
         messages: Sequence[Message] = ()
         failure: MochiError | None = None
         try:
             name, model = await self.find_model(agent, turn_input.model or "")
-            async with self._open_session(agent, session_id, name, model, is_resumed=caller.is_resumed) as session:
+            run_id = new_id()
+            opening = self._open_session(agent, session_id, name, model, caller=caller, run_id=run_id)
+            async with opening as (session, continued):
                 publisher = replace(publisher, session_id=session.session_id)
-                if not caller.is_resumed:
+                if continued is None:
                     publisher.start()
-                caller.progress.partial_output = f"Session ID: {session.session_id}"
                 conversation = Conversation(session.session_id, self.store, "agent_chat", self.retry)
-                if caller.is_resumed:
-                    turn_input = replace(turn_input, text=None, change="continue")
-                writer = TurnWriter(conversation, session, turn_input)
-                if caller.is_resumed:
-                    writer.resume(session.history[answer_index(session.history, "none") :])
-                messages = writer.stored
-                caller.progress.agent_result = TurnResult(messages, (), writer.first_chunks, writer.outcomes)
-                writer.begin()
-                caller = self._parkable(caller, agent, session.session_id)
-                try:
-                    if not writer.is_complete:
-                        await self.run_phases(
-                            agent, turn_input, model, session=session, writer=writer, publisher=publisher, caller=caller
-                        )
-                except MochiError as error:
-                    failure = error.with_traceback(None)  # the traceback refers to this frame
-                await self._unmark(session.session_id)
+                if continued is None:
+                    writer = TurnWriter(
+                        conversation,
+                        session,
+                        turn_input,
+                        run_id,
+                        survives=caller is not None and caller.approver.writer.turn.survives,
+                        parent=None if caller is None else caller.parent,
+                    )
+                else:
+                    again = replace(turn_input, text=None, change="continue")
+                    next_run = continued.continued(run_id, is_new_start=False)
+                    writer = TurnWriter(conversation, session, again, run_id, continued=next_run)
+                phases = AgentPhases(self.prompts, publisher)
+                turn = self.prepared(
+                    agent, session, turn_input, writer=writer, phases=phases, model=model, caller=caller
+                )
+                messages = turn.writer.stored
+                if caller is not None:
+                    caller.call.progress.partial_output = f"Session ID: {session.session_id}"
+                    caller.call.progress.agent_result = _progress(turn.writer)
+                if continued is None or not continued.has_ended:
+                    failure = await self._play(turn, publish)
         except MochiError as error:
             failure = error.with_traceback(None)  # the traceback refers to this frame
         self.on_tool_calls(messages)
@@ -230,80 +260,126 @@ class AgentExecutionService:
             publisher.start()
         return publisher.complete_with(messages, failure)
 
-    def _parkable(self, caller: AgentCaller, agent: AgentDefinition, session_id: str) -> AgentCaller:
-        """Return a caller whose approval requests name the agent's session, so that the agent can continue later."""
-        if not isinstance(caller.approver, SessionApprover):
-            return caller
+    async def _play(self, turn: PreparedTurn, publish: events.Publish) -> MochiError | None:
+        """Execute the turn of an agent that a call has started, and store its end. Return the error that ended it."""
+        writer, failure = turn.writer, None
+        try:
+            await writer.begin()
+            await turn.play(publish)
+        except TurnParked:
+            raise
+        except MochiError as error:
+            failure = error.with_traceback(None)  # the traceback refers to this frame
+        except BaseException:
+            if not _continues_later(turn):
+                await writer.end("cancelled")
+            raise
+        if not writer.turn.has_ended:
+            await writer.end("completed" if failure is None else "failed", failure)
+        return failure
 
-        caller_id = caller.approver.records.conversation.session_id
-
-        async def mark() -> None:  # keeps the open calls of the session after a crash
-            await self.store.patch(session_id, {"pending_approval": {"due": None, "session_id": caller_id}})
-
-        parked = ParkedAgent(agent.name, session_id, caller.call_id)
-        return replace(caller, approver=replace(caller.approver, agent=parked, on_request=mark))
-
-    async def _unmark(self, session_id: str) -> None:
-        if (await self.store.load(session_id)).metadata.pending_approval is not None:
-            await self.store.patch(session_id, {"pending_approval": None})
+    def prepared(
+        self,
+        agent: AgentDefinition,
+        session: ChatSession,
+        turn_input: TurnInput,
+        *,
+        writer: TurnWriter,
+        phases: AgentPhases,
+        model: ModelInfo | MochiError,
+        caller: AgentCaller | None = None,
+        current_tools: Callable[[], Awaitable[Mapping[str, Tool]]] | None = None,
+    ) -> PreparedTurn:
+        """Return the turn of an agent. Without a ``caller``, calls that need approval are denied."""
+        approver: Approver = PolicyApprover(turn_input.policy or ToolExecutionPolicy.ALWAYS_CONFIRM)
+        if caller is not None:
+            agent_call = AgentCall(agent.name, session.session_id, caller.call.id)
+            approver, current_tools = caller.approver.for_agent(agent_call, writer), caller.current_tools
+        toolbox = FunctionToolbox(agent.catalogue.tools, self.tools, approver, current_tools, publishes_approved=True)
+        return PreparedTurn(
+            turn_input,
+            session,
+            writer,
+            toolbox,
+            model,
+            self.gateway,
+            self.limits,
+            GenerationOptions(think=False, keep_alive=turn_input.generation.keep_alive),
+            plans=True,
+            phases=phases,
+            warnings=[*_warnings(agent, session.model)],
+            approver=approver if isinstance(approver, SessionApprover) else None,
+        )
 
     @asynccontextmanager
     async def _open_session(
-        self, agent: AgentDefinition, session_id: str | None, model: str, info: ModelInfo, *, is_resumed: bool
-    ) -> AsyncIterator[ChatSession]:
-        if session_id is None:
-            window, prompt = self.gateway.windows.initial_config(info), agent.system_prompt or None
-            options = SessionCreationOptions(model, system_prompt=prompt, context_window_config=window)
-            created = ChatSession.create(options)
-            created.metadata.extra[OWNER] = agent.name
-            session_id = (await self.store.create(created)).session_id
-        elif not is_session_id(session_id):
-            raise SessionNotFound(session_id)
-        async with self.store.hold(session_id, run_id=new_id()):
-            if not is_resumed:
-                if self.callers is not None:
-                    await refuse_if_caller_waits(self.callers, await self.store.load(session_id))
-                await self._unmark(session_id)  # so that crash recovery closes its calls
-            session = await self.store.load(session_id)
-            check_owner(session, agent)
-            if session.model != model:
-                session = await self.store.patch(session_id, {"model": model})
-            yield await with_agent_prompt(self.store, session, agent)
-
-    async def run_phases(
         self,
         agent: AgentDefinition,
-        turn_input: TurnInput,
+        session_id: str | None,
+        model: str,
         info: ModelInfo,
         *,
-        session: ChatSession,
-        writer: TurnWriter,
-        publisher: AgentPublisher,
-        caller: AgentCaller,
-    ) -> None:
-        """Run both phases of an agent. If it fails or is cancelled, store the partial answer and the open results."""
-        publish_planning, publish_execution = publisher.of_phase("planning"), publisher.of_phase("execution")
-        toolbox = FunctionToolbox(
-            agent.catalogue.tools, self.tools, caller.approver, caller.current_tools, publishes_approved=True
-        )
-        try:
-            await writer.wait_until_stored()
-            generation = GenerationOptions(think=False, keep_alive=turn_input.generation.keep_alive)
-            model_call = ModelCall(self.gateway, writer, publish_planning, info, session, generation, caller.ticket)
-            if not caller.is_resumed:
-                if warnings := [*_warnings(agent, model_call.name), *model_call.warnings(toolbox.schemas())]:
-                    publisher.publish(warnings)
-                planning = ToolLoop(model_call, writer, toolbox, self.limits, publish_planning)
-                await planning.answer_without_tools(await _reminder(self.prompts.planning))
-            execution = ToolLoop(model_call, writer, toolbox, self.limits, publish_execution, may_announce=True)
-            execution.resumed_calls, execution.known_outcome = writer.open_calls, caller.known_outcome
-            await execution.run(await _reminder(self.prompts.execution))
-            await save_window(model_call.allocation, session, writer.conversation.store)
-        except TurnParked:
-            raise
-        except BaseException:
-            await writer.interrupt()
-            raise
+        caller: AgentCaller | None,
+        run_id: str,
+    ) -> AsyncIterator[tuple[ChatSession, StoredTurn | None]]:
+        """Lock the session of an agent. Provide the session, and the turn in it that the ``caller`` has started."""
+        child = await self._child_session(caller, session_id)
+        if child is None and session_id is None:
+            child = (await self.store.create(self._new_session(agent, model, info, caller))).session_id
+        session_id = child or session_id or ""
+        if not is_session_id(session_id):
+            raise SessionNotFound(session_id)
+        async with self.store.hold(session_id, run_id=run_id):
+            session = await self.store.load(session_id)
+            check_owner(session, agent)
+            continued = session.metadata.turn if _is_child(session, caller) else None
+            if continued is None:
+                session = await self.released(session)
+            if session.model != model:
+                session = await self.store.patch(session_id, {"model": model})
+            yield await set_agent_prompt(self.store, session, agent), continued
+
+    def _new_session(
+        self, agent: AgentDefinition, model: str, info: ModelInfo, caller: AgentCaller | None
+    ) -> ChatSession:
+        window, prompt = self.gateway.windows.initial_config(info), agent.system_prompt or None
+        options = SessionCreationOptions(model, system_prompt=prompt, context_window_config=window)
+        created = ChatSession.create(options)
+        created.metadata.extra[OWNER] = agent.name
+        if caller is not None:
+            created.metadata.session_id = _child_id(caller.parent)
+        return created
+
+    async def _child_session(self, caller: AgentCaller | None, session_id: str | None) -> str | None:
+        """Return the session of the turn that the caller has started before a wait or a crash, or None."""
+        if caller is None or len(caller.approver.writer.turn.run_ids) == 1:
+            return None
+        for candidate in (caller.child_session(), session_id, _child_id(caller.parent)):
+            if candidate is not None and is_session_id(candidate):
+                with suppress(SessionNotFound):
+                    if _is_child(await self.store.load(candidate), caller):
+                        return candidate
+        return None
+
+    async def released(self, session: ChatSession) -> ChatSession:
+        """Return a locked session of an agent after the end of its latest turn.
+
+        Raises ``SessionBusy`` if the turn that has started it goes on. Otherwise it was interrupted with that turn.
+        """
+        turn = session.metadata.turn
+        if turn is None or turn.has_ended or turn.parent is None:
+            return session
+        if self.callers is not None:
+            with suppress(SessionNotFound):
+                caller = (await self.callers.load(turn.parent.session_id)).metadata.turn
+                if caller is not None and caller.survives and turn.parent.run_id in ("", *caller.run_ids):
+                    raise SessionBusy(session.session_id, caller.run_id)
+        complete = with_missing_results(session.history)
+        change = Change(complete[len(session.history) :], turn=turn.ended("failed"))
+        if len(complete) > len(session.history) and complete[: len(session.history)] != session.history:
+            change = replace(change, messages=complete, start=0)
+        await self.store.write(session.session_id, change)
+        return await self.store.load(session.session_id)
 
     async def find_model(self, agent: AgentDefinition, fallback: str) -> tuple[str, ModelInfo]:
         """Return the name and details of an agent's model. If it is missing, use the model ``fallback`` instead."""
@@ -320,18 +396,47 @@ def check_owner(session: ChatSession, agent: AgentDefinition) -> None:
         raise SessionNotFound(session.session_id)
 
 
-async def with_agent_prompt(store: SessionStore, session: ChatSession, agent: AgentDefinition) -> ChatSession:
+async def set_agent_prompt(store: SessionStore, session: ChatSession, agent: AgentDefinition) -> ChatSession:
     """Change the system prompt of an agent's session to the agent's present one. Return the changed session."""
-    prompt = agent.system_prompt
-    if (session.system_prompt["content"] if session.system_prompt else "") == prompt:
+    change = _prompt_change(session, agent)
+    if change is None:
         return session
-    change = with_system_prompt(session, prompt) if prompt else without_system_prompt(session)
     await store.write(session.session_id, change)
     return await store.load(session.session_id)
 
 
-async def _reminder(prompt: Callable[[], str]) -> list[Message]:
-    return [user_message(await anyio.to_thread.run_sync(prompt))]
+def _prompt_change(session: ChatSession, agent: AgentDefinition) -> Change | None:
+    prompt = agent.system_prompt
+    if (session.system_prompt["content"] if session.system_prompt else "") == prompt:
+        return None
+    return with_system_prompt(session, prompt) if prompt else without_system_prompt(session)
+
+
+def _child_id(parent: Parent) -> str:
+    """Return the ID of the session of an agent that a call starts. A turn that continues finds it by its call."""
+    text = f"{parent.session_id} {parent.run_id} {parent.call_id}"
+    return blake2b(text.encode(), digest_size=5).hexdigest()
+
+
+def _is_child(session: ChatSession, caller: AgentCaller | None) -> bool:
+    """Return whether the call has started the latest turn of an agent's session."""
+    turn = session.metadata.turn
+    if caller is None or turn is None or turn.parent is None:
+        return False
+    if not turn.parent.call_id:  # from a file before format 1.4
+        return session.session_id == caller.child_session()
+    return turn.parent == caller.parent
+
+
+def _continues_later(turn: PreparedTurn) -> bool:
+    """Return whether a shutdown has cancelled an agent that continues with the turn of its call."""
+    approver = turn.approver
+    return approver is not None and approver.control.is_suspending and approver.writer.turn.survives
+
+
+def _progress(writer: TurnWriter) -> TurnResult:
+    """Return the result of an agent that is running, whose parts grow."""
+    return TurnResult(writer.stored, first_chunks=writer.first_chunks, outcomes=writer.outcomes)
 
 
 def _warnings(agent: AgentDefinition, model: str) -> Iterator[events.TurnWarning]:
@@ -344,44 +449,49 @@ def _warnings(agent: AgentDefinition, model: str) -> Iterator[events.TurnWarning
 
 
 @dataclass(frozen=True)
-class AgentAnswererFactory:
+class AgentTurns(TurnPreparation):
+    """Preparation of turns that an agent answers in place of a model."""
+
     registry: AgentRegistry
     service: AgentExecutionService
 
-    async def prepare(self, conversation: Conversation, session: ChatSession, turn_input: TurnInput) -> "AgentAnswerer":
-        """Find the agent of a turn. Raises ``AgentNotFound``, ``AgentInvalid`` or ``SessionNotFound``."""
+    async def prepare(
+        self, conversation: Conversation, session: ChatSession, turn_input: TurnInput, run_id: str, live: LiveParts
+    ) -> PreparedTurn:
+        """Find the agent of a turn.
+
+        Raises ``AgentNotFound``, ``AgentInvalid``, ``SessionNotFound`` or ``SessionBusy``.
+        """
+        del live  # a turn without a user requests no approvals
         ticket = self.service.gateway.admit()
         agent = await self.registry.current(await self.registry.get(turn_input.agent or ""))
         check_owner(session, agent)
-        caller = AgentCaller.without_user(turn_input.policy)
-        caller = replace(caller, current_tools=partial(self.registry.current_tools, agent), ticket=ticket)
-        return AgentAnswerer(self.service, agent, conversation, turn_input, caller)
-
-
-@dataclass(eq=False)
-class AgentAnswerer(Answerer):
-    service: AgentExecutionService
-    agent: AgentDefinition
-    conversation: Conversation
-    input: TurnInput
-    caller: AgentCaller
-
-    async def begin(self, session: ChatSession) -> ChatSession:
-        return await with_agent_prompt(self.conversation.store, session, self.agent)
-
-    async def answer(self, session: ChatSession, writer: TurnWriter, publish: events.Publish) -> None:
-        service, agent, failure = self.service, self.agent, None
-        publisher = AgentPublisher(publish, agent.name, self.input.text or "", "", session.session_id)
-        publisher.start()
+        if conversation.kind == "agent_chat":
+            session = await self.service.released(session)
+        name = session.model
+        model: ModelInfo | None = None
+        failure: MochiError | None = None
         try:
-            name, model = await service.find_model(agent, self.input.model or "")
-            if session.model != name:
-                session = await self.conversation.store.patch(session.session_id, {"model": name})
-            await service.run_phases(
-                agent, self.input, model, session=session, writer=writer, publisher=publisher, caller=self.caller
-            )
+            name, model = await self.service.find_model(agent, turn_input.model or "")
         except MochiError as error:
-            failure = error.with_traceback(None)  # the traceback refers to this frame
-        publisher.complete_with(writer.stored, failure)
-        if failure is not None:
-            raise failure
+            failure = error.with_traceback(None)
+        stored_model = session.model
+        opening = _prompt_change(session, agent)
+        metadata = replace(session.metadata, model=name)
+        history = session.history if opening is None else History.of(opening.messages)
+        session = ChatSession(metadata, history, session.extra)
+        publisher = AgentPublisher(_publish_nothing, agent.name, turn_input.text or "", "", session.session_id)
+        changed_model = name if failure is None and name != stored_model else None
+        phases = AgentAnswerPhases(self.service.prompts, publisher, conversation, changed_model)
+        writer = TurnWriter(conversation, session, turn_input, run_id, opening=opening)
+        tools = partial(self.registry.current_tools, agent)
+        answerer = failure if model is None else model
+        assert answerer is not None  # noqa: S101 - there is a model or the error of its lookup
+        turn = self.service.prepared(
+            agent, session, turn_input, writer=writer, phases=phases, model=answerer, current_tools=tools
+        )
+        return replace(turn, ticket=ticket)
+
+
+def _publish_nothing(_: list[events.ChatEvent]) -> None:
+    """Publish no events. A turn passes the function that publishes them to its phases."""

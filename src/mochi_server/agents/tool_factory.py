@@ -2,7 +2,7 @@
 
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property, partial
 from typing import Any
 
@@ -74,14 +74,13 @@ class AgentToolbox:
         )
 
     async def _invoke(self, call: ToolInvocation, publish: Publish) -> AgentResult:
-        records = self.approver.records
-        parked = records.agent_of(call)
+        conversation = self.approver.writer.conversation
         try:
             arguments = (await call.bind(self._schema)).arguments
         except InvalidArguments as error:
             return _rejected(call, publish, str(error))
         name, instruction = str(arguments["agent"]), str(arguments["instruction"])
-        enabled = (await records.conversation.load()).metadata.agent_settings.enabled_agents
+        enabled = (await conversation.load()).metadata.agent_settings.enabled_agents
         available = [agent for agent in self.agents if agent in enabled]
         if name not in available:
             text = f"There is no agent named {name!r}. Available agents: {', '.join(available) or 'none'}."
@@ -93,13 +92,11 @@ class AgentToolbox:
         except AgentInvalid as error:
             return _rejected(call, publish, error.message, error.code)
         metadata, current_tools = self.session.metadata, partial(self.registry.current_tools, agent)
-        caller = AgentCaller(self.approver, current_tools, call.id, call.progress)
-        if parked is not None:
-            caller = replace(caller, is_resumed=True, known_outcome=partial(records.known_outcome, agent=parked))
+        caller = AgentCaller(self.approver, call, current_tools)
         return await self.service.execute(
             agent,
             TurnInput(instruction, model=metadata.model, generation=GenerationOptions(keep_alive=metadata.keep_alive)),
-            session_id=parked.session_id if parked else (arguments["session_id"] or "").strip() or None,
+            session_id=(arguments["session_id"] or "").strip() or None,
             caller=caller,
             publish=publish,
         )

@@ -70,10 +70,14 @@ class AnswerBuilder:
         return True
 
     def replace(self, text: str, last: Line) -> None:
-        """Replace the text without events. ``last`` is the last line of the new answer."""
+        """Replace the text without events. ``last`` is the last line of the new answer.
+
+        The counts and durations of the message are those of both answers.
+        """
         self._content = StringIO()
         self._content.write(text)
-        self._last = last
+        spent = {name: number(self._last.get(name)) + number(last.get(name)) for name in _COUNTERS if name in last}
+        self._last = {**last, **spent}
 
     def feed(self, lines: list[Line]) -> None:
         """Add response lines and publish one event for each piece of text. Raises ``OllamaError`` for invalid calls."""
@@ -167,3 +171,8 @@ def _arguments(value: object) -> dict[str, Any] | None:
         except orjson.JSONDecodeError:
             return None
     return value if isinstance(value, dict) else {} if value is None else None
+
+
+def number(value: object) -> int:
+    """Return a count of Ollama, or 0 if it is missing."""
+    return value if isinstance(value, int) else 0

@@ -1,21 +1,27 @@
 """Approval of tool calls by clients."""
 
 import asyncio
+import hashlib
+import math
 import time
-from collections.abc import Awaitable, Callable, Collection
+from collections.abc import Callable, Collection
 from dataclasses import dataclass, field, replace
 from inspect import BoundArguments
 
+import orjson
+
 from mochi_server import errors
-from mochi_server.chat.parked_record import ParkedAgent, RecordWriter, fingerprint
-from mochi_server.chat.run import Confirmation, Run, TurnParked
+from mochi_server.chat.event_log import EventLog
+from mochi_server.chat.writer import TurnWriter
 from mochi_server.sessions.store import approve_tool
+from mochi_server.sessions.turn import AgentCall, Approval, Decision
 from mochi_server.tools.discovery import Tool
 from mochi_server.tools.schema import InvalidArguments
-from mochi_server.tools.toolbox import Approver, BoundCall, Decision, FindTool, ToolInvocation, needs_approval
+from mochi_server.tools.toolbox import Approver, BoundCall, DecidedBy, FindTool, ToolInvocation, needs_approval
 from mochi_server.util.clock import new_id
 
 _MAX_ENDED = 1000
+_CLOCK_SECONDS = 5.0  # interval at which a wait compares its deadline with the clock, which a person can set
 
 
 def new_confirmation_id(run_id: str) -> str:
@@ -25,6 +31,11 @@ def new_confirmation_id(run_id: str) -> str:
 def requesting_run(confirmation_id: str) -> str:
     """Return the ID of the run that has requested an approval."""
     return confirmation_id.removeprefix("conf_").partition("_")[0]
+
+
+def fingerprint(tool: Tool) -> str:
+    """Return a hash of the name, schema, source and mark of a tool."""
+    return hashlib.sha256(orjson.dumps(tool.identity, option=orjson.OPT_SORT_KEYS, default=str)).hexdigest()[:32]
 
 
 async def bind_decision(bound: BoundCall, decision: Decision) -> BoundCall:
@@ -43,51 +54,106 @@ async def bind_edited(call: ToolInvocation, tool: Tool) -> BoundArguments:
         raise errors.ValidationFailed(f"The edited arguments are invalid: {error}") from error
 
 
+class TurnParked(Exception):
+    """Signal that ends the task of a turn that waits for approval. The stored turn continues later."""
+
+
+@dataclass(eq=False)
+class ApprovalRequest:
+    """Request for the client's decision on a call of a live turn."""
+
+    approval: Approval
+    bound: BoundCall  # the call to run; the client's decision may replace its arguments
+    find: FindTool  # returns the tool that has a name now
+    decision: "asyncio.Future[Decision]" = field(default_factory=lambda: asyncio.get_running_loop().create_future())
+    """Decision of the client. The future is cancelled if the timeout passes first, and has an error if it is parked."""
+    is_listed: bool = False  # whether the request is stored, so that clients find it
+    stored: asyncio.Event = field(default_factory=asyncio.Event)  # set when the decision is durable, or has a failure
+    failure: errors.StorageFailed | None = None  # why the decision was not stored, so that the call waits for another
+
+    @property
+    def confirmation_id(self) -> str:
+        return self.approval.confirmation_id
+
+    async def is_stale(self) -> bool:
+        """Return whether another tool has the name of the requested tool now."""
+        tool = await self.find(self.bound.call.name)
+        return tool is not None and tool is not self.bound.tool and tool.identity != self.bound.tool.identity
+
+
+class TurnControl:
+    """What other tasks want of a live turn: a decision on the call that waits, or the end of its task."""
+
+    def __init__(self) -> None:
+        self.request: ApprovalRequest | None = None
+        """Request for the decision that the turn waits for."""
+        self.is_parking = False
+        """Whether the task ends because the turn waits, so that the turn cannot be cancelled."""
+        self.is_suspending = False
+        """Whether a shutdown ends the task. A turn that survives a crash continues at the next server."""
+        self.decided_at = -math.inf
+        """Time of the latest decision, on the clock of the event loop."""
+
+    def park(self) -> bool:
+        """Park the turn if a call waits for a decision. Return whether the turn is being parked."""
+        if self.request is not None:
+            self.is_parking = True
+            self.request.decision.set_exception(TurnParked())
+            self.request = None
+        return self.is_parking
+
+
 @dataclass(eq=False, kw_only=True)
 class ApprovalService:
-    """Decisions on the tool calls of running turns. All times are in seconds."""
+    """Decisions on the tool calls of live turns. All times are in seconds."""
 
     timeout: float  # time that a call waits for a decision, or 0 for no timeout
     park_seconds: float = 30  # time after which a turn that waits is parked
-    on_waiting: Callable[[Run, str], None] = lambda *_: None  # called with the confirmation ID of a call that waits
     _ended: dict[tuple[str, str], type[errors.MochiError]] = field(default_factory=dict)
     """Errors of later decisions on the requests that were decided or timed out, by session and confirmation ID."""
 
-    async def wait_for_decision(self, run: Run, confirmation: Confirmation) -> Decision | None:
+    async def wait_for_decision(
+        self, session_id: str, control: TurnControl, request: ApprovalRequest
+    ) -> Decision | None:
         """Wait for the client's decision. Return None if the timeout passes first. Raises ``TurnParked``."""
-        timer = asyncio.get_running_loop().call_later(self.park_seconds, run.park)
-        timeout = None if confirmation.expires_at is None else confirmation.expires_at - time.time()
+        timer = asyncio.get_running_loop().call_later(self.park_seconds, control.park)
         try:
-            await asyncio.wait([confirmation.decision], timeout=timeout)
+            while request.approval.is_waiting and not request.decision.done():
+                expires_at = request.approval.expires_at
+                left = _CLOCK_SECONDS if expires_at is None else min(expires_at - time.time(), _CLOCK_SECONDS)
+                await asyncio.wait([request.decision], timeout=left)
         finally:  # also if the turn is stopped
             timer.cancel()
-        if confirmation.decision.cancel():
-            self.end(run.session_id, confirmation.confirmation_id, errors.ConfirmationTimeout)
+        if request.decision.cancel():
+            self.end(session_id, request.confirmation_id, errors.ConfirmationTimeout)
             return None
-        return confirmation.decision.result()
+        return request.decision.result()
 
-    async def decide(self, run: Run, confirmation_id: str, decision: Decision) -> ToolInvocation:
-        """Apply the client's decision to the call of a run that waits, and return the call.
+    async def decide(
+        self, session_id: str, control: TurnControl, confirmation_id: str, decision: Decision
+    ) -> ToolInvocation:
+        """Apply the client's decision to the call of a live turn that waits, and return the call.
 
         Raises ``ConfirmationNotFound``, also if the turn is parked, ``ConfirmationResolved``, ``ConfirmationTimeout``,
         and ``ConfirmationStale`` if the tool has changed. After ``ValidationFailed`` and ``StorageFailed``, the call
         stays pending.
         """
-        confirmation = self._undecided(run, confirmation_id)
-        is_stale = decision.approved and await confirmation.is_stale()
-        bound = await bind_decision(confirmation.bound, decision)
-        self._undecided(run, confirmation_id)  # meanwhile, it may have been decided or ended
-        confirmation.bound = bound
+        request = self._undecided(session_id, control, confirmation_id)
+        is_stale = decision.approved and await request.is_stale()
+        bound = await bind_decision(request.bound, decision)
+        self._undecided(session_id, control, confirmation_id)  # meanwhile, it may have been decided or ended
+        request.bound = bound
         bound.call.progress.decided_by = "user"
-        run.waiting = None
-        confirmation.decision.set_result(decision)  # of a changed tool, the turn requests the approval again
+        control.request = None
+        control.decided_at = asyncio.get_running_loop().time()
+        request.decision.set_result(decision)  # of a changed tool, the turn requests the approval again
         if is_stale:
-            self.end(run.session_id, confirmation_id, errors.ConfirmationStale)
+            self.end(session_id, confirmation_id, errors.ConfirmationStale)
             raise errors.ConfirmationStale(confirmation_id)
-        await confirmation.stored.wait()
-        if confirmation.failure is not None:
-            raise confirmation.failure
-        self.end(run.session_id, confirmation_id, errors.ConfirmationResolved)
+        await request.stored.wait()
+        if request.failure is not None:
+            raise request.failure
+        self.end(session_id, confirmation_id, errors.ConfirmationResolved)
         return bound.call
 
     def end(self, session_id: str, confirmation_id: str, kind: type[errors.MochiError]) -> None:
@@ -102,70 +168,120 @@ class ApprovalService:
         kind = errors.ConfirmationResolved if is_decided else errors.ConfirmationNotFound
         return self._ended.get((session_id, confirmation_id), kind)(confirmation_id)
 
-    def _undecided(self, run: Run, confirmation_id: str) -> Confirmation:
-        if run.waiting is None or run.waiting.confirmation_id != confirmation_id:
-            raise self.error_of(run.session_id, confirmation_id)
-        return run.waiting
+    def _undecided(self, session_id: str, control: TurnControl, confirmation_id: str) -> ApprovalRequest:
+        request = control.request
+        if request is None or request.confirmation_id != confirmation_id:
+            raise self.error_of(session_id, confirmation_id)
+        if not request.approval.is_waiting:
+            raise errors.ConfirmationTimeout(confirmation_id)
+        return request
 
 
-@dataclass
+@dataclass(frozen=True)
 class SessionApprover(Approver):
-    """Approver of the tool calls in one turn, or of those of an ``agent`` in it. An agent has its own approvals."""
+    """Approver of the tool calls in one turn, or of those of an ``agent`` in it. An agent has its own approvals.
+
+    The user's turn stores each request and decision, with ``writer``. The turn that makes the calls, which may be that
+    of the agent, stores with ``own_writer`` that a call is about to run.
+    """
 
     approvals: ApprovalService
-    records: RecordWriter
+    writer: TurnWriter
+    own_writer: TurnWriter
+    control: TurnControl
+    log: EventLog
     interactive: bool
-    agent: ParkedAgent | None = None
-    on_request: Callable[[], Awaitable[None]] | None = None  # called before a request is stored
+    agent: AgentCall | None = None
+
+    def for_agent(self, agent: AgentCall, writer: TurnWriter) -> "SessionApprover":
+        """Return the approver for an agent in this turn, which stores its messages with ``writer``."""
+        return replace(self, own_writer=writer, agent=agent)
 
     async def decide(
         self, bound: BoundCall, announce: Callable[[str], None], find: FindTool
     ) -> tuple[Decision, BoundCall] | None:
         """Return the user's decision and the call with edited arguments, or None after the timeout."""
-        if (record := self.records.take_decided(bound.call, self.agent)) is not None:
+        stored = self._stored_approval(bound.call)
+        if stored is not None:
             bound.call.progress.is_announced = True
-            if (decision := record.decision) is None:
+            if stored.decision is None:
                 return None
-            if not decision.approved or fingerprint(bound.tool) == record.fingerprint:
+            if not stored.decision.approved or self._is_same_call(stored, bound):
                 bound.call.progress.decided_by = "user"
-                return decision, await bind_decision(bound, decision)
-        if self.on_request is not None:
-            await self.on_request()
-        run, timeout = self.records.run, self.approvals.timeout
-        expires_at = time.time() + timeout if timeout else None
-        confirmation = Confirmation(new_confirmation_id(run.run_id), bound, find, expires_at)
-        run.waiting = confirmation  # clients see the request as soon as it is stored
-        try:
-            await self.records.request(confirmation.confirmation_id, bound, self.agent, expires_at)
-            announce(confirmation.confirmation_id)
-            self.approvals.on_waiting(run, confirmation.confirmation_id)
-            decision = await self.approvals.wait_for_decision(run, confirmation)
-            if decision is not None:
-                await self._store(decision, confirmation)
-        finally:
-            run.waiting = None
-            confirmation.stored.set()
-        return None if decision is None else (decision, confirmation.bound)
+                return stored.decision, await bind_decision(bound, stored.decision)
+        return await self._request(bound, announce, find)
 
-    async def _store(self, decision: Decision, confirmation: Confirmation) -> None:
+    async def _request(
+        self, bound: BoundCall, announce: Callable[[str], None], find: FindTool
+    ) -> tuple[Decision, BoundCall] | None:
+        timeout = self.approvals.timeout
+        approval = Approval(
+            new_confirmation_id(self.writer.turn.run_id),
+            bound.call.name,
+            bound.call.arguments,
+            bound.call.index,
+            fingerprint(bound.tool),
+            bound.tool.source,
+            expires_at=time.time() + timeout if timeout else None,
+            agent=self.agent,
+        )
+        request = ApprovalRequest(approval, bound, find)
+        session_id = self.writer.conversation.session_id
+        self.control.request = request  # a client may decide as soon as the request is stored
+        try:
+            if self.own_writer is not self.writer:
+                await self.own_writer.keep()
+            await self.writer.request(approval, self.log.last)
+            request.is_listed = True
+            announce(approval.confirmation_id)
+            decision = await self.approvals.wait_for_decision(session_id, self.control, request)
+            await self._store(decision, request)
+        finally:
+            self.control.request = None
+            request.stored.set()
+        return None if decision is None else (decision, request.bound)
+
+    async def _store(self, decision: Decision | None, request: ApprovalRequest) -> None:
         """Store a decision. If that fails, park the turn, because its call waits for another decision."""
         try:
-            await self.records.add_decision(decision)
+            await self.writer.decide(decision)
         except errors.StorageFailed as error:
-            confirmation.failure = error
+            request.failure = error
             raise TurnParked from error
 
     async def requires_approval(self, tool: Tool, call: ToolInvocation) -> bool:
-        if self.records.decided_by(call, self.agent) != "policy":
+        if self._stored_approval(call) is not None:
             return True
-        settings = (await self.records.conversation.load()).metadata.tool_settings
+        settings = (await self.writer.conversation.load()).metadata.tool_settings
         return self._key(tool) not in settings.approved and needs_approval(settings.execution_policy, tool)
 
     async def approve_for_session(self, tool: Tool) -> None:
-        await self.records.conversation.patch(approve_tool(self._key(tool)))
+        await self.writer.conversation.patch(approve_tool(self._key(tool)))
 
     async def starting(self, bound: BoundCall) -> None:
-        await self.records.starting(bound, self.agent)
+        if self.writer.turn.survives and not bound.tool.read_only:
+            await self.own_writer.start_call(bound.call.id)
+
+    def decided_by(self, call: ToolInvocation) -> DecidedBy:
+        """Return the source of the stored decision on a call, which is the policy if there is none."""
+        stored = self._stored_approval(call)
+        if stored is None:
+            return "policy"
+        return "timeout" if stored.decision is None else "user"
+
+    def _stored_approval(self, call: ToolInvocation) -> Approval | None:
+        """Return the stored request for this call if it was decided, or has expired, before the turn continued."""
+        stored = self.writer.turn.approval
+        if stored is None or self.writer.turn.state != "running" or stored.call_index != call.index:
+            return None
+        mine = None if self.agent is None else self.agent.session_id
+        requested = None if stored.agent is None else stored.agent.session_id
+        return stored if mine == requested else None
+
+    def _is_same_call(self, stored: Approval, bound: BoundCall) -> bool:
+        """Return whether the user has seen this call of this tool. The file may have been changed."""
+        seen = (stored.tool_name, stored.arguments, stored.fingerprint)
+        return seen == (bound.call.name, bound.call.arguments, fingerprint(bound.tool))
 
     def _key(self, tool: Tool) -> str:
         return tool.approved_as if self.agent is None else f"{self.agent.name}/{tool.approved_as}"

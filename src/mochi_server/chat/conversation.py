@@ -2,12 +2,14 @@
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Literal, TypeVar
 
 import anyio
 
+from mochi_server.chat.notices import notices_of
 from mochi_server.errors import StorageUnavailable
+from mochi_server.sessions.change import Change
 from mochi_server.sessions.session import ChatSession
 from mochi_server.sessions.store import FieldChanges, SessionStore
 from mochi_server.sessions.types import Image
@@ -56,6 +58,8 @@ class Conversation:
     store: SessionStore
     kind: ConversationKind = "session"
     retry: StorageRetry = field(default_factory=StorageRetry)
+    reports: bool = False
+    """Whether webhooks report the turns of the session."""
 
     @property
     def run_key(self) -> str:
@@ -65,6 +69,12 @@ class Conversation:
     async def load(self) -> ChatSession:
         """Load the session, whose settings may have changed during the turn."""
         return await self.retry.run(lambda: self.store.load(self.session_id))
+
+    async def write(self, change: Change) -> None:
+        """Store a change, with the webhook that reports the new state of its turn, if any."""
+        notices = [] if change.turn is None or not self.reports else notices_of(self.session_id, change.turn)
+        reported = replace(change, notices=notices)
+        await self.retry.run(lambda: self.store.write(self.session_id, reported))
 
     async def patch(self, fields: FieldChanges) -> None:
         await self.retry.run(lambda: self.store.patch(self.session_id, fields))
@@ -77,9 +87,11 @@ class Conversations:
     chats: SessionStore
     agent_chats: SessionStore
     retry: StorageRetry = field(default_factory=StorageRetry)
+    reports: bool = False
+    """Whether webhooks report the turns of users' sessions."""
 
     def stored(self, session_id: str) -> Conversation:
-        return Conversation(session_id, self.chats, "session", self.retry)
+        return Conversation(session_id, self.chats, "session", self.retry, self.reports)
 
     def agent_chat(self, session_id: str) -> Conversation:
         return Conversation(session_id, self.agent_chats, "agent_chat", self.retry)

@@ -13,7 +13,7 @@ import orjson
 
 from mochi_server.chat.prompt import HEADING, TRIMMED_CHARS, Budget, Checkpoint, Prompt, checkpoint_tokens, shows_images
 from mochi_server.chat.turn_input import GenerationOptions
-from mochi_server.chat.turn_writer import TurnWriter
+from mochi_server.chat.writer import TurnWriter
 from mochi_server.constants import MIN_ANSWER_TOKENS, RELOADING_OPTIONS
 from mochi_server.errors import BlobNotFound, ContextOverflow, MochiError
 from mochi_server.events import ChatEvent, ContextCompacted, Publish, Status, TurnWarning

@@ -1,114 +1,116 @@
-"""One turn: its validated data and the source of its answer."""
+"""One turn that can begin: its checked request, its writer, its tools and its model."""
 
-from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Sequence
+from dataclasses import dataclass, field
 
-from mochi_server.chat.conversation import Conversation
-from mochi_server.chat.parked_record import RecordWriter
-from mochi_server.chat.prompt import answer_index, follows_result, last_user_index
-from mochi_server.chat.turn_input import HistoryChange, TurnInput
-from mochi_server.chat.turn_result import returned_calls
-from mochi_server.chat.turn_writer import TurnWriter
-from mochi_server.errors import IdempotencyKeyReused
-from mochi_server.events import ChatEvent, ContentDelta, Publish, ThinkingDelta
-from mochi_server.inference.windows import WindowDecision
+from mochi_server.chat.approvals import SessionApprover
+from mochi_server.chat.loop import CheckAnswer, Phases, ToolLoopLimits, TurnLoop
+from mochi_server.chat.model_call import ModelCall, save_window
+from mochi_server.chat.steps import Finish, TurnRules, next_step
+from mochi_server.chat.turn_input import GenerationOptions, TurnInput
+from mochi_server.chat.turn_result import open_calls
+from mochi_server.chat.writer import TurnWriter
+from mochi_server.errors import MochiError
+from mochi_server.events import Publish, TurnWarning
+from mochi_server.inference.gateway import ModelGateway
+from mochi_server.inference.waiting import Ticket
 from mochi_server.ollama.payloads import qualified_name
-from mochi_server.sessions.session import ChatSession, ends_turn, key_digest, last_answer
-from mochi_server.sessions.types import Message
-
-
-class Answerer:
-    """Source of the answer of one turn."""
-
-    window: WindowDecision | None = None
-    """Context window of the answer, or None if no model was called."""
-    repeated: Sequence[Message] = ()  # stored messages of an earlier turn that the answer repeats
-    records: RecordWriter | None = None  # writer of the record of the turn, if the turn can wait for approval
-
-    async def begin(self, session: ChatSession) -> ChatSession:
-        """Change the history as the input of the turn demands. Return the changed session."""
-        return session
-
-    async def answer(self, session: ChatSession, writer: TurnWriter, publish: Publish) -> None:
-        """Produce the answer: publish its events, and store its messages with ``writer``."""
-        raise NotImplementedError
-
-
-PrepareAnswer = Callable[[Conversation, ChatSession, TurnInput], Awaitable[Answerer]]
-"""Function that validates the input of a turn, writes nothing and returns the answerer. Raises ``MochiError``."""
+from mochi_server.ollama.types import ModelInfo
+from mochi_server.services.sessions import SessionService
+from mochi_server.sessions.session import ChatSession
+from mochi_server.tools.toolbox import DecidedBy, Toolbox, ToolInvocation, failed
 
 
 @dataclass(frozen=True)
-class Turn:
-    conversation: Conversation
+class PreparedTurn:
+    """Turn whose request was checked. Nothing is stored yet."""
+
+    input: TurnInput  # without the bytes of its images
     session: ChatSession
-    input: TurnInput
-    answerer: Answerer
+    writer: TurnWriter
+    toolbox: Toolbox
+    model: ModelInfo | MochiError  # model that answers, or the error of its lookup
+    gateway: ModelGateway
+    limits: ToolLoopLimits
+    generation: GenerationOptions
+    ticket: Ticket = field(default_factory=Ticket)
+    plans: bool = False  # whether an agent answers
+    phases: Phases = field(default_factory=Phases)
+    warnings: Sequence[TurnWarning] = ()  # about what the session enables and the turn cannot use
+    approver: SessionApprover | None = None  # approver of the calls if clients can approve them
+    sessions: SessionService | None = None  # service that stores another model of the request with the session
+    check_answer: CheckAnswer | None = None
+    drops_checkpoint: bool = False  # whether the summary of the session covers messages that the turn removes
 
     @property
-    def position(self) -> int:
-        """Number of messages in the session before the messages of the turn."""
-        history, turn_input = self.session.history, self.input
-        if turn_input.edit_index is not None:
-            return turn_input.edit_index + 1
-        if turn_input.text is not None:
-            return len(history)
-        return answer_index(history, turn_input.change)  # the turn may replace the last answer
+    def rules(self) -> TurnRules:
+        must_call = self.input.tools.must_call
+        return TurnRules(self.limits.rounds, self.limits.identical_calls, self.plans, must_call)
 
-    @property
-    def has_schema(self) -> bool:
-        """Whether the answer must fit a JSON schema."""
-        return isinstance(self.input.generation.answer_format(self.session.metadata.format), dict)
+    async def play(self, publish: Publish) -> None:
+        """Do the steps of the turn until it is complete. Raises ``MochiError``."""
+        writer = self.writer
+        if isinstance(next_step(writer.stored, writer.turn, self.rules), Finish):  # the server stopped after the answer
+            return
+        await self.phases.begin(publish)
+        try:
+            await self._play(publish)
+        except MochiError as error:
+            self.phases.complete(publish, writer.stored, error)
+            raise
+        self.phases.complete(publish, writer.stored, None)
+
+    async def _play(self, publish: Publish) -> None:
+        writer = self.writer
+        if isinstance(self.model, MochiError):
+            await self._refuse_calls(self.model, publish)
+            raise self.model
+        session = await self._with_requested_model()
+        if self.drops_checkpoint:
+            await writer.wait_until_stored()
+            await writer.conversation.patch({"compaction": None})
+        report = self.phases.publisher("planning", publish)
+        model_call = ModelCall(self.gateway, writer, report, self.model, session, self.generation, self.ticket)
+        if not (self.plans and writer.stored):  # an agent that continues has reported them
+            warnings = [*self.warnings, *model_call.warnings(self.toolbox.schemas())]
+            if warnings:
+                publish(warnings)
+        if self.input.new_images:
+            await writer.wait_until_stored()  # the prompt is built from the stored images
+        loop = TurnLoop(
+            model_call,
+            writer,
+            self.toolbox,
+            self.rules,
+            self.limits,
+            publish,
+            self.phases,
+            parallel_calls=self.input.tools.parallel,
+            check_answer=self.check_answer,
+            decided_by=_by_policy if self.approver is None else self.approver.decided_by,
+        )
+        try:
+            await loop.run()
+        finally:
+            writer.window = model_call.allocation.decision
+        await save_window(model_call.allocation, session, writer.conversation.store)
+
+    async def _with_requested_model(self) -> ChatSession:
+        wanted = self.input.model
+        if self.sessions is None or wanted is None or qualified_name(wanted) == qualified_name(self.session.model):
+            return self.session
+        return await self.sessions.patch(self.session.session_id, {"model": wanted})
+
+    async def _refuse_calls(self, reason: MochiError, publish: Publish) -> None:
+        """Store why the open calls of a turn that continues cannot run."""
+        calls = open_calls(self.writer.stored)
+        self.writer.expect_results(calls)
+        for call in calls:
+            decided_by = _by_policy(call) if self.approver is None else self.approver.decided_by(call)
+            outcome = failed(call, f"This call was not run: {reason.message}", decided_by=decided_by)
+            await self.writer.add_result(call, outcome)
+            publish([outcome.event()])
 
 
-class StoredAnswer(Answerer):
-    """Answerer that repeats the stored answer to a request with the same idempotency key."""
-
-    def __init__(self, messages: Sequence[Message]) -> None:
-        self.repeated = messages
-
-    async def answer(self, _: ChatSession, writer: TurnWriter, publish: Publish) -> None:
-        writer.client_tool_calls += returned_calls(last_answer(self.repeated) or {})
-        events: list[ChatEvent] = []
-        for message in self.repeated:
-            if message["role"] == "assistant":
-                events += [ThinkingDelta(message["thinking"])] if message.get("thinking") else []
-                events += [ContentDelta(message["content"])] if message["content"] else []
-        publish(events)
-
-
-def keyed_indexes(session: ChatSession, key: str | None) -> list[int]:
-    """Return the indexes of the messages, of a user or with results, that a request with this key stored last."""
-    if key is None or (start := last_user_index(session.history)) is None:
-        return []
-    digest = key_digest(session.session_id, key)
-    return [i for i in range(start, len(session.history)) if session.history[i].get("key_digest") == digest]
-
-
-def resolve_idempotent(session: ChatSession, turn_input: TurnInput) -> tuple[TurnInput, StoredAnswer | None]:
-    """Return the input, or one that repeats the last turn with the same key, and its stored answer if complete."""
-    indexes = keyed_indexes(session, turn_input.key)
-    if turn_input.key is None or not indexes or (turn_input.new_message is None and not turn_input.results):
-        return turn_input, None
-    if not all(_contains(turn_input, session.history[index]) for index in indexes):
-        raise IdempotencyKeyReused(turn_input.key, None)
-    answers = session.history[indexes[-1] + 1 :]
-    change: HistoryChange = "continue" if turn_input.change == "continue" else "regenerate"
-    repetition = replace(turn_input, text=None, images=(), results=(), result_images=(), change=change)
-    last = last_answer(answers)
-    if last is not None and ends_turn(last):
-        if turn_input.model is not None and qualified_name(turn_input.model) != qualified_name(last.get("model", "")):
-            raise IdempotencyKeyReused(turn_input.key, None)
-        return repetition, StoredAnswer(answers)
-    is_returned = any(message.get("client_tool_calls") for message in answers)
-    if (turn_input.text is not None or answers) and follows_result(session.history) and not is_returned:
-        return replace(repetition, change="continue", tools=replace(turn_input.tools, must_call=False)), None
-    return repetition, None
-
-
-def _contains(turn_input: TurnInput, stored: Message) -> bool:
-    if stored["role"] == "user":
-        references = [image.reference for image in turn_input.images]
-        return (stored["content"], stored.get("images", [])) == (turn_input.text, references)
-    sent = [(result.get("tool_call_id"), result["content"]) for result in turn_input.results]
-    return (stored.get("tool_call_id"), stored["content"]) in sent
+def _by_policy(_: ToolInvocation) -> DecidedBy:
+    return "policy"

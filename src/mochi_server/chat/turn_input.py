@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 import anyio.to_thread
+from pydantic import TypeAdapter, ValidationError
 
 from mochi_server.errors import ValidationFailed
 from mochi_server.ollama.payloads import qualified_name
@@ -104,6 +105,37 @@ class TurnInput:
         images = tuple(image.without_data() for image in self.images)
         result_images = tuple(image.without_data() for image in self.result_images)
         return replace(self, images=images, result_images=result_images)
+
+
+_ADAPTER = TypeAdapter(TurnInput)
+
+
+def stored_input(turn_input: TurnInput, *, replaces: bool) -> dict[str, Any]:
+    """Return the JSON object from which a turn continues after its messages were stored.
+
+    ``replaces`` states whether the answer replaces stored messages.
+    """
+    continued = TurnInput(
+        change="regenerate" if replaces else "continue",
+        generation=turn_input.generation,
+        tools=turn_input.tools,
+        policy=turn_input.policy,
+        model=turn_input.model,
+        instructions=turn_input.instructions,
+        on_disconnect=turn_input.on_disconnect,
+        interactive=turn_input.interactive,
+    )
+    values: dict[str, Any] = _ADAPTER.dump_python(continued, mode="json", exclude_defaults=True)
+    return values
+
+
+def restored_input(stored: Mapping[str, Any]) -> TurnInput:
+    """Return the input of a stored turn. Raises ``ValueError`` with the field if it is invalid."""
+    try:
+        return _ADAPTER.validate_python(dict(stored))
+    except ValidationError as error:
+        first = error.errors()[0]
+        raise ValueError(f"input.{'.'.join(map(str, first['loc']))}: {first['msg']}") from error
 
 
 async def read_images(encoded: Mapping[Location, str]) -> tuple[Image, ...]:

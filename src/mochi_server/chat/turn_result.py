@@ -17,6 +17,7 @@ from mochi_server.events import (
 )
 from mochi_server.inference.windows import WindowDecision
 from mochi_server.sessions.session import last_answer, usage_tokens
+from mochi_server.sessions.turn import StoredTurn
 from mochi_server.sessions.types import Message
 from mochi_server.tools.toolbox import ToolInvocation, ToolOutcome
 
@@ -33,7 +34,8 @@ class TurnResult:
     window: WindowDecision | None = None
     failure: MochiError | None = None
     cancelled: bool = False
-    parked_until: float | None = None  # Unix time in seconds at which a parked turn continues alone, else None
+    turn: StoredTurn | None = None  # the turn as it is stored, or None if nothing was stored
+    parked: bool = False  # whether the turn goes on, although its task has ended
 
     @property
     def answer(self) -> Message | None:
@@ -80,9 +82,27 @@ def open_calls(messages: Sequence[Message]) -> list[ToolInvocation]:
     at = next((n for n in reversed(range(len(messages))) if messages[n]["role"] == "assistant"), None)
     if at is None:
         return []
+    answer = messages[at]
     first = sum(message["role"] == "tool" for message in messages[:at])
-    answered = [message.get("tool_call_id") for message in messages[at + 1 :]]
-    return [call for call in _calls(messages[at], first) if call.id not in answered]
+    client_calls = answer.get("client_tool_calls") or ()
+    open_ = [call for call in _calls(answer, first) if call.id not in client_calls]
+    for message in messages[at + 1 :]:
+        answered = next((call for call in open_ if call.id == message.get("tool_call_id")), None)
+        if answered is not None:  # several calls can have the same ID
+            open_.remove(answered)
+    return open_
+
+
+def all_calls(messages: Sequence[Message]) -> list[ToolInvocation]:
+    """Return all calls in the messages of a turn, in order."""
+    calls: list[ToolInvocation] = []
+    results = 0
+    for message in messages:
+        if message["role"] == "tool":
+            results += 1
+        else:
+            calls += _calls(message, results)
+    return calls
 
 
 def returned_calls(answer: Message) -> list[ToolInvocation]:

@@ -18,7 +18,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from mochi_server import errors
 from mochi_server.chat.approvals import requesting_run
-from mochi_server.chat.run_registry import MAY_START_TURN
+from mochi_server.chat.service import MAY_START_TURN
 from mochi_server.constants import API_PREFIX, KEY_PATTERN
 from mochi_server.errors import MochiError, ServerLost, ShuttingDown, Unauthorized
 from mochi_server.protocols import closing_body, load_protocols
@@ -277,12 +277,12 @@ class ClusterMiddleware:
         path = scope["path"].rstrip("/")
         # A completion may be collected, too. Only its body states whether it is.
         is_collected = path.endswith(session_id) or path in _COMPLETIONS
-        runs = scope["app"].state.services.runs
-        if runs.turns_ended and not path.endswith(_SHORT):
+        turns = scope["app"].state.services.turns
+        if turns.turns_ended and not path.endswith(_SHORT):
             raise ShuttingDown
         request = self._peer_request(session_id, scope, send)
-        request.shutdown, request.may_start_turn = runs.ending, not runs.shutdown.is_set()
-        running = start_in(runs.forwarded, request.run(peer, content, None if is_collected else IDLE_SECONDS))
+        request.shutdown, request.may_start_turn = turns.ending, not turns.shutdown.is_set()
+        running = start_in(turns.forwarded, request.run(peer, content, None if is_collected else IDLE_SECONDS))
         if not await until_disconnect(receive, running):
             again = self._app if request.is_refused else self._dispatch  # a dead peer is not found again
             await again(scope, _replaying(content, receive), send)
@@ -296,7 +296,7 @@ class ClusterMiddleware:
             if not re.search(KEY_PATTERN, key):
                 return None
             # A server that shuts down claims no key, because another server will run the turn.
-            is_draining = scope["app"].state.services.runs.shutdown.is_set()
+            is_draining = scope["app"].state.services.turns.shutdown.is_set()
             find = self._peers().key_owner if is_draining else self._peers().claim_key
             return await find(session_id, key)
         query = unquote(scope["query_string"].decode("latin-1"))
@@ -323,7 +323,7 @@ class ClusterMiddleware:
         content = await read_body(Request(scope, receive))
         sent = _CONFIRMATION.search(content)
         run_id = requesting_run(sent[1].decode()) if sent else None
-        own = scope["app"].state.services.runs.cache.find(session_id, run_id)
+        own = scope["app"].state.services.turns.table.find(session_id, run_id)
         # The server at which the turn waits may have connected clients, which receive the rest of the turn.
         with suppress(PeerGone):
             is_own = own is not None and own.run_id == run_id

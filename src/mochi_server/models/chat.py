@@ -148,7 +148,7 @@ class RunStatus(BaseModel):
     def of(cls, run: Run | None) -> "RunStatus":
         if run is None:
             return cls(run_id=None, state="idle", answer_id=None, continues=None)
-        state = "waiting_for_approval" if run.running and (run.pending or run.is_parking) else run.state
+        state = "waiting_for_approval" if run.running and (run.pending or run.control.is_parking) else run.state
         answer_id = None if state == "waiting_for_approval" else run.answer_id
         return cls(run_id=run.run_id, state=state, answer_id=answer_id, continues=run.continues)
 

@@ -9,10 +9,9 @@ from fastapi import Request
 from mochi_server import errors
 from mochi_server.agents.config import AgentDefinition
 from mochi_server.agents.execution import check_owner
-from mochi_server.chat.parked_record import refuse_if_caller_waits
+from mochi_server.chat.idempotency import keyed_indexes
 from mochi_server.chat.prompt import Prompt
 from mochi_server.chat.run import Run
-from mochi_server.chat.turn import keyed_indexes
 from mochi_server.chat.turn_input import ToolSelection, TurnInput
 from mochi_server.container import Services
 from mochi_server.errors import ValidationFailed
@@ -101,21 +100,21 @@ async def _start(services: Services, session_id: str | None, turn: TurnInput, se
 async def _in_session(services: Services, session_id: str, turn: TurnInput, sent: SentMessages) -> Run:
     if turn.policy is not None:
         raise ValidationFailed.at("X-Mochi-Tool-Policy", "the session has its own policy; leave out this header")
-    conversation, runs, key = services.conversations.stored(session_id), services.runs, turn.key
+    conversation, turns, key = services.conversations.stored(session_id), services.turns, turn.key
     session = await conversation.store.load(session_id)
-    if key is not None and (run := runs.cache.with_key(session_id, key)) is not None:
+    if key is not None and (run := turns.table.with_key(session_id, key)) is not None:
         if repeats(sent, turn, run.input):
             return run
         raise errors.IdempotencyKeyReused(key, run.run_id)
     if not keyed_indexes(session, key):
         sent.check(session)
-    run = await runs.find(session_id)
-    if run is not None and run.running and not await runs.confirmations(session_id):  # else a more precise error
+    run = await turns.find(session_id)
+    if run is not None and run.running and not await turns.confirmations(session_id):  # else a more precise error
         raise errors.SessionBusy(session_id, run.run_id)
     turn = to_turn(session, sent, turn)
     with suppress(errors.OllamaUnreachable, errors.OllamaError):  # the turn still stores the message
         _check_capabilities(turn.tools, turn.images, await services.fleet.find_model(turn.model or ""))
-    return await runs.start(conversation, turn)
+    return await turns.start(conversation, turn)
 
 
 async def _with_agent(
@@ -138,14 +137,13 @@ async def _with_agent(
     conversation = services.conversations.agent_chat(session_id)
     chat = await conversation.store.load(session_id)
     check_owner(chat, agent)
-    await refuse_if_caller_waits(services.store, chat)
     sent.check(chat)
-    return await services.runs.start(conversation, task)
+    return await services.turns.start(conversation, task)
 
 
 async def _in_memory(services: Services, session: ChatSession, turn: TurnInput, sent: SentMessages) -> Run:
     images = [image for of_message in sent.images.values() for image in of_message]
-    return await services.runs.start(await services.conversations.in_memory(session, images), turn)
+    return await services.turns.start(await services.conversations.in_memory(session, images), turn)
 
 
 async def _agent(services: Services, name: str) -> AgentDefinition | None:

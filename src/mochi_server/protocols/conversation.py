@@ -35,8 +35,8 @@ from typing import Any, Literal
 
 import orjson
 
+from mochi_server.chat.idempotency import keyed_indexes
 from mochi_server.chat.prompt import follows_result, last_user_index
-from mochi_server.chat.turn import keyed_indexes
 from mochi_server.chat.turn_input import Location, TurnInput, read_images
 from mochi_server.constants import MAX_ARGUMENT_LEVELS, MAX_IMAGES, MAX_MESSAGE_CHARS
 from mochi_server.errors import ValidationFailed

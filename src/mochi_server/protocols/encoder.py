@@ -11,7 +11,8 @@ import orjson
 from fastapi import Request, Response
 from starlette.types import Receive, Scope, Send
 
-from mochi_server.chat.run import Batch, Run
+from mochi_server.chat.event_log import Batch
+from mochi_server.chat.run import Run
 from mochi_server.constants import PING_SECONDS
 from mochi_server.protocols.parts import End, Json, Part, PartReader, Reasoning, Text
 from mochi_server.web.requests import ClientDisconnected, body_message, send_error, until_disconnect

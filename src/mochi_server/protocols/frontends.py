@@ -10,14 +10,15 @@ from starlette.types import Send
 
 from mochi_server import errors
 from mochi_server.chat.approvals import requesting_run
-from mochi_server.chat.run import Batch, Run
+from mochi_server.chat.event_log import Batch
+from mochi_server.chat.run import Run
 from mochi_server.chat.turn_input import TurnInput
 from mochi_server.constants import PING_SECONDS
 from mochi_server.container import Services
 from mochi_server.protocols.conversation import SentMessages, to_turn
 from mochi_server.protocols.encoder import BlockEncoder, EncodedResponse
 from mochi_server.protocols.parts import Approval, Reasoning, Text, TextEnd
-from mochi_server.tools.toolbox import Decision
+from mochi_server.sessions.turn import Decision
 from mochi_server.web.routes import STORAGE_ERRORS, Responses, responses
 
 _ERRORS = (
@@ -44,19 +45,19 @@ async def start(
     Raises ``MochiError`` if the turn cannot start.
     """
     if withdraws:
-        run = await services.runs.find(session_id)
+        run = await services.turns.find(session_id)
         if run is not None and (run.is_parked or (run.suspended and run.pending)):
-            services.runs.refuse_at_shutdown()  # a refused message must not stop a turn
-            await services.runs.stop(session_id)
+            services.turns.refuse_at_shutdown()  # a refused message must not stop a turn
+            await services.turns.stop(session_id)
     conversation = services.conversations.stored(session_id)
     turn = to_turn(await conversation.store.load(session_id), sent, turn)
-    run = await services.runs.start(conversation, turn)
+    run = await services.turns.start(conversation, turn)
     return FrontendRun(run)
 
 
 async def running(services: Services, session_id: str) -> FrontendRun | None:
     """Return the running turn of a session, or a turn whose server was lost, or None. Raises ``SessionNotFound``."""
-    run = await services.runs.find(session_id)
+    run = await services.turns.find(session_id)
     if run is None or not (run.running or (run.is_stored and run.failure is not None)):
         return None
     return FrontendRun(run)
@@ -69,14 +70,14 @@ async def decide(services: Services, session_id: str, decisions: Mapping[str, De
     Decisions about calls that already have one or have timed out are ignored, so a client can repeat the request.
     Raises ``MochiError`` if a decision cannot be applied.
     """
-    run = await services.runs.find(session_id)
+    run = await services.turns.find(session_id)
     positions = {} if run is None else run.log.confirmations
     pending = None if run is None else run.pending
     # Unknown IDs come first, so that the request fails before it applies a decision.
     for confirmation_id in sorted(decisions, key=lambda each: each == pending):
         if confirmation_id not in positions or confirmation_id == pending:
             try:
-                run, _ = await services.runs.decide(session_id, confirmation_id, decisions[confirmation_id])
+                run, _ = await services.turns.decide(session_id, confirmation_id, decisions[confirmation_id])
             except (errors.ConfirmationResolved, errors.ConfirmationTimeout):
                 if run is None or requesting_run(confirmation_id) not in (run.run_id, *run.earlier):
                     raise

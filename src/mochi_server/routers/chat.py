@@ -18,7 +18,7 @@ from mochi_server.models.chat import (
 )
 from mochi_server.models.tools import PendingConfirmations, ToolDecided, ToolDecision
 from mochi_server.routers.sessions import get_status
-from mochi_server.tools.toolbox import Decision
+from mochi_server.sessions.turn import Decision
 from mochi_server.web.requests import until_disconnect
 from mochi_server.web.routes import OLLAMA_ERRORS, STORAGE_ERRORS, Responses, StrictRoute, responses
 from mochi_server.web.sse import RunResponse, WaitingResponse, attach_response, parse_position, streams
@@ -60,7 +60,7 @@ async def chat(
     """Send a message and get the complete answer, or the run if the turn runs in the background."""
     body = body or ChatRequest.model_validate({})
     turn_input = await body.to_input(key, streaming=False)
-    starting = services.runs.start(services.conversations.stored(session_id), turn_input)
+    starting = services.turns.start(services.conversations.stored(session_id), turn_input)
     run = await until_disconnect(request, starting)
     if body.background:
         return JSONResponse(RunStatus.of(run).model_dump(exclude_defaults=True), status_code=202)
@@ -81,9 +81,9 @@ async def stream_chat(
     turn_input = await (body or ChatRequest.model_validate({})).to_input(key, streaming=True)
     conversation = services.conversations.stored(session_id)
     if turn_input.if_busy == "wait":
-        starting = services.runs.start(conversation, turn_input)
+        starting = services.turns.start(conversation, turn_input)
         return WaitingResponse(session_id, starting, ping_seconds=services.ping_seconds)
-    run = await until_disconnect(request, services.runs.start(conversation, turn_input))
+    run = await until_disconnect(request, services.turns.start(conversation, turn_input))
     return RunResponse(run, ping_seconds=services.ping_seconds)
 
 
@@ -98,26 +98,26 @@ async def resume_stream(
     """Resume a stream: get the events of the running or most recent turn, from the beginning or after an event."""
     # An `EventSource` that reconnects updates only the header, not the query.
     run_id, number = parse_position(last_event_id or after or "0")
-    run = await services.runs.find(session_id, run_id)
+    run = await services.turns.find(session_id, run_id)
     return attach_response(run, run_id, number, ping_seconds=services.ping_seconds)
 
 
 @router.post("/stop", response_model_exclude_defaults=True, responses=responses(*_SESSION_ERRORS))
 async def stop_chat(session_id: str, services: ServicesDep) -> RunStatus:
     """Stop the running turn and store its partial answer. If no turn is running, do nothing."""
-    return RunStatus.of(await services.runs.stop(session_id))
+    return RunStatus.of(await services.turns.stop(session_id))
 
 
 @router.get("/run", response_model_exclude_defaults=True, responses=responses(*_SESSION_ERRORS))
 async def get_run(session_id: str, services: ServicesDep) -> RunStatus:
     """Get the state of the running or most recent turn, also after a restart of the server."""
-    return RunStatus.of(await services.runs.find(session_id))
+    return RunStatus.of(await services.turns.find(session_id))
 
 
 @router.get("/confirmations", response_model=PendingConfirmations, responses=responses(*_SESSION_ERRORS))
 async def list_confirmations(session_id: str, services: ServicesDep) -> dict[str, Any]:
     """List the tool calls of a session that wait for approval."""
-    return {"confirmations": await services.runs.confirmations(session_id)}
+    return {"confirmations": await services.turns.confirmations(session_id)}
 
 
 _STORED: Responses = {
@@ -131,7 +131,7 @@ _STORED: Responses = {
 async def confirm_tool(session_id: str, body: ToolDecision, services: ServicesDep, response: Response) -> ToolDecided:
     """Approve or deny a pending tool call."""
     decision = Decision(body.approved, body.arguments, body.reason, body.remember)
-    run, call = await services.runs.decide(session_id, body.confirmation_id, decision)
+    run, call = await services.turns.decide(session_id, body.confirmation_id, decision)
     if run.state == "waiting_for_approval":
         response.status_code = 202
     arguments = call.arguments if body.arguments is None else body.arguments

@@ -74,7 +74,7 @@ _CREATION = (*MODEL_ERRORS, PromptNotFound, ValidationFailed, *STORAGE_ERRORS, e
 @router.post("", status_code=201, responses=responses(*_CREATION))
 async def create_session(body: schemas.SessionCreate, services: ServicesDep) -> SessionChanged:
     """Create a session. The response has a warning for each tool, tool group and agent that cannot be used."""
-    services.runs.refuse_at_shutdown()
+    services.turns.refuse_at_shutdown()
     session = await services.sessions.create(body.creation_options())
     return SessionChanged.with_warnings(session, await services.sessions.warnings(session, body.sent_values()))
 
@@ -110,10 +110,10 @@ async def patch_session(session_id: str, body: schemas.SessionPatch, services: S
 async def delete_session(session_id: str, services: ServicesDep) -> None:
     """Delete a session. If a turn is running, the server stops it first."""
     with suppress(errors.SessionDamaged):  # a damaged session can be deleted, too
-        await services.runs.find(session_id)  # raises SessionNotFound
-    await services.runs.abandon(session_id)
+        await services.turns.find(session_id)  # raises SessionNotFound
+    await services.turns.abandon(session_id)
     await services.sessions.store.delete(session_id)
-    await services.runs.abandon(session_id)  # stops a turn that waited for the end of the stopped turn
+    await services.turns.abandon(session_id)  # stops a turn that waited for the end of the stopped turn
 
 
 @router.post(

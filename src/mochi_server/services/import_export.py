@@ -148,14 +148,18 @@ class ImportExportService:
         self._refuse_at_shutdown()
         sessions = await asyncio.to_thread(_read_sessions, data, self.max_sessions)
         sent = {image.sha256 for _, images in sessions for image in images}
-        waiting = [session.metadata.pending_approval is not None for session, _ in sessions]
+        turns = [session.metadata.turn for session, _ in sessions]
+        goes_on = [turn is not None and turn.survives for turn in turns]
         for session, _ in sessions:
-            session.metadata.owner, session.metadata.pending_approval = current_owner(), None
+            session.metadata.owner, session.metadata.notices = current_owner(), None
+            turn = session.metadata.turn
+            if turn is not None and not turn.has_ended:  # it could run calls that nobody has made
+                session.metadata.turn = None
             for message in () if CALLER.get().sees_all else session.messages:
                 if not sent.issuperset(images_in([message])):  # a hash alone gives no access to images of other owners
                     del message["images"]
         stored = await self.store.create_all(sessions, check=self._refuse_at_shutdown)
-        return await asyncio.to_thread(_as_json, stored, waiting)
+        return await asyncio.to_thread(_as_json, stored, goes_on)
 
     def _refuse_at_shutdown(self) -> None:
         if self.shutdown.is_set():

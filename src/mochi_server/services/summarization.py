@@ -40,6 +40,7 @@ _MAX_TOPIC_CHARS = 40
 _MAX_PROMPT_RATIO = 0.6
 _ANSWER_TOKENS = 1200  # the longest JSON of the schema fits even if each character is a token
 _UNKNOWN_WINDOW = 4096
+_MAX_STATES = 10_000
 _MAX_POSTPONEMENTS = 5  # by turns of other sessions; a busy server must also write summaries
 
 logger = logging.getLogger(__name__)
@@ -110,6 +111,14 @@ class SummarizationService:
             state = self._states.setdefault(session_id, _SummaryState())
             state.postponements, state.answer_id = 0, answer_id or state.answer_id
             self._schedule(session_id, state)
+            self._forget_oldest()
+
+    def _forget_oldest(self) -> None:
+        """Forget which messages the summaries of the oldest sessions cover. Their next summaries load the sessions."""
+        excess = len(self._states) - _MAX_STATES
+        ended = [session_id for session_id, state in self._states.items() if state.task is None] if excess > 0 else []
+        for session_id in ended[:excess]:
+            del self._states[session_id]
 
     def _cancel(self, session_id: str) -> None:
         state = self._states.get(session_id)
@@ -167,7 +176,7 @@ class SummarizationService:
         state.task = None
         self._requesting.discard(session_id)
         if state.covered is None and not state.failed:
-            del self._states[session_id]
+            self._states.pop(session_id, None)
 
     async def _summarize_in_background(self, session: ChatSession, model: str, state: _SummaryState) -> None:
         """Store a summary. A model that only the user can have chosen is loaded when no turn needs the memory."""

@@ -2,9 +2,31 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
+from mochi_server.sessions.turn import StoredTurn
 from mochi_server.sessions.types import Image, Message
+
+
+@dataclass(frozen=True)
+class Notice:
+    """Webhook about a turn, which is stored in the same write as the transition that it reports."""
+
+    webhook_id: str
+    session_id: str
+    body: str
+    """JSON object with the type, the time and the IDs of the session and the run."""
+    is_request: bool = False
+    """Whether it reports that a call waits. A later webhook of the session replaces it."""
+
+    @classmethod
+    def from_dict(cls, stored: object) -> "Notice | None":
+        """Return the notice in a session file, or None if it is damaged."""
+        if not isinstance(stored, dict):
+            return None
+        webhook_id, session_id, body = (stored.get(name) for name in ("webhook_id", "session_id", "body"))
+        if not isinstance(webhook_id, str) or not isinstance(session_id, str) or not isinstance(body, str):
+            return None
+        return cls(webhook_id, session_id, body, stored.get("is_request") is True)
 
 
 @dataclass(frozen=True)
@@ -25,12 +47,17 @@ class Change:
     """
     ends_turn: bool = False
     """Whether the messages are the last ones of their turn."""
-    last_run: dict[str, Any] | None = None
-    """State of the latest run, or None if it stays the same."""
+    turn: StoredTurn | None = None
+    """Turn of the session from now on, or None if it stays the same."""
+    notices: Sequence[Notice] = ()
     revision: str | None = None
     """Revision of the stored history, or None for any. Another one raises ``SessionConflict``."""
 
     @property
     def only_partial(self) -> Message | None:
         """Partial answer of a change that contains nothing else, or None."""
-        return None if self.messages or self.start is not None else self.partial
+        return None if self.changes_history or self.turn is not None else self.partial
+
+    @property
+    def changes_history(self) -> bool:
+        return bool(self.messages) or self.start is not None

@@ -13,7 +13,9 @@ from mochi_server.sessions import types
 from mochi_server.sessions.caller import current_owner
 from mochi_server.sessions.change import Change
 from mochi_server.sessions.history import History
-from mochi_server.sessions.types import Image, LastRun, Message, SessionCreationOptions, SessionSettings, optional
+from mochi_server.sessions.migration import is_turn_field, read_turn
+from mochi_server.sessions.turn import StoredTurn
+from mochi_server.sessions.types import Image, Message, SessionCreationOptions, SessionSettings, optional
 from mochi_server.util.clock import new_id, now
 
 UserMessage = types.UserMessage
@@ -54,9 +56,10 @@ class SessionMetadata(SessionSettings):
     summarized_by: str | None = field(default=None, metadata=optional(str))
     """Model that wrote the summary. ``summary_model`` is the model that the session selects for summaries."""
     compaction: dict[str, Any] | None = field(default=None, metadata=optional(dict))
-    pending_approval: Any = field(default=None, metadata=optional(Any))
-    """Record of the last turn if it has requested an approval and has not ended. The turn continues after a crash."""
-    last_run: dict[str, Any] | None = field(default=None, metadata=optional(LastRun))
+    turn: StoredTurn | None = field(default=None, metadata={"only_if_set": True})
+    """Latest turn of the session. Only the writer of a turn changes it."""
+    notices: list[dict[str, Any]] | None = field(default=None, metadata=optional(list))
+    """Webhooks about the session that are not delivered, if its store has no other place for them."""
     owner: str | None = field(default=None, metadata=optional(str))
     """Owner of the session, as in ``Caller.owner``. Sessions without an owner are visible to the scope `all` only."""
     extra: dict[str, Any] = field(default_factory=dict)
@@ -76,8 +79,9 @@ class SessionMetadata(SessionSettings):
             model=stored["model"],
             created_at=created_at,
             updated_at=str(stored.get("updated_at") or created_at),
+            turn=read_turn(stored),
             **{name: read(stored.get(name)) for name, read in _READERS.items()},
-            extra={name: value for name, value in stored.items() if name not in _FIELD_NAMES},
+            extra={name: value for name, value in stored.items() if not _is_known_field(name)},
         )
 
     def to_dict(self) -> dict[str, Any]:
@@ -87,6 +91,8 @@ class SessionMetadata(SessionSettings):
             for name in _FILE_FIELDS
             if (value := getattr(self, name)) is not None or name in _ALWAYS_WRITTEN
         }
+        if self.turn is not None:
+            data["turn"] = self.turn.to_dict()
         data["tool_settings"] = self.tool_settings.model_dump(mode="json")
         data["agent_settings"] = self.agent_settings.model_dump(mode="json")
         return data | self.extra
@@ -98,7 +104,7 @@ _FIELD_NAMES = frozenset(f.name for f in _FIELDS)
 _ALWAYS_WRITTEN = frozenset(f.name for f in _FIELDS if not f.metadata.get("only_if_set"))
 _READERS = {f.name: f.metadata["read"] for f in _FIELDS if "read" in f.metadata}
 _FILE_FIELDS = [*(f.name for f in _FIELDS if f.name not in _SETTINGS), *_SETTINGS]
-_INTERNAL = ("summarized_by", "compaction", "pending_approval", "last_run", "owner")
+_INTERNAL = ("summarized_by", "compaction", "turn", "notices", "owner")
 LIST_FIELDS = tuple(name for name in _FILE_FIELDS if name not in _INTERNAL)
 """Names of the metadata fields that the server sends to clients, in the session list and in other responses."""
 
@@ -108,6 +114,10 @@ _MESSAGE_TYPES: dict[str, type] = {
     **dict.fromkeys(("images", "tool_calls", "client_tool_calls"), list),
     **dict.fromkeys(("eval_count", "prompt_eval_count", "prompt_eval_cached_count"), int),
 }
+
+
+def _is_known_field(name: str) -> bool:
+    return name in _FIELD_NAMES or is_turn_field(name)
 
 
 def _numbers(version: str) -> list[int]:
@@ -380,8 +390,8 @@ def forked(session: ChatSession, index: int | None = None) -> ChatSession:
         message_count=len(copied),
         summary=metadata.summary if len(copied) == len(messages) else None,
         compaction=None if has_stale_checkpoint(metadata, copied) else metadata.compaction,
-        pending_approval=None,
-        last_run=None,
+        turn=None,
+        notices=None,
         context_window_config=config,
     )
     return ChatSession(fresh, copied, session.extra)

@@ -1,6 +1,6 @@
 """Protocol of session stores, and the rules for changes and searches that all stores share."""
 
-import math
+import asyncio
 import re
 import unicodedata
 from collections.abc import AsyncIterator, Callable, Collection, Iterable, Mapping, Sequence
@@ -13,7 +13,7 @@ from pydantic import BaseModel
 
 from mochi_server.errors import SessionDamaged, SessionNotFound
 from mochi_server.sessions.caller import CALLER
-from mochi_server.sessions.change import Change
+from mochi_server.sessions.change import Change, Notice
 from mochi_server.sessions.serialization import decode, normalize, sanitize
 from mochi_server.sessions.session import ChatSession, SessionMetadata, complete_message
 from mochi_server.sessions.types import APPROVED, Image, Message, SessionQuery, ToolSettings
@@ -23,7 +23,7 @@ FieldChanges = Mapping[str, Any] | Callable[[SessionMetadata], Mapping[str, Any]
 """Metadata fields by name, or a function that computes them from the stored metadata."""
 
 _WORD_SEPARATOR = re.compile(r"[\s\x00-\x1f\x7f-\x9f]+")
-_READ_ONLY = {"session_id", "created_at", "updated_at", "message_count", "format_version", "owner", "extra"}
+_READ_ONLY = {"session_id", "created_at", "updated_at", "message_count", "format_version", "turn", "owner", "extra"}
 _PATCHABLE = frozenset(f.name for f in fields(SessionMetadata)) - _READ_ONLY
 
 
@@ -50,17 +50,6 @@ def approve_tool(tool: str) -> FieldChanges:
         return {"tool_settings": ToolSettings.model_validate(settings.model_dump() | {APPROVED: names})}
 
     return change
-
-
-def due_time(approval: Any) -> float | None:
-    """Return the Unix time at which a turn with this record continues without a decision, or None without a record.
-
-    An unreadable record is due at once.
-    """
-    if approval is None:
-        return None
-    due = approval.get("due", 0) if isinstance(approval, dict) else 0
-    return math.inf if due is None else float(due) if isinstance(due, int | float) else 0
 
 
 def normalized(session: ChatSession) -> ChatSession:
@@ -154,8 +143,11 @@ class SessionStore(Protocol):
     async def list(self, query: SessionQuery) -> SessionPage:
         """Return one page of the sessions that match ``query``, most recently changed first."""
 
-    async def parked(self, until: float) -> Mapping[str, float]:
-        """Return the IDs of the sessions whose parked turn continues alone, and when, if not later than ``until``."""
+    async def due_turns(self, until: float) -> Mapping[str, float]:
+        """Return the IDs of the sessions whose turn goes on without a live server or client, and when it is due.
+
+        The times are Unix times not later than ``until``.
+        """
         del until
         return {}
 
@@ -175,16 +167,23 @@ def is_webhook_id(text: str) -> bool:
 
 
 class WebhookOutbox(Protocol):
-    """Protocol of the stored webhooks, by ID and JSON body, that are not delivered. Methods raise ``StorageFailed``."""
+    """Protocol of the notices that are not delivered. Methods raise ``StorageFailed``.
 
-    async def add(self, webhook_id: str, body: str, *, seconds: float = 0) -> None:
-        """Store or replace a webhook, which is due in ``seconds``."""
+    The notices of a session are delivered in the order of their transitions. One that reports a call that waits is
+    dropped when a later one exists.
+    """
 
-    async def claim(self, seconds: float) -> tuple[str, str] | None:
-        """Return a webhook that is due and reserve it for ``seconds``, or return None."""
+    stored: asyncio.Event
+    """Event that is set when a notice was stored by this process."""
+
+    async def claim(self, seconds: float) -> Notice | None:
+        """Return a notice that is due and reserve it for ``seconds``, or return None."""
+
+    async def postpone(self, webhook_id: str, seconds: float) -> None:
+        """Return a claimed notice, which is due again in ``seconds``."""
 
     async def remove(self, webhook_id: str) -> None:
-        """Remove a webhook."""
+        """Remove a notice."""
 
 
 class VisibleSessions:

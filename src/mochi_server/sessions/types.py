@@ -240,15 +240,6 @@ def optional(kind: Any, *, always_written: bool = False) -> dict[str, Any]:
     return {"read": read, "only_if_set": not always_written}
 
 
-class LastRun(TypedDict):
-    """Latest run of a session. ``running`` without a live run means that its server has died."""
-
-    run_id: str
-    state: Literal["running", "completed", "failed", "stopped", "cancelled"]
-    answer_id: str | None  # ID of the answer's message
-    earlier: NotRequired[list[str]]  # IDs of the earlier runs of the same turn
-
-
 @dataclass(kw_only=True)
 class SessionSettings:
     """Settings of a session that clients choose. ``models/sessions.py`` has their schemas."""

@@ -39,7 +39,7 @@ class MemorySessionStore(rules.SessionStore):
             return  # there is no crash recovery
         start = record.position(change.start)
         messages = rules.normalized_messages(change.messages, start)
-        self._put(record.with_tail(start, messages, now(), change.last_run), change.images)
+        self._put(record.with_tail(start, messages, now(), change.turn), change.images)
 
     async def load_image(self, sha256: str) -> bytes:
         if not any(sha256 in images_in(record.messages) for record in self._records.values()):

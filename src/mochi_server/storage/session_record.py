@@ -9,7 +9,7 @@ import threading
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
 from copy import copy, deepcopy
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from functools import cached_property
 from hashlib import blake2b
 from typing import Any, Generic, NamedTuple, Protocol, TypeVar
@@ -17,9 +17,12 @@ from typing import Any, Generic, NamedTuple, Protocol, TypeVar
 from cachetools import LRUCache
 
 from mochi_server.errors import SessionBusy
+from mochi_server.sessions.change import Notice
 from mochi_server.sessions.history import History, close_partial, with_missing_results
+from mochi_server.sessions.migration import read_turn
 from mochi_server.sessions.serialization import MESSAGE_SEPARATOR, decode, encode, encode_file
 from mochi_server.sessions.session import ChatSession, SessionMetadata, complete_message, revision_at
+from mochi_server.sessions.turn import StoredTurn
 from mochi_server.sessions.types import Message
 from mochi_server.util.clock import now, timestamp
 
@@ -77,16 +80,18 @@ class SessionRecord:
         from_index: int,
         messages: Sequence[Message],
         updated_at: str,
-        last_run: dict[str, Any] | None = None,
+        turn: StoredTurn | None = None,
+        notices: Sequence[Notice] = (),
     ) -> "SessionRecord":
         """Return a copy without the partial answer, in which ``messages`` replace all messages from ``from_index``.
 
-        If ``last_run`` is not None, it replaces the stored latest run.
+        If ``turn`` is not None, it replaces the stored turn. ``notices`` are added to those that are not delivered.
         """
         prefix = self.messages.prefix(self.position(from_index))
         history = prefix.extended(messages)
         metadata = copy(self.metadata)
-        metadata.updated_at, metadata.last_run = updated_at, last_run or metadata.last_run
+        metadata.updated_at, metadata.turn = updated_at, turn or metadata.turn
+        metadata.notices = [*(metadata.notices or ()), *map(asdict, notices)] or None
         after = SessionRecord(metadata, history, self.extra)
         if prefix is self.messages and len(prefix.blocks) == len(history.blocks):
             vars(after)["_tail"] = (*self._tail, *map(encode, messages))
@@ -109,8 +114,11 @@ class SessionRecord:
 
     def tail_line(self, from_index: int, after: "SessionRecord") -> bytes:
         """Return the line of the turn log for the change to ``after``, which differs from position ``from_index``."""
-        metadata = after.metadata
-        head = {"at": self.digest, "from": from_index, "updated_at": metadata.updated_at, "last_run": metadata.last_run}
+        head = {"at": self.digest, "from": from_index, "updated_at": after.metadata.updated_at}
+        if after.metadata.turn is not None:
+            head["turn"] = after.metadata.turn.to_dict()
+        if after.metadata.notices:
+            head["notices"] = after.metadata.notices
         new = map(encode, after.messages[from_index:])
         return encode(head)[:-1] + b',"messages":[' + b",".join(new) + b"]}\n"
 
@@ -131,15 +139,17 @@ class SessionRecord:
                 elif "partial" in line:
                     record = record.with_partial(line["partial"])
                 else:
-                    record = record.with_tail(line["from"], line["messages"], line["updated_at"], line.get("last_run"))
+                    turn = read_turn({"session_id": record.metadata.session_id, **line})
+                    record = record.with_tail(line["from"], line["messages"], line["updated_at"], turn)
+                    record.metadata.notices = line.get("notices")
         return record
 
     def after_crash(self) -> "SessionRecord":
         """Return a copy after crash recovery: the partial answer is stored, and each tool call has a result.
 
-        A turn that has requested an approval continues after a crash, so that its calls stay without results.
+        The calls of a turn that continues after a crash stay without results.
         """
-        if self.metadata.pending_approval is not None:
+        if self.metadata.turn is not None and self.metadata.turn.survives:
             return self.with_partial(None) if self.partial is not None else self
         recovered = [] if self.partial is None else close_partial(self.partial)
         messages = with_missing_results(self.messages.extended(recovered) if recovered else self.messages)

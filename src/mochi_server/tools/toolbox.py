@@ -12,6 +12,7 @@ from mochi_server.constants import DENIED, MAX_ARGUMENT_LEVELS, MAX_ARGUMENT_VAL
 from mochi_server.errors import ConfirmationTimeout, ToolExecutionDenied, ToolExecutionFailed, ToolNotFound
 from mochi_server.events import Publish, ToolCalled, ToolConfirmationRequired, ToolResult, TurnWarning
 from mochi_server.sessions.serialization import has_more_values, is_nested_deeper
+from mochi_server.sessions.turn import Decision
 from mochi_server.sessions.types import Image, ToolExecutionPolicy
 from mochi_server.tools.discovery import Tool
 from mochi_server.tools.execution import ToolExecutionService
@@ -73,7 +74,6 @@ class ToolOutcome:
     result: str | None = None  # result of the tool if ``content`` may contain more than the result
     images: tuple[Image, ...] = ()  # images of the result, for models that can see
     is_interrupted: bool = False  # whether the server stopped while the call ran
-    runs_on_client: bool = False  # whether the client runs the call. The call then has no result yet, and the turn ends
 
     def event(self) -> ToolResult:
         return ToolResult(
@@ -143,7 +143,7 @@ class LimitedToolbox:
 
 @dataclass(frozen=True)
 class ClientToolbox:
-    """Toolbox of tools that the client runs. Calls are returned to the client. ``tools`` are in Ollama's format."""
+    """Toolbox of tools that the client runs after the turn. ``tools`` are in Ollama's format."""
 
     tools: Sequence[dict[str, Any]]
 
@@ -151,17 +151,7 @@ class ClientToolbox:
         return list(self.tools)
 
     async def run(self, call: ToolInvocation, _: Publish) -> ToolOutcome:
-        return ToolOutcome(call, content="", success=True, runs_on_client=True)
-
-
-@dataclass(frozen=True, slots=True)
-class Decision:
-    """Decision on a tool call. ``arguments`` replace the arguments of the model, and the model receives ``reason``."""
-
-    approved: bool
-    arguments: dict[str, Any] | None = None
-    reason: str | None = None
-    remember: Literal["once", "session"] = "once"
+        raise NotImplementedError("the client runs this call")
 
 
 FindTool = Callable[[str], Awaitable[Tool | None]]

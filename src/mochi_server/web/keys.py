@@ -34,6 +34,8 @@ logger = logging.getLogger(__name__)
 class KeysFileInvalid(MochiError):
     """The keys file cannot be used. The message has the path, the line and the problem, but no value."""
 
+    code, status, cause = "KEYS_FILE_INVALID", 500, "The keys file cannot be used."
+
 
 def hash_of(key: bytes) -> str:
     return f"sha256:{sha256(key).hexdigest()}"

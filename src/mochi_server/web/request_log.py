@@ -54,7 +54,7 @@ class RequestLogMiddleware:
             elif message["type"] == "http.response.start":
                 status = message["status"]
                 headers = [*message.get("headers", ()), *((name, request_id.encode()) for name in names)]
-                if scope["app"].state.services.runs.shutdown.is_set():  # so that clients connect to another server
+                if scope["app"].state.services.turns.shutdown.is_set():  # so that clients connect to another server
                     headers = [*(each for each in headers if each[0] != b"connection"), (b"connection", b"close")]
                 message = {**message, "headers": headers}
             return send(message)

@@ -11,7 +11,8 @@ from sse_starlette.sse import EventSourceResponse
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
-from mochi_server.chat.run import Batch, Run
+from mochi_server.chat.event_log import Batch
+from mochi_server.chat.run import Run
 from mochi_server.constants import PING_SECONDS
 from mochi_server.errors import MochiError
 from mochi_server.events import ChatEvent, Done, TurnError

@@ -37,7 +37,8 @@ GROUPS = {
     "Ollama": "ollama_host ollama_hosts ollama_slots max_queue ollama_connect_timeout_seconds "
     "ollama_stall_timeout_seconds",
     "Storage": "data_dir sessions_dir store_url store_retry_seconds max_import_sessions",
-    "Turns and connections": "disconnect_grace_seconds shutdown_grace_seconds keep_alive_seconds max_body_bytes",
+    "Turns and connections": "disconnect_grace_seconds continue_background_turns shutdown_grace_seconds "
+    "keep_alive_seconds max_body_bytes",
     "Webhooks": "webhook_url webhook_secret",
     "Context window and summaries": "dynamic_context_window_enabled initial_context_window summarization_enabled "
     "summarization_interval_seconds summary_unsupported_models",

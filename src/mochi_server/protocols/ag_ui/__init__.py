@@ -15,8 +15,8 @@ from mochi_server.models.common import Body
 from mochi_server.protocols import frontends
 from mochi_server.protocols.conversation import SentMessages, check_text, decode_images, new_message
 from mochi_server.protocols.schemas import FrontendOptions, FunctionTool, joined_text
+from mochi_server.sessions.turn import Decision
 from mochi_server.sessions.types import FiniteObject, Message, Role
-from mochi_server.tools.toolbox import Decision
 from mochi_server.util.validation import Items
 from mochi_server.web.requests import Protocol, until_disconnect
 from mochi_server.web.routes import BodyReleasingRoute

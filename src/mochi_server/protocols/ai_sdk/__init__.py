@@ -16,7 +16,7 @@ from mochi_server.protocols import frontends
 from mochi_server.protocols.ai_sdk.encoder import AiSdkEncoder, encode_error
 from mochi_server.protocols.conversation import Action, SentMessages, check_text, decode_images, new_message
 from mochi_server.protocols.schemas import FrontendOptions
-from mochi_server.tools.toolbox import Decision
+from mochi_server.sessions.turn import Decision
 from mochi_server.util.validation import Items
 from mochi_server.web.requests import Protocol, until_disconnect
 from mochi_server.web.routes import BodyReleasingRoute

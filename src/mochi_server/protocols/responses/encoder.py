@@ -3,8 +3,8 @@
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from hashlib import blake2b
 from http import HTTPStatus
-from secrets import token_hex
 from types import MappingProxyType
 from typing import Any
 
@@ -50,7 +50,7 @@ class ResponseEncoder(BlockEncoder):
         }
         self._on_end, self._notices, self._called = on_end, notices, called
         self._output: list[Json] = self.response["output"]
-        self._item = _TextItem(Text(""), 0)
+        self._item = _TextItem(Text(""), "", 0)
         self._item_status = "completed"  # status of the open item when it ends
         self._sequence_number = -1
 
@@ -59,7 +59,7 @@ class ResponseEncoder(BlockEncoder):
         return created + self._event("response.in_progress", response=self.response)
 
     def start_block(self, first: Text | Reasoning) -> bytes:
-        self._item = _TextItem(first, len(self._output))
+        self._item = _TextItem(first, self.response["id"], len(self._output))
         return self._item_event("added", self._item.item) + self._part_event("added", "")
 
     def delta(self, part: Text | Reasoning) -> bytes:
@@ -100,7 +100,7 @@ class ResponseEncoder(BlockEncoder):
 
     def _call(self, call: ToolInvocation) -> bytes:
         item = {
-            "id": f"fc_{token_hex(12)}",
+            "id": _item_id("fc", self.response["id"], len(self._output)),
             "type": "function_call",
             "status": "completed",
             "call_id": call.id,
@@ -125,16 +125,21 @@ class ResponseEncoder(BlockEncoder):
         return self._event(f"response.{item.part_name}.{name}", **item.target, part=item.part(text))
 
 
+def _item_id(prefix: str, response_id: str, index: int) -> str:
+    """Return the ID of an output item, which is the same whenever a client gets the response."""
+    return f"{prefix}_{blake2b(f'{response_id} {index}'.encode(), digest_size=12).hexdigest()}"
+
+
 class _TextItem:
     """Output item whose text is being streamed: a message or reasoning. ``index`` is its index in the output."""
 
-    def __init__(self, first: Text | Reasoning, index: int) -> None:
+    def __init__(self, first: Text | Reasoning, response_id: str, index: int) -> None:
         self.is_message = is_message = isinstance(first, Text)
         self.texts: list[str] = []
         self.part_name = "content_part" if is_message else "reasoning_summary_part"
         self.text_name = "output_text" if is_message else "reasoning_summary_text"
         self.logprobs: Json = {"logprobs": []} if is_message else {}
-        item_id = f"{'msg' if is_message else 'rs'}_{token_hex(12)}"
+        item_id = _item_id("msg" if is_message else "rs", response_id, index)
         self.target = {"item_id": item_id, "output_index": index, "content_index" if is_message else "summary_index": 0}
         self.item: Json = {"id": item_id, "type": "reasoning", "summary": []}
         if is_message:

@@ -11,7 +11,6 @@ from cachetools import TTLCache
 from pydantic import BaseModel
 
 from mochi_server.chat.run import Run
-from mochi_server.chat.run_registry import stop_run
 from mochi_server.chat.turn_input import TurnInput
 from mochi_server.chat.turn_result import TurnResult, returned_calls
 from mochi_server.container import Services
@@ -96,9 +95,9 @@ class Responses:
     async def cancel(self, services: Services, response_id: str) -> None:
         """Stop the turn of a response in the background, if it is running or parked, and wait for its end."""
         if await _running_turn(services, response_id) is not None:
-            await services.runs.stop(response_id.split("_")[1])
+            await services.turns.stop(response_id.split("_")[1])
         if (running := self._running.get(response_id)) is not None:
-            await stop_run(running[0])
+            await running[0].stop()
             await asyncio.wait([running[1]])
 
 
@@ -107,7 +106,7 @@ async def _running_turn(services: Services, response_id: str) -> Run | None:
     if (match := _ID.fullmatch(response_id)) is None:
         return None
     with suppress(SessionNotFound):  # a session of an agent, whose turns are never parked
-        run = await services.runs.find(match[1], match[3])
+        run = await services.turns.find(match[1], match[3])
         if run is not None and run.running and match[3] in (run.run_id, *run.earlier):
             return run
     return None
@@ -124,16 +123,16 @@ async def _from_session(services: Services, session: ChatSession, response_id: s
     """Return the response that a turn of a session stored, or None if the session has no such turn."""
     _, session_id, start, run_id = response_id.split("_")
     answers = _answers(session.history, int(start))
-    last_run = session.metadata.last_run or {}
-    is_last = run_id in (last_run.get("run_id"), *last_run.get("earlier", ()))
+    turn = session.metadata.turn
+    is_last = turn is not None and run_id in turn.run_ids
     if not is_last and not answers:
         return None
     # A killed run that answered a stored message again has stored nothing.
-    state = last_run["state"] if is_last else "failed" if answers[-1].get("interrupted") else "completed"
+    state = turn.state if turn is not None and is_last else "failed" if answers[-1].get("interrupted") else "completed"
     fields = {"id": response_id, "model": session.model, "store": True, "background": True}
     if answers:
         fields |= {"created_at": int(timestamp(answers[0]["timestamp"])), "model": answers[-1]["model"]}
-    run = Run(services.conversations.stored(session_id), TurnInput(), run_id)
+    run = Run(services.conversations.stored(session_id), TurnInput(), [run_id])
     encoder = ResponseEncoder(run, fields)
     if await _running_turn(services, response_id) is not None:
         return encoder.response

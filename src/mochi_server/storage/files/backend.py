@@ -19,7 +19,7 @@ from weakref import finalize
 
 from mochi_server.errors import SessionConflict, SessionNotFound, SessionTooNew, StorageBusy
 from mochi_server.sessions import store as rules
-from mochi_server.sessions.change import Change
+from mochi_server.sessions.change import Change, Notice
 from mochi_server.sessions.serialization import decode_file
 from mochi_server.sessions.session import ChatSession, is_session_id
 from mochi_server.sessions.types import Image, Message, SessionQuery, images_in
@@ -151,7 +151,7 @@ class SessionDirectory:
             before = self._require_revision(session_id, stored, change.revision)
             start = before.position(change.start)
             new = rules.normalized_messages(change.messages, start)
-            after, line = before.with_tail(start, new, moment, change.last_run), b""
+            after, line = before.with_tail(start, new, moment, change.turn, change.notices), b""
             turn = self.turns.get(session_id)
             is_large = stored.file.size > _LARGE_BYTES
             is_logged = turn is not None and (turn.has_changes or change.partial is not None or is_large)
@@ -206,10 +206,16 @@ class SessionDirectory:
         with storage_errors("list the sessions"):
             return self._index.list(query, use_file=self._lock.is_held)
 
-    def parked(self, until: float) -> dict[str, float]:
-        """Return the IDs of the sessions whose parked turn continues alone, and when, if not later than ``until``."""
-        with storage_errors("find parked turns"):
-            return self._index.parked(until, use_file=self._lock.is_held)
+    def due_turns(self, until: float) -> dict[str, float]:
+        """Return the IDs of the sessions whose turn goes on without a client, and when, if not later than ``until``."""
+        with storage_errors("find interrupted turns"):
+            due = self._index.due_turns(until, use_file=self._lock.is_held)
+        return {session_id: time for session_id, time in due.items() if session_id not in self.turns}
+
+    def undelivered(self) -> Sequence[Notice]:
+        """Return the webhooks in all session files, oldest first."""
+        with storage_errors("find webhooks"):
+            return self._index.undelivered(use_file=self._lock.is_held)
 
     def begin(self, session_id: str, *, is_turn: bool) -> None:
         """Repair a locked session if its last turn crashed. If ``is_turn`` is true, begin a turn."""

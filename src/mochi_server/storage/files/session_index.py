@@ -20,22 +20,23 @@ from pathlib import Path
 from typing import TypeVar
 
 from mochi_server.errors import StorageBusy
-from mochi_server.sessions.serialization import encode
+from mochi_server.sessions.change import Notice
+from mochi_server.sessions.serialization import decode, encode
 from mochi_server.sessions.session import ChatSession, is_session_id
-from mochi_server.sessions.store import SessionPage, due_time, searchable_text, words
+from mochi_server.sessions.store import SessionPage, searchable_text, words
 from mochi_server.sessions.types import SessionQuery
 from mochi_server.storage.files.atomic_files import Signature
 from mochi_server.util.clock import timestamp
 from mochi_server.util.platform import scan_directory
 
-_VERSION = 8
+_VERSION = 9
 _BUSY_SECONDS = 0.5
 _TRIGRAMS_PER_WORD = 20
 
 _SCHEMA = """
 CREATE TABLE sessions
     (session_id TEXT PRIMARY KEY, inode INTEGER, modified_ns INTEGER, size INTEGER,
-    updated REAL, owner TEXT, entry BLOB, due REAL);
+    updated REAL, owner TEXT, entry BLOB, due REAL, notices BLOB);
 CREATE INDEX signatures ON sessions (session_id, inode, modified_ns, size);
 CREATE INDEX newest ON sessions (updated DESC, session_id);
 CREATE INDEX parked ON sessions (due) WHERE due IS NOT NULL;
@@ -80,15 +81,30 @@ class SessionIndex:
         """
         return self._run(lambda database: self._query(database, query), use_file=use_file)
 
-    def parked(self, until: float, *, use_file: bool) -> dict[str, float]:
-        """Return the IDs of the sessions with a turn that continues until this time, and when. Raises OSError."""
+    def due_turns(self, until: float, *, use_file: bool) -> dict[str, float]:
+        """Return the IDs of the sessions with a turn that is due until this time, and when. Raises OSError."""
 
         def find(database: sqlite3.Connection) -> dict[str, float]:
             self._refresh(database)
             return dict(database.execute("SELECT session_id, due FROM sessions WHERE due <= ?", (until,)))
 
-        # Only a list creates the file.
-        return self._run(find, use_file=use_file and self._path.is_file() and not self._path.is_symlink())
+        return self._run(find, use_file=use_file and self._has_file())
+
+    def undelivered(self, *, use_file: bool) -> Sequence[Notice]:
+        """Return the notices in all session files, oldest session first. Raises OSError."""
+
+        def find(database: sqlite3.Connection) -> Sequence[Notice]:
+            self._refresh(database)
+            rows = database.execute(
+                "SELECT notices FROM sessions WHERE notices IS NOT NULL ORDER BY updated"
+            ).fetchall()
+            found = [Notice.from_dict(stored) for (notices,) in rows for stored in decode(notices)]
+            return [notice for notice in found if notice is not None]
+
+        return self._run(find, use_file=use_file and self._has_file())
+
+    def _has_file(self) -> bool:
+        return self._path.is_file() and not self._path.is_symlink()  # only a list creates the file
 
     def _run(self, query: Callable[[sqlite3.Connection], _Result], *, use_file: bool) -> _Result:
         with self._lock:
@@ -140,14 +156,16 @@ class SessionIndex:
             else:
                 entry, file = found[0].summary_object(), found[1]
                 updated, owner = timestamp(entry["updated_at"]), found[0].metadata.owner
-                signature, due = file or (None, None, None), due_time(found[0].metadata.pending_approval)
-                rows.append((session_id, *signature, updated, owner, encode(entry), due))
+                signature, turn = file or (None, None, None), found[0].metadata.turn
+                due = None if turn is None else turn.due
+                notices = encode(found[0].metadata.notices) if found[0].metadata.notices else None
+                rows.append((session_id, *signature, updated, owner, encode(entry), due, notices))
         if rows or removed:
             with database:
                 outdated = [(session_id,) for session_id in (*removed, *(row[0] for row in rows))]
                 database.executemany("DELETE FROM sessions WHERE session_id = ?", outdated)
                 database.executemany("DELETE FROM texts WHERE session_id = ?", outdated)
-                database.executemany("INSERT INTO sessions VALUES (?, ?, ?, ?, ?, ?, ?, ?)", rows)
+                database.executemany("INSERT INTO sessions VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)", rows)
 
     def _add_texts(self, database: sqlite3.Connection) -> None:
         missing = "SELECT session_id FROM sessions WHERE session_id NOT IN (SELECT session_id FROM texts)"

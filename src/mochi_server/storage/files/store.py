@@ -11,7 +11,8 @@ from pathlib import Path
 from typing import Any, Concatenate, ParamSpec, TypeVar
 
 from mochi_server.errors import DirectoryInUse, SessionNotFound, StorageBusy, StorageFailed
-from mochi_server.sessions.session import ChatSession
+from mochi_server.sessions.change import Change, Notice
+from mochi_server.sessions.session import ChatSession, SessionMetadata
 from mochi_server.sessions.store import SessionPage, SessionStore, Stores
 from mochi_server.sessions.types import SessionQuery
 from mochi_server.storage.files.atomic_files import storage_errors
@@ -55,6 +56,7 @@ class FileSessionStore(SessionStore):
         self.path = Path(sessions_dir)
         self._edit_wait_seconds = edit_wait_seconds
         self._use = DirectoryUse(self.path)
+        self.outbox = FileWebhookOutbox(self._remove_notice)
         self._list_lock = asyncio.Lock()  # limits lists to one thread, so that threads remain for turns
         self._sweep: asyncio.Future[None] | None = None
 
@@ -81,16 +83,21 @@ class FileSessionStore(SessionStore):
         await asyncio.to_thread(self.lock)
         self._sweep = asyncio.ensure_future(asyncio.to_thread(self.directory.sweep))
 
+    async def find_notices(self) -> None:
+        """Add the notices that were not delivered before the start to the outbox."""
+        self.outbox.add(await self.undelivered())
+
     check = _in_thread(SessionDirectory.check)
     create = _in_thread(SessionDirectory.create)
     create_all = _in_thread(SessionDirectory.create_all)
     put = _in_thread(SessionDirectory.put)
     _load = _in_thread(SessionDirectory.load)
     load_image = _in_thread(SessionDirectory.load_image)
-    write = _in_thread(SessionDirectory.write)
+    _write = _in_thread(SessionDirectory.write)
     patch = _in_thread(SessionDirectory.patch)
     delete = _in_thread(SessionDirectory.delete)
-    parked = _in_thread(SessionDirectory.parked)
+    due_turns = _in_thread(SessionDirectory.due_turns)
+    undelivered = _in_thread(SessionDirectory.undelivered)
     _list = _in_thread(SessionDirectory.list)
     _begin = _in_thread(SessionDirectory.begin)
     _save_logged = _in_thread(SessionDirectory.save_logged)
@@ -98,6 +105,10 @@ class FileSessionStore(SessionStore):
     async def load(self, session_id: str) -> ChatSession:
         session = self.directory.load_cached(session_id)  # takes less time than the change to a thread
         return session if session is not None else await self._load(session_id)
+
+    async def write(self, session_id: str, change: Change) -> None:
+        await self._write(session_id, change)
+        self.outbox.add(change.notices)
 
     async def list(self, query: SessionQuery) -> SessionPage:
         async with self._list_lock:
@@ -123,11 +134,20 @@ class FileSessionStore(SessionStore):
                 finally:
                     directory.turns.pop(session_id, None)
 
+    async def _remove_notice(self, notice: Notice) -> None:
+        with suppress(SessionNotFound):
+            await self.patch(notice.session_id, partial(_without_notice, notice.webhook_id))
+
     async def aclose(self) -> None:
         """Wait for pending work. The last store of a directory unlocks it."""
         if self._sweep is not None:
             await asyncio.wait([self._sweep])
         self._use.close()
+
+
+def _without_notice(webhook_id: str, stored: SessionMetadata) -> dict[str, Any]:
+    left = [notice for notice in stored.notices or () if notice.get("webhook_id") != webhook_id]
+    return {"notices": left or None}
 
 
 class FileStores(Stores):
@@ -136,7 +156,10 @@ class FileStores(Stores):
     def __init__(self, sessions_dir: str | Path, agent_chats_dir: str | Path) -> None:
         self.chats: FileSessionStore = FileSessionStore(sessions_dir)
         self.agents: FileSessionStore = FileSessionStore(agent_chats_dir)
-        self.webhooks: FileWebhookOutbox = FileWebhookOutbox(self.chats.path / ".webhooks")
+
+    @property
+    def webhooks(self) -> FileWebhookOutbox:  # type: ignore[override]  # a protocol attribute
+        return self.chats.outbox
 
     def lock(self) -> None:
         """Lock both directories. A missing directory of agent sessions is created and locked by its first session."""
@@ -146,6 +169,7 @@ class FileStores(Stores):
 
     async def open(self) -> None:
         await self.chats.open()
+        await self.chats.find_notices()
         if self._has_agents():
             await self.agents.open()
 

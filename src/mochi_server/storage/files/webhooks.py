@@ -1,47 +1,70 @@
-"""Outbox of webhooks in files."""
+"""Outbox of the webhooks that session files contain."""
 
 import asyncio
 import time
-from pathlib import Path
+from collections.abc import Awaitable, Callable, Iterable
+from dataclasses import dataclass
 
-from mochi_server.sessions.store import WebhookOutbox, is_webhook_id
-from mochi_server.storage.files import atomic_files
+from mochi_server.sessions.change import Notice
+from mochi_server.sessions.store import WebhookOutbox
+
+
+@dataclass
+class _Entry:
+    notice: Notice
+    due: float = 0.0  # Unix time in seconds
+    claimed_until: float = 0.0
+
+    def is_free(self, now: float) -> bool:
+        return self.claimed_until <= now
 
 
 class FileWebhookOutbox(WebhookOutbox):
-    """``WebhookOutbox`` with one file for each webhook. After a restart, all webhooks are due at once."""
+    """``WebhookOutbox`` over the files of the sessions. After a restart, all notices are due at once."""
 
-    def __init__(self, path: Path) -> None:
-        self._path = path
-        self._due: dict[str, float] = {}  # Unix times by webhook ID
+    def __init__(self, delivered: Callable[[Notice], Awaitable[None]]) -> None:
+        """``delivered`` removes a notice from the file of its session."""
+        self.stored = asyncio.Event()
+        self._delivered = delivered
+        self._entries: dict[str, _Entry] = {}  # by webhook ID, oldest first
 
-    async def add(self, webhook_id: str, body: str, *, seconds: float = 0) -> None:
-        with atomic_files.storage_errors("store a webhook"):
-            await asyncio.to_thread(self._path.mkdir, mode=0o700, parents=True, exist_ok=True)
-            due = time.time() + seconds
-            self._due.setdefault(webhook_id, due)
-            await asyncio.to_thread(atomic_files.write, self._file(webhook_id), body.encode())
-            self._due[webhook_id] = due  # not before the write: a claim would return the body that is replaced
+    def add(self, notices: Iterable[Notice]) -> None:
+        """Add the notices of a session file."""
+        for notice in notices:
+            self._entries.setdefault(notice.webhook_id, _Entry(notice))
+            self.stored.set()
 
-    async def claim(self, seconds: float) -> tuple[str, str] | None:
-        with atomic_files.storage_errors("read the webhooks"):
-            return await asyncio.to_thread(self._claim, seconds)
+    async def claim(self, seconds: float) -> Notice | None:
+        now = time.time()
+        while (outdated := self._outdated(now)) is not None:
+            await self.remove(outdated.webhook_id)
+        first: dict[str, _Entry] = {}  # oldest entry of each session
+        for entry in self._entries.values():
+            first.setdefault(entry.notice.session_id, entry)
+        free = [entry for entry in first.values() if entry.due <= now and entry.is_free(now)]
+        if not free:
+            return None
+        entry = min(free, key=lambda entry: entry.due)
+        entry.claimed_until = now + seconds
+        return entry.notice
+
+    async def postpone(self, webhook_id: str, seconds: float) -> None:
+        entry = self._entries.get(webhook_id)
+        if entry is not None:
+            entry.due, entry.claimed_until = time.time() + seconds, 0.0
 
     async def remove(self, webhook_id: str) -> None:
-        with atomic_files.storage_errors("remove a webhook"):
-            await asyncio.to_thread(self._file(webhook_id).unlink, missing_ok=True)
-        self._due.pop(webhook_id, None)
+        entry = self._entries.get(webhook_id)
+        if entry is not None:
+            await self._delivered(entry.notice)
+            self._entries.pop(webhook_id, None)
 
-    def _claim(self, seconds: float) -> tuple[str, str] | None:
-        now = time.time()
-        paths = [path for path in self._path.glob("*.json") if is_webhook_id(path.stem)]
-        for due, path in sorted((self._due.get(path.stem, 0), path) for path in paths):
-            if due > now:
-                break
-            self._due[path.stem] = now + seconds
-            if file := atomic_files.read(path):  # the entry may be a directory, a FIFO or a link
-                return path.stem, file[0].decode(errors="replace")
-        return None
+    def _outdated(self, now: float) -> Notice | None:
+        """Return a notice that a later one of its session replaces, or None."""
+        return next((entry.notice for entry in self._entries.values() if self._is_outdated(entry, now)), None)
 
-    def _file(self, webhook_id: str) -> Path:
-        return self._path / f"{webhook_id}.json"
+    def _is_outdated(self, entry: _Entry, now: float) -> bool:
+        if not entry.notice.is_request or not entry.is_free(now):
+            return False
+        of_session = [each for each in self._entries.values() if each.notice.session_id == entry.notice.session_id]
+        return of_session[-1] is not entry

@@ -11,6 +11,7 @@ from mochi_server.sessions.history import History, close_partial
 from mochi_server.sessions.serialization import decode, encode
 from mochi_server.sessions.session import ChatSession, SessionMetadata, automatic_title, complete_message
 from mochi_server.sessions.store import normalized_text
+from mochi_server.sessions.turn import StoredTurn
 from mochi_server.sessions.types import Image, Message, images_of
 from mochi_server.storage.postgres.database import Connection, fetch_all
 from mochi_server.util.clock import as_text
@@ -62,6 +63,11 @@ class SessionRow(NamedTuple):
             return SessionMetadata.from_dict({**stored, **own})
         except ValueError as error:
             raise self.damaged("metadata", error) from error
+
+    def survives(self) -> bool:
+        """Return whether the turn of the session continues after a crash."""
+        turn = self.metadata().turn
+        return turn is not None and turn.survives
 
     def session(self, messages: History) -> ChatSession:
         metadata = self.metadata()
@@ -178,7 +184,7 @@ async def replace_tail(
     *,
     images: Sequence[Image] = (),
     touch: bool = True,
-    last_run: dict[str, Any] | None = None,
+    turn: StoredTurn | None = None,
 ) -> SessionRow:
     """Replace all messages from position ``start``, remove the partial answer and return the changed session row.
 
@@ -186,8 +192,8 @@ async def replace_tail(
     """
     opening = opening_of(head.opening, start, messages)
     metadata = head.metadata()
-    if last_run is not None:
-        metadata.last_run = last_run
+    if turn is not None:
+        metadata.turn = turn
         head = head._replace(stored_metadata=metadata_text(metadata))
     values: dict[str, Any] = {
         "key": head.key,

@@ -21,7 +21,7 @@ from mochi_server.storage.postgres import row_mapping
 from mochi_server.storage.postgres.database import Connection, Database, fetch_all, fetch_one, migrate, unreachable
 from mochi_server.storage.postgres.processes import IS_SILENT, PeerDirectory, ServerProcess, lock_key, locked_names
 from mochi_server.storage.postgres.row_mapping import CachedHistory, SessionRow, text_of
-from mochi_server.storage.postgres.webhooks import PostgresWebhookOutbox
+from mochi_server.storage.postgres.webhooks import PostgresWebhookOutbox, insert_notices
 from mochi_server.storage.session_record import SessionCache, SessionLocks
 from mochi_server.util.clock import as_datetime, as_text, new_id, now, timestamp
 from mochi_server.util.tasks import cancel_and_wait, run_shielded
@@ -60,10 +60,11 @@ ON CONFLICT (session) DO UPDATE SET body = excluded.body, position = excluded.po
 _LIST = f"""
 SELECT {_COLUMNS} FROM sessions s WHERE {{}}
 ORDER BY s.updated_at DESC, s.session_id LIMIT %(limit)s OFFSET %(offset)s"""
-_DUE = r"""(substring(metadata FROM '"pending_approval":\{"due":([0-9.]+)')::float8)"""
-_PARKED = f"""
+_DUE_TEXT = r"""substring(metadata FROM '"(?:turn|pending_approval)":\{"due":([0-9.]+)')"""
+_DUE = f"({_DUE_TEXT}::float8)"
+_DUE_TURNS = f"""
 SELECT session_id, {_DUE} FROM sessions
-WHERE metadata LIKE '%%"pending_approval":%%' AND {_DUE} <= %s AND collection = %s"""
+WHERE {_DUE_TEXT} IS NOT NULL AND {_DUE} <= %s AND collection = %s"""
 _WITH_WORD = """
 AND (s.searched LIKE %(word{0})s OR s.key IN (SELECT m.session FROM messages m WHERE m.searched LIKE %(word{0})s))"""
 _NEXT_FENCE = "UPDATE sessions SET fence = fence + 1, run_id = %s WHERE key = %s"
@@ -99,9 +100,12 @@ class SessionLock(NamedTuple):
 class PostgresSessionStore(rules.SessionStore):
     """``SessionStore`` in one PostgreSQL database. ``collection`` is "chats" or "agents"."""
 
-    def __init__(self, database: Database, process: ServerProcess, collection: str = "chats") -> None:
+    def __init__(
+        self, database: Database, process: ServerProcess, outbox: PostgresWebhookOutbox, collection: str = "chats"
+    ) -> None:
         self._database = database
         self._process = process
+        self._outbox = outbox
         self._collection = collection
         self._locks = SessionLocks()
         self.locked_sessions: dict[str, SessionLock] = {}  # locks of this process, by session id
@@ -151,8 +155,10 @@ class PostgresSessionStore(rules.SessionStore):
     async def write(self, session_id: str, change: Change) -> None:
         if change.only_partial is not None:
             await self._write_only_partial(session_id, change.only_partial)
-        else:
-            await self._write_messages(session_id, change)
+            return
+        await self._write_messages(session_id, change)
+        if change.notices:
+            self._outbox.stored.set()
 
     @_shielded
     async def patch(self, session_id: str, fields: rules.FieldChanges, *, revision: str | None = None) -> ChatSession:
@@ -196,9 +202,11 @@ class PostgresSessionStore(rules.SessionStore):
                 logger.warning("session omitted from the list: %s", error.message)
         return rules.SessionPage.of(entries, count[0] if count else 0)
 
-    async def parked(self, until: float) -> Mapping[str, float]:
-        async with self._database.connection("find parked turns") as connection:
-            return dict(await fetch_all(connection, _PARKED, (until, self._collection)))
+    async def due_turns(self, until: float) -> Mapping[str, float]:
+        async with self._database.connection("find interrupted turns") as connection:
+            due: dict[str, float] = dict(await fetch_all(connection, _DUE_TURNS, (until, self._collection)))
+            locked = await locked_names(connection, self._collection, due)
+        return {session_id: time for session_id, time in due.items() if session_id not in locked}
 
     @asynccontextmanager
     async def hold(self, session_id: str, *, run_id: str | None = None, wait: bool = False) -> AsyncIterator[None]:
@@ -223,7 +231,7 @@ class PostgresSessionStore(rules.SessionStore):
         with suppress(errors.SessionNotFound):
             async with self._row_for_update(session_id) as (connection, head):
                 row = await fetch_one(connection, _READ, self._parameters(session_id, change=0))
-                if row is None or row[-3] is not None or head.metadata().pending_approval is not None:
+                if row is None or row[-3] is not None or head.survives():
                     return
                 history = History.of(head.message(body, position) for position, body in enumerate(row[-1] or []))
                 if (complete := with_missing_results(history)) is history:
@@ -290,7 +298,8 @@ class PostgresSessionStore(rules.SessionStore):
             new = rules.normalized_messages(change.messages, start)
             written = revision_at(start + len(new), new[-1]) if new else None
             await _require_revision(connection, head, change.revision, written)
-            await row_mapping.replace_tail(connection, head, start, new, images=change.images, last_run=change.last_run)
+            await row_mapping.replace_tail(connection, head, start, new, images=change.images, turn=change.turn)
+            await insert_notices(connection, change.notices)
             advanced = lock and lock._replace(end=start + len(new))
             if change.partial is not None:
                 await self._write_partial(connection, session_id, change.partial, advanced)
@@ -332,7 +341,7 @@ class PostgresSessionStore(rules.SessionStore):
             lock = self.locked_sessions.get(session_id)
             if lock is not None and (lock.key, lock.fence) != (head.key, head.fence):
                 raise errors.SessionTaken(session_id)
-            if partial is not None and head.metadata().pending_approval is not None:
+            if partial is not None and head.survives():
                 partial = None  # the parked turn continues
             if partial is not None and (is_new_lock or await self._is_abandoned(connection, session_id)):
                 head = await row_mapping.recover_partial(connection, head, position, partial)
@@ -352,7 +361,7 @@ class PostgresSessionStore(rules.SessionStore):
                 if history is None:
                     continue
                 self._histories.put(session_id, history)
-                if head.metadata().pending_approval is not None:
+                if head.survives():
                     return head, history, False
                 if partial is None:
                     return head, history, with_missing_results(history.messages) is not history.messages
@@ -421,9 +430,10 @@ class PostgresStores(rules.Stores):
         """``own_url`` is the address at which other servers reach this process (see ``ServerProcess``)."""
         self._database = Database(url)
         self._process = ServerProcess(self._database, own_url)
-        self.chats: PostgresSessionStore = PostgresSessionStore(self._database, self._process, "chats")
-        self.agents: PostgresSessionStore = PostgresSessionStore(self._database, self._process, "agents")
         self.webhooks: PostgresWebhookOutbox = PostgresWebhookOutbox(self._database)
+        shared = (self._database, self._process, self.webhooks)
+        self.chats: PostgresSessionStore = PostgresSessionStore(*shared, "chats")
+        self.agents: PostgresSessionStore = PostgresSessionStore(*shared, "agents")
         self.peers = PeerDirectory(self._database, self._process, self.chats.locked_sessions)
         self._tasks: list[asyncio.Future[None]] = []
 

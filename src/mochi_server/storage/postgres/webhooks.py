@@ -1,30 +1,51 @@
 """Outbox of webhooks in PostgreSQL, which the servers of the database share."""
 
-from mochi_server.sessions.store import WebhookOutbox
-from mochi_server.storage.postgres.database import Database, fetch_one
+import asyncio
+from collections.abc import Iterable
 
-_CLAIM = """
-UPDATE webhooks SET due = clock_timestamp() + make_interval(secs => %s) WHERE webhook_id = (
-    SELECT webhook_id FROM webhooks WHERE due <= clock_timestamp() ORDER BY due LIMIT 1 FOR UPDATE SKIP LOCKED
-) RETURNING webhook_id, body"""
+from mochi_server.sessions.change import Notice
+from mochi_server.sessions.store import WebhookOutbox
+from mochi_server.storage.postgres.database import Connection, Database, fetch_one
+
 _ADD = """
-INSERT INTO webhooks (webhook_id, body, due) VALUES (%s, %s, clock_timestamp() + make_interval(secs => %s))
-ON CONFLICT (webhook_id) DO UPDATE SET body = excluded.body, due = excluded.due"""
+INSERT INTO webhooks (webhook_id, session_id, body, is_request) VALUES (%s, %s, %s, %s)
+ON CONFLICT (webhook_id) DO NOTHING"""
+_DROP_OUTDATED = """
+DELETE FROM webhooks w WHERE w.is_request AND (w.claimed IS NULL OR w.claimed <= clock_timestamp())
+AND EXISTS (SELECT FROM webhooks later WHERE later.session_id = w.session_id AND later.number > w.number)"""
+_CLAIM = """
+UPDATE webhooks SET claimed = clock_timestamp() + make_interval(secs => %s) WHERE webhook_id = (
+    SELECT w.webhook_id FROM webhooks w
+    WHERE w.due <= clock_timestamp() AND (w.claimed IS NULL OR w.claimed <= clock_timestamp())
+    AND NOT EXISTS (SELECT FROM webhooks e WHERE e.session_id = w.session_id AND e.number < w.number)
+    ORDER BY w.due LIMIT 1 FOR UPDATE SKIP LOCKED
+) RETURNING webhook_id, session_id, body, is_request"""
+_POSTPONE = """
+UPDATE webhooks SET due = clock_timestamp() + make_interval(secs => %s), claimed = NULL WHERE webhook_id = %s"""
+
+
+async def insert_notices(connection: Connection, notices: Iterable[Notice]) -> None:
+    """Store notices in the transaction of the change that they report."""
+    for notice in notices:
+        await connection.execute(_ADD, [notice.webhook_id, notice.session_id, notice.body, notice.is_request])
 
 
 class PostgresWebhookOutbox(WebhookOutbox):
     """``WebhookOutbox`` in one PostgreSQL database."""
 
     def __init__(self, database: Database) -> None:
+        self.stored = asyncio.Event()
         self._database = database
 
-    async def add(self, webhook_id: str, body: str, *, seconds: float = 0) -> None:
-        async with self._database.connection("store a webhook") as connection:
-            await connection.execute(_ADD, [webhook_id, body, seconds])
-
-    async def claim(self, seconds: float) -> tuple[str, str] | None:
+    async def claim(self, seconds: float) -> Notice | None:
         async with self._database.connection("read the webhooks") as connection:
-            return await fetch_one(connection, _CLAIM, [seconds])
+            await connection.execute(_DROP_OUTDATED)
+            row = await fetch_one(connection, _CLAIM, [seconds])
+            return None if row is None else Notice(*row)
+
+    async def postpone(self, webhook_id: str, seconds: float) -> None:
+        async with self._database.connection("store a webhook") as connection:
+            await connection.execute(_POSTPONE, [seconds, webhook_id])
 
     async def remove(self, webhook_id: str) -> None:
         async with self._database.connection("remove a webhook") as connection:

@@ -1,4 +1,4 @@
-"""Cache of runs: those that are running, and those that have ended and whose events can still be read."""
+"""Table of the runs of this process: live ones, and ended ones whose events can still be read."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
@@ -14,8 +14,8 @@ MAX_BYTES = 64 * 1024 * 1024  # for the events of all ended runs
 _RUN_BYTES = 4096
 
 
-class RunCache:
-    """Cache of runs. Ended runs are dropped after ``retention_seconds``.
+class RunTable:
+    """Runs by session and ID. Ended runs are dropped after ``retention_seconds``.
 
     They are dropped earlier, the oldest first, while the events of all ended runs need more than ``max_bytes``.
     """
@@ -27,6 +27,9 @@ class RunCache:
         self._keys: dict[tuple[str, str], Run] = {}
         self._starting: WeakValueDictionary[tuple[str, str], asyncio.Lock] = WeakValueDictionary()
         self._ended: dict[str, Run] = {}  # ended runs by run ID, oldest first
+        self._parked: WeakValueDictionary[str, Run] = (
+            WeakValueDictionary()
+        )  # by session ID, while a client is connected
         self._bytes = 0
 
     def add(self, run: Run) -> None:
@@ -51,7 +54,6 @@ class RunCache:
 
     def retain(self, run: Run) -> None:
         """Retain an ended run until it expires or the memory limit is reached. Remove a run without a session now."""
-        run.task = None  # it refers to all data of the turn
         run.log.release()
         if run.conversation.kind != "session":
             self._remove(run)
@@ -63,9 +65,23 @@ class RunCache:
             self._drop(next(iter(self._ended)))
 
     def park(self, run: Run) -> None:
-        """Remove a run whose turn is parked. Another run continues the turn, and has its idempotency key."""
-        self._remove(run)
+        """Move a run whose turn is parked aside. Another run continues the turn, and has its idempotency key."""
+        if run.run_id in self._runs.get(run.conversation.run_key, {}):
+            self._remove(run)
         self._keys.pop((run.session_id, run.input.key or ""), None)
+        self._parked[run.session_id] = run
+
+    def parked(self, session_id: str, run_id: str) -> Run | None:
+        """Return the parked run with this ID if a client is connected to it, or None."""
+        run = self._parked.get(session_id)
+        return run if run is not None and run.run_id == run_id and run.is_parked else None
+
+    def take_parked(self, session_id: str) -> Run | None:
+        """Remove the parked run of a session, which another run continues."""
+        return self._parked.pop(session_id, None)
+
+    def all_parked(self) -> list[Run]:
+        return list(self._parked.values())
 
     def drop_session(self, session_id: str) -> None:
         for run_id in list(self._runs.get(session_id, {})):

@@ -5,10 +5,10 @@ import weakref
 
 import anyio
 
-from mochi_server.chat import run_cache
+from mochi_server.chat import run_table
 from mochi_server.chat.conversation import Conversations
 from mochi_server.chat.run import Run
-from mochi_server.chat.run_cache import RunCache
+from mochi_server.chat.run_table import RunTable
 from mochi_server.chat.turn_input import TurnInput
 from mochi_server.events import ContentDelta
 from mochi_server.sessions.session import ChatSession
@@ -18,7 +18,7 @@ from mochi_server.util.clock import new_id
 from tests.support.runs import run_of
 
 
-def _ended(ends: RunCache) -> "weakref.ref[Run]":
+def _ended(ends: RunTable) -> "weakref.ref[Run]":
     run = run_of(session_id=new_id())
     run.publish([ContentDelta("x" * 1000)])
     run.state = "completed"
@@ -28,7 +28,7 @@ def _ended(ends: RunCache) -> "weakref.ref[Run]":
 
 
 async def test_dropped_runs_leave_memory_at_once() -> None:
-    runs = RunCache(60, max_bytes=10_000)
+    runs = RunTable(60, max_bytes=10_000)
     first = _ended(runs)
     others = [_ended(runs) for _ in range(5)]
     assert first() is None
@@ -36,19 +36,19 @@ async def test_dropped_runs_leave_memory_at_once() -> None:
 
 
 async def test_ended_runs_are_dropped_after_their_time() -> None:
-    runs = RunCache(retention_seconds=0.001)
+    runs = RunTable(retention_seconds=0.001)
     ended = _ended(runs)
     assert ended() is not None
     with anyio.fail_after(5):
         while ended() is not None:  # noqa: ASYNC110 - a weak reference cannot be awaited
             await asyncio.sleep(0.001)
-    assert run_cache.RETENTION_SECONDS == 5 * 60
+    assert run_table.RETENTION_SECONDS == 5 * 60
 
 
 async def test_ended_run_of_a_conversation_in_memory_is_dropped_at_once() -> None:
     session = ChatSession.create(SessionCreationOptions("mochi"))
     conversation = await Conversations(MemorySessionStore(), MemorySessionStore()).in_memory(session)
-    run, runs = Run(conversation, TurnInput("Hello")), RunCache(60)
+    run, runs = Run(conversation, TurnInput("Hello")), RunTable(60)
     runs.add(run)
     assert runs.find(conversation.run_key) is run
     runs.retain(run)

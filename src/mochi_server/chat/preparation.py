@@ -1,0 +1,246 @@
+"""Preparation of turns: the checks of a request, which write nothing, and the tools that the model may call."""
+
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from mochi_server import errors
+from mochi_server.chat.approvals import ApprovalService, SessionApprover, TurnControl
+from mochi_server.chat.conversation import Conversation
+from mochi_server.chat.event_log import EventLog
+from mochi_server.chat.loop import CheckAnswer, ToolLoopLimits
+from mochi_server.chat.turn import PreparedTurn
+from mochi_server.chat.turn_input import ToolSelection, TurnInput, restored_input
+from mochi_server.chat.writer import TurnWriter
+from mochi_server.errors import MochiError
+from mochi_server.events import Publish, TurnWarning
+from mochi_server.inference.gateway import ModelGateway
+from mochi_server.ollama.types import ModelInfo
+from mochi_server.services.sessions import SessionService
+from mochi_server.sessions.change import Change
+from mochi_server.sessions.session import ChatSession, edited, has_stale_checkpoint
+from mochi_server.sessions.turn import Approval, StoredTurn
+from mochi_server.sessions.types import ToolSettings
+from mochi_server.tools.discovery import Tool
+from mochi_server.tools.execution import ToolExecutionService
+from mochi_server.tools.registry import ToolRegistry
+from mochi_server.tools.toolbox import (
+    ClientToolbox,
+    FunctionToolbox,
+    JoinedToolbox,
+    LimitedToolbox,
+    Toolbox,
+    ToolInvocation,
+    ToolOutcome,
+    failed,
+)
+
+ToolboxSource = Callable[[ChatSession, SessionApprover], Awaitable[Toolbox | None]]
+"""Function that returns a toolbox with additional tools, or None. Those tools request approval from the approver."""
+
+
+@dataclass(frozen=True)
+class LiveParts:
+    """Parts of a run that its turn uses."""
+
+    log: EventLog
+    control: TurnControl
+
+
+class TurnPreparation:
+    """Preparation of the turns of one kind."""
+
+    async def prepare(
+        self, conversation: Conversation, session: ChatSession, turn_input: TurnInput, run_id: str, live: LiveParts
+    ) -> PreparedTurn:
+        """Check the request of a new turn without writing. Raises ``MochiError``."""
+        raise NotImplementedError
+
+
+@dataclass(frozen=True)
+class ModelTurns(TurnPreparation):
+    """Preparation of turns that a model answers."""
+
+    gateway: ModelGateway
+    registry: ToolRegistry
+    execution: ToolExecutionService
+    approvals: ApprovalService
+    agent_tools: ToolboxSource
+    limits: ToolLoopLimits
+    sessions: SessionService
+    check_answer: CheckAnswer
+    tools_of_agent: Callable[[str], Awaitable[Mapping[str, Tool]]]
+    continues_background_turns: bool = True
+
+    async def prepare(
+        self, conversation: Conversation, session: ChatSession, turn_input: TurnInput, run_id: str, live: LiveParts
+    ) -> PreparedTurn:
+        """Check the model, the tools and the edited message. An error of Ollama is raised when the turn answers."""
+        ticket = self.gateway.admit()
+        opening = None
+        drops_checkpoint = False
+        if turn_input.edit_index is not None:
+            opening = edited(session, turn_input.edit_index, turn_input.text or "")
+            session = _with_change(session, opening)
+            drops_checkpoint = has_stale_checkpoint(session.metadata, session.history)
+        is_background = turn_input.on_disconnect == "continue" and conversation.kind == "session"
+        writer = TurnWriter(
+            conversation,
+            session,
+            turn_input,
+            run_id,
+            opening=opening,
+            survives=is_background and self.continues_background_turns,
+        )
+        gateway, model = await self._find_model(session, turn_input, conversation)
+        if isinstance(model, errors.ModelNotFound):
+            raise model
+        if turn_input.images and isinstance(model, ModelInfo) and not model.has_capability("vision"):
+            name = _requested_model(session, turn_input, conversation)
+            text = f"images: model {name!r} cannot see images. Choose a vision model."
+            raise errors.ValidationFailed(text, model=name)
+        prepared = await self._prepared(session, turn_input, writer, live, gateway=gateway, model=model)
+        return replace(prepared, ticket=ticket, drops_checkpoint=drops_checkpoint)
+
+    async def prepare_continued(
+        self, conversation: Conversation, session: ChatSession, turn: StoredTurn, live: LiveParts
+    ) -> PreparedTurn:
+        """Check a stored turn that continues. A full queue does not refuse it.
+
+        A missing model ends it. It cannot continue while Ollama does not respond: raises ``OllamaUnreachable`` or
+        ``OllamaError``. Raises ``ValueError`` if the stored turn is invalid.
+        """
+        if turn.first > len(session.history):
+            raise ValueError("first: the session has fewer messages")
+        turn_input = restored_input(turn.input or {})
+        if turn.approval is not None and turn.approval.source is not None:
+            await self.registry.extra_source.wait_for(turn.approval.source)
+        writer = TurnWriter(conversation, session, turn_input, turn.run_id, continued=turn)
+        gateway, model = await self._find_model(session, turn_input, conversation)
+        if isinstance(model, MochiError) and not isinstance(model, errors.ModelNotFound):
+            raise model
+        prepared = await self._prepared(session, turn_input, writer, live, gateway=gateway, model=model)
+        agent = None if turn.approval is None else turn.approval.agent
+        if agent is not None and not await self.tools_of_agent(agent.name):
+            toolbox = MissingAgentToolbox(prepared.toolbox, agent.call_id, agent.name)
+            return replace(prepared, toolbox=toolbox)
+        return prepared
+
+    async def find_tool(self, session: ChatSession, turn: StoredTurn, approval: Approval) -> Tool | None:
+        """Return the tool for which a stored turn requests approval, or None if the tool no longer exists."""
+        if approval.source is not None:
+            await self.registry.extra_source.wait_for(approval.source)
+        if approval.agent is not None:
+            tools = await self.tools_of_agent(approval.agent.name)
+        else:
+            tools = await self._enabled(session, restored_input(turn.input or {}).tools.names)
+        return tools.get(approval.tool_name)
+
+    async def _find_model(
+        self, session: ChatSession, turn_input: TurnInput, conversation: Conversation
+    ) -> tuple[ModelGateway, ModelInfo | MochiError]:
+        """Return the gateway of a session and the model of a turn, or the error of the lookup."""
+        try:
+            gateway = await self.gateway.pinned(session.metadata.ollama_host)
+        except (errors.OllamaUnreachable, errors.OllamaError) as error:
+            return self.gateway, error.with_traceback(None)  # the traceback refers to all data of the turn
+        try:
+            return gateway, await gateway.find_model(_requested_model(session, turn_input, conversation))
+        except (errors.OllamaUnreachable, errors.OllamaError, errors.ModelNotFound) as error:
+            return gateway, error.with_traceback(None)
+
+    async def _prepared(
+        self,
+        session: ChatSession,
+        turn_input: TurnInput,
+        writer: TurnWriter,
+        live: LiveParts,
+        *,
+        gateway: ModelGateway,
+        model: ModelInfo | MochiError,
+    ) -> PreparedTurn:
+        approver = SessionApprover(
+            self.approvals, writer, writer, live.control, live.log, interactive=turn_input.interactive
+        )
+        toolbox = await self._toolbox(session, turn_input.tools, approver)
+        warnings: Sequence[TurnWarning] = ()
+        if turn_input.tools.names is None:
+            enabled = session.metadata
+            warnings = (await self.sessions.selection(enabled.tool_settings, enabled.agent_settings)).warnings
+        return PreparedTurn(
+            turn_input.without_data(),
+            session,
+            writer,
+            toolbox,
+            model,
+            gateway,
+            self.limits,
+            turn_input.generation,
+            warnings=warnings,
+            approver=approver,
+            sessions=self.sessions if writer.conversation.kind == "session" else None,
+            check_answer=self.check_answer,
+        )
+
+    async def _toolbox(self, session: ChatSession, selected: ToolSelection, approver: SessionApprover) -> Toolbox:
+        conversation = approver.writer.conversation
+
+        async def current_tools() -> Mapping[str, Tool]:
+            return await self._enabled(await conversation.load(), selected.names)
+
+        enabled = await self._enabled(session, selected.names)
+        own = FunctionToolbox(enabled, self.execution, approver, current_tools)
+        agents = await self.agent_tools(session, approver)
+        # Agents take precedence over session tools with the same name.
+        return _select(own if agents is None else JoinedToolbox(agents, own), selected)
+
+    async def _enabled(self, session: ChatSession, tools: Sequence[str] | None) -> Mapping[str, Tool]:
+        settings = session.metadata.tool_settings if tools is None else ToolSettings(tools=list(tools))
+        if not (settings.tools or settings.tool_group):
+            return {}
+        return (await self.registry.catalogue()).selected(settings.tools, settings.tool_group)
+
+
+@dataclass(frozen=True)
+class MissingAgentToolbox:
+    """Toolbox of a turn that continues after the agent of its call ``call_id`` was removed."""
+
+    toolbox: Toolbox
+    call_id: str
+    name: str
+
+    def schemas(self) -> list[dict[str, Any]]:
+        return self.toolbox.schemas()
+
+    async def run(self, call: ToolInvocation, publish: Publish) -> ToolOutcome:
+        if call.id == self.call_id:
+            return failed(call, f"There is no agent named {self.name!r}.")
+        return await self.toolbox.run(call, publish)
+
+
+def _requested_model(session: ChatSession, turn_input: TurnInput, conversation: Conversation) -> str:
+    if turn_input.model is not None and conversation.kind == "session":
+        return turn_input.model
+    return session.model
+
+
+def _with_change(session: ChatSession, change: Change) -> ChatSession:
+    """Return a copy of a session with a change of its history."""
+    start = len(session.history) if change.start is None else change.start
+    history = session.history.prefix(start).extended(change.messages)
+    return ChatSession(session.metadata, history, session.extra)
+
+
+def _select(own: Toolbox, selected: ToolSelection) -> Toolbox:
+    """Add the client's tools, which take precedence. Raises ``ValidationFailed`` if a required tool is missing."""
+    if not selected.may_call:
+        return LimitedToolbox(own, names=())
+    toolbox = JoinedToolbox(ClientToolbox(selected.client_tools), own) if selected.client_tools else own
+    if selected.only is not None:
+        toolbox = LimitedToolbox(toolbox, names=selected.only)
+    names = {schema["function"]["name"] for schema in toolbox.schemas()}
+    missing = [f"there is no tool {name!r}" for name in sorted((selected.only or frozenset()) - names)]
+    if missing or (selected.must_call and not names):
+        problem = missing[0] if missing else "the request has no tools"
+        raise errors.ValidationFailed.at("tool_choice", f"{problem}; add one to `tools`")
+    return toolbox

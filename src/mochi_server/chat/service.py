@@ -1,0 +1,751 @@
+"""Turns of all sessions: start, decide, stop, find and revive them, and end them at a shutdown."""
+
+import asyncio
+import logging
+import math
+import time
+from collections.abc import Callable, Collection, Iterator, Sequence
+from contextlib import AsyncExitStack, contextmanager, suppress
+from contextvars import ContextVar
+from dataclasses import replace
+from typing import Any
+
+import anyio
+
+from mochi_server import errors
+from mochi_server.chat.approvals import ApprovalService, TurnControl, bind_edited, fingerprint, new_confirmation_id
+from mochi_server.chat.conversation import Conversation, Conversations
+from mochi_server.chat.event_log import EventLog
+from mochi_server.chat.idempotency import StoredAnswer, find_repetition
+from mochi_server.chat.limits import DEFAULT_LIMITS, RunLimits, TurnLimiter
+from mochi_server.chat.player import as_mochi_error, play_turn, repeat_answer
+from mochi_server.chat.preparation import LiveParts, ModelTurns, TurnPreparation
+from mochi_server.chat.prompt import answer_index, last_user_index
+from mochi_server.chat.run import Run
+from mochi_server.chat.run_table import RunTable
+from mochi_server.chat.turn import PreparedTurn
+from mochi_server.chat.turn_input import TurnInput, restored_input
+from mochi_server.chat.turn_result import TurnResult, agent_event, call_events, open_calls, snapshot
+from mochi_server.chat.writer import tool_message, turn_messages
+from mochi_server.events import AgentStart, ChatEvent, Done, Status, Stopped, ToolConfirmationRequired, TurnError
+from mochi_server.services.summarization import SummarizationService
+from mochi_server.sessions.caller import CALLER, UNRESTRICTED
+from mochi_server.sessions.change import Change
+from mochi_server.sessions.session import ChatSession, last_answer
+from mochi_server.sessions.turn import Approval, Decision, StoredTurn
+from mochi_server.sessions.types import Message
+from mochi_server.tools.discovery import Tool
+from mochi_server.tools.toolbox import ToolInvocation, changed_warning, denied
+from mochi_server.util.clock import new_id
+from mochi_server.util.tasks import cancel_and_wait, start_in
+
+MAX_STARTS = 3
+"""Maximum number of starts of a turn whose server dies again and again."""
+_LOST_EVENTS = 1 << 30  # number of the snapshot of a run whose events are lost; later than that of any event
+_CANCEL_AGAIN_SECONDS = 0.5
+_PAUSE_SECONDS = 30.0
+_RETRY_SECONDS, _RETRIES = 0.1, 50
+
+MAY_START_TURN: ContextVar[bool] = ContextVar("may_start_turn", default=True)
+"""Whether the current request may start a turn. It may not if a server that shuts down has forwarded it."""
+
+logger = logging.getLogger(__name__)
+
+
+class TurnService:
+    """Service for turns. A session has at most one. All times are in seconds.
+
+    A turn is live if a task of this process executes it, which may wait for a decision. Otherwise it is a stored value,
+    which this service makes live again after a decision, a timeout or a crash.
+    """
+
+    def __init__(
+        self,
+        *,
+        turns: ModelTurns,
+        agent_turns: TurnPreparation,
+        summaries: SummarizationService,
+        approvals: ApprovalService,
+        conversations: Conversations,
+        prefetch: Callable[[], object],
+        disconnect_grace: float,
+        shutdown_grace: float,
+        on_ended: Callable[[Run], None],
+        limits: RunLimits = DEFAULT_LIMITS,
+    ) -> None:
+        """``prefetch`` is called when a turn starts, and ``on_ended`` when a turn has ended."""
+        self.conversations = conversations
+        self.store = conversations.chats  # store of the sessions whose turns clients can find
+        self.table = RunTable()
+        self.shutdown = anyio.Event()  # after it is set, `start` raises
+        self.ending = anyio.Event()  # set when the grace period of a shutdown has ended
+        self.forwarded = set[asyncio.Future[Any]]()  # requests that other servers answer
+        self.turns_ended = False  # whether a shutdown has waited for all turns of this process
+        self._turns = turns
+        self._agent_turns = agent_turns
+        self._summaries = summaries
+        self._approvals = approvals
+        self._prefetch = prefetch
+        self._disconnect_grace = disconnect_grace
+        self._shutdown_grace = shutdown_grace
+        self._on_ended = on_ended
+        self._limits = limits
+        self._limiter = TurnLimiter()
+        self._starting = set["asyncio.Task[Any]"]()  # starts of turns that wait for the end of another turn
+        self._due: dict[str, float] = {}  # Unix times at which turns continue alone, by session ID
+        self._tasks: set[asyncio.Future[Any]] = set()
+
+    def open(self, *, is_shared: bool) -> None:
+        """Continue or end the turns that a crash has interrupted, and continue the others when their approvals expire.
+
+        ``is_shared`` states whether other servers use the same sessions.
+        """
+        start_in(self._tasks, self._scan(is_shared=is_shared))
+
+    # Requests of clients
+
+    async def start(self, conversation: Conversation, turn_input: TurnInput) -> Run:
+        """Start a turn, or find the run with its idempotency key, and return the run. Raises ``MochiError``."""
+
+        async def start() -> Run:
+            return await self._start(conversation, turn_input)
+
+        run = await self.table.get_or_start(conversation.session_id, turn_input, start)
+        if turn_input.on_disconnect == "continue" and run.first_write is not None:
+            await asyncio.shield(run.first_write)  # a client may disconnect when it has the answer
+        if self.ending.is_set() and run.state == "cancelled":  # another server generates the answer again
+            raise errors.ShuttingDown
+        return run
+
+    async def decide(self, session_id: str, confirmation_id: str, decision: Decision) -> tuple[Run, ToolInvocation]:
+        """Apply a decision to a tool call that waits. Return the run of its turn and the decided call.
+
+        A turn that is not live continues. If this server is shutting down, the decision is stored for the next one.
+
+        Raises the errors of ``ApprovalService.decide``, and ``SessionNotFound``.
+        """
+        await self.conversations.stored(session_id).load()  # the caller may not see the session
+        for _ in range(_RETRIES):
+            run = self.table.find(session_id)
+            if run is not None:
+                with suppress(errors.ConfirmationNotFound):  # the turn may be parked
+                    call = await self._approvals.decide(session_id, run.control, confirmation_id, decision)
+                    return run, call
+            await self._load_waiting(session_id, confirmation_id)
+            try:
+                return await self._decide_stored(session_id, confirmation_id, decision)
+            except errors.SessionBusy:  # the turn is being parked, or another request decides
+                await asyncio.sleep(_RETRY_SECONDS)
+        raise errors.ConfirmationNotFound(confirmation_id)
+
+    async def confirmations(self, session_id: str) -> list[dict[str, Any]]:
+        """Return the tool calls of a session that wait for approval as JSON objects. Raises ``SessionNotFound``."""
+        turn = (await self.store.load(session_id)).metadata.turn
+        return [] if turn is None or turn.waiting is None else [turn.waiting.entry()]
+
+    async def find(self, session_id: str, run_id: str | None = None) -> Run | None:
+        """Return the run with ``run_id``, or a later run of its turn, else the session's latest run, or None.
+
+        If the events of the run are lost, the run contains what was stored. Raises ``SessionNotFound``.
+        """
+        run = self.table.find(session_id, run_id)
+        if run is not None and (run.running or run.run_id == run_id):
+            return run
+        session = await self.store.load(session_id)
+        run = self.table.find(session_id, run_id)  # meanwhile, a turn may have started
+        if run is not None and run.running:
+            return run
+        turn = session.metadata.turn
+        if turn is None:
+            return run
+        if turn.survives and (turn.state == "waiting_for_approval" or not self._is_latest(run, turn)):
+            return await self._waiting_run(session, turn)
+        if self._is_latest(run, turn) or run_id not in (None, *turn.run_ids):
+            return run
+        return self._stored_run(session, turn)
+
+    async def stop(self, session_id: str) -> Run | None:
+        """Stop the turn of a session, also one that waits. Return its latest run, if any. Raise ``SessionNotFound``."""
+        for _ in range(_RETRIES):
+            run = await self.find(session_id)
+            if run is None or run.has_ended:
+                return run
+            if run.task is not None:
+                await run.stop()
+                if run.state != "waiting_for_approval":  # it was parked at this moment
+                    return run
+            try:
+                denied_run = await self._deny_stored(session_id)
+            except errors.SessionBusy:  # a decision continues the turn, here or at another server
+                await asyncio.sleep(_RETRY_SECONDS)
+                continue
+            if denied_run is not None:
+                return denied_run
+        raise errors.SessionBusy(session_id, None if run is None else run.run_id)
+
+    async def abandon(self, session_id: str) -> None:
+        """Prepare the deletion of a session: stop its running turn and drop its ended runs."""
+        live = self.table.find(session_id)
+        if live is not None:
+            await live.stop()
+        parked = self.table.take_parked(session_id)
+        if parked is not None and parked.is_parked:
+            self._end_parked(parked)
+        self.table.drop_session(session_id)
+        self._summaries.forget(session_id)
+
+    # Start of a turn
+
+    async def _start(self, conversation: Conversation, turn_input: TurnInput) -> Run:
+        self._prefetch()  # in the background, so that the turn need not wait for it
+        self.refuse_at_shutdown()
+        if (repeated := await self._find_repeated(conversation, turn_input)) is not None:
+            return repeated
+        if turn_input.if_waiting == "deny" and conversation.kind == "session":
+            return await self._start_after_denial(conversation, turn_input)
+        return await self._start_locked(conversation, turn_input)
+
+    async def _start_after_denial(self, conversation: Conversation, turn_input: TurnInput) -> Run:
+        """Deny the calls of a turn that waits, and start the turn. If several requests do so, one of them starts."""
+        session_id = conversation.session_id
+        for _ in range(_RETRIES):
+            try:
+                await self.deny(session_id)
+                return await self._start_locked(conversation, turn_input)
+            except errors.SessionBusy:
+                run = self.table.find(session_id)
+                if run is not None and run.running and not run.pending and not run.control.is_parking:
+                    raise
+            await asyncio.sleep(_RETRY_SECONDS)  # a request decides, or looks at the turn
+        return await self._start_locked(conversation, turn_input)
+
+    async def _start_locked(self, conversation: Conversation, turn_input: TurnInput) -> Run:
+        run_id, session_id = new_id(), conversation.session_id
+        async with AsyncExitStack() as locks:
+            locks.enter_context(self._limiter.turn(CALLER.get()))
+            hold = conversation.store.hold(session_id, run_id=run_id, wait=turn_input.if_busy == "wait")
+            try:
+                with self._cancelled_at_shutdown():
+                    await locks.enter_async_context(hold)
+            except errors.SessionBusy as error:
+                if conversation.kind == "session" and (waiting := await self.confirmations(session_id)):
+                    raise errors.SessionBusy.waiting(session_id, error.details["run_id"], waiting) from None
+                raise
+            session = await conversation.store.load(session_id)
+            refuse_if_waiting(session)
+            if turn_input.revision not in (None, session.revision):
+                raise errors.SessionConflict(session_id)
+            repetition = find_repetition(session, turn_input)
+            new_input = turn_input if repetition is None else repetition.input
+            if new_input.change == "regenerate" and last_user_index(session.history) is None:
+                raise errors.EmptyHistory(session_id)
+            live = LiveParts(EventLog(self._limits.log_bytes), TurnControl())
+            turn: PreparedTurn | StoredAnswer | None = None if repetition is None else repetition.answer
+            if turn is None:
+                turns = self._turns if new_input.agent is None else self._agent_turns
+                turn = await turns.prepare(conversation, session, new_input, run_id, live)
+            self.refuse_at_shutdown()
+            run = Run(
+                conversation,
+                turn_input.without_data(),
+                [run_id],
+                model=turn_input.model or session.metadata.model,
+                position=_position(session, new_input),
+                holds_text=isinstance(new_input.generation.answer_format(session.metadata.format), dict),
+                caller=CALLER.get().inside(session.metadata.owner),
+                disconnect_grace=self._disconnect_grace if conversation.kind == "session" else 0,
+                log=live.log,
+                control=live.control,
+                first_write=turn.writer.begin(new_input.new_images) if isinstance(turn, PreparedTurn) else None,
+            )
+            return self._launch(run, turn, locks.pop_all())
+
+    async def _find_repeated(self, conversation: Conversation, turn_input: TurnInput) -> Run | None:
+        """Return the run of a stored turn that the same request has started and that goes on, or None.
+
+        Raises ``IdempotencyKeyReused``.
+        """
+        if turn_input.key is None:
+            return None
+        session = await conversation.load()
+        turn = session.metadata.turn
+        is_repeated = find_repetition(session, turn_input) is not None
+        return await self._waiting_run(session, turn) if is_repeated and turn is not None and turn.survives else None
+
+    def _launch(self, run: Run, turn: PreparedTurn | StoredAnswer, locks: AsyncExitStack) -> Run:
+        """Execute a turn in the background. ``locks`` are released when the turn has ended."""
+        self._summaries.turn_starting(run.session_id)
+        self.table.add(run)
+        run.start(self._execute(run, turn, locks))
+        return run
+
+    async def _execute(self, run: Run, turn: PreparedTurn | StoredAnswer, locks: AsyncExitStack) -> None:
+        result: TurnResult | None = None
+        CALLER.set(run.caller)
+        try:
+            async with locks:
+                playing = repeat_answer(turn, run) if isinstance(turn, StoredAnswer) else play_turn(turn, run)
+                del turn
+                result = await playing
+        except asyncio.CancelledError:
+            result = result or TurnResult(cancelled=True)
+        except Exception as error:
+            result = replace(result or TurnResult(), failure=as_mochi_error(error, run.session_id), parked=False)
+        if result.parked and result.turn is not None:
+            self._park(run, result, result.turn)
+        else:
+            self._end(run, result)
+
+    def _park(self, run: Run, result: TurnResult, turn: StoredTurn) -> None:
+        """End a run whose turn goes on: it waits for a decision, or continues at the next server."""
+        run.rest(turn.state, result)
+        self.table.park(run)
+        self._summaries.turn_parked(run.session_id)
+        if turn.waiting is not None and turn.due is not None:
+            self._due[run.session_id] = turn.due
+        if self.shutdown.is_set():
+            run.leave()
+
+    def _end(self, run: Run, result: TurnResult) -> None:
+        state = state_after(run, result)
+        failure = result.failure or (run.abort_error if result.cancelled else None)
+        if failure is not None:
+            failure.__traceback__ = failure.__cause__ = failure.__context__ = None  # they refer to all data
+            run.publish([TurnError.of(failure)])
+        # The session lock is released before `done`, because a client may start its next turn on `done`.
+        run.end(state, result)
+        self._on_ended(run)
+        if state == "stopped" and failure is None:
+            run.publish([Stopped(result.partial_id)])
+        run.publish([Done(run.session_id)])
+        if run.conversation.kind != "session":
+            self._summaries.forget(run.session_id)
+        elif not self.shutdown.is_set():
+            self._summaries.turn_ended(run.session_id, run.answer_id)
+        self.table.retain(run)
+
+    # Stored turns
+
+    async def _decide_stored(
+        self, session_id: str, confirmation_id: str, decision: Decision
+    ) -> tuple[Run, ToolInvocation]:
+        run_id = new_id()
+        async with AsyncExitStack() as locks:
+            await locks.enter_async_context(self.store.hold(session_id, run_id=run_id))
+            session, turn, approval = await self._load_waiting(session_id, confirmation_id)
+            call = ToolInvocation(approval.call_index, "", approval.tool_name, approval.arguments)
+            tool = await self._turns.find_tool(session, turn, approval)
+            if decision.approved and tool is not None:
+                if fingerprint(tool) != approval.fingerprint:
+                    await self._announce_again(session, turn, approval, tool)
+                    raise errors.ConfirmationStale(confirmation_id)
+                if decision.arguments is not None:
+                    await bind_edited(replace(call, arguments=decision.arguments), tool)
+            decided = turn.decided(decision)
+            run = None if self.shutdown.is_set() else await self._revive(session, decided, run_id, locks)
+            if run is None:  # the next server continues the turn
+                run = await self._waiting_run(session, turn)
+                await self.conversations.stored(session_id).write(Change(turn=decided))
+        self._approvals.end(session_id, confirmation_id, errors.ConfirmationResolved)
+        return run, call
+
+    async def _load_waiting(self, session_id: str, confirmation_id: str) -> tuple[ChatSession, StoredTurn, Approval]:
+        """Return a session with its turn, which waits for this decision. Raise the errors of `decide`."""
+        session = await self.store.load(session_id)
+        turn = session.metadata.turn
+        approval = None if turn is None else turn.approval
+        if turn is None or approval is None or approval.confirmation_id != confirmation_id:
+            run_ids = () if turn is None or turn.was_lost else turn.run_ids
+            raise self._approvals.error_of(session_id, confirmation_id, run_ids)
+        if approval.decision is not None:
+            raise errors.ConfirmationResolved(confirmation_id)
+        if turn.waiting is None:
+            raise errors.ConfirmationTimeout(confirmation_id)
+        return session, turn, approval
+
+    async def deny(self, session_id: str) -> Run | None:
+        """Deny the calls of a turn that waits for approval and end the turn. Return its run, or None if none waits."""
+        live = self.table.find(session_id)
+        if live is not None and live.task is not None:
+            live.control.park()
+            if live.control.is_parking:
+                await asyncio.wait([live.task])
+        return await self._deny_stored(session_id)
+
+    async def _deny_stored(self, session_id: str) -> Run | None:
+        if not _goes_on(await self.store.load(session_id)):
+            return None
+        async with self.store.hold(session_id):
+            session = await self.store.load(session_id)
+            turn = session.metadata.turn
+            if turn is None or not _goes_on(session):
+                return None
+            run, approval = await self._waiting_run(session, turn), turn.approval
+            messages = turn_messages(session, turn)
+            answer = last_answer(messages)
+            results = [tool_message(call, denied(call)) for call in open_calls(messages)]
+            change = Change(
+                results if turn.replacement is None else (),
+                turn=turn.ended("stopped", None if answer is None else answer["message_id"]),
+            )
+            await self.conversations.stored(session_id).write(change)
+        if approval is not None:
+            self._approvals.end(session_id, approval.confirmation_id, errors.ConfirmationResolved)
+        self._due.pop(session_id, None)
+        self.table.take_parked(session_id)
+        self._end_parked(run, [_denied_event(approval)] if turn.state == "waiting_for_approval" and approval else ())
+        self.table.add(run)
+        self.table.retain(run)
+        return run
+
+    def _end_parked(self, run: Run, results: Sequence[ChatEvent] = ()) -> None:
+        run.stopped = True
+        run.end("stopped", replace(run.result, cancelled=True))
+        self._on_ended(run)
+        run.publish([*results, Stopped(None), Done(run.session_id)])
+        run.leave()
+
+    async def _announce_again(self, session: ChatSession, turn: StoredTurn, approval: Approval, tool: Tool) -> None:
+        self._approvals.end(session.session_id, approval.confirmation_id, errors.ConfirmationStale)
+        run = await self._waiting_run(session, turn)
+        again = replace(
+            approval,
+            confirmation_id=new_confirmation_id(turn.run_id),
+            fingerprint=fingerprint(tool),
+            source=tool.source,
+        )
+        events = turn.events + 2  # the first announcement and the warning
+        again_turn = replace(turn, approval=again, events=events)
+        await self.conversations.stored(session.session_id).write(Change(turn=again_turn))
+        run.publish([changed_warning(approval.tool_name), _announcement(again)])
+
+    async def _revive(
+        self, session: ChatSession, turn: StoredTurn, run_id: str, locks: AsyncExitStack, *, is_new_start: bool = False
+    ) -> Run | None:
+        """Make a stored turn live, and hand its clients over. Return its new run.
+
+        If the server has begun to stop meanwhile, start no run and return None.
+        """
+        conversation = self.conversations.stored(session.session_id)
+        turn = turn.continued(run_id, is_new_start=is_new_start)
+        calls = await self._call_events(session, turn, is_announced=True)
+        earlier = [snapshot(turn_messages(session, turn)), *calls]
+        live = LiveParts(EventLog(self._limits.log_bytes), TurnControl())
+        prepared = await self._turns.prepare_continued(conversation, session, turn, live)
+        await prepared.writer.begin()
+        if self.shutdown.is_set():
+            return None
+        live.log.add([*earlier, Status("continued", 0, continues=turn.run_ids[-2])])
+        run = Run(
+            conversation,
+            prepared.input,
+            turn.run_ids,
+            model=prepared.input.model or session.metadata.model,
+            position=turn.first,
+            holds_text=isinstance(prepared.input.generation.answer_format(session.metadata.format), dict),
+            caller=CALLER.get().inside(session.metadata.owner),
+            disconnect_grace=self._disconnect_grace,
+            log=live.log,
+            control=live.control,
+            continued_after=len(earlier),
+        )
+        self._launch(run, prepared, locks.pop_all())
+        self._due.pop(run.session_id, None)
+        parked = self.table.take_parked(run.session_id)
+        if parked is not None:
+            parked.leave(run)
+        return run
+
+    async def _call_events(self, session: ChatSession, turn: StoredTurn, *, is_announced: bool) -> list[ChatEvent]:
+        """Return the events of the calls of a turn until now, for clients that did not receive its first run.
+
+        ``is_announced`` states whether they contain the call that waits or was decided.
+        """
+        messages, approval = turn_messages(session, turn), turn.approval
+        agent = None if approval is None else approval.agent
+        index = approval.call_index if approval is not None and is_announced else None
+        if agent is None:
+            return [*call_events(messages, index)]
+        events: list[ChatEvent] = [*call_events(messages, None)]
+        call = next((call for call in open_calls(messages) if call.id == agent.call_id), None)
+        if call is None:
+            return events
+        instruction = str(call.arguments.get("instruction", ""))
+        events.append(AgentStart(agent.name, instruction, agent.session_id, call.id))
+        in_agent = call_events(await self._agent_messages(agent.session_id), index)
+        return [*events, *(agent_event(event, agent.name, agent.session_id, call.id) for event in in_agent)]
+
+    async def _agent_messages(self, session_id: str) -> Sequence[Message]:
+        with suppress(errors.SessionNotFound):
+            history = (await self.conversations.agent_chats.load(session_id)).history
+            return history[answer_index(history, "none") :]
+        return []
+
+    async def _waiting_run(self, session: ChatSession, turn: StoredTurn) -> Run:
+        """Return the run of a stored turn that goes on but is not live here. Clients can connect to it."""
+        calls = await self._call_events(session, turn, is_announced=False)
+        run = self.table.parked(session.session_id, turn.run_id)
+        if run is not None:
+            return run
+        is_waiting = turn.state == "waiting_for_approval"
+        last = max(turn.events, len(calls) + bool(calls)) if is_waiting else _LOST_EVENTS
+        log = EventLog.restored(snapshot(turn_messages(session, turn)), last, calls)
+        run = Run(
+            self.conversations.stored(session.session_id),
+            _input_of(turn),
+            turn.run_ids,
+            model=session.model,
+            position=turn.first,
+            caller=UNRESTRICTED.inside(session.metadata.owner),
+            log=log,
+            state=turn.state,
+        )
+        if turn.waiting is not None:  # else the turn is about to continue
+            run.publish([_announcement(turn.waiting)])
+        self.table.park(run)
+        if self.shutdown.is_set():
+            run.leave()
+        return run
+
+    def _stored_run(self, session: ChatSession, turn: StoredTurn) -> Run:
+        """Return the latest run of a session as it was stored, with a snapshot and its end as events."""
+        state = turn.state
+        stored: Sequence[Message] = session.history[answer_index(session.history, "none") :]
+        result = TurnResult(stored)
+        if turn.answer_id is None and result.partial_id is None:
+            result = TurnResult()  # the session may have the answer that the turn was to replace
+        ending: list[ChatEvent] = [Stopped(result.partial_id)] if state == "stopped" else []
+        if state == "completed" and result.answer is not None:
+            ending = [result.completed()]
+        elif state in ("running", "waiting_for_approval", "failed"):
+            lost = errors.ServerLost(session.session_id, starts=turn.starts)
+            state, result = "failed", replace(result, failure=lost)
+            ending = [TurnError.of(lost)]
+        run = Run(
+            self.conversations.stored(session.session_id),
+            TurnInput(),
+            turn.run_ids,
+            log=EventLog.restored(snapshot(result.stored), _LOST_EVENTS, call_events(result.stored, None)),
+            state=state,
+            result=result,
+            is_stored=True,
+        )
+        run.publish([*ending, Done(session.session_id)])
+        return run
+
+    def _is_latest(self, run: Run | None, turn: StoredTurn) -> bool:
+        return run is not None and run.run_id == turn.run_id
+
+    # Turns that continue without a client
+
+    async def _scan(self, *, is_shared: bool) -> None:
+        """Continue turns that are due. A shared store is searched again and again, because other servers may die."""
+        is_searched = False
+        while True:
+            try:
+                if is_shared or not is_searched:
+                    # The server at which a turn waits continues it first, because it may have connected clients.
+                    until = time.time() - self._limits.scan_seconds if is_shared else math.inf
+                    self._due |= await self.store.due_turns(until)
+                    is_searched = True
+            except errors.MochiError as error:
+                logger.warning("interrupted turns not found: %s", error.message)
+            for session_id in [session_id for session_id, due in self._due.items() if due <= time.time()]:
+                del self._due[session_id]
+                start_in(self._tasks, self._continue_alone(session_id))
+            if is_shared:
+                await self._release_clients()
+            await asyncio.sleep(self._limits.scan_seconds)
+
+    async def _release_clients(self) -> None:
+        """End the streams of turns that another server continues. The clients resume them there."""
+        for run in self.table.all_parked():
+            if run.subscribers and run.is_parked:
+                with suppress(errors.MochiError):
+                    turn = (await self.store.load(run.session_id)).metadata.turn
+                    if turn is None or turn.has_ended or turn.run_id != run.run_id:
+                        run.leave()
+
+    async def _continue_alone(self, session_id: str) -> None:
+        """Continue a turn whose approval has expired, or whose server died."""
+        try:
+            await self._continue_due(session_id)
+        except errors.SessionBusy:  # usually, another server continues the turn
+            self._due[session_id] = time.time() + self._limits.scan_seconds
+        except errors.SessionNotFound:
+            return
+        except errors.MochiError as error:
+            logger.warning("turn continues later session_id=%s: %s", session_id, error.message)
+            self._due[session_id] = time.time() + _PAUSE_SECONDS
+
+    async def _continue_due(self, session_id: str) -> None:
+        turn = (await self.store.load(session_id)).metadata.turn
+        run_id = new_id() if turn is not None and turn.survives else None  # new turns wait for a lock without a run
+        async with AsyncExitStack() as locks:
+            await locks.enter_async_context(self.store.hold(session_id, run_id=run_id))
+            session = await self.store.load(session_id)
+            turn = session.metadata.turn
+            if turn is None or turn.due is None:
+                return
+            if turn.waiting is not None:
+                self._due[session_id] = turn.due
+            elif run_id is None or not turn.survives:
+                await self._end_interrupted(session, turn)
+            elif not self.shutdown.is_set():
+                await self._continue_interrupted(session, turn, run_id, locks)
+
+    async def _continue_interrupted(
+        self, session: ChatSession, turn: StoredTurn, run_id: str, locks: AsyncExitStack
+    ) -> None:
+        is_expired = turn.state == "waiting_for_approval"
+        is_lost = turn.starts >= MAX_STARTS or (turn.approval is None and not self._turns.continues_background_turns)
+        if is_lost and not is_expired:
+            await self._end_interrupted(session, turn)
+            return
+        if is_expired and turn.approval is not None:
+            self._approvals.end(session.session_id, turn.approval.confirmation_id, errors.ConfirmationTimeout)
+        continuing = turn.decided(None) if is_expired else turn
+        try:
+            await self._revive(session, continuing, run_id, locks, is_new_start=not is_expired)
+        except ValueError as error:
+            logger.warning("stored turn cannot be read session_id=%s: %s", session.session_id, error)
+            await self._end_interrupted(session, turn)
+
+    async def _end_interrupted(self, session: ChatSession, turn: StoredTurn) -> None:
+        """End a turn whose server died and that does not continue. The store completes its messages."""
+        failure = errors.ServerLost(session.session_id, starts=turn.starts if turn.survives else 1)
+        reason = {"code": failure.code, "message": failure.message}
+        ended = turn.ended("failed", error=reason)
+        await self.conversations.stored(session.session_id).write(Change(turn=ended))
+        run = self.table.take_parked(session.session_id)
+        if run is not None:
+            run.leave()
+
+    # Shutdown
+
+    async def drain(self) -> None:
+        """Refuse new turns, and wait for running turns and forwarded requests. Then end the rest.
+
+        The wait takes at most ``shutdown_grace`` seconds.
+        """
+        self._close()
+        with anyio.move_on_after(self._shutdown_grace):
+            await self._refuse_starting()
+            while running := [run.task for run in self.table.running() if run.task]:
+                await asyncio.wait(running)
+            self.turns_ended = True  # from now on, no further request is forwarded that could delay the end
+            while self.forwarded:
+                await asyncio.wait(self.forwarded)
+        await self.end_all()
+
+    async def end_all(self) -> None:
+        """Park the turns that wait for approval, and end the others.
+
+        A background turn continues at the next server, and the partial answer of any other turn is stored. Forwarded
+        requests are aborted.
+        """
+        self.ending.set()
+        self.conversations.retry.close()
+        running = self.table.running()
+        for run in running:
+            run.control.is_suspending = True
+            run.park_or_cancel(errors.ShuttingDown(was_running=True))
+        if running:
+            await asyncio.wait([run.task for run in running if run.task])
+
+    def abort_all(self, session_ids: Collection[str]) -> None:
+        """Cancel the running turns of the given sessions, because other servers have taken these sessions over."""
+        for run in self.table.running():
+            if run.session_id in session_ids:
+                run.cancel(errors.SessionTaken(run.session_id))
+
+    def _close(self) -> None:
+        """Refuse new turns, park those that wait for approval now or later, and end the streams of parked turns."""
+        self.shutdown.set()
+        self._approvals.park_seconds = 0
+        for run in self.table.running():
+            run.control.park()
+        for run in self.table.all_parked():
+            run.leave()
+
+    async def aclose(self) -> None:
+        self._close()
+        await cancel_and_wait([*self._tasks])
+        await self.end_all()
+
+    def refuse_at_shutdown(self) -> None:
+        """Raise ``ShuttingDown`` if this server, or the server that forwarded the request, is shutting down."""
+        if self.shutdown.is_set() or not MAY_START_TURN.get():
+            raise errors.ShuttingDown
+
+    async def _refuse_starting(self) -> None:
+        """Cancel the starts of turns that wait. Cancel them again if a library has swallowed the cancellation."""
+        while self._starting:
+            for task in self._starting:
+                task.cancel()
+            await asyncio.sleep(_CANCEL_AGAIN_SECONDS)
+
+    @contextmanager
+    def _cancelled_at_shutdown(self) -> Iterator[None]:
+        """Cancel the work of the block when a shutdown begins, and raise ``ShuttingDown`` in its place."""
+        task = asyncio.current_task()
+        assert task is not None  # noqa: S101 - in a coroutine
+        self._starting.add(task)
+        try:
+            self.refuse_at_shutdown()  # it may have begun before this task was in the set
+            yield
+        except asyncio.CancelledError:
+            self.refuse_at_shutdown()
+            raise
+        finally:
+            self._starting.discard(task)
+
+
+def _goes_on(session: ChatSession) -> bool:
+    """Return whether a session has a turn that waits for approval, or that continues after a crash."""
+    turn = session.metadata.turn
+    return turn is not None and turn.survives and turn.parent is None
+
+
+def refuse_if_waiting(session: ChatSession) -> None:
+    """Raise ``SessionBusy`` if the session has a turn that goes on, such as one that waits for approval."""
+    turn = session.metadata.turn
+    if turn is not None and _goes_on(session):
+        waiting = [] if turn.waiting is None else [turn.waiting.entry()]
+        raise errors.SessionBusy.waiting(session.session_id, turn.run_id, waiting)
+
+
+def state_after(run: Run, result: TurnResult) -> Any:
+    """Return the final state of a run whose turn ends with ``result``."""
+    if result.cancelled:
+        return "stopped" if run.stopped else "cancelled"
+    return "failed" if result.failure else "completed"
+
+
+def _position(session: ChatSession, turn_input: TurnInput) -> int:
+    """Return the number of messages in the session before the messages of a turn."""
+    if turn_input.edit_index is not None:
+        return turn_input.edit_index + 1
+    if turn_input.text is not None:
+        return len(session.history)
+    return answer_index(session.history, turn_input.change)  # the turn may replace the last answer
+
+
+def _input_of(turn: StoredTurn) -> TurnInput:
+    try:
+        return restored_input(turn.input or {})
+    except ValueError:  # the turn ends as interrupted when it is due
+        return TurnInput()
+
+
+def _announcement(approval: Approval) -> ToolConfirmationRequired:
+    return ToolConfirmationRequired(
+        approval.tool_name, approval.arguments, approval.call_index, approval.confirmation_id, approval.agent_name
+    )
+
+
+def _denied_event(approval: Approval) -> ChatEvent:
+    """Return the result of the announced call of a turn that a client ends."""
+    call, agent = ToolInvocation(approval.call_index, "", approval.tool_name, approval.arguments), approval.agent
+    result = denied(call).event()
+    return agent_event(result, agent.name, agent.session_id, agent.call_id) if agent else result

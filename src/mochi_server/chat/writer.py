@@ -1,0 +1,338 @@
+"""Storage of one turn: a change of the session for each step, also for the end of an interrupted turn."""
+
+import asyncio
+import logging
+from collections.abc import Sequence
+from dataclasses import replace
+
+from mochi_server.chat.answer_builder import AnswerBuilder
+from mochi_server.chat.conversation import Conversation
+from mochi_server.chat.prompt import answer_index, last_user_index, with_instructions
+from mochi_server.chat.turn_input import TurnInput, stored_input
+from mochi_server.chat.turn_result import stored_outcomes
+from mochi_server.errors import MochiError
+from mochi_server.inference.windows import WindowDecision
+from mochi_server.sessions.change import Change
+from mochi_server.sessions.history import INTERRUPTED
+from mochi_server.sessions.session import ChatSession, key_digest, user_message
+from mochi_server.sessions.turn import Approval, Decision, Parent, StoredTurn, TurnState
+from mochi_server.sessions.types import Image, Message, ToolCall
+from mochi_server.tools.toolbox import ToolInvocation, ToolOutcome, failed
+from mochi_server.util.clock import new_id, now
+from mochi_server.util.tasks import run_shielded
+
+FLUSH_SECONDS = 2.0  # interval at which the partial answer is stored while the model writes it
+_INTERRUPTED_RUNNING = "The turn was interrupted while this call was running. The call may have taken effect."
+
+logger = logging.getLogger(__name__)
+
+
+class TurnWriter:
+    """Writer of one turn. ``turn`` is the turn as it is stored. Only the writer changes it.
+
+    A regenerated answer replaces the old answer when it is complete.
+    """
+
+    def __init__(
+        self,
+        conversation: Conversation,
+        session: ChatSession,
+        turn_input: TurnInput,
+        run_id: str,
+        *,
+        opening: Change | None = None,
+        survives: bool = False,
+        parent: Parent | None = None,
+        continued: StoredTurn | None = None,
+    ) -> None:
+        """``session`` contains the ``opening`` change, which is stored with the first write.
+
+        ``survives`` states whether a new turn continues after a crash, and ``parent`` is the call that has started it.
+        ``continued`` is the stored turn to continue, if any.
+        """
+        self.conversation = conversation
+        self._input = turn_input.without_data()
+        self._opening = opening or Change()
+        self._store = conversation.store
+        self._session_id = session.session_id
+        self._client_tools = turn_input.tools.offered_client_tools
+        self.answer: AnswerBuilder | None = None  # answer that the model writes now, or None
+        self._open_calls: list[tuple[ToolInvocation, ToolOutcome | None]] = []  # calls without a stored result
+        self._initial_write: asyncio.Future[None] | None = None
+        self._flush_timer: asyncio.TimerHandle | None = None
+        self._flush: asyncio.Future[None] | None = None  # latest write of the partial answer
+        self.first_chunks: dict[str, float | None] = {}  # time to the first chunk of each answer, by message ID
+        self.unstored_images: dict[str, Image] = {}  # images of tool results that are not stored yet, by SHA-256 hash
+        self.client_tool_calls: list[ToolInvocation] = []  # tool calls that the client must run
+        self.window: WindowDecision | None = None  # context window of the turn, or None if no model was called
+        self._new_messages = _new_messages(turn_input, self._session_id) if continued is None else []
+        self.history = history = session.history.extended(self._new_messages)  # includes the new messages
+        first = answer_index(history, turn_input.change) if continued is None else continued.first
+        self.is_regeneration = first < len(history) if continued is None else turn_input.change == "regenerate"
+        """Whether the answer replaces stored messages."""
+        self._revision = session.revision if self.is_regeneration else None
+        user_index = last_user_index(history)
+        turn_start = user_index if user_index is not None else len(history)
+        self.messages, self.turn_start = with_instructions(history.prefix(first), turn_start, turn_input.instructions)
+        """``messages`` are the messages for the model. ``turn_start`` is the index of the user message to answer."""
+        self.stored: list[Message] = []  # messages that the turn has added, oldest first
+        if continued is None:
+            stored = stored_input(turn_input, replaces=self.is_regeneration) if survives else None
+            self.turn = StoredTurn([run_id], first=first, input=stored, parent=parent)
+        else:
+            self.turn = continued
+            self.stored = turn_messages(session, continued)
+            self.messages = self.messages.extended(self.stored)
+        self.outcomes: list[ToolOutcome] = stored_outcomes(self.stored)
+
+    def begin(self, images: Sequence[Image] = ()) -> "asyncio.Future[None]":
+        """Begin to store the turn, the new messages and their images. Return the write."""
+        opening = self._opening
+        change = Change(
+            [*opening.messages, *self._new_messages],
+            start=opening.start,
+            images=images,
+            turn=self.turn,
+            revision=opening.revision,
+        )
+        self._initial_write = asyncio.ensure_future(self._write(change))
+        return self._initial_write
+
+    @property
+    def initial_write(self) -> "asyncio.Future[None]":
+        """Write that ``begin`` has begun."""
+        assert self._initial_write is not None  # noqa: S101 - the turn has begun
+        return self._initial_write
+
+    async def wait_until_stored(self) -> None:
+        """Wait until the user message is stored. If that write failed, raise its error on every call."""
+        if self._initial_write is not None:
+            await asyncio.shield(self._initial_write)
+
+    async def load_image(self, name: str) -> bytes:
+        """Return an image of the session. Raises ``BlobNotFound``."""
+        image = self.unstored_images.get(name)
+        return await self._store.load_image(name) if image is None else image.data
+
+    def schedule_flush(self) -> None:
+        """Schedule a write of the partial answer, so that a crash loses only the last seconds of text.
+
+        A turn that continues after a crash generates the answer again.
+        """
+        if self._flush_timer is None and not self.is_regeneration and not self.turn.survives:
+            self._flush_timer = asyncio.get_running_loop().call_later(FLUSH_SECONDS, self._start_flush)
+
+    def mark_client_calls(self, message: Message, calls: Sequence[ToolInvocation]) -> None:
+        """Note in an answer which of its calls the client must run."""
+        self.client_tool_calls = [call for call in calls if call.name in self._client_tools]
+        if self.client_tool_calls:
+            message["client_tool_calls"] = [call.id for call in self.client_tool_calls]
+
+    async def add_answer(self, message: Message, calls: Sequence[ToolInvocation], *, is_last: bool) -> None:
+        """Store a complete answer and register the ``calls`` to run. ``is_last`` states whether it ends the turn."""
+        await self._finish_writes()
+        self.expect_results([call for call in calls if call not in self.client_tool_calls])
+        await run_shielded(self._add(message, is_last=is_last))
+
+    def expect_results(self, calls: Sequence[ToolInvocation]) -> None:
+        """Register the calls to run. Each of them gets a result, even if the turn is interrupted."""
+        self._open_calls = [(call, None) for call in calls]
+
+    async def add_result(self, call: ToolInvocation, outcome: ToolOutcome) -> None:
+        """Store the result of a call."""
+        self.outcomes.append(replace(outcome, images=()))
+        self.unstored_images.update({image.sha256: image for image in outcome.images})
+        self._open_calls[0] = (call, outcome)  # `interrupt` stores it if the turn is cancelled first
+        await self._finish_writes()
+        await run_shielded(self._add(tool_message(call, outcome), result_of=call))
+
+    async def request(self, approval: Approval, events: int) -> None:
+        """Store that the turn waits for the approval of a call, after so many published events."""
+        stored = stored_input(self._input, replaces=self.is_regeneration)
+        turn = self.turn.requested(approval, stored, events)
+        if self.is_regeneration:
+            turn = replace(turn, replacement=_without_images(self.stored))
+        await self._write(Change(turn=turn))
+
+    async def keep(self) -> None:
+        """Store what the turn needs to continue after a crash."""
+        if not self.turn.survives:
+            stored = stored_input(self._input, replaces=self.is_regeneration)
+            await self._write(Change(turn=replace(self.turn, input=stored)))
+
+    async def decide(self, decision: Decision | None) -> None:
+        """Store the decision on the latest request, or that it has expired."""
+        await self._write(Change(turn=self.turn.decided(decision)))
+
+    async def start_call(self, call_id: str) -> None:
+        """Store that a call is about to run, so that it never runs twice."""
+        await self._write(Change(turn=self.turn.started(call_id)))
+
+    async def end(
+        self, state: TurnState, error: MochiError | None = None, *, keeps_text: bool = True
+    ) -> MochiError | None:
+        """Store the end of an interrupted turn, with its partial answer and the results of its open calls.
+
+        Without ``keeps_text``, the old answer of a regeneration stays. Return the error of a failed write, or None.
+        """
+        try:
+            await run_shielded(self._end(state, error, keeps_text=keeps_text))
+        except MochiError as failure:
+            logger.error("End of a turn not stored session_id=%s: %s", self._session_id, failure.message)
+            return failure
+        return None
+
+    async def _end(self, state: TurnState, error: MochiError | None, *, keeps_text: bool) -> None:
+        await self._finish_writes()
+        answer, self.answer = self.answer, None
+        if answer is not None:  # the answer with these calls is not stored, so they need no results
+            self._open_calls = []
+        messages = self._results_of_open_calls()
+        if answer is not None and answer.has_text:
+            messages.append(answer.message(interrupted=True))
+        stays = self.is_regeneration and not keeps_text
+        if stays:
+            messages = []
+        else:
+            self.stored.extend(messages)
+        reason = None if error is None else {"code": error.code, "message": error.message}
+        turn = self.turn.ended(state, self._answer_id(), reason)
+        if self.is_regeneration and not stays and self.stored:
+            await self._replace(self.stored, turn)
+        else:
+            await self._write(Change(messages, images=self._images(), turn=turn))
+
+    def _answer_id(self) -> str | None:
+        answer = next((message for message in reversed(self.stored) if message["role"] == "assistant"), None)
+        return None if answer is None else answer["message_id"]
+
+    def _results_of_open_calls(self) -> list[Message]:
+        """Return result messages for the open tool calls. Calls without an outcome are marked as interrupted."""
+        open_calls, self._open_calls = self._open_calls, []
+        messages: list[Message] = []
+        for call, outcome in open_calls:
+            if outcome is not None:
+                messages.append(tool_message(call, outcome))
+                continue
+            self.outcomes.append(interrupted_outcome(call))
+            messages.append({**tool_message(call, self.outcomes[-1]), "interrupted": True})
+        return messages
+
+    async def _add(self, message: Message, *, is_last: bool = False, result_of: ToolInvocation | None = None) -> None:
+        turn = self.turn.ended("completed", message["message_id"]) if is_last else None
+        if not self.is_regeneration:
+            # Placeholder results are stored with the calls, so that after a crash each call has a result.
+            partial = None if self.turn.survives else self._unfinished_calls(result_of)
+            change = Change([message], images=self._images(), partial=partial, ends_turn=is_last, turn=turn)
+            await self._write(change)
+            self.unstored_images.clear()
+        elif is_last:
+            await self._replace([*self.stored, message], turn)
+        elif self.turn.survives:
+            replacement = _without_images([*self.stored, message])
+            await self._write(Change(turn=replace(self.turn, replacement=replacement)))
+        self.answer = None
+        self.messages = self.messages.extended([message])
+        self.stored.append(message)
+        if result_of is not None:
+            del self._open_calls[0]
+
+    async def _replace(self, messages: Sequence[Message], turn: StoredTurn | None) -> None:
+        change = Change(
+            messages,
+            start=self.turn.first,
+            images=self._images(),
+            turn=turn,
+            # The revision check protects messages that another process or a SessionManager has added.
+            revision=self._revision,
+        )
+        await self._write(change)
+
+    async def _write(self, change: Change) -> None:
+        await self.conversation.write(change)
+        self.turn = change.turn or self.turn
+
+    def _images(self) -> list[Image]:
+        return list(self.unstored_images.values())
+
+    def _start_flush(self) -> None:
+        self._flush = asyncio.ensure_future(self._store_partial(self._flush))
+
+    async def _store_partial(self, earlier: "asyncio.Future[None] | None") -> None:
+        if earlier is not None:
+            await asyncio.wait([earlier])
+        self._flush_timer = None  # the next text schedules the next write
+        try:
+            await self.wait_until_stored()
+            if self.answer is not None:
+                await self._store.write(self._session_id, Change(partial=self.answer.message(interrupted=True)))
+        except Exception as error:  # the turn itself does not depend on this write
+            logger.warning("Partial answer not stored session_id=%s: %s", self._session_id, error)
+
+    async def _finish_writes(self) -> None:
+        if self._flush_timer is not None:
+            self._flush_timer.cancel()
+            self._flush_timer = None
+        if self._flush is not None:
+            await asyncio.wait([self._flush])
+        await self.wait_until_stored()
+
+    def _unfinished_calls(self, ended: ToolInvocation | None) -> Message | None:
+        """Return a placeholder from which crash recovery makes the results of the open calls, or None."""
+        open_calls = [call for call, _ in self._open_calls if call is not ended]
+        if not open_calls:
+            return None
+        first, *others = open_calls
+        calls: list[ToolCall] = [
+            {"id": call.id, "function": {"index": call.index, "name": call.name, "arguments": {}}} for call in others
+        ]
+        return {**tool_message(first, failed(first, INTERRUPTED)), "interrupted": True, "tool_calls": calls}
+
+
+def _new_messages(turn_input: TurnInput, session_id: str) -> list[Message]:
+    messages = list(turn_input.results)
+    if (text := turn_input.new_message) is not None:
+        digest = None if turn_input.key is None else key_digest(session_id, turn_input.key)
+        messages.append(user_message(text, turn_input.images, key_digest=digest))
+    return messages
+
+
+def turn_messages(session: ChatSession, turn: StoredTurn) -> list[Message]:
+    """Return the messages that a turn has added to its session, without the user message."""
+    if turn.replacement is not None:
+        return list(turn.replacement)  # type: ignore[arg-type]  # messages are dictionaries
+    return list(session.history[turn.first :])
+
+
+def _without_images(messages: Sequence[Message]) -> list[dict[str, object]]:
+    """Return the messages of a regenerated answer. Their images are not stored before the answer is complete."""
+    return [{name: value for name, value in message.items() if name != "images"} for message in messages]
+
+
+def interrupted_outcome(call: ToolInvocation) -> ToolOutcome:
+    """Return the outcome of a tool call that the end of the turn has interrupted."""
+    progress = call.progress
+    parts = (progress.partial_output, INTERRUPTED if progress.running is None else _INTERRUPTED_RUNNING)
+    return failed(progress.running or call, "\n\n".join(filter(None, parts)), decided_by=progress.decided_by)
+
+
+def tool_message(call: ToolInvocation, outcome: ToolOutcome) -> Message:
+    message: Message = {
+        "role": "tool",
+        "content": outcome.content,
+        "tool_name": call.name,
+        "tool_call_id": call.id,
+        "message_id": new_id(),
+        "timestamp": now(),
+        "success": outcome.success,
+        "decided_by": outcome.decided_by,
+    }
+    if outcome.images:
+        message["images"] = [image.reference for image in outcome.images]
+    if outcome.error_code is not None:
+        message["error_code"] = outcome.error_code
+    if outcome.is_interrupted:
+        message["interrupted"] = True
+    if outcome.call.arguments != call.arguments:
+        message["arguments"] = outcome.call.arguments
+    return message

@@ -1,0 +1,208 @@
+"""The stored turn: the latest turn of a session as pure data.
+
+A turn is stored with its session by each step, so that any server can continue it. The history has its messages. What
+the turn does next follows from both. Each transition of a turn is a method that returns a new value.
+"""
+
+import math
+import time
+from dataclasses import dataclass, replace
+from typing import Any, Literal
+
+from pydantic import TypeAdapter, ValidationError
+
+from mochi_server.errors import ServerLost
+
+TurnState = Literal["running", "waiting_for_approval", "completed", "failed", "stopped", "cancelled"]
+"""State of a turn. A client can stop it. A disconnect, a shutdown or another server can cancel it.
+
+A turn that is stored as ``running`` without a server that runs it was interrupted by a crash.
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Decision:
+    """Decision on a tool call. ``arguments`` replace the arguments of the model, and the model receives ``reason``."""
+
+    approved: bool
+    arguments: dict[str, Any] | None = None
+    reason: str | None = None
+    remember: Literal["once", "session"] = "once"
+
+
+@dataclass(frozen=True, slots=True)
+class AgentCall:
+    """Agent whose tool call waits in a turn. ``call_id`` is the ID of the call that started the agent."""
+
+    name: str
+    session_id: str
+    call_id: str
+
+
+@dataclass(frozen=True, slots=True)
+class Approval:
+    """Latest request of a turn for the approval of a call, and the decision on it.
+
+    The call itself is in the history. ``tool_name`` and ``arguments`` are what the user sees.
+    """
+
+    confirmation_id: str
+    tool_name: str
+    arguments: dict[str, Any]
+    call_index: int
+    fingerprint: str
+    """Hash of the tool's name, schema, source and mark."""
+    source: str | None = None
+    """MCP server and name of the tool, or None for a tool of the tools directory."""
+    expires_at: float | None = None
+    """Unix time in seconds from which the turn continues without a decision, or None for no timeout."""
+    agent: AgentCall | None = None
+    """Agent that makes the call, or None for a call of the turn itself."""
+    decision: Decision | None = None
+
+    @property
+    def is_waiting(self) -> bool:
+        """Whether clients can decide."""
+        is_expired = self.expires_at is not None and self.expires_at <= time.time()
+        return self.decision is None and not is_expired
+
+    @property
+    def agent_name(self) -> str | None:
+        return None if self.agent is None else self.agent.name
+
+    def entry(self) -> dict[str, Any]:
+        """Return the request as an entry of ``GET …/confirmations``."""
+        names = ("confirmation_id", "tool_name", "arguments", "call_index", "agent_name")
+        return {name: getattr(self, name) for name in names} | {"state": "waiting"}
+
+
+@dataclass(frozen=True, slots=True)
+class Parent:
+    """Call that started the turn of an agent."""
+
+    session_id: str
+    run_id: str
+    call_id: str
+
+
+@dataclass(frozen=True)
+class StoredTurn:
+    """Latest turn of a session. While it runs, it has what another server needs to continue it."""
+
+    run_ids: list[str]
+    """IDs of the runs of the turn, the first run first. A turn that continues after a wait or a crash is a new run."""
+    state: TurnState = "running"
+    first: int = 0
+    """Number of messages in the session before the first answer of the turn."""
+    answer_id: str | None = None
+    """ID of the message of the answer when the turn has ended."""
+    error: dict[str, str] | None = None
+    """Code and message of the error that ended the turn."""
+    input: dict[str, Any] | None = None
+    """Request of the turn without its messages, or None if the turn does not continue after a crash."""
+    approval: Approval | None = None
+    started_call: str | None = None
+    """ID of the latest call that may have begun, unless its tool only reads."""
+    replacement: list[dict[str, Any]] | None = None
+    """Messages of a regenerated answer. The history has the old answer until the new one is complete."""
+    parent: Parent | None = None
+    events: int = 0
+    """Number of events that clients had received when the turn began to wait."""
+    starts: int = 1
+    """How often a server has started the turn. A wait for a decision is no new start."""
+
+    @classmethod
+    def from_dict(cls, stored: object) -> "StoredTurn":
+        """Return a turn from its JSON object. Raises ``ValueError`` with the field if it is invalid."""
+        try:
+            turn = _ADAPTER.validate_python(stored)
+        except ValidationError as error:
+            first = error.errors()[0]
+            raise ValueError(f"{'.'.join(map(str, first['loc']))}: {first['msg']}") from error
+        if not turn.run_ids:
+            raise ValueError("run_ids: the turn has no run")
+        return turn
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the JSON object of the turn. An index of PostgreSQL reads its first field."""
+        values: dict[str, Any] = _ADAPTER.dump_python(self, mode="json", exclude_defaults=True)
+        values["state"] = self.state
+        due = self.due
+        return values if due is None else {"due": None if due == math.inf else due, **values}
+
+    @property
+    def turn_id(self) -> str:
+        """ID of the first run of the turn."""
+        return self.run_ids[0]
+
+    @property
+    def run_id(self) -> str:
+        """ID of the latest run of the turn."""
+        return self.run_ids[-1]
+
+    @property
+    def has_ended(self) -> bool:
+        return self.state not in ("running", "waiting_for_approval")
+
+    @property
+    def was_lost(self) -> bool:
+        """Whether the server of the turn died, so that it is unknown which of its requests were decided."""
+        is_interrupted = self.state == "running" and self.approval is None
+        return is_interrupted or (self.error is not None and self.error.get("code") == ServerLost.code)
+
+    @property
+    def survives(self) -> bool:
+        """Whether the turn continues after a crash. Crash recovery adds no results to its open calls."""
+        return not self.has_ended and self.input is not None
+
+    @property
+    def due(self) -> float | None:
+        """Unix time in seconds from which a server continues or ends the turn without a client, or None for never.
+
+        It is 0 while a server runs the turn: only after its death can another server lock the session. A turn of an
+        agent continues with that of its parent.
+        """
+        if self.has_ended or self.parent is not None:
+            return None
+        if self.state == "running" or self.approval is None:
+            return 0
+        return math.inf if self.approval.expires_at is None else self.approval.expires_at
+
+    @property
+    def waiting(self) -> Approval | None:
+        """Request on which clients can decide, or None."""
+        is_waiting = self.state == "waiting_for_approval" and self.approval is not None and self.approval.is_waiting
+        return self.approval if is_waiting else None
+
+    def has_begun(self, call_id: str, index: int) -> bool:
+        """Return whether a call without a result may have begun, so that it must not run again.
+
+        Files before format 1.4 contain the ``index`` of a call in the turn in place of its ID.
+        """
+        return self.started_call is not None and self.started_call in (call_id, f"/{index}")
+
+    def requested(self, approval: Approval, turn_input: dict[str, Any], events: int) -> "StoredTurn":
+        """Return the turn after it has requested the approval of a call."""
+        return replace(self, state="waiting_for_approval", approval=approval, input=turn_input, events=events)
+
+    def decided(self, decision: Decision | None) -> "StoredTurn":
+        """Return the turn after the decision on its request, or after its timeout if ``decision`` is None."""
+        approval = None if self.approval is None else replace(self.approval, decision=decision)
+        return replace(self, state="running", approval=approval)
+
+    def started(self, call_id: str) -> "StoredTurn":
+        """Return the turn before it runs a call that must not run twice."""
+        return replace(self, started_call=call_id)
+
+    def continued(self, run_id: str, *, is_new_start: bool) -> "StoredTurn":
+        """Return the turn with a new run. ``is_new_start`` states whether a crash has interrupted the earlier run."""
+        return replace(self, run_ids=[*self.run_ids, run_id], starts=self.starts + is_new_start)
+
+    def ended(
+        self, state: TurnState, answer_id: str | None = None, error: dict[str, str] | None = None
+    ) -> "StoredTurn":
+        """Return the turn after its end, without what is needed to continue it."""
+        return StoredTurn(self.run_ids, state, self.first, answer_id, error, parent=self.parent, starts=self.starts)
+
+
+_ADAPTER = TypeAdapter(StoredTurn)

@@ -1,0 +1,277 @@
+"""Background turns continue after their server was killed or stopped.
+
+A copy of the files of a live server is what a kill leaves.
+"""
+
+import json
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from mochi_server.errors import StorageFailed
+from mochi_server.sessions import Change, FileSessionStore
+from mochi_stub import Gate, Prompt, Reply, StubServer, Text, ToolCall, ToolCalls
+from tests.support.agents import delegate, nested, notes, write_agent
+from tests.support.api import Api, error_of, read_events, text_of
+from tests.support.instructions import calls, instruct, words
+from tests.support.server import RunningServer
+from tests.support.stores import with_store
+from tests.support.tools import write_tools
+from tests.support.waiting import until
+from tests.support.webhooks import Receiver
+
+TOOLS = '''
+    from pathlib import Path
+    from time import sleep
+
+    HERE = Path(__file__).parent
+
+    def note(text: str) -> str:
+        """Write a note, and wait while there is a file `wait`."""
+        with (HERE / "notes.txt").open("a") as notes:
+            notes.write(text + "\\n")
+        while (HERE / "wait").exists():
+            sleep(0.01)
+        return f"Noted {text}."
+
+    __all__ = ["note"]
+'''
+SETTINGS = {"tool_settings": {"tools": ["note"], "execution_policy": "never_confirm"}}
+
+
+@pytest.fixture
+def gate() -> Gate:
+    return Gate()
+
+
+@pytest.fixture
+def stub(gate: Gate) -> Iterator[StubServer]:
+    def resolve(prompt: Prompt) -> Reply | None:
+        if prompt.user_text == "call and hold" and prompt.messages[-1].role != "tool":
+            return Reply([ToolCalls([ToolCall("note", {"text": "a"})])])
+        return Reply([Text(["one "]), gate, Text("two")]) if "hold" in prompt.user_text else None
+
+    with StubServer(speed=0, resolve=resolve) as stub:
+        yield stub
+        gate.open()
+
+
+def begin(api: Api, session_id: str, message: str, **headers: str) -> str:
+    body = {"message": message, "background": True}
+    run = api.ok(api.http.post(f"/chat/{session_id}", json=body, headers=headers), 202)
+    return str(run["run_id"])
+
+
+def run_of(api: Api, session_id: str) -> dict[str, Any]:
+    run: dict[str, Any] = api.ok(api.http.get(f"/chat/{session_id}/run"))
+    return run
+
+
+def killed(data_dir: Path) -> Path:
+    """Return a copy of the files of a live server."""
+    copy = data_dir.with_name("killed")
+    shutil.copytree(data_dir, copy, ignore=shutil.ignore_patterns("wait", ".lock*"))
+    return copy
+
+
+def noted(data_dir: Path) -> list[str]:
+    file = data_dir / "tools" / "notes.txt"
+    return file.read_text().split() if file.exists() else []
+
+
+@pytest.fixture
+def data_dir(tmp_path: Path) -> Path:
+    directory = tmp_path / "data"
+    directory.mkdir()
+    write_tools(directory, TOOLS)
+    return directory
+
+
+def test_killed_turn_continues_with_one_answer_and_one_webhook(stub: StubServer, gate: Gate, data_dir: Path) -> None:
+    receiver = Receiver()
+    with RunningServer(data_dir, stub.url) as server:
+        session_id = server.client.create_session("mochi")["session_id"]
+        run_id = begin(server.client, session_id, "hold")
+        stub.wait_for(lambda exchanges: any(e.path == "/api/chat" and e.chunks for e in exchanges))
+        copy = killed(data_dir)
+        with RunningServer(copy, stub.url, **receiver.settings, summarization_enabled=False) as other:
+            api = other.client
+            until(lambda: run_of(api, session_id).get("continues") == run_id)
+            assert run_of(api, session_id)["state"] == "running"
+            with api.http.stream("GET", f"/chat/{session_id}/stream", headers={"Last-Event-ID": f"{run_id}:1"}) as sent:
+                events = read_events(sent)
+                assert next(events).type == "snapshot"
+                gate.open()
+                rest = list(events)
+            assert (text_of(rest), rest[-1].type) == ("one two", "done")
+            assert [message["content"] for message in api.messages(session_id)] == ["hold", "one two"]
+            assert [event["type"] for event in receiver.wait(1)] == ["run.completed"]
+            assert receiver.wait(1)[0]["data"]["run_id"] == run_of(api, session_id)["run_id"]
+    receiver.close()
+
+
+def test_stopped_server_leaves_a_background_turn_to_the_next_one(stub: StubServer, gate: Gate, data_dir: Path) -> None:
+    with RunningServer(data_dir, stub.url, shutdown_grace_seconds=0) as server:
+        session_id = server.client.create_session("mochi")["session_id"]
+        run_id = begin(server.client, session_id, "hold")
+    gate.open()
+    with RunningServer(data_dir, stub.url) as server:
+        until(lambda: run_of(server.client, session_id)["state"] == "completed")
+        assert run_of(server.client, session_id)["continues"] == run_id
+        assert [message["content"] for message in server.client.messages(session_id)] == ["hold", "one two"]
+
+
+def test_call_that_has_begun_does_not_run_again(stub: StubServer, data_dir: Path) -> None:
+    (data_dir / "tools" / "wait").touch()
+    message = instruct(
+        {"tool_call": [*calls("note", text="a")["tool_call"], *calls("note", text="b")["tool_call"]]}, words(3)
+    )
+    with RunningServer(data_dir, stub.url) as server:
+        session_id = server.client.create_session("mochi", **SETTINGS)["session_id"]
+        begin(server.client, session_id, message)
+        until(lambda: noted(data_dir) == ["a"])
+        copy = killed(data_dir)
+        (data_dir / "tools" / "wait").unlink()
+    with RunningServer(copy, stub.url) as server:
+        until(lambda: run_of(server.client, session_id)["state"] == "completed")
+        results = [m for m in server.client.messages(session_id) if m["role"] == "tool"]
+    assert "outcome is unknown" in results[0]["content"]
+    assert results[1]["content"] == "Noted b."
+    assert noted(copy) == ["a", "b"]
+
+
+def test_agent_continues_with_the_turn_that_called_it(stub: StubServer, data_dir: Path) -> None:
+    write_agent(data_dir)
+    message = nested(delegate(words(1), calls("note", text="x"), calls("wait"), words(2)), words(3))
+    policy = {"execution_policy": "never_confirm"}
+    settings = {"agent_settings": {"enabled_agents": ["helper"]}, "tool_settings": {"tools": [], **policy}}
+    with RunningServer(data_dir, stub.url, shutdown_grace_seconds=0) as server:
+        api = server.client
+        session_id = api.create_session("mochi", **settings)["session_id"]
+        begin(api, session_id, message)
+        until(lambda: notes(data_dir) == ["x"])
+        (chat,) = api.ok(api.http.get("/agents/chats"))["sessions"]
+        path = f"/agents/chats/{chat['session_id']}"
+        until(lambda: len(calls_in(api.ok(api.http.get(path))["messages"])) == 2)  # the second call waits for ever
+        copy = killed(data_dir)
+        api.ok(api.http.post(f"/chat/{session_id}/stop"))
+    with RunningServer(copy, stub.url) as server:
+        api = server.client
+        until(lambda: run_of(api, session_id)["state"] == "completed")
+        result = api.messages(session_id)[2]
+        assert [message["role"] for message in api.messages(session_id)] == ["user", "assistant", "tool", "assistant"]
+        assert "Result of note: Noted." in result["content"]
+        assert "outcome is unknown" in result["content"]
+        assert len(api.ok(api.http.get("/agents/chats"))["sessions"]) == 1
+    assert notes(copy) == ["x"]
+
+
+def calls_in(messages: list[dict[str, Any]]) -> list[Any]:
+    return [call for message in messages for call in message.get("tool_calls") or ()]
+
+
+def test_turn_is_started_at_most_three_times(stub: StubServer, gate: Gate, data_dir: Path) -> None:
+    receiver = Receiver()
+    with RunningServer(data_dir, stub.url, shutdown_grace_seconds=0) as server:
+        session_id = server.client.create_session("mochi")["session_id"]
+        run_id = begin(server.client, session_id, "hold")
+    file = data_dir / "chat_sessions" / f"{session_id}.json"
+    session = json.loads(file.read_text())
+    session["metadata"]["turn"]["starts"] = 3
+    file.write_text(json.dumps(session))
+    with RunningServer(data_dir, stub.url, **receiver.settings) as server:
+        until(lambda: run_of(server.client, session_id)["state"] == "failed")
+        with server.client.http.stream("GET", f"/chat/{session_id}/stream?after={run_id}:0") as sent:
+            (error,) = [event.data for event in read_events(sent) if event.type == "error"]
+        assert error["code"] == "SERVER_LOST"
+        assert "started 3 times" in error["message"]
+        assert receiver.wait(1)[0]["type"] == "run.failed"
+        server.client.send_message(session_id, "Hi")
+    receiver.close()
+    gate.open()
+
+
+def test_setting_ends_interrupted_background_turns(stub: StubServer, gate: Gate, data_dir: Path) -> None:
+    with RunningServer(data_dir, stub.url, shutdown_grace_seconds=0) as server:
+        session_id = server.client.create_session("mochi")["session_id"]
+        begin(server.client, session_id, "hold")
+    gate.open()
+    with RunningServer(data_dir, stub.url, continue_background_turns=False) as server:
+        until(lambda: run_of(server.client, session_id)["state"] == "failed")
+
+
+def test_stop_ends_a_turn_that_is_about_to_continue(stub: StubServer, gate: Gate, data_dir: Path) -> None:
+    with RunningServer(data_dir, stub.url, shutdown_grace_seconds=0) as server:
+        session_id = server.client.create_session("mochi")["session_id"]
+        begin(server.client, session_id, "hold")
+    with RunningServer(data_dir, stub.url) as server:
+        assert server.client.ok(server.client.http.post(f"/chat/{session_id}/stop"))["state"] == "stopped"
+        gate.open()
+        server.client.send_message(session_id, "Hi")
+        assert [message["role"] for message in server.client.messages(session_id)][-2:] == ["user", "assistant"]
+
+
+@pytest.mark.parametrize("field", ["input", "first"])
+def test_unreadable_turn_ends_as_interrupted(stub: StubServer, gate: Gate, data_dir: Path, field: str) -> None:
+    with RunningServer(data_dir, stub.url, shutdown_grace_seconds=0) as server:
+        session_id = server.client.create_session("mochi")["session_id"]
+        begin(server.client, session_id, "hold")
+    gate.open()
+    file = data_dir / "chat_sessions" / f"{session_id}.json"
+    session = json.loads(file.read_text())
+    session["metadata"]["turn"][field] = {"model": 5} if field == "input" else 99
+    file.write_text(json.dumps(session))
+    with RunningServer(data_dir, stub.url) as server:
+        until(lambda: run_of(server.client, session_id)["state"] == "failed")
+        assert [message["content"] for message in server.client.messages(session_id)] == ["hold"]
+        server.client.send_message(session_id, "Hi")
+
+
+def test_repeated_key_of_an_interrupted_turn_continues_with_its_results(
+    stub: StubServer, gate: Gate, data_dir: Path
+) -> None:
+    body, key = {"message": "call and hold"}, {"Idempotency-Key": "k1"}
+    with RunningServer(data_dir, stub.url) as server:
+        api = server.client
+        session_id = api.create_session("mochi", **SETTINGS)["session_id"]
+        with api.http.stream("POST", f"/chat/{session_id}/stream", json=body, headers=key) as sent:
+            assert any(event.type == "content_delta" for event in read_events(sent))
+            copy = killed(data_dir)
+    gate.open()
+    with RunningServer(copy, stub.url) as server:
+        answer = server.client.ok(server.client.http.post(f"/chat/{session_id}", json=body, headers=key))
+        assert answer["message"]["content"] == "one two"
+        roles = [stored["role"] for stored in server.client.messages(session_id)]
+        assert roles == ["user", "assistant", "tool", "assistant"]
+    assert noted(copy) == ["a"]
+
+
+class FullStore(FileSessionStore):
+    """Store on a disk that is full."""
+
+    is_full = False
+
+    async def write(self, session_id: str, change: Change) -> None:
+        if self.is_full:
+            raise StorageFailed("save", OSError(28, "No space left on device"))
+        await super().write(session_id, change)
+
+
+@pytest.mark.parametrize("path", ["native", "responses"])
+def test_background_turn_is_accepted_when_it_is_stored(stub: StubServer, data_dir: Path, path: str) -> None:
+    with RunningServer(data_dir, stub.url, with_store(FullStore)) as server:
+        api = server.client
+        session_id = api.create_session("mochi")["session_id"]
+        server.app.state.services.stores.chats.is_full = True
+        if path == "native":
+            refused = api.http.post(f"/chat/{session_id}", json={"message": "Hi", "background": True})
+        else:
+            body = {"model": "mochi", "input": "Hi", "background": True}
+            refused = api.http.post(f"{server.url}/v1/responses", json=body, headers={"X-Mochi-Session": session_id})
+        assert refused.status_code == 500, refused.text
+        if path == "native":
+            assert error_of(refused) == (500, "STORAGE_FAILED")
+        assert api.messages(session_id) == []
