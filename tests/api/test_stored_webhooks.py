@@ -109,3 +109,17 @@ def test_damaged_webhook_blocks_no_other(
     with RunningServer(tmp_path, own_stub.url, SHORT_PAUSES, **settings) as server:
         server.client.send_message(server.client.create_session("mochi")["session_id"], "Hi")
         assert receiver.wait(1)[0]["type"] == "run.completed"
+
+
+def test_delivery_is_no_change_of_the_session(tmp_path: Path, own_stub: StubServer, receiver: Receiver) -> None:
+    receiver.answering.clear()
+    with RunningServer(tmp_path, own_stub.url, **receiver.settings, summarization_enabled=False) as server:
+        session_id = server.client.create_session("mochi")["session_id"]
+        server.client.send_message(session_id, "Hi")
+        receiver.wait(1)
+        before = server.client.session(session_id)
+        file = tmp_path / "chat_sessions" / f"{session_id}.json"
+        assert b"notices" in file.read_bytes()
+        receiver.answering.set()
+        until(lambda: b"notices" not in file.read_bytes())
+        assert server.client.session(session_id) == before

@@ -172,10 +172,11 @@ class SessionDirectory:
             self.sweep()
 
     def patch(self, session_id: str, fields: rules.FieldChanges, *, revision: str | None = None) -> ChatSession:
-        moment = now()
         with self._writing(session_id) as stored:
             visible = self._require_revision(session_id, stored, revision)
             values = rules.normalized_fields(fields, stored.record.metadata)
+            is_delivery = values.keys() == {"notices"}  # of a webhook, which is no change for clients
+            moment = stored.record.metadata.updated_at if is_delivery else now()
             turn = self.turns.get(session_id)
             if turn and (stored.log or turn.has_changes):
                 after, line = stored.record.with_fields(values, moment), stored.record.fields_line(values, moment)
