@@ -6035,7 +6035,7 @@ export interface operations {
                      * @example {
                      *       "error": {
                      *         "code": "SESSION_TOO_NEW",
-                     *         "message": "The file of session '<session_id>' has format version <version>, and this server reads versions up to 1.3. Update mochi-server.",
+                     *         "message": "The file of session '<session_id>' has format version <version>, and this server reads versions up to 1.4. Update mochi-server.",
                      *         "details": {
                      *           "session_id": "<session_id>",
                      *           "version": "<version>"
@@ -6136,7 +6136,7 @@ export interface operations {
                      * @example {
                      *       "error": {
                      *         "code": "SESSION_TOO_NEW",
-                     *         "message": "The file of session '<session_id>' has format version <version>, and this server reads versions up to 1.3. Update mochi-server.",
+                     *         "message": "The file of session '<session_id>' has format version <version>, and this server reads versions up to 1.4. Update mochi-server.",
                      *         "details": {
                      *           "session_id": "<session_id>",
                      *           "version": "<version>"
@@ -6237,7 +6237,7 @@ export interface operations {
                      * @example {
                      *       "error": {
                      *         "code": "SESSION_TOO_NEW",
-                     *         "message": "The file of session '<session_id>' has format version <version>, and this server reads versions up to 1.3. Update mochi-server.",
+                     *         "message": "The file of session '<session_id>' has format version <version>, and this server reads versions up to 1.4. Update mochi-server.",
                      *         "details": {
                      *           "session_id": "<session_id>",
                      *           "version": "<version>"
@@ -6559,7 +6559,7 @@ export interface operations {
                      * @example {
                      *       "error": {
                      *         "code": "SESSION_TOO_NEW",
-                     *         "message": "The file of session '<session_id>' has format version <version>, and this server reads versions up to 1.3. Update mochi-server.",
+                     *         "message": "The file of session '<session_id>' has format version <version>, and this server reads versions up to 1.4. Update mochi-server.",
                      *         "details": {
                      *           "session_id": "<session_id>",
                      *           "version": "<version>"
@@ -6701,7 +6701,7 @@ export interface operations {
                      * @example {
                      *       "error": {
                      *         "code": "SESSION_TOO_NEW",
-                     *         "message": "The file of session '<session_id>' has format version <version>, and this server reads versions up to 1.3. Update mochi-server.",
+                     *         "message": "The file of session '<session_id>' has format version <version>, and this server reads versions up to 1.4. Update mochi-server.",
                      *         "details": {
                      *           "session_id": "<session_id>",
                      *           "version": "<version>"
@@ -6840,7 +6840,7 @@ export interface operations {
                      * @example {
                      *       "error": {
                      *         "code": "SESSION_TOO_NEW",
-                     *         "message": "The file of session '<session_id>' has format version <version>, and this server reads versions up to 1.3. Update mochi-server.",
+                     *         "message": "The file of session '<session_id>' has format version <version>, and this server reads versions up to 1.4. Update mochi-server.",
                      *         "details": {
                      *           "session_id": "<session_id>",
                      *           "version": "<version>"
@@ -6939,7 +6939,7 @@ export interface operations {
                      * @example {
                      *       "error": {
                      *         "code": "SESSION_TOO_NEW",
-                     *         "message": "The file of session '<session_id>' has format version <version>, and this server reads versions up to 1.3. Update mochi-server.",
+                     *         "message": "The file of session '<session_id>' has format version <version>, and this server reads versions up to 1.4. Update mochi-server.",
                      *         "details": {
                      *           "session_id": "<session_id>",
                      *           "version": "<version>"
@@ -7064,7 +7064,7 @@ export interface operations {
                      * @example {
                      *       "error": {
                      *         "code": "SESSION_TOO_NEW",
-                     *         "message": "The file of session '<session_id>' has format version <version>, and this server reads versions up to 1.3. Update mochi-server.",
+                     *         "message": "The file of session '<session_id>' has format version <version>, and this server reads versions up to 1.4. Update mochi-server.",
                      *         "details": {
                      *           "session_id": "<session_id>",
                      *           "version": "<version>"
@@ -7247,7 +7247,7 @@ export interface operations {
                      * @example {
                      *       "error": {
                      *         "code": "SESSION_TOO_NEW",
-                     *         "message": "The file of session '<session_id>' has format version <version>, and this server reads versions up to 1.3. Update mochi-server.",
+                     *         "message": "The file of session '<session_id>' has format version <version>, and this server reads versions up to 1.4. Update mochi-server.",
                      *         "details": {
                      *           "session_id": "<session_id>",
                      *           "version": "<version>"
@@ -7390,7 +7390,7 @@ export interface operations {
                      * @example {
                      *       "error": {
                      *         "code": "SESSION_TOO_NEW",
-                     *         "message": "The file of session '<session_id>' has format version <version>, and this server reads versions up to 1.3. Update mochi-server.",
+                     *         "message": "The file of session '<session_id>' has format version <version>, and this server reads versions up to 1.4. Update mochi-server.",
                      *         "details": {
                      *           "session_id": "<session_id>",
                      *           "version": "<version>"
@@ -7509,7 +7509,7 @@ export interface operations {
                      * @example {
                      *       "error": {
                      *         "code": "SESSION_TOO_NEW",
-                     *         "message": "The file of session '<session_id>' has format version <version>, and this server reads versions up to 1.3. Update mochi-server.",
+                     *         "message": "The file of session '<session_id>' has format version <version>, and this server reads versions up to 1.4. Update mochi-server.",
                      *         "details": {
                      *           "session_id": "<session_id>",
                      *           "version": "<version>"
@@ -7615,7 +7615,7 @@ export interface operations {
                      * @example {
                      *       "error": {
                      *         "code": "SESSION_TOO_NEW",
-                     *         "message": "The file of session '<session_id>' has format version <version>, and this server reads versions up to 1.3. Update mochi-server.",
+                     *         "message": "The file of session '<session_id>' has format version <version>, and this server reads versions up to 1.4. Update mochi-server.",
                      *         "details": {
                      *           "session_id": "<session_id>",
                      *           "version": "<version>"
@@ -7761,7 +7761,7 @@ export interface operations {
                      * @example {
                      *       "error": {
                      *         "code": "SESSION_TOO_NEW",
-                     *         "message": "The file of session '<session_id>' has format version <version>, and this server reads versions up to 1.3. Update mochi-server.",
+                     *         "message": "The file of session '<session_id>' has format version <version>, and this server reads versions up to 1.4. Update mochi-server.",
                      *         "details": {
                      *           "session_id": "<session_id>",
                      *           "version": "<version>"
@@ -7904,7 +7904,7 @@ export interface operations {
                      * @example {
                      *       "error": {
                      *         "code": "SESSION_TOO_NEW",
-                     *         "message": "The file of session '<session_id>' has format version <version>, and this server reads versions up to 1.3. Update mochi-server.",
+                     *         "message": "The file of session '<session_id>' has format version <version>, and this server reads versions up to 1.4. Update mochi-server.",
                      *         "details": {
                      *           "session_id": "<session_id>",
                      *           "version": "<version>"
@@ -8041,7 +8041,7 @@ export interface operations {
                      * @example {
                      *       "error": {
                      *         "code": "SESSION_TOO_NEW",
-                     *         "message": "The file of session '<session_id>' has format version <version>, and this server reads versions up to 1.3. Update mochi-server.",
+                     *         "message": "The file of session '<session_id>' has format version <version>, and this server reads versions up to 1.4. Update mochi-server.",
                      *         "details": {
                      *           "session_id": "<session_id>",
                      *           "version": "<version>"
@@ -8204,7 +8204,7 @@ export interface operations {
                      * @example {
                      *       "error": {
                      *         "code": "SESSION_TOO_NEW",
-                     *         "message": "The file of session '<session_id>' has format version <version>, and this server reads versions up to 1.3. Update mochi-server.",
+                     *         "message": "The file of session '<session_id>' has format version <version>, and this server reads versions up to 1.4. Update mochi-server.",
                      *         "details": {
                      *           "session_id": "<session_id>",
                      *           "version": "<version>"
@@ -8363,7 +8363,7 @@ export interface operations {
                      * @example {
                      *       "error": {
                      *         "code": "SESSION_TOO_NEW",
-                     *         "message": "The file of session '<session_id>' has format version <version>, and this server reads versions up to 1.3. Update mochi-server.",
+                     *         "message": "The file of session '<session_id>' has format version <version>, and this server reads versions up to 1.4. Update mochi-server.",
                      *         "details": {
                      *           "session_id": "<session_id>",
                      *           "version": "<version>"
@@ -8464,7 +8464,7 @@ export interface operations {
                      * @example {
                      *       "error": {
                      *         "code": "SESSION_TOO_NEW",
-                     *         "message": "The file of session '<session_id>' has format version <version>, and this server reads versions up to 1.3. Update mochi-server.",
+                     *         "message": "The file of session '<session_id>' has format version <version>, and this server reads versions up to 1.4. Update mochi-server.",
                      *         "details": {
                      *           "session_id": "<session_id>",
                      *           "version": "<version>"
@@ -11167,7 +11167,7 @@ export interface operations {
                     /**
                      * @example {
                      *       "error": {
-                     *         "message": "The file of session '<session_id>' has format version <version>, and this server reads versions up to 1.3. Update mochi-server.",
+                     *         "message": "The file of session '<session_id>' has format version <version>, and this server reads versions up to 1.4. Update mochi-server.",
                      *         "type": "invalid_request_error",
                      *         "code": "session_too_new"
                      *       }
@@ -11297,7 +11297,7 @@ export interface operations {
                     /**
                      * @example {
                      *       "error": {
-                     *         "message": "The file of session '<session_id>' has format version <version>, and this server reads versions up to 1.3. Update mochi-server.",
+                     *         "message": "The file of session '<session_id>' has format version <version>, and this server reads versions up to 1.4. Update mochi-server.",
                      *         "type": "invalid_request_error",
                      *         "code": "session_too_new"
                      *       }
@@ -11443,7 +11443,7 @@ export interface operations {
                      *       "type": "error",
                      *       "error": {
                      *         "type": "invalid_request_error",
-                     *         "message": "The file of session '<session_id>' has format version <version>, and this server reads versions up to 1.3. Update mochi-server."
+                     *         "message": "The file of session '<session_id>' has format version <version>, and this server reads versions up to 1.4. Update mochi-server."
                      *       },
                      *       "request_id": ""
                      *     }

@@ -12,13 +12,13 @@ from typing import cast
 from mochi_server.agents.discovery import AgentDiscoveryService, AgentRegistry
 from mochi_server.agents.execution import AgentExecutionService, AgentTurns
 from mochi_server.agents.prompt_loader import PromptLoader
-from mochi_server.agents.tool_factory import agent_toolbox
+from mochi_server.agents.tool_factory import AgentTools
 from mochi_server.chat.approvals import ApprovalService
 from mochi_server.chat.conversation import Conversations, StorageRetry
 from mochi_server.chat.limits import RunLimits
 from mochi_server.chat.loop import ToolLoopLimits
 from mochi_server.chat.preparation import ModelTurns
-from mochi_server.chat.service import TurnService, refuse_if_waiting
+from mochi_server.chat.service import TurnService
 from mochi_server.config import MochiServerSettings, hosts_file
 from mochi_server.constants import AGENT_TOOL, DEFAULT_WINDOW, PING_SECONDS
 from mochi_server.errors import NotReady, ShuttingDown, StorageFailed
@@ -129,9 +129,7 @@ class Services:
         )
         agents = AgentDiscoveryService(agents_dir, settings.resolved(settings.agent_chats_dir))
         self.agents = AgentRegistry(agents, self.tools)
-        self.sessions = SessionService(
-            self.store, gateway, self.prompts, self.tools, self.agents.directory_agents, refuse_if_waiting
-        )
+        self.sessions = SessionService(self.store, gateway, self.prompts, self.tools, self.agents.directory_agents)
         self.summaries = SummarizationService(
             self.store,
             gateway,
@@ -160,11 +158,10 @@ class Services:
             registry=self.tools,
             execution=self.execution,
             approvals=self.approvals,
-            agent_tools=partial(agent_toolbox, agent_execution, self.agents),
+            agents=AgentTools(agent_execution, self.agents),
             limits=limits,
             sessions=self.sessions,
-            check_answer=self.mcp.checks.check_answer,
-            tools_of_agent=self.agents.tools_of,
+            checks=self.mcp.checks,
             continues_background_turns=settings.continue_background_turns,
         )
         self.turns = TurnService(
@@ -173,7 +170,6 @@ class Services:
             summaries=self.summaries,
             approvals=self.approvals,
             conversations=self.conversations,
-            prefetch=gateway.fleet.prefetch_loaded,
             disconnect_grace=settings.disconnect_grace_seconds,
             shutdown_grace=settings.shutdown_grace_seconds,
             on_ended=partial(record_turn, metrics, trace_content=settings.trace_content),

@@ -5,6 +5,7 @@ import shutil
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -241,15 +242,17 @@ def test_failed_regeneration_keeps_the_answer(context: BrowserContext, server: R
 
 
 @contextmanager
-def killable_page(context: BrowserContext, stub: StubServer, folder: Path) -> Iterator[tuple[Page, Callable[[], None]]]:
+def killable_page(
+    context: BrowserContext, stub: StubServer, folder: Path, **settings: Any
+) -> Iterator[tuple[Page, Callable[[], None]]]:
     """Build the page, and yield a function that kills its server and starts another."""
     shutil.copytree(SAMPLES, folder / "tools", ignore=shutil.ignore_patterns("__pycache__"))
-    members = [Member(str(folder), stub.url)]
+    members = [Member(str(folder), stub.url, **settings)]
 
     def restart() -> None:
         members[-1].kill()
         expect(page.get_by_role("status")).to_contain_text("Connecting again")
-        members.append(Member(str(folder), stub.url))
+        members.append(Member(str(folder), stub.url, **settings))
         balancer.ports = [members[-1].port]
 
     with Balancer([members[0].port]) as balancer, built_page(context, folder / "page", balancer.url) as page:
@@ -272,9 +275,20 @@ def test_approval_outlives_a_killed_server(context: BrowserContext, stub: StubSe
 def test_answer_of_a_killed_server_is_shown_with_an_error(
     context: BrowserContext, stub: StubServer, tmp_path: Path
 ) -> None:
-    with killable_page(context, stub, tmp_path) as (page, restart):
+    with killable_page(context, stub, tmp_path, continue_background_turns=False) as (page, restart):
         send(page, "Please hold.")
         expect(page.locator(".answer > .text").last).to_have_text("One, two, three, ")
         restart()
         expect(page.get_by_role("button", name="Regenerate")).to_be_visible()
         expect(page.get_by_role("status")).to_contain_text("server")
+
+
+def test_answer_of_a_killed_server_continues(context: BrowserContext, stub: StubServer, tmp_path: Path) -> None:
+    with killable_page(context, stub, tmp_path) as (page, restart):
+        send(page, "Please hold.")
+        expect(page.locator(".answer > .text").last).to_have_text("One, two, three, ")
+        restart()
+        expect(page.get_by_role("status")).to_have_text("continued")
+        expect(page.locator(".answer > .text").last).to_have_text("One, two, three, ")
+        page.get_by_role("button", name="Stop").click()
+        expect(page.get_by_role("button", name="Regenerate")).to_be_visible()

@@ -10,11 +10,13 @@ from mochi_server.agents.config import AgentDefinition
 from mochi_server.agents.discovery import AgentRegistry
 from mochi_server.agents.execution import AgentCaller, AgentExecutionService, AgentPublisher, AgentResult
 from mochi_server.chat.approvals import SessionApprover
+from mochi_server.chat.preparation import AgentSource
 from mochi_server.chat.turn_input import GenerationOptions, TurnInput
 from mochi_server.constants import AGENT_TOOL
 from mochi_server.errors import AgentInvalid, AgentNotFound, ToolExecutionFailed
 from mochi_server.events import Publish
 from mochi_server.sessions.session import ChatSession
+from mochi_server.tools.discovery import Tool
 from mochi_server.tools.execution import shorten
 from mochi_server.tools.schema import InvalidArguments, ToolSchema, make_schema
 from mochi_server.tools.toolbox import ToolInvocation, ToolOutcome
@@ -102,12 +104,21 @@ class AgentToolbox:
         )
 
 
-async def agent_toolbox(
-    service: AgentExecutionService, registry: AgentRegistry, session: ChatSession, approver: SessionApprover
-) -> AgentToolbox | None:
-    """Return the toolbox of a session, or None if the session enables no valid agent."""
-    agents = await registry.enabled(session.metadata.agent_settings.enabled_agents)
-    return AgentToolbox(service, registry, agents, session, approver) if agents else None
+@dataclass(frozen=True)
+class AgentTools(AgentSource):
+    """The tool ``agent`` for the turns of sessions, and the tools of the agents themselves."""
+
+    service: AgentExecutionService
+    registry: AgentRegistry
+
+    async def toolbox(self, session: ChatSession, approver: SessionApprover) -> AgentToolbox | None:
+        """Return the toolbox of a session, or None if the session enables no valid agent."""
+        agents = await self.registry.enabled(session.metadata.agent_settings.enabled_agents)
+        return AgentToolbox(self.service, self.registry, agents, session, approver) if agents else None
+
+    async def tools_of(self, name: str) -> Mapping[str, Tool]:
+        """Return the tools of an agent by name, or none if the agent does not exist."""
+        return await self.registry.tools_of(name)
 
 
 def _rejected(call: ToolInvocation, publish: Publish, reason: str, code: str = ToolExecutionFailed.code) -> AgentResult:

@@ -1,7 +1,7 @@
 """Loop of a turn: one step after another, until the turn is complete."""
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -17,6 +17,7 @@ from mochi_server.events import ChatEvent, ContentDelta, Publish, TokenLogprobs,
 from mochi_server.sessions.session import user_message
 from mochi_server.sessions.types import Message
 from mochi_server.tools.toolbox import DecidedBy, Toolbox, ToolInvocation, ToolOutcome, failed
+from mochi_server.util.schema_checks import SchemaChecks
 
 OUTCOME_UNKNOWN = "This call was interrupted, the outcome is unknown: the server stopped while the call was running."
 _REPEATED = "The call was not run: the same call was made too often. Change its arguments."
@@ -25,9 +26,6 @@ _INSTRUCTION = (
     "function, and `arguments`, its arguments."
 )
 _TEXT = (ContentDelta, TokenLogprobs)
-
-CheckAnswer = Callable[[Mapping[str, Any], str], Awaitable[Mapping[str, str]]]
-"""Check of a text with a JSON schema. Returns an ``error``, or the reason why it is ``unchecked``, or nothing."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,7 +70,7 @@ class TurnLoop:
     publish: Publish
     phases: Phases = field(default_factory=Phases)
     parallel_calls: bool = True  # whether an answer may call several tools; else only the first call counts
-    check_answer: CheckAnswer | None = None  # check of the last answer with the JSON schema of the turn
+    checks: SchemaChecks | None = None  # check of the last answer with the JSON schema of the turn
     decided_by: Callable[[ToolInvocation], DecidedBy] = lambda _: "policy"  # source of the stored decision on a call
     _defects: dict[str, str] = field(default_factory=dict)  # of malformed calls of the last answer, by ID
 
@@ -162,9 +160,9 @@ class TurnLoop:
 
     async def _problem(self, text: str) -> str:
         """Return why a text does not fit the schema, or an empty text. Publish a warning if it cannot be checked."""
-        if self.check_answer is None or self.model_call.schema is None:
+        if self.checks is None or self.model_call.schema is None:
             return ""
-        result = await self.check_answer(self.model_call.schema, text)
+        result = await self.checks.check_answer(self.model_call.schema, text)
         if reason := result.get("unchecked"):
             self.model_call.warn("FORMAT_NOT_CHECKED", f"The server cannot check the format of the answer: {reason}.")
         return result.get("error", "")

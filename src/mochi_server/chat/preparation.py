@@ -1,14 +1,14 @@
 """Preparation of turns: the checks of a request, which write nothing, and the tools that the model may call."""
 
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, Protocol
 
 from mochi_server import errors
 from mochi_server.chat.approvals import ApprovalService, SessionApprover, TurnControl
 from mochi_server.chat.conversation import Conversation
 from mochi_server.chat.event_log import EventLog
-from mochi_server.chat.loop import CheckAnswer, ToolLoopLimits
+from mochi_server.chat.loop import ToolLoopLimits
 from mochi_server.chat.turn import PreparedTurn
 from mochi_server.chat.turn_input import ToolSelection, TurnInput, restored_input
 from mochi_server.chat.writer import TurnWriter
@@ -34,9 +34,18 @@ from mochi_server.tools.toolbox import (
     ToolOutcome,
     failed,
 )
+from mochi_server.util.schema_checks import SchemaChecks
 
-ToolboxSource = Callable[[ChatSession, SessionApprover], Awaitable[Toolbox | None]]
-"""Function that returns a toolbox with additional tools, or None. Those tools request approval from the approver."""
+
+class AgentSource(Protocol):
+    """What the turns of sessions need of agents, which call turns in their own sessions."""
+
+    async def toolbox(self, session: ChatSession, approver: SessionApprover) -> Toolbox | None:
+        """Return the toolbox that calls the agents of a session, or None. They request approval from ``approver``."""
+
+    async def tools_of(self, name: str) -> Mapping[str, Tool]:
+        """Return the tools of an agent by name, or none if the agent does not exist."""
+        raise NotImplementedError
 
 
 @dataclass(frozen=True)
@@ -65,11 +74,10 @@ class ModelTurns(TurnPreparation):
     registry: ToolRegistry
     execution: ToolExecutionService
     approvals: ApprovalService
-    agent_tools: ToolboxSource
+    agents: AgentSource
     limits: ToolLoopLimits
     sessions: SessionService
-    check_answer: CheckAnswer
-    tools_of_agent: Callable[[str], Awaitable[Mapping[str, Tool]]]
+    checks: SchemaChecks
     continues_background_turns: bool = True
 
     async def prepare(
@@ -121,7 +129,7 @@ class ModelTurns(TurnPreparation):
             raise model
         prepared = await self._prepared(session, turn_input, writer, live, gateway=gateway, model=model)
         agent = None if turn.approval is None else turn.approval.agent
-        if agent is not None and not await self.tools_of_agent(agent.name):
+        if agent is not None and not await self.agents.tools_of(agent.name):
             toolbox = MissingAgentToolbox(prepared.toolbox, agent.call_id, agent.name)
             return replace(prepared, toolbox=toolbox)
         return prepared
@@ -131,7 +139,7 @@ class ModelTurns(TurnPreparation):
         if approval.source is not None:
             await self.registry.extra_source.wait_for(approval.source)
         if approval.agent is not None:
-            tools = await self.tools_of_agent(approval.agent.name)
+            tools = await self.agents.tools_of(approval.agent.name)
         else:
             tools = await self._enabled(session, restored_input(turn.input or {}).tools.names)
         return tools.get(approval.tool_name)
@@ -179,7 +187,7 @@ class ModelTurns(TurnPreparation):
             warnings=warnings,
             approver=approver,
             sessions=self.sessions if writer.conversation.kind == "session" else None,
-            check_answer=self.check_answer,
+            checks=self.checks,
         )
 
     async def _toolbox(self, session: ChatSession, selected: ToolSelection, approver: SessionApprover) -> Toolbox:
@@ -190,7 +198,7 @@ class ModelTurns(TurnPreparation):
 
         enabled = await self._enabled(session, selected.names)
         own = FunctionToolbox(enabled, self.execution, approver, current_tools)
-        agents = await self.agent_tools(session, approver)
+        agents = await self.agents.toolbox(session, approver)
         # Agents take precedence over session tools with the same name.
         return _select(own if agents is None else JoinedToolbox(agents, own), selected)
 

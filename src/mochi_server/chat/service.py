@@ -31,7 +31,7 @@ from mochi_server.events import AgentStart, ChatEvent, Done, Status, Stopped, To
 from mochi_server.services.summarization import SummarizationService
 from mochi_server.sessions.caller import CALLER, UNRESTRICTED
 from mochi_server.sessions.change import Change
-from mochi_server.sessions.session import ChatSession, last_answer
+from mochi_server.sessions.session import ChatSession, goes_on, last_answer, refuse_if_turn_goes_on
 from mochi_server.sessions.turn import Approval, Decision, StoredTurn
 from mochi_server.sessions.types import Message
 from mochi_server.tools.discovery import Tool
@@ -67,13 +67,12 @@ class TurnService:
         summaries: SummarizationService,
         approvals: ApprovalService,
         conversations: Conversations,
-        prefetch: Callable[[], object],
         disconnect_grace: float,
         shutdown_grace: float,
         on_ended: Callable[[Run], None],
         limits: RunLimits = DEFAULT_LIMITS,
     ) -> None:
-        """``prefetch`` is called when a turn starts, and ``on_ended`` when a turn has ended."""
+        """``on_ended`` is called when a turn has ended."""
         self.conversations = conversations
         self.store = conversations.chats  # store of the sessions whose turns clients can find
         self.table = RunTable()
@@ -85,7 +84,6 @@ class TurnService:
         self._agent_turns = agent_turns
         self._summaries = summaries
         self._approvals = approvals
-        self._prefetch = prefetch
         self._disconnect_grace = disconnect_grace
         self._shutdown_grace = shutdown_grace
         self._on_ended = on_ended
@@ -197,7 +195,7 @@ class TurnService:
     # Start of a turn
 
     async def _start(self, conversation: Conversation, turn_input: TurnInput) -> Run:
-        self._prefetch()  # in the background, so that the turn need not wait for it
+        self._turns.gateway.fleet.prefetch_loaded()  # in the background, so that the turn need not wait for it
         self.refuse_at_shutdown()
         if (repeated := await self._find_repeated(conversation, turn_input)) is not None:
             return repeated
@@ -232,7 +230,7 @@ class TurnService:
                     raise errors.SessionBusy.waiting(session_id, error.details["run_id"], waiting) from None
                 raise
             session = await conversation.store.load(session_id)
-            refuse_if_waiting(session)
+            refuse_if_turn_goes_on(session)
             if turn_input.revision not in (None, session.revision):
                 raise errors.SessionConflict(session_id)
             repetition = find_repetition(session, turn_input)
@@ -373,12 +371,12 @@ class TurnService:
         return await self._deny_stored(session_id)
 
     async def _deny_stored(self, session_id: str) -> Run | None:
-        if not _goes_on(await self.store.load(session_id)):
+        if not goes_on(await self.store.load(session_id)):
             return None
         async with self.store.hold(session_id):
             session = await self.store.load(session_id)
             turn = session.metadata.turn
-            if turn is None or not _goes_on(session):
+            if turn is None or not goes_on(session):
                 return None
             run, approval = await self._waiting_run(session, turn), turn.approval
             messages = turn_messages(session, turn)
@@ -699,20 +697,6 @@ class TurnService:
             raise
         finally:
             self._starting.discard(task)
-
-
-def _goes_on(session: ChatSession) -> bool:
-    """Return whether a session has a turn that waits for approval, or that continues after a crash."""
-    turn = session.metadata.turn
-    return turn is not None and turn.survives and turn.parent is None
-
-
-def refuse_if_waiting(session: ChatSession) -> None:
-    """Raise ``SessionBusy`` if the session has a turn that goes on, such as one that waits for approval."""
-    turn = session.metadata.turn
-    if turn is not None and _goes_on(session):
-        waiting = [] if turn.waiting is None else [turn.waiting.entry()]
-        raise errors.SessionBusy.waiting(session.session_id, turn.run_id, waiting)
 
 
 def state_after(run: Run, result: TurnResult) -> Any:

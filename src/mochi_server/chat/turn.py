@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from mochi_server.chat.approvals import SessionApprover
-from mochi_server.chat.loop import CheckAnswer, Phases, ToolLoopLimits, TurnLoop
+from mochi_server.chat.loop import Phases, ToolLoopLimits, TurnLoop
 from mochi_server.chat.model_call import ModelCall, save_window
 from mochi_server.chat.steps import Finish, TurnRules, next_step
 from mochi_server.chat.turn_input import GenerationOptions, TurnInput
@@ -19,6 +19,7 @@ from mochi_server.ollama.types import ModelInfo
 from mochi_server.services.sessions import SessionService
 from mochi_server.sessions.session import ChatSession
 from mochi_server.tools.toolbox import DecidedBy, Toolbox, ToolInvocation, failed
+from mochi_server.util.schema_checks import SchemaChecks
 
 
 @dataclass(frozen=True)
@@ -39,7 +40,7 @@ class PreparedTurn:
     warnings: Sequence[TurnWarning] = ()  # about what the session enables and the turn cannot use
     approver: SessionApprover | None = None  # approver of the calls if clients can approve them
     sessions: SessionService | None = None  # service that stores another model of the request with the session
-    check_answer: CheckAnswer | None = None
+    checks: SchemaChecks | None = None  # check of the last answer with the JSON schema of the turn
     drops_checkpoint: bool = False  # whether the summary of the session covers messages that the turn removes
 
     @property
@@ -86,7 +87,7 @@ class PreparedTurn:
             publish,
             self.phases,
             parallel_calls=self.input.tools.parallel,
-            check_answer=self.check_answer,
+            checks=self.checks,
             decided_by=_by_policy if self.approver is None else self.approver.decided_by,
         )
         try:

@@ -18,6 +18,7 @@ from mochi_server.sessions.session import (
     ChatSession,
     edited,
     has_stale_checkpoint,
+    refuse_if_turn_goes_on,
     with_system_prompt,
     without_system_prompt,
 )
@@ -70,8 +71,6 @@ class SessionService:
     tools: ToolRegistry
     agents: Callable[[], Awaitable[Mapping[str, Any]]]
     """Function that returns all agents by name, with ``valid`` and ``error_message``. They may lack MCP tools."""
-    refuse_if_waiting: Callable[[ChatSession], None]
-    """Function that raises ``SessionBusy`` if the session has a turn that waits for approval."""
 
     async def create(self, options: SessionCreationOptions) -> ChatSession:
         """Create a session. Raise ``PromptNotFound``, ``ValidationFailed`` or the errors of ``find_model``."""
@@ -179,7 +178,7 @@ class SessionService:
         """Lock a session, and return it. Raise ``SessionBusy`` if it has a turn, also one that waits for approval."""
         async with self.store.hold(session_id):
             session = await self.store.load(session_id)
-            self.refuse_if_waiting(session)
+            refuse_if_turn_goes_on(session)
             yield session
 
     async def image(self, session_id: str, sha256: str) -> Image:

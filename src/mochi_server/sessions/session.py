@@ -8,7 +8,7 @@ from hashlib import sha256
 from typing import Any
 
 from mochi_server.constants import FORMAT_VERSION, PREVIEW_CHARS
-from mochi_server.errors import InvalidMessageIndex, SessionTooNew
+from mochi_server.errors import InvalidMessageIndex, SessionBusy, SessionTooNew
 from mochi_server.sessions import types
 from mochi_server.sessions.caller import current_owner
 from mochi_server.sessions.change import Change
@@ -327,6 +327,20 @@ def _is_call(call: object) -> bool:
     if not isinstance(function, dict):
         return False
     return isinstance(function.get("name"), str) and isinstance(function.get("arguments"), dict)
+
+
+def goes_on(session: ChatSession) -> bool:
+    """Return whether a session has a turn that waits for approval, or that continues after a crash."""
+    turn = session.metadata.turn
+    return turn is not None and turn.survives and turn.parent is None
+
+
+def refuse_if_turn_goes_on(session: ChatSession) -> None:
+    """Raise ``SessionBusy`` if a locked session has a turn that goes on, such as one that waits for approval."""
+    turn = session.metadata.turn
+    if turn is not None and goes_on(session):
+        waiting = [] if turn.waiting is None else [turn.waiting.entry()]
+        raise SessionBusy.waiting(session.session_id, turn.run_id, waiting)
 
 
 def edited(session: ChatSession, index: int, content: str) -> Change:
