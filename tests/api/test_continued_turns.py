@@ -275,3 +275,59 @@ def test_background_turn_is_accepted_when_it_is_stored(stub: StubServer, data_di
         if path == "native":
             assert error_of(refused) == (500, "STORAGE_FAILED")
         assert api.messages(session_id) == []
+
+
+def in_the_earlier_format(file: Path) -> None:
+    """Rewrite the file of a session whose turn waits as servers before format 1.4 wrote it."""
+    session = json.loads(file.read_text())
+    metadata = session["metadata"]
+    turn = metadata.pop("turn")
+    approval = turn["approval"]
+    agent = approval.get("agent")
+    if agent is not None:
+        agent["parent_call_id"] = agent.pop("call_id")
+    metadata["format_version"] = "1.3"
+    metadata["last_run"] = {"run_id": turn["run_ids"][-1], "state": "running", "answer_id": None}
+    metadata["pending_approval"] = {
+        "due": turn["due"],
+        **{"source": None, "decision": None, "replacement": None, "started": None, **approval, "agent": agent},
+        "run_id": turn["run_ids"][-1],
+        "earlier": turn["run_ids"][:-1],
+        "events": turn.get("events", 0),
+        "position": turn["first"],
+        "input": turn["input"],
+    }
+    file.write_text(json.dumps(session))
+
+
+@pytest.mark.parametrize("in_agent", [False, True], ids=["session", "agent"])
+def test_turn_that_waits_in_a_file_of_an_earlier_version_continues(
+    stub: StubServer, data_dir: Path, in_agent: bool
+) -> None:
+    write_agent(data_dir)
+    settings: dict[str, Any] = {"tool_settings": {"tools": ["note"]}}
+    message = instruct(calls("note", text="a"), words(3))
+    if in_agent:
+        settings = {"agent_settings": {"enabled_agents": ["helper"]}}
+        message = nested(delegate(words(1), calls("note", text="a"), words(2)), words(3))
+    with RunningServer(data_dir, stub.url) as server:
+        api = server.client
+        session_id = api.create_session("mochi", **settings)["session_id"]
+        begin(api, session_id, message)
+        path = f"/chat/{session_id}/confirmations"
+        until(lambda: api.ok(api.http.get(path))["confirmations"])
+    in_the_earlier_format(data_dir / "chat_sessions" / f"{session_id}.json")
+    if in_agent:
+        (file,) = (data_dir / "agents" / "agent_chats").glob("*.json")
+        chat = json.loads(file.read_text())
+        del chat["metadata"]["turn"]
+        chat["metadata"] |= {"format_version": "1.3", "pending_approval": {"due": None, "session_id": session_id}}
+        file.write_text(json.dumps(chat))
+    with RunningServer(data_dir, stub.url) as server:
+        api = server.client
+        (call,) = api.ok(api.http.get(path))["confirmations"]
+        body = {"confirmation_id": call["confirmation_id"], "approved": True}
+        api.ok(api.http.post(f"/chat/{session_id}/confirm-tool", json=body))
+        until(lambda: run_of(api, session_id)["state"] == "completed")
+        assert [m["role"] for m in api.messages(session_id)] == ["user", "assistant", "tool", "assistant"]
+    assert (notes(data_dir) if in_agent else noted(data_dir)) == (["a"])

@@ -18,6 +18,7 @@ from mochi_server.chat.approvals import SessionApprover, TurnParked
 from mochi_server.chat.conversation import Conversation, StorageRetry
 from mochi_server.chat.loop import Phases, ToolLoopLimits
 from mochi_server.chat.preparation import LiveParts, TurnPreparation
+from mochi_server.chat.prompt import answer_index
 from mochi_server.chat.steps import Phase
 from mochi_server.chat.turn import PreparedTurn
 from mochi_server.chat.turn_input import GenerationOptions, TurnInput
@@ -241,7 +242,9 @@ class AgentExecutionService:
                     )
                 else:
                     again = replace(turn_input, text=None, change="continue")
-                    next_run = continued.continued(run_id, is_new_start=False)
+                    # A file before format 1.4 does not state where the turn begins.
+                    first = continued.first or answer_index(session.history, "none")
+                    next_run = replace(continued, first=first).continued(run_id, is_new_start=False)
                     writer = TurnWriter(conversation, session, again, run_id, continued=next_run)
                 phases = AgentPhases(self.prompts, publisher)
                 turn = self.prepared(
