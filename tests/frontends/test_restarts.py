@@ -12,7 +12,7 @@ from mochi_stub import StubServer
 from tests.frontends.chats import Chunk, Frontend, message, of_type, read_chunks, response_to, types, user
 from tests.frontends.conftest import TOOLS
 from tests.support.agents import delegate, nested, notes, write_agent
-from tests.support.api import Api, error_of
+from tests.support.api import Api, error_of, read_events
 from tests.support.balancer import Balancer
 from tests.support.instructions import calls, instruct, words
 from tests.support.server import RunningServer
@@ -130,6 +130,23 @@ def test_ai_sdk_decides_two_calls_of_a_round_after_a_restart(restarts: Restarts)
     third = restarts.frontend.ai_sdk(user(message), response_to(again))
     assert of_type(third, "tool-output-available")["toolCallId"] == again["toolCallId"]
     assert [role for role in restarts.frontend.roles() if role == "tool"] == ["tool", "tool"]
+
+
+def test_resumed_streams_show_the_results_of_earlier_calls(restarts: Restarts) -> None:
+    sent = instruct({"tool_call": [call for text in "ab" for call in calls("note", text=text)["tool_call"]]}, words(2))
+    first = of_type(restarts.frontend.ai_sdk(user(sent)), "tool-approval-request")
+    second = of_type(restarts.frontend.ai_sdk(user(sent), response_to(first)), "tool-approval-request")
+    run_id = restarts.frontend.api.ok(restarts.frontend.api.http.get(f"/chat/{restarts.sessions[0]}/run"))["run_id"]
+    restarts.restart()
+    api, session_id = restarts.frontend.api, restarts.sessions[0]
+    chunks = read_chunks(api.http.get(f"/chat/{session_id}/ai-sdk/any/stream").content)
+    outputs = [chunk["toolCallId"] for chunk in chunks if chunk["type"] == "tool-output-available"]
+    assert outputs == [first["toolCallId"]]
+    assert of_type(chunks, "tool-approval-request")["toolCallId"] == second["toolCallId"]
+    with api.http.stream("GET", f"/chat/{session_id}/stream", headers={"Last-Event-ID": f"{run_id}:1"}) as response:
+        events = read_events(response)
+        shown = [next(events).type for _ in range(4)]
+    assert shown == ["snapshot", "tool_call", "tool_result", "tool_call_confirmation_required"]
 
 
 def test_repeated_decision_shows_the_next_call_that_waits(restarts: Restarts) -> None:
