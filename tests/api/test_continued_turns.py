@@ -331,3 +331,45 @@ def test_turn_that_waits_in_a_file_of_an_earlier_version_continues(
         until(lambda: run_of(api, session_id)["state"] == "completed")
         assert [m["role"] for m in api.messages(session_id)] == ["user", "assistant", "tool", "assistant"]
     assert (notes(data_dir) if in_agent else noted(data_dir)) == (["a"])
+
+
+def test_repeated_request_finds_the_turn_that_continues(stub: StubServer, gate: Gate, data_dir: Path) -> None:
+    key = {"Idempotency-Key": "k1"}
+    with RunningServer(data_dir, stub.url, shutdown_grace_seconds=0) as server:
+        session_id = server.client.create_session("mochi")["session_id"]
+        run_id = begin(server.client, session_id, "hold", **key)
+    with RunningServer(data_dir, stub.url) as server:
+        api = server.client
+        until(lambda: run_of(api, session_id).get("continues") == run_id)
+        continued = run_of(api, session_id)["run_id"]
+        assert begin(api, session_id, "hold", **key) == continued
+        assert begin(api, session_id, "hold", **key) == continued
+        gate.open()
+        body = {"message": "hold"}
+        answer = api.ok(api.http.post(f"/chat/{session_id}", json=body, headers=key))
+        assert answer["message"]["content"] == "one two"
+        assert run_of(api, session_id)["state"] == "completed"
+        assert [message["content"] for message in api.messages(session_id)] == ["hold", "one two"]
+
+
+def test_agent_that_failed_before_the_kill_fails_its_call(stub: StubServer, data_dir: Path) -> None:
+    write_agent(data_dir)
+    message = nested(delegate(words(1), calls("note", text="x"), calls("wait"), words(2)), words(3))
+    settings = {
+        "agent_settings": {"enabled_agents": ["helper"]},
+        "tool_settings": {"tools": [], "execution_policy": "never_confirm"},
+    }
+    with RunningServer(data_dir, stub.url, shutdown_grace_seconds=0) as server:
+        api = server.client
+        session_id = api.create_session("mochi", **settings)["session_id"]
+        begin(api, session_id, message)
+        until(lambda: notes(data_dir) == ["x"])
+    (file,) = (data_dir / "agents" / "agent_chats").glob("*.json")
+    chat = json.loads(file.read_text())
+    chat["metadata"]["turn"] |= {"state": "failed", "error": {"code": "OLLAMA_ERROR", "message": "Out of order."}}
+    file.write_text(json.dumps(chat))
+    with RunningServer(data_dir, stub.url) as server:
+        until(lambda: run_of(server.client, session_id)["state"] == "completed")
+        result = server.client.messages(session_id)[2]
+        assert not result["success"]
+        assert "The agent failed: Out of order." in result["content"]

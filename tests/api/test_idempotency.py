@@ -6,6 +6,7 @@ from pathlib import Path
 import httpx
 import pytest
 
+from mochi_stub import Cut, Reply, StubServer, Text
 from tests.support.api import Api, Event, error_of, read_events, text_of
 from tests.support.cases import cases
 from tests.support.holding import GatedStub
@@ -196,3 +197,17 @@ def test_malformed_key_is_refused(api: Api, key: str) -> None:
     headers = httpx.Headers({b"idempotency-key": key.encode("latin-1")})
     response = api.http.post("/chat/0123456789", json={"message": "Hi"}, headers=headers)
     assert error_of(response) == (422, "VALIDATION_ERROR")
+
+
+def test_failed_turn_is_tried_again_with_the_same_key(tmp_path: Path) -> None:
+    replies = [Reply([Text(["one "]), Cut()]), Reply.of("Fine.")]
+    with (
+        StubServer(speed=0, resolve=lambda _: replies.pop(0)) as stub,
+        RunningServer(tmp_path, stub.url, summarization_enabled=False) as server,
+    ):
+        api = server.client
+        session_id = api.create_session("mochi")["session_id"]
+        failed = stream_with_key(api, session_id, "Hi")
+        assert [event.type for event in failed][-2:] == ["error", "done"]
+        assert text_of(stream_with_key(api, session_id, "Hi")) == "Fine."
+        assert contents(api, session_id) == ["Hi", "Fine."]

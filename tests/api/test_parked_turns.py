@@ -814,3 +814,23 @@ async def test_only_first_of_two_simultaneous_decisions_is_applied() -> None:
         await edited
     assert await approvals.wait_for_decision("0", control, request) == Decision(approved=False)
     assert request.bound.call is call
+
+
+def test_decision_in_an_agent_counts_for_one_call_of_the_agent(private_stub: StubServer, tmp_path: Path) -> None:
+    write_agent(tmp_path)
+    with RunningServer(tmp_path, private_stub.url) as server:
+        api, settings = server.client, {"agent_settings": {"enabled_agents": ["helper"]}}
+        session_id = api.create_session("mochi", **settings)["session_id"]
+        api.send_message(session_id, nested(delegate(words(1), words(1)), words(1)))
+        (chat,) = api.ok(api.http.get("/agents/chats"))["sessions"]
+        again = delegate(words(1), calls("note", text="x"), words(2), session_id=chat["session_id"])
+        body = {"message": nested(again, again, words(3)), "background": True}
+        api.ok(api.http.post(f"/chat/{session_id}", json=body), 202)
+        until(lambda: confirmations(api, session_id))
+        (first,) = confirmations(api, session_id)
+        api.ok(decide(api, session_id, first))
+        until(lambda: [call for call in confirmations(api, session_id) if call != first])
+        (second,) = confirmations(api, session_id)
+        api.ok(decide(api, session_id, second))
+        until(lambda: state(api, session_id) == "completed")
+        assert notes(tmp_path) == ["x", "x"]

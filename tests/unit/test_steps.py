@@ -82,14 +82,32 @@ def test_next_step(name: str) -> None:
 CALLS: dict[str, tuple[list[Message], StoredTurn, list[tuple[str, bool, bool]]]] = {
     "open calls": ([answer("", "one", "two")], NEW, [("one", False, False), ("two", False, False)]),
     "second call": ([answer("", "one", "two"), result("one")], NEW, [("two", False, False)]),
+    "same ID as a call that has begun": (
+        [answer("", "one"), result("one"), answer("", "one")],
+        NEW.started("one", 0),
+        [("one", False, False)],
+    ),
+    "beside repeated calls of the client": (
+        [answer("", "one", "two", "two", "two", "two", client_tool_calls=["two"])],
+        NEW,
+        [("one", False, False)],
+    ),
     "same ID twice": ([answer("", "one", "one"), result("one")], NEW, [("one", False, False)]),
     "call that may have begun": (
         [answer("", "one", "two")],
-        NEW.started("one"),
+        NEW.started("one", 0),
         [("one", True, False), ("two", False, False)],
     ),
-    "call of an older file that may have begun": ([answer("", "one")], NEW.started("/0"), [("one", True, False)]),
-    "earlier call had begun": ([answer("", "one", "two"), result("one")], NEW.started("one"), [("two", False, False)]),
+    "call of an older file that may have begun": (
+        [answer("", "one")],
+        StoredTurn(["r1"], started_call="/0"),
+        [("one", True, False)],
+    ),
+    "earlier call had begun": (
+        [answer("", "one", "two"), result("one")],
+        NEW.started("one", 0),
+        [("two", False, False)],
+    ),
     "call too often in a row": (
         [answer("", "one"), result("one")] * 3 + [answer("", "one")],
         NEW,

@@ -20,7 +20,7 @@ TURNS = {
     "waiting": WAITING,
     "without a timeout": StoredTurn(["r1"]).requested(Approval("c", "n", {}, 0, ""), INPUT, 0),
     "decided": WAITING.decided(Decision(approved=True, arguments={"text": "y"}, reason="Better.", remember="session")),
-    "running a call": WAITING.decided(Decision(approved=True)).started("call_1"),
+    "running a call": WAITING.decided(Decision(approved=True)).started("call_1", 0),
     "continued": WAITING.decided(None).continued("r2", is_new_start=True),
     "of an agent": StoredTurn(["r1"], parent=Parent("0123456789", "r0", "call_1")),
     "completed": WAITING.ended("completed", "m1"),

@@ -24,7 +24,14 @@ from mochi_server.chat.turn import PreparedTurn
 from mochi_server.chat.turn_input import GenerationOptions, TurnInput
 from mochi_server.chat.turn_result import TurnResult, agent_event
 from mochi_server.chat.writer import TurnWriter
-from mochi_server.errors import MochiError, ModelNotFound, SessionBusy, SessionNotFound, ToolNotFound
+from mochi_server.errors import (
+    MochiError,
+    ModelNotFound,
+    SessionBusy,
+    SessionNotFound,
+    ToolExecutionFailed,
+    ToolNotFound,
+)
 from mochi_server.inference.gateway import ModelGateway
 from mochi_server.ollama.types import ModelInfo
 from mochi_server.sessions.change import Change
@@ -254,7 +261,9 @@ class AgentExecutionService:
                 if caller is not None:
                     caller.call.progress.partial_output = f"Session ID: {session.session_id}"
                     caller.call.progress.agent_result = _progress(turn.writer)
-                if continued is None or not continued.has_ended:
+                if continued is not None and continued.has_ended:
+                    failure = _stored_failure(continued)
+                else:
                     failure = await self._play(turn, publish)
         except MochiError as error:
             failure = error.with_traceback(None)  # the traceback refers to this frame
@@ -429,6 +438,13 @@ def _is_child(session: ChatSession, caller: AgentCaller | None) -> bool:
     if not turn.parent.call_id:  # from a file before format 1.4
         return session.session_id == caller.child_session()
     return turn.parent == caller.parent
+
+
+def _stored_failure(turn: StoredTurn) -> MochiError | None:
+    """Return the error that ended the turn of an agent, or None if it is complete."""
+    if turn.state == "completed":
+        return None
+    return ToolExecutionFailed((turn.error or {}).get("message", "Its turn was interrupted."))
 
 
 def _continues_later(turn: PreparedTurn) -> bool:

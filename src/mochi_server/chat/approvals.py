@@ -96,7 +96,7 @@ class TurnControl:
 
     def park(self) -> bool:
         """Park the turn if a call waits for a decision. Return whether the turn is being parked."""
-        if self.request is not None:
+        if self.request is not None and not self.request.decision.done():
             self.is_parking = True
             self.request.decision.set_exception(TurnParked())
             self.request = None
@@ -260,7 +260,7 @@ class SessionApprover(Approver):
 
     async def starting(self, bound: BoundCall) -> None:
         if self.writer.turn.survives and not bound.tool.read_only:
-            await self.own_writer.start_call(bound.call.id)
+            await self.own_writer.start_call(bound.call)
 
     def decided_by(self, call: ToolInvocation) -> DecidedBy:
         """Return the source of the stored decision on a call, which is the policy if there is none."""
@@ -274,9 +274,7 @@ class SessionApprover(Approver):
         stored = self.writer.turn.approval
         if stored is None or self.writer.turn.state != "running" or stored.call_index != call.index:
             return None
-        mine = None if self.agent is None else self.agent.session_id
-        requested = None if stored.agent is None else stored.agent.session_id
-        return stored if mine == requested else None
+        return stored if stored.agent == self.agent else None
 
     def _is_same_call(self, stored: Approval, bound: BoundCall) -> bool:
         """Return whether the user has seen this call of this tool. The file may have been changed."""

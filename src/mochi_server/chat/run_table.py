@@ -94,12 +94,12 @@ class RunTable:
             return await start()
         session_key = (session_id, key)
         async with self._starting.setdefault(session_key, asyncio.Lock()):
-            run = self._keys.get(session_key)
+            run = self.with_key(session_id, key)
             if run is not None and not CALLER.get().sees(run.caller.owner):
                 raise SessionNotFound(session_id)
             if run is None:
                 run = await start()
-                if not run.is_parked:
+                if run.input.key == key and not run.is_parked:  # a turn that continues is found by its history
                     self._keys[session_key] = run
             elif not run.input.is_same_request(turn_input):
                 raise IdempotencyKeyReused(key, run.run_id)

@@ -482,6 +482,9 @@ class TurnService:
     async def _waiting_run(self, session: ChatSession, turn: StoredTurn) -> Run:
         """Return the run of a stored turn that goes on but is not live here. Clients can connect to it."""
         calls = await self._call_events(session, turn, is_announced=False)
+        live = self.table.find(session.session_id, turn.run_id)
+        if live is not None and live.run_id == turn.run_id and live.running:
+            return live
         run = self.table.parked(session.session_id, turn.run_id)
         if run is not None:
             return run

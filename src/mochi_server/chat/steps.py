@@ -109,14 +109,14 @@ def _is_complete(executed: Sequence[Message], messages: Sequence[Message], rules
 def _planned(
     calls: Sequence[ToolInvocation], messages: Sequence[Message], turn: StoredTurn, rules: TurnRules
 ) -> list[PlannedCall]:
-    counts = [count for _, count in _counted(messages)][-len(calls) :]
+    counts = {call.index: count for call, count in _counted(messages)}
     return [
         PlannedCall(
             call,
             has_begun=turn.has_begun(call.id, call.index),
-            is_repeated=count > rules.identical_calls,
+            is_repeated=counts[call.index] > rules.identical_calls,
         )
-        for call, count in zip(calls, counts, strict=True)
+        for call in calls
     ]
 
 

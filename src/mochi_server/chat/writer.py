@@ -164,9 +164,9 @@ class TurnWriter:
         """Store the decision on the latest request, or that it has expired."""
         await self._write(Change(turn=self.turn.decided(decision)))
 
-    async def start_call(self, call_id: str) -> None:
+    async def start_call(self, call: ToolInvocation) -> None:
         """Store that a call is about to run, so that it never runs twice."""
-        await self._write(Change(turn=self.turn.started(call_id)))
+        await self._write(Change(turn=self.turn.started(call.id, call.index)))
 
     async def end(
         self, state: TurnState, error: MochiError | None = None, *, keeps_text: bool = True

@@ -108,9 +108,9 @@ async def _in_session(services: Services, session_id: str, turn: TurnInput, sent
         raise errors.IdempotencyKeyReused(key, run.run_id)
     if not keyed_indexes(session, key):
         sent.check(session)
-    run = await turns.find(session_id)
-    if run is not None and run.running and not await turns.confirmations(session_id):  # else a more precise error
-        raise errors.SessionBusy(session_id, run.run_id)
+        run = await turns.find(session_id)
+        if run is not None and run.running and not await turns.confirmations(session_id):  # else a more precise error
+            raise errors.SessionBusy(session_id, run.run_id)
     turn = to_turn(session, sent, turn)
     with suppress(errors.OllamaUnreachable, errors.OllamaError):  # the turn still stores the message
         _check_capabilities(turn.tools, turn.images, await services.fleet.find_model(turn.model or ""))

@@ -103,6 +103,8 @@ class StoredTurn:
     approval: Approval | None = None
     started_call: str | None = None
     """ID of the latest call that may have begun, unless its tool only reads."""
+    started_index: int | None = None
+    """Position of this call among the calls of the turn. A model may give several calls the same ID."""
     replacement: list[dict[str, Any]] | None = None
     """Messages of a regenerated answer. The history has the old answer until the new one is complete."""
     parent: Parent | None = None
@@ -179,7 +181,9 @@ class StoredTurn:
 
         Files before format 1.4 contain the ``index`` of a call in the turn in place of its ID.
         """
-        return self.started_call is not None and self.started_call in (call_id, f"/{index}")
+        if self.started_index is None:
+            return self.started_call is not None and self.started_call in (call_id, f"/{index}")
+        return (self.started_call, self.started_index) == (call_id, index)
 
     def requested(self, approval: Approval, turn_input: dict[str, Any], events: int) -> "StoredTurn":
         """Return the turn after it has requested the approval of a call."""
@@ -190,9 +194,9 @@ class StoredTurn:
         approval = None if self.approval is None else replace(self.approval, decision=decision)
         return replace(self, state="running", approval=approval)
 
-    def started(self, call_id: str) -> "StoredTurn":
+    def started(self, call_id: str, index: int) -> "StoredTurn":
         """Return the turn before it runs a call that must not run twice."""
-        return replace(self, started_call=call_id)
+        return replace(self, started_call=call_id, started_index=index)
 
     def continued(self, run_id: str, *, is_new_start: bool) -> "StoredTurn":
         """Return the turn with a new run. ``is_new_start`` states whether a crash has interrupted the earlier run."""
