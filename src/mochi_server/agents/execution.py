@@ -257,7 +257,7 @@ class AgentExecutionService:
                 turn = self.prepared(
                     agent, session, turn_input, writer=writer, phases=phases, model=model, caller=caller
                 )
-                messages = turn.writer.stored
+                messages = turn.writer.added
                 if caller is not None:
                     caller.call.progress.partial_output = f"Session ID: {session.session_id}"
                     caller.call.progress.agent_result = _progress(turn.writer)
@@ -384,7 +384,7 @@ class AgentExecutionService:
         if self.callers is not None:
             with suppress(SessionNotFound):
                 caller = (await self.callers.load(turn.parent.session_id)).metadata.turn
-                if caller is not None and caller.survives and turn.parent.run_id in ("", *caller.run_ids):
+                if caller is not None and caller.survives and turn.parent.turn_id in ("", *caller.run_ids):
                     raise SessionBusy(session.session_id, caller.run_id)
         complete = with_missing_results(session.history)
         change = Change(complete[len(session.history) :], turn=turn.ended("failed"))
@@ -426,7 +426,7 @@ def _prompt_change(session: ChatSession, agent: AgentDefinition) -> Change | Non
 
 def _child_id(parent: Parent) -> str:
     """Return the ID of the session of an agent that a call starts. A turn that continues finds it by its call."""
-    text = f"{parent.session_id} {parent.run_id} {parent.call_id}"
+    text = f"{parent.session_id} {parent.turn_id} {parent.call_id}"
     return blake2b(text.encode(), digest_size=5).hexdigest()
 
 
@@ -450,12 +450,12 @@ def _stored_failure(turn: StoredTurn) -> MochiError | None:
 def _continues_later(turn: PreparedTurn) -> bool:
     """Return whether a shutdown has cancelled an agent that continues with the turn of its call."""
     approver = turn.approver
-    return approver is not None and approver.control.is_suspending and approver.writer.turn.survives
+    return approver is not None and approver.control.ends_for_shutdown and approver.writer.turn.survives
 
 
 def _progress(writer: TurnWriter) -> TurnResult:
     """Return the result of an agent that is running, whose parts grow."""
-    return TurnResult(writer.stored, first_chunks=writer.first_chunks, outcomes=writer.outcomes)
+    return TurnResult(writer.added, first_chunks=writer.first_chunks, outcomes=writer.outcomes)
 
 
 def _warnings(agent: AgentDefinition, model: str) -> Iterator[events.TurnWarning]:

@@ -89,7 +89,7 @@ class TurnControl:
         """Request for the decision that the turn waits for."""
         self.is_parking = False
         """Whether the task ends because the turn waits, so that the turn cannot be cancelled."""
-        self.is_suspending = False
+        self.ends_for_shutdown = False
         """Whether a shutdown ends the task. A turn that survives a crash continues at the next server."""
         self.decided_at = -math.inf
         """Time of the latest decision, on the clock of the event loop."""

@@ -77,7 +77,7 @@ class TurnLoop:
     async def run(self) -> None:
         """Do steps until the turn is complete. Raises ``MochiError``."""
         while True:
-            step = next_step(self.writer.stored, self.writer.turn, self.rules)
+            step = next_step(self.writer.added, self.writer.turn, self.rules)
             match step:
                 case Finish():
                     return
@@ -106,14 +106,14 @@ class TurnLoop:
         self._defects = {call.id: call.defect for call in calls if call.defect is not None}
         message = answer.message()
         self.writer.mark_client_calls(message, calls)
-        following = next_step([*self.writer.stored, message], self.writer.turn, self.rules)
+        following = next_step([*self.writer.added, message], self.writer.turn, self.rules)
         await self.writer.add_answer(message, calls, is_last=isinstance(following, Finish))
 
     def _announces(self, step: AskModel) -> bool:
         """Return whether the model has only announced calls, so that its next answer is a paragraph of its own."""
-        last = self.writer.stored[-1] if self.writer.stored else None
+        last = self.writer.added[-1] if self.writer.added else None
         is_text = last is not None and last["role"] == "assistant"
-        return step.phase == "execution" and is_text and len(self.writer.stored) > 1
+        return step.phase == "execution" and is_text and len(self.writer.added) > 1
 
     async def _run_calls(self, step: RunCalls) -> None:
         """Run tool calls in order, publish their results and store them."""
@@ -156,7 +156,7 @@ class TurnLoop:
             raise FormatNotMet(self.model_call.name, error.message.rstrip("."), first) from error
         if problem := await self._problem(answer.content):
             raise FormatNotMet(self.model_call.name, problem, answer.content)
-        publish([snapshot([*self.writer.stored, answer.message()])])
+        publish([snapshot([*self.writer.added, answer.message()])])
 
     async def _problem(self, text: str) -> str:
         """Return why a text does not fit the schema, or an empty text. Publish a warning if it cannot be checked."""

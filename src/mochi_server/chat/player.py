@@ -60,7 +60,7 @@ async def repeat_answer(answer: StoredAnswer, run: Run) -> TurnResult:
 
 def _continues_later(run: Run, writer: TurnWriter) -> bool:
     """Return whether a shutdown has cancelled a turn that continues at the next server."""
-    return run.control.is_suspending and not run.stopped and writer.turn.survives
+    return run.control.ends_for_shutdown and not run.stopped and writer.turn.survives
 
 
 async def _end(
@@ -103,7 +103,7 @@ class _EventGate:
 
 def _result(writer: TurnWriter, **ending: Any) -> TurnResult:
     return TurnResult(
-        stored=writer.stored,
+        stored=writer.added,
         first_chunks=writer.first_chunks,
         outcomes=writer.outcomes,
         client_tool_calls=writer.client_tool_calls,

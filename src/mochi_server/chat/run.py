@@ -44,7 +44,7 @@ class Run:
     continued_after: int = 0  # number of the last event that repeats events of the run before
     began: float = field(default_factory=time.monotonic)
     subscribers: int = 0  # number of clients that receive the events of the run or wait for its result
-    suspended: bool = False  # whether the run waits without a subscriber for the decision on a tool call
+    client_will_return: bool = False  # whether the run waits without a subscriber for the decision on a tool call
     continued_by: "Run | None" = None  # run that continues this run, after it was parked
     stopped: bool = False
     abort_error: MochiError | None = None  # error to report if the server cancels the run, else None
@@ -214,7 +214,7 @@ class Run:
 
     def _unsubscribe(self) -> None:
         self.subscribers -= 1
-        if self.subscribers or self.task is None or self.suspended or self.input.on_disconnect == "continue":
+        if self.subscribers or self.task is None or self.client_will_return or self.input.on_disconnect == "continue":
             return
         loop = asyncio.get_running_loop()
         if self.control.request is not None:  # a decision during the grace period must not be lost

@@ -649,7 +649,7 @@ class TurnService:
         self.conversations.retry.close()
         running = self.table.running()
         for run in running:
-            run.control.is_suspending = True
+            run.control.ends_for_shutdown = True
             run.park_or_cancel(errors.ShuttingDown(was_running=True))
         if running:
             await asyncio.wait([run.task for run in running if run.task])

@@ -51,15 +51,15 @@ class PreparedTurn:
     async def play(self, publish: Publish) -> None:
         """Do the steps of the turn until it is complete. Raises ``MochiError``."""
         writer = self.writer
-        if isinstance(next_step(writer.stored, writer.turn, self.rules), Finish):  # the server stopped after the answer
+        if isinstance(next_step(writer.added, writer.turn, self.rules), Finish):  # the server stopped after the answer
             return
         await self.phases.begin(publish)
         try:
             await self._play(publish)
         except MochiError as error:
-            self.phases.complete(publish, writer.stored, error)
+            self.phases.complete(publish, writer.added, error)
             raise
-        self.phases.complete(publish, writer.stored, None)
+        self.phases.complete(publish, writer.added, None)
 
     async def _play(self, publish: Publish) -> None:
         writer = self.writer
@@ -72,7 +72,7 @@ class PreparedTurn:
             await writer.conversation.patch({"compaction": None})
         report = self.phases.publisher("planning", publish)
         model_call = ModelCall(self.gateway, writer, report, self.model, session, self.generation, self.ticket)
-        if not (self.plans and writer.stored):  # an agent that continues has reported them
+        if not (self.plans and writer.added):  # an agent that continues has reported them
             warnings = [*self.warnings, *model_call.warnings(self.toolbox.schemas())]
             if warnings:
                 publish(warnings)
@@ -104,7 +104,7 @@ class PreparedTurn:
 
     async def _refuse_calls(self, reason: MochiError, publish: Publish) -> None:
         """Store why the open calls of a turn that continues cannot run."""
-        calls = open_calls(self.writer.stored)
+        calls = open_calls(self.writer.added)
         self.writer.expect_results(calls)
         for call in calls:
             decided_by = _by_policy(call) if self.approver is None else self.approver.decided_by(call)

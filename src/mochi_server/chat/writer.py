@@ -75,15 +75,15 @@ class TurnWriter:
         turn_start = user_index if user_index is not None else len(history)
         self.messages, self.turn_start = with_instructions(history.prefix(first), turn_start, turn_input.instructions)
         """``messages`` are the messages for the model. ``turn_start`` is the index of the user message to answer."""
-        self.stored: list[Message] = []  # messages that the turn has added, oldest first
+        self.added: list[Message] = []  # messages that the turn has added, oldest first
         if continued is None:
             stored = stored_input(turn_input, replaces=self.is_regeneration) if survives else None
             self.turn = StoredTurn([run_id], first=first, input=stored, parent=parent)
         else:
             self.turn = continued
-            self.stored = turn_messages(session, continued)
-            self.messages = self.messages.extended(self.stored)
-        self.outcomes: list[ToolOutcome] = stored_outcomes(self.stored)
+            self.added = turn_messages(session, continued)
+            self.messages = self.messages.extended(self.added)
+        self.outcomes: list[ToolOutcome] = stored_outcomes(self.added)
 
     def begin(self, images: Sequence[Image] = ()) -> "asyncio.Future[None]":
         """Begin to store the turn, the new messages and their images. Return the write."""
@@ -151,7 +151,7 @@ class TurnWriter:
         stored = stored_input(self._input, replaces=self.is_regeneration)
         turn = self.turn.requested(approval, stored, events)
         if self.is_regeneration:
-            turn = replace(turn, replacement=_without_images(self.stored))
+            turn = replace(turn, replacement=_without_images(self.added))
         await self._write(Change(turn=turn))
 
     async def keep(self) -> None:
@@ -194,16 +194,16 @@ class TurnWriter:
         if stays:
             messages = []
         else:
-            self.stored.extend(messages)
+            self.added.extend(messages)
         reason = None if error is None else {"code": error.code, "message": error.message}
         turn = self.turn.ended(state, self._answer_id(), reason)
-        if self.is_regeneration and not stays and self.stored:
-            await self._replace(self.stored, turn)
+        if self.is_regeneration and not stays and self.added:
+            await self._replace(self.added, turn)
         else:
             await self._write(Change(messages, images=self._images(), turn=turn))
 
     def _answer_id(self) -> str | None:
-        answer = next((message for message in reversed(self.stored) if message["role"] == "assistant"), None)
+        answer = next((message for message in reversed(self.added) if message["role"] == "assistant"), None)
         return None if answer is None else answer["message_id"]
 
     def _results_of_open_calls(self) -> list[Message]:
@@ -227,13 +227,13 @@ class TurnWriter:
             await self._write(change)
             self.unstored_images.clear()
         elif is_last:
-            await self._replace([*self.stored, message], turn)
+            await self._replace([*self.added, message], turn)
         elif self.turn.survives:
-            replacement = _without_images([*self.stored, message])
+            replacement = _without_images([*self.added, message])
             await self._write(Change(turn=replace(self.turn, replacement=replacement)))
         self.answer = None
         self.messages = self.messages.extended([message])
-        self.stored.append(message)
+        self.added.append(message)
         if result_of is not None:
             del self._open_calls[0]
 

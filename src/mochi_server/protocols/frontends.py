@@ -46,7 +46,7 @@ async def start(
     """
     if withdraws:
         run = await services.turns.find(session_id)
-        if run is not None and (run.is_parked or (run.suspended and run.pending)):
+        if run is not None and (run.is_parked or (run.client_will_return and run.pending)):
             services.turns.refuse_at_shutdown()  # a refused message must not stop a turn
             await services.turns.stop(session_id)
     conversation = services.conversations.stored(session_id)
@@ -170,7 +170,7 @@ class InteractiveResponse(EncodedResponse):
             with suppress(_StreamEnded):
                 await super().send_events(send)
         finally:
-            self._run.suspended = self._encoder.is_suspended or self._run.latest.pending is not None
+            self._run.client_will_return = self._encoder.is_suspended or self._run.latest.pending is not None
 
     async def _receive(self, send: Send, run: Run, batch: Batch | None) -> None:
         await super()._receive(send, run, batch)

@@ -48,7 +48,7 @@ def _earlier_turn(record: Any, last_run: Any) -> dict[str, Any] | None:
     if isinstance(record, dict) and "confirmation_id" in record:
         return _waiting_turn(record)
     if isinstance(record, dict) and isinstance(record.get("session_id"), str):  # the session of an agent
-        parent = {"session_id": record["session_id"], "run_id": "", "call_id": ""}
+        parent = {"session_id": record["session_id"], "turn_id": "", "call_id": ""}
         return {"run_ids": [record["session_id"]], "parent": parent, "input": {}}
     if last_run is None:
         return None if record is None else {"run_ids": []}

@@ -81,7 +81,7 @@ class Parent:
     """Call that started the turn of an agent."""
 
     session_id: str
-    run_id: str
+    turn_id: str
     call_id: str
 
 
