@@ -49,10 +49,6 @@ class Receiver:
     def wait(self, count: int, seconds: float = 60) -> list[dict[str, Any]]:
         """Wait for ``count`` webhooks, verify their signatures and return their bodies."""
         until(lambda: len(self.received) >= count, seconds)
-        return self.events()
-
-    def events(self) -> list[dict[str, Any]]:
-        """Verify the signatures of the received webhooks and return their bodies."""
         return [Webhook(SECRET).verify(body, headers) for headers, body in self.received]
 
     def close(self) -> None:
