@@ -1,4 +1,4 @@
-"""Requests that meet while a call waits for approval: one of them wins, and no call runs that nobody has approved."""
+"""Requests that meet while a call waits for approval: one of them wins, and no call runs without its approval."""
 
 import json
 import threading

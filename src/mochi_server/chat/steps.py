@@ -102,8 +102,11 @@ def _question_after_calls(executed: Sequence[Message], messages: Sequence[Messag
 
 def _is_complete(executed: Sequence[Message], messages: Sequence[Message], rules: TurnRules) -> bool:
     """Return whether an agent has executed its plan. Its first answer may only announce calls."""
-    has_results = any(message["role"] == "tool" for message in messages)
-    return len(executed) > 1 or (bool(executed) and (has_results or rules.rounds == 1))
+    if not executed:
+        return False
+    if len(executed) > 1 or rules.rounds == 1:
+        return True
+    return any(message["role"] == "tool" for message in messages)
 
 
 def _planned(

@@ -153,7 +153,7 @@ class ImportExportService:
         for session, _ in sessions:
             session.metadata.owner, session.metadata.notices = current_owner(), None
             turn = session.metadata.turn
-            if turn is not None and not turn.has_ended:  # it could run calls that nobody has made
+            if turn is not None and not turn.has_ended:  # a forged turn could run calls
                 session.metadata.turn = None
             for message in () if CALLER.get().sees_all else session.messages:
                 if not sent.issuperset(images_in([message])):  # a hash alone gives no access to images of other owners
