@@ -7,7 +7,7 @@ from typing import Any
 import orjson
 import pytest
 
-from mochi_server.chat.answer_builder import AnswerBuilder
+from mochi_server.chat.answer import AnswerBuilder
 from mochi_stub.prompt import Prompt, ToolCall
 from mochi_stub.reply import Reply, Text, ToolCalls
 from tests.support.api import Api, error_of, types_of

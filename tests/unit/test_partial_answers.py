@@ -5,7 +5,7 @@ import selectors
 from collections.abc import Awaitable, Callable
 from typing import Any
 
-from mochi_server.chat.answer_builder import AnswerBuilder
+from mochi_server.chat.answer import AnswerBuilder
 from mochi_server.chat.conversation import Conversation
 from mochi_server.chat.turn_input import TurnInput
 from mochi_server.chat.writer import TurnWriter

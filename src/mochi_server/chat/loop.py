@@ -7,7 +7,7 @@ from typing import Any
 
 import orjson
 
-from mochi_server.chat.answer_builder import AnswerBuilder
+from mochi_server.chat.answer import AnswerBuilder
 from mochi_server.chat.model_call import ModelCall
 from mochi_server.chat.steps import AskModel, Finish, Limit, Phase, PlannedCall, RunCalls, TurnRules, next_step
 from mochi_server.chat.turn_result import snapshot

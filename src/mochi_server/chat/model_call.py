@@ -9,12 +9,12 @@ from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 import anyio.to_thread
-import orjson
 
-from mochi_server.chat.prompt import HEADING, TRIMMED_CHARS, Budget, Checkpoint, Prompt, checkpoint_tokens, shows_images
+from mochi_server.chat.compaction import CompactionPrompt
+from mochi_server.chat.prompt import Budget, Checkpoint, Prompt, shows_images
 from mochi_server.chat.turn_input import GenerationOptions
 from mochi_server.chat.writer import TurnWriter
-from mochi_server.constants import MIN_ANSWER_TOKENS, RELOADING_OPTIONS
+from mochi_server.constants import RELOADING_OPTIONS
 from mochi_server.errors import BlobNotFound, ContextOverflow, MochiError
 from mochi_server.events import ChatEvent, ContextCompacted, Publish, Status, TurnWarning
 from mochi_server.inference.gateway import ModelGateway
@@ -29,13 +29,8 @@ from mochi_server.ollama.types import ChatMessage, Encoded, ModelInfo
 from mochi_server.sessions.history import History
 from mochi_server.sessions.session import ChatSession, SessionMetadata, last_answer, previous_model, usage_tokens
 from mochi_server.sessions.store import SessionStore
-from mochi_server.sessions.types import Message, images_of
 from mochi_server.util.clock import now
 
-_INSTRUCTION = (
-    "Write a summary of the conversation so far that lets you continue it. Keep facts, names, numbers, decisions, open "
-    "questions and what the user wants. Answer with the summary alone."
-)
 _CORRECTION = "That does not fit the JSON schema: {}. Answer again, only with JSON that fits."
 _MAX_PROBLEM_CHARS = 2000
 _RELOAD = (
@@ -186,7 +181,7 @@ class ModelCall:
     async def compact(self, prompt: Prompt, budget: Budget) -> Prompt:
         """Replace the oldest turns by a stored summary. Raises ``ContextOverflow`` if that is not enough."""
         self._report("compacting")
-        part = _CompactionPrompt(self.allocation, prompt, budget)
+        part = CompactionPrompt(self.allocation, prompt, budget)
         payload = payload_without_thinking(self.model, self.name, part.length, self._keep_alive)
         request = ModelRequest(allocation=self.allocation.fixed(budget.window), payload=payload, prompt=part)
         while part.end < part.limit:
@@ -260,94 +255,6 @@ class TurnPrompt:
         if (forced or budget.is_exceeded_by(prompt)) and budget.boundary(prompt) is not None:
             prompt, forced = await self.call.compact(prompt, budget), False
         return budget.fit(prompt, forced=forced)
-
-
-class _CompactionPrompt:
-    """Prompt that requests a summary of the messages from ``start`` to ``end``: as many as fit, up to ``limit``."""
-
-    def __init__(self, window: Allocation, prompt: Prompt, budget: Budget) -> None:
-        self._window = window
-        self._prompt = prompt
-        self.budget = budget
-        self.summary = prompt.checkpoint.text if prompt.checkpoint and prompt.covered else None
-        self.start = self.end = max(prompt.covered, prompt.system_count)
-        self.length = checkpoint_tokens(budget.window)
-        self.size = PromptSize()
-        self.limit = 0
-        self._set_limit()
-
-    def _set_limit(self) -> None:
-        """Calculate how many messages the summary must cover. Raise ``ContextOverflow`` if no summary is enough."""
-        boundary = self.budget.boundary(self._prompt)
-        if boundary is None:
-            raise self.budget.overflow(self._prompt)
-        self.limit = max(self.limit, boundary)
-
-    def proceed(self, summary: str) -> None:
-        """Continue with a summary of the messages so far. Shorten it if all other messages then fit."""
-        self.start, self.summary = self.end, summary
-        rest = "\n\n".join(map(_line, self._prompt.history[self.start : self.limit]))
-        self._make_room(rest, self.length // 4)
-
-    async def fit(self, refused: int | None) -> FixedPrompt:
-        """Return a prompt with as many messages as fit into the window. A refusal has improved the estimate."""
-        before = self.size
-        if refused is not None:
-            self._set_limit()
-        messages = _compaction_messages(self._take_text(), self.summary)
-        self.size = PromptSize.of(messages)
-        if refused is not None and self.size.characters >= before.characters:
-            raise self.budget.overflow(self._prompt)
-        return FixedPrompt(messages, self.size)
-
-    def _take_text(self) -> str:
-        """Join messages into a text that fits, and set ``end``. The middle of a message that does not fit is cut."""
-        text = ""
-        for index in range(self.start, self.limit):
-            line, self.end = _line(self._prompt.history[index]), index
-            if text and not self._fits(f"{text}\n\n{line}", self.length // 4):
-                return text
-            text = f"{text}\n\n{line}" if text else self._cut(line)
-        self.end = self.limit
-        return text
-
-    def _cut(self, line: str) -> str:
-        """Cut the middle of a message that does not fit, even without the earlier summary."""
-        self._make_room(line, MIN_ANSWER_TOKENS)
-        while not self._fits(line, MIN_ANSWER_TOKENS) and len(line) > TRIMMED_CHARS:
-            third = len(line) // 3
-            line = line[:third] + "\n[...]\n" + line[-third:]
-        return line
-
-    def _make_room(self, text: str, summary_tokens: int) -> None:
-        """Shorten the earlier summary, or drop it, if the text then fits. Otherwise leave it as it is."""
-        earlier = self.summary or ""
-        for length in (len(earlier), len(earlier) // 2, len(earlier) // 4, len(earlier) // 8, 0):
-            self.summary = earlier[:length]
-            if self._fits(text, summary_tokens):
-                return
-        self.summary = earlier
-
-    def _fits(self, text: str, summary_tokens: int) -> bool:
-        """Return whether a text leaves room for a summary, which may be shorter than its maximum length."""
-        size = PromptSize.of(_compaction_messages(text, self.summary or ""))
-        return self._window.estimate.room(size, self.budget.window) >= max(summary_tokens, MIN_ANSWER_TOKENS)
-
-
-def _compaction_messages(text: str, earlier: str | None) -> list[ChatMessage]:
-    before = f"{HEADING}{earlier}\n\n" if earlier else ""
-    return [
-        {"role": "system", "content": _INSTRUCTION},
-        {"role": "user", "content": f"{before}Conversation:\n\n{text}"},
-    ]
-
-
-def _line(message: Message) -> str:
-    calls = message.get("tool_calls")
-    calls_note = f" [called {orjson.dumps(calls).decode()}]" if calls else ""
-    images_note = f" [showed images: {len(images)}]" if (images := images_of(message)) else ""
-    author = f"tool {message.get('tool_name')}" if message["role"] == "tool" else message["role"]
-    return f"{author}: {message['content']}{calls_note}{images_note}"
 
 
 async def with_images(

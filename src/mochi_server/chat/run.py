@@ -5,11 +5,13 @@ import time
 from collections.abc import Callable, Coroutine, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any
 
 from mochi_server.chat.approvals import TurnControl
 from mochi_server.chat.conversation import Conversation
 from mochi_server.chat.event_log import Batch, EventLog
+from mochi_server.chat.subscribers import Subscriber
 from mochi_server.chat.turn_input import TurnInput
 from mochi_server.chat.turn_result import TurnResult
 from mochi_server.errors import MochiError, ShuttingDown
@@ -17,7 +19,6 @@ from mochi_server.events import ChatEvent
 from mochi_server.sessions.caller import CALLER, Caller
 from mochi_server.sessions.turn import TurnState
 from mochi_server.util.clock import new_id
-from mochi_server.util.tasks import EagerCall
 
 _DECISION_SECONDS = 2.0
 """Time after a decision in which a disconnect does not cancel the turn. A client may close its stream and decide."""
@@ -50,7 +51,7 @@ class Run:
     abort_error: MochiError | None = None  # error to report if the server cancels the run, else None
     task: "asyncio.Task[None] | None" = None  # task that executes the run, or None before the start and after the end
     _cancel_timer: asyncio.TimerHandle | None = None  # ends the run after its last client has disconnected
-    _forwarders: "set[_Forwarder]" = field(default_factory=set)
+    _subscribed: "set[Subscriber]" = field(default_factory=set)
     _left: asyncio.Event = field(default_factory=asyncio.Event)  # set when another run continues a parked run, or none
 
     @property
@@ -135,8 +136,8 @@ class Run:
         if continued_by is not None:
             continued_by.subscribers += self.subscribers
         self._left.set()
-        for forwarder in self._forwarders:
-            forwarder.wake()
+        for subscriber in self._subscribed:
+            subscriber.wake()
 
     def end(self, state: TurnState, result: TurnResult) -> None:
         self.state, self.result, self.task = state, replace(result, turn=None), None
@@ -166,8 +167,8 @@ class Run:
 
     def publish(self, events: list[ChatEvent]) -> None:
         batch = self.log.add(events)
-        for forwarder in self._forwarders:
-            forwarder.notify(batch)
+        for subscriber in self._subscribed:
+            subscriber.notify(batch)
 
     async def forward(self, receive: "ReceiveBatch", after: int = 0, *, idle: float | None = None) -> None:
         """Call ``receive`` with this run and its events after number ``after``. If it is parked, its successors follow.
@@ -176,15 +177,15 @@ class Run:
         """
         run: Run | None = self
         while run is not None:
-            forwarder = _Forwarder(run, receive, after)
-            run._forwarders.add(forwarder)
+            subscriber = Subscriber(run, partial(receive, run), after)
+            run._subscribed.add(subscriber)
             try:
-                while await forwarder.catch_up():
-                    if not await forwarder.wait_for_events(idle):
+                while await subscriber.catch_up():
+                    if not await subscriber.wait_for_events(idle):
                         await receive(run, None)
             finally:
-                run._forwarders.discard(forwarder)
-                forwarder.close()
+                run._subscribed.discard(subscriber)
+                subscriber.close()
             run = run.continued_by
             after = 0 if run is None else run.continued_after
 
@@ -224,68 +225,3 @@ class Run:
 
 
 ReceiveBatch = Callable[[Run, Batch | None], Coroutine[Any, Any, None]]
-
-
-class _Forwarder:
-    """Forwarder of events to ``receive``. Without a task switch, as long as ``receive`` returns without waiting."""
-
-    def __init__(self, run: Run, receive: ReceiveBatch, position: int) -> None:
-        self._run = run
-        self._receive = receive
-        self._position = position
-        self._is_fast = False
-        self._call: EagerCall | None = None
-        self._loop = asyncio.get_running_loop()
-        self._wakeup: asyncio.Future[None] | None = None  # ends the wait of the task, if it waits
-        self._last_activity = self._loop.time()
-
-    def notify(self, batch: Batch) -> None:
-        """Pass a batch directly to ``receive`` if ``receive`` is fast, else wake the task."""
-        self._last_activity = self._loop.time()
-        if self._wakeup is None or self._wakeup.done():
-            return
-        if self._is_fast:
-            run = self._run
-            self._position = run.log.last
-            call = EagerCall(self._receive(run, batch))
-            if call.is_done and run.running:
-                return
-            self._call = call
-        self._wakeup.set_result(None)
-
-    def wake(self) -> None:
-        if self._wakeup is not None and not self._wakeup.done():
-            self._wakeup.set_result(None)
-
-    async def catch_up(self) -> bool:
-        """Pass the new events to ``receive``. Return whether the run is still running."""
-        while True:
-            if self._call is None:
-                batch = self._run.log.after(self._position)
-                if batch is None:
-                    return self._run.running
-                self._position = batch.last
-                self._call = EagerCall(self._receive(self._run, batch))
-            call, self._call = self._call, None
-            self._is_fast = call.is_done
-            await call
-
-    async def wait_for_events(self, idle: float | None) -> bool:
-        """Wait until ``notify`` wakes the task. Return False after ``idle`` seconds without events."""
-        self._wakeup = self._loop.create_future()
-        if idle is None:
-            await self._wakeup
-            return True
-        timer = self._loop.call_at(self._last_activity + idle, self.wake)
-        try:
-            await self._wakeup
-        finally:
-            timer.cancel()
-        if self._loop.time() - self._last_activity < idle:
-            return True
-        self._last_activity = self._loop.time()
-        return False
-
-    def close(self) -> None:
-        if self._call is not None:
-            self._call.close()

@@ -5,7 +5,7 @@ import logging
 from collections.abc import Sequence
 from dataclasses import replace
 
-from mochi_server.chat.answer_builder import AnswerBuilder
+from mochi_server.chat.answer import AnswerBuilder
 from mochi_server.chat.conversation import Conversation
 from mochi_server.chat.prompt import answer_index, last_user_index, with_instructions
 from mochi_server.chat.turn_input import TurnInput, stored_input
