@@ -259,16 +259,20 @@ class TurnService:
             return self._launch(run, turn, locks.pop_all())
 
     async def _find_repeated(self, conversation: Conversation, turn_input: TurnInput) -> Run | None:
-        """Return the run of a stored turn that the same request has started and that goes on, or None.
+        """Return the run of the stored turn that the same request has started, or None.
 
-        Raises ``IdempotencyKeyReused``.
+        It goes on, or has just ended. Raises ``IdempotencyKeyReused``.
         """
         if turn_input.key is None:
             return None
         session = await conversation.load()
         turn = session.metadata.turn
-        is_repeated = find_repetition(session, turn_input) is not None
-        return await self._waiting_run(session, turn) if is_repeated and turn is not None and turn.survives else None
+        if turn is None or find_repetition(session, turn_input) is None:
+            return None
+        run = self.table.find(conversation.session_id, turn.run_id)
+        if run is not None and run.run_id == turn.run_id and (run.running or run.state == "completed"):
+            return run
+        return await self._waiting_run(session, turn) if turn.survives else None
 
     def _launch(self, run: Run, turn: PreparedTurn | StoredAnswer, locks: AsyncExitStack) -> Run:
         """Execute a turn in the background. ``locks`` are released when the turn has ended."""
