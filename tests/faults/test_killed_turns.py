@@ -17,6 +17,7 @@ import pytest
 
 from mochi_stub import StubServer
 from tests.faults.rounds import ROUNDS
+from tests.faults.test_killed_approvals import TOOLS
 from tests.support.agents import delegate, nested, write_agent
 from tests.support.api import Api, read_events
 from tests.support.cluster import Member
@@ -26,19 +27,6 @@ from tests.support.waiting import until
 from tests.support.webhooks import Receiver
 
 DEADLINE_SECONDS = 120.0
-TOOLS = '''
-    from pathlib import Path
-    from time import sleep
-
-    def note(text: str) -> str:
-        """Write a note."""
-        with (Path(__file__).parent / "notes.txt").open("a") as notes:
-            notes.write(text + "\\n")
-        sleep(0.02)
-        return "Noted."
-
-    __all__ = ["note"]
-'''
 KINDS = ["text", "stream", "tools", "agent", "approval"]
 
 pytestmark = pytest.mark.slow

@@ -76,7 +76,7 @@ class AnswerBuilder:
         """
         self._content = StringIO()
         self._content.write(text)
-        spent = {name: number(self._last.get(name)) + number(last.get(name)) for name in _COUNTERS if name in last}
+        spent = {name: _count(self._last.get(name)) + _count(last.get(name)) for name in _COUNTERS if name in last}
         self._last = {**last, **spent}
 
     def feed(self, lines: list[Line]) -> None:
@@ -173,6 +173,6 @@ def _arguments(value: object) -> dict[str, Any] | None:
     return value if isinstance(value, dict) else {} if value is None else None
 
 
-def number(value: object) -> int:
+def _count(value: object) -> int:
     """Return a count of Ollama, or 0 if it is missing."""
     return value if isinstance(value, int) else 0

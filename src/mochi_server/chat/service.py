@@ -32,7 +32,7 @@ from mochi_server.services.summarization import SummarizationService
 from mochi_server.sessions.caller import CALLER, UNRESTRICTED
 from mochi_server.sessions.change import Change
 from mochi_server.sessions.session import ChatSession, goes_on, last_answer, refuse_if_turn_goes_on
-from mochi_server.sessions.turn import Approval, Decision, StoredTurn
+from mochi_server.sessions.turn import Approval, Decision, StoredTurn, TurnState
 from mochi_server.sessions.types import Message
 from mochi_server.tools.discovery import Tool
 from mochi_server.tools.toolbox import ToolInvocation, changed_warning, denied
@@ -309,7 +309,7 @@ class TurnService:
             run.leave()
 
     def _end(self, run: Run, result: TurnResult) -> None:
-        state = state_after(run, result)
+        state = _state_after(run, result)
         failure = result.failure or (run.abort_error if result.cancelled else None)
         if failure is not None:
             failure.__traceback__ = failure.__cause__ = failure.__context__ = None  # they refer to all data
@@ -706,7 +706,7 @@ class TurnService:
             self._starting.discard(task)
 
 
-def state_after(run: Run, result: TurnResult) -> Any:
+def _state_after(run: Run, result: TurnResult) -> TurnState:
     """Return the final state of a run whose turn ends with ``result``."""
     if result.cancelled:
         return "stopped" if run.stopped else "cancelled"

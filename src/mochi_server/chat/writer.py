@@ -14,7 +14,7 @@ from mochi_server.errors import MochiError
 from mochi_server.inference.windows import WindowDecision
 from mochi_server.sessions.change import Change
 from mochi_server.sessions.history import INTERRUPTED
-from mochi_server.sessions.session import ChatSession, key_digest, user_message
+from mochi_server.sessions.session import ChatSession, key_digest, last_answer, user_message
 from mochi_server.sessions.turn import Approval, Decision, Parent, StoredTurn, TurnState
 from mochi_server.sessions.types import Image, Message, ToolCall
 from mochi_server.tools.toolbox import ToolInvocation, ToolOutcome, failed
@@ -203,7 +203,7 @@ class TurnWriter:
             await self._write(Change(messages, images=self._images(), turn=turn))
 
     def _answer_id(self) -> str | None:
-        answer = next((message for message in reversed(self.added) if message["role"] == "assistant"), None)
+        answer = last_answer(self.added)
         return None if answer is None else answer["message_id"]
 
     def _results_of_open_calls(self) -> list[Message]:
